@@ -1,0 +1,1 @@
+"""The AMQP semantics of connections and channels, over the cluster facade."""

@@ -1,0 +1,143 @@
+"""What the AMQP layer needs from the cluster, and what it offers to it.
+
+The broker of a node speaks to the catalog and to the shards through the two
+protocols `ClusterFacade` and `ShardHandle`; the cluster reports back through
+`ClusterEvents`, which the node's `Broker` implements.  Nothing here blocks:
+every answer is a call of a `Done`.
+
+The order of calls is part of the promise:
+
+* Commands given to one handle (`submit` and `publish` together) are applied in
+  the order in which they were given, each exactly once, whatever leaders do.
+* `done` is called after the LOCAL replica has applied the command.  For one log
+  entry the results of its commands are reported first, then its effects
+  (`ClusterEvents.shard_effects`), so that a consumer is known to be attached
+  before its first delivery arrives.
+* `done` may be called before `submit` or `publish` returns (a shard that lives
+  in this process applies at once) and may itself give new commands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    from node.catalog import Catalog, CatalogCommand
+
+TRANSIENT_SHARD_BASE: Final = 0x10000
+"""The transient shard of node n has the id TRANSIENT_SHARD_BASE + n."""
+
+
+class SessionLost:
+    """The answer to a command whose fate is unknown: the node's session with the
+    shard (or with the node that hosts a transient shard) ended before the answer."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "SESSION_LOST"
+
+
+SESSION_LOST: Final = SessionLost()
+
+Done = Callable[[object], None]
+"""Called once with the command's result, or with SESSION_LOST."""
+
+
+class ShardHandle(Protocol):
+    """One shard as this node sees it: its own replica, and a sequenced way in."""
+
+    @property
+    def shard_id(self) -> int:
+        """1..S for replicated shards, TRANSIENT_SHARD_BASE + node id for transient ones."""
+        ...
+
+    def submit(self, command: bytes, done: Done | None) -> None:
+        """Give one encoded session command (node.shard.commands).
+
+        `done(result)` is called with what `Shard.apply` answered for it, None for
+        commands that do not answer, or SESSION_LOST.
+        """
+        ...
+
+    def publish(self, parts: list[bytes], size_bytes: int, done: Done | None) -> None:
+        """Give a run of encoded PUBLISH commands, as parts that are joined once.
+
+        The list belongs to the handle from here on.  `done(None)` is called when
+        the local replica has applied the whole run (it is durable then if the shard
+        is replicated); `done(SESSION_LOST)` if that cannot be known any more.
+        """
+        ...
+
+    def entry(self, index: int) -> bytes:
+        """The payload of a log entry that holds a live message.
+
+        Must answer during `shard_effects` and during `done` for every message they
+        mention; afterwards only while the message lives.  Raises LookupError, or
+        the log's error for a damaged entry.
+        """
+        ...
+
+
+class ClusterFacade(Protocol):
+    """The cluster as one node's broker sees it."""
+
+    @property
+    def node_id(self) -> int:
+        """The id of this node, from 1."""
+        ...
+
+    @property
+    def catalog(self) -> Catalog:
+        """The local catalog replica; read only, and possibly behind its leader."""
+        ...
+
+    def submit_catalog(self, command: CatalogCommand, done: Done) -> None:
+        """Give a catalog command; `done(result)` when it has been applied locally."""
+        ...
+
+    def catalog_barrier(self, done: Done) -> None:
+        """`done(None)` once the local replica has applied all that was committed
+        when this was called; `done(SESSION_LOST)` if the barrier was lost."""
+        ...
+
+    def shard(self, shard_id: int) -> ShardHandle:
+        """The handle of a shard, replicated or transient.  A transient shard that
+        cannot be reached answers every command with SESSION_LOST."""
+        ...
+
+    @property
+    def overloaded(self) -> bool:
+        """Whether publishers should not be read from for the moment."""
+        ...
+
+    @property
+    def disk_alarm(self) -> str | None:
+        """Why nothing can be stored, in words for a client; None when all is well."""
+        ...
+
+
+class ClusterEvents(Protocol):
+    """What the cluster tells the broker of its node (implemented by `Broker`)."""
+
+    def shard_effects(self, shard_id: int, effects: Sequence[object]) -> None:
+        """Effects of the local replica for consumers of this node, in order."""
+        ...
+
+    def session_lost(self, shard_id: int) -> None:
+        """The shard has dropped this node's session: consumers are gone there, what
+        they held has been returned.  Called after the pending `done(SESSION_LOST)`."""
+        ...
+
+    def catalog_changed(self) -> None:
+        """The local catalog replica has applied commands."""
+        ...
+
+    def alarm_changed(self, text: str | None) -> None:
+        """`ClusterFacade.disk_alarm` has become `text`."""
+        ...
+
+    def pressure_changed(self, overloaded: bool) -> None:
+        """`ClusterFacade.overloaded` has changed."""
+        ...

@@ -1,0 +1,1 @@
+"""The operations of a channel, one module per AMQP class."""
