@@ -1,0 +1,1 @@
+"""Consensus, log, transport, membership and placement of a MayflyMQ cluster."""
