@@ -1,0 +1,73 @@
+# `make run` shows the main job on a three-node cluster, `make test` runs every check.
+# Both set up .venv first; nothing is needed but git, make and Python >= 3.11.
+
+# The first interpreter that is new enough; `make PYTHON=/path/to/python3.12 run` picks another.
+PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11; do \
+	"$$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$name" && break; done)
+
+VENV := .venv
+BIN := $(VENV)/bin
+ENVIRONMENT := $(VENV)/.environment
+INSTALLED := $(VENV)/.installed
+SOURCE_LIST := $(VENV)/.sources
+SOURCES := $(shell find cluster node -name '*.py' -o -name '*.pyi' -o -name py.typed)
+# Without the index asked for a newer pip each time, and quiet about what goes well.
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+# ONCE=1 ends after the demonstration, with exit code 0 if every promise was kept.
+ONCE ?=
+# More arguments for pytest, such as ARGUMENTS='-k lease'.
+ARGUMENTS ?=
+WORKERS ?= 2
+
+.PHONY: run test check compiled-tests uncompiled-tests lint bench setup clean
+
+run: $(INSTALLED)
+	@$(BIN)/mayfly demo $(if $(filter-out 0,$(ONCE)),--once)
+
+test: check uncompiled-tests compiled-tests
+
+lint check: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+# The same tests on the source tree, quickly: what mypyc compiles must also run as ordinary Python.
+uncompiled-tests: $(INSTALLED)
+	PYTHONPATH=. $(BIN)/pytest -n $(WORKERS) -q -m "not slow and not processes" $(ARGUMENTS)
+
+# The installed package, compiled where there is a C compiler. (Not `python -m pytest`, which would put the
+# source tree first on the path.)
+compiled-tests: $(INSTALLED)
+	$(BIN)/pytest -n $(WORKERS) $(ARGUMENTS)
+
+bench: $(INSTALLED)
+	$(BIN)/python -P -m bench $(ARGUMENTS)
+
+setup: $(INSTALLED)
+
+clean:
+	rm -rf $(VENV) build dist mayfly.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find cluster node tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(ENVIRONMENT): requirements/lock.txt
+	@test -n "$(PYTHON)" || { echo "MayflyMQ needs Python 3.11 or newer; set PYTHON=/path/to/it" >&2; exit 1; }
+	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || { \
+		echo "This Python cannot make virtual environments. On Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+	@echo "Setting up $(VENV) with $$("$(PYTHON)" --version) ..."
+	@rm -rf $(VENV)
+	@"$(PYTHON)" -m venv $(VENV)
+	@$(PIP) install --requirement requirements/lock.txt
+	@touch $@
+
+# Changes when a source file comes or goes, so that a removed module leaves the installed package too.
+$(SOURCE_LIST): FORCE | $(ENVIRONMENT)
+	@echo $(sort $(SOURCES)) | cmp -s - $@ || echo $(sort $(SOURCES)) > $@
+
+$(INSTALLED): $(ENVIRONMENT) $(SOURCE_LIST) $(SOURCES) pyproject.toml setup.py $(wildcard README.md) LICENSE
+	@echo "Building and installing mayfly ..."
+	@rm -rf build/lib* build/bdist* mayfly.egg-info
+	@$(PIP) install --no-deps --no-build-isolation --force-reinstall .
+	@$(BIN)/mayfly --version
+	@touch $@
+
+FORCE:

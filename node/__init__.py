@@ -1,0 +1,1 @@
+"""One broker process: AMQP, routing, the queue state machine, expiry, dead-lettering, HTTP, command line."""

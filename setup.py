@@ -1,0 +1,97 @@
+"""Compiles the hot modules with mypyc where that is possible; the install goes on in pure Python where not.
+
+All static metadata is in pyproject.toml, and so is the list of modules (`[tool.mayfly.compiled]`).
+`MAYFLY_PURE=1` leaves the compilation out.
+"""
+
+import os
+import shutil
+import sys
+import sysconfig
+import tomllib
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+ROOT = Path(__file__).parent
+GENERATED_C = "build/mypyc"
+
+
+def say(text: str) -> None:
+    print(f"mayfly: {text}", file=sys.stderr)
+
+
+def module_groups() -> list[tuple[list[str], str | None]]:
+    """The modules to compile that exist, by group: (paths from the root, name of the shared library)."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        listed: dict[str, list[str]] = tomllib.load(file)["tool"]["mayfly"]["compiled"]
+    groups: list[tuple[list[str], str | None]] = []
+    for name, patterns in listed.items():
+        found = {path for pattern in patterns for path in ROOT.glob(pattern)}
+        # A package's __init__ only re-exports: there is nothing in it to speed up.
+        modules = sorted(path.relative_to(ROOT).as_posix() for path in found if path.name != "__init__.py")
+        if modules:
+            groups.append((modules, f"mayfly_{name}"))
+    return groups
+
+
+def reason_against_compiling() -> str | None:
+    if os.environ.get("MAYFLY_PURE", "") not in ("", "0"):
+        return "MAYFLY_PURE is set"
+    compiler = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
+    if shutil.which(compiler) is None:
+        return f"there is no C compiler ({compiler})"
+    if not Path(sysconfig.get_path("include"), "Python.h").exists():
+        return "the C headers of this Python (Python.h) are not installed"
+    return None
+
+
+def extensions() -> list[Extension]:
+    """The C extensions that mypyc makes of the hot modules; none, and one line says why, if it cannot."""
+    if not {"bdist_wheel", "build", "build_ext"} & set(sys.argv):
+        return []
+    reason = reason_against_compiling()
+    if reason is None:
+        try:
+            from mypyc.build import mypycify
+
+            groups = module_groups()
+            paths = [path for modules, _ in groups for path in modules]
+            made: list[Extension] = mypycify(
+                ["--ignore-missing-imports", *paths],
+                only_compile_paths=paths,
+                separate=groups,
+                opt_level="2",
+                debug_level="0",
+                target_dir=GENERATED_C,
+            )
+            return made
+        except (Exception, SystemExit) as error:
+            reason = f"mypyc did not translate the modules ({error!r})"
+    say(f"installing in pure Python, because {reason}")
+    return []
+
+
+class OptionalBuild(build_ext):  # type: ignore[misc]  # setuptools has no types for it
+    """Compiles on all cores; a failure leaves a pure Python build behind instead of ending the install."""
+
+    extensions: list[Extension]
+    parallel: int | None
+
+    def finalize_options(self) -> None:
+        super().finalize_options()
+        self.parallel = self.parallel or os.cpu_count()
+
+    def run(self) -> None:
+        try:
+            super().run()
+        except Exception as error:
+            say(f"installing in pure Python, because the C compiler failed ({error})")
+            # A module beside a missing library of its group could not be imported: all or nothing.
+            for extension in self.extensions:
+                Path(self.get_ext_fullpath(extension.name)).unlink(missing_ok=True)
+            self.extensions = []
+
+
+setup(ext_modules=extensions(), cmdclass={"build_ext": OptionalBuild})
