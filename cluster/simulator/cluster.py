@@ -1,0 +1,216 @@
+"""Machines on one network, and the hand that breaks them according to a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from random import Random
+from typing import Generic, TypeVar
+
+from cluster.simulator import faults
+from cluster.simulator.events import EventQueue
+from cluster.simulator.faults import Fault
+from cluster.simulator.machine import Machine
+from cluster.simulator.network import LinkProfile, StreamNetwork
+from cluster.simulator.trace import Trace
+
+Frame = TypeVar("Frame")
+Write = TypeVar("Write")
+
+
+class SimulatedCluster(Generic[Frame, Write]):
+    """The machines of a run. Faults of overlapping times are counted, so that the end of one does not end
+    another.
+    """
+
+    def __init__(self, queue: EventQueue, random: Random, link_profile: LinkProfile, trace: Trace) -> None:
+        self.queue = queue
+        self.trace = trace
+        self.random = random
+        self.machines: dict[int, Machine[Frame, Write]] = {}
+        self.network: StreamNetwork[Frame] = StreamNetwork(
+            queue, random, link_profile, self._deliver, self._peer_up, self._peer_down
+        )
+        self.transfer_leadership: Callable[[int, int], None] = lambda node, number: None
+        """How a leadership transfer is asked for: (node that shall lead, number that picks the group)."""
+        self.frame_text: Callable[[Frame], str] = lambda frame: ""
+        """How a frame is written into the trace."""
+        self._link_profile = link_profile
+        self._calm = False
+        self._down: dict[int, int] = {}
+        self._frozen: dict[int, int] = {}
+        self._blocked: dict[tuple[int, int], int] = {}
+        self._slow_links = 0
+
+    def add(self, machine: Machine[Frame, Write]) -> None:
+        """Take a machine in; it was made with this cluster's network."""
+        self.machines[machine.id] = machine
+
+    def start_all(self) -> None:
+        """Start every process that is not running and not meant to be down."""
+        for machine in self.machines.values():
+            self._start(machine)
+
+    def schedule(self, plan: Sequence[Fault]) -> None:
+        """Put the faults of a plan on the queue, each with its end."""
+        for fault in plan:
+            self.queue.at(fault.at_us, self._begin(fault))
+
+    def calm_down(self) -> None:
+        """Nothing goes wrong from here on: heal links and disks, thaw and start every machine."""
+        self.trace.add("calm")
+        self._calm = True
+        self._blocked.clear()
+        self.network.profile = self._link_profile
+        self.network.heal()
+        for machine in self.machines.values():
+            machine.disk_profile.stuck = machine.disk_profile.full = False
+            machine.disk_profile.slow_factor = 1
+            machine.thaw()
+        self._down.clear()
+        self._frozen.clear()
+        self.start_all()
+
+    def crash(self, node: int) -> None:
+        """Kill the process of a node now; it stays down until `start_all` or the end of its fault."""
+        machine = self.machines[node]
+        if machine.running:
+            self.trace.add("crash", node)
+            machine.crash()
+
+    def _deliver(self, target: int, source: int, frame: Frame) -> None:
+        self.trace.add("frame", source, target, self.frame_text(frame))
+        self.machines[target].received(source, frame)
+
+    def _peer_up(self, end: int, other: int) -> None:
+        self.trace.add("up", end, other)
+        self.machines[end].peer_up(other)
+
+    def _peer_down(self, end: int, other: int) -> None:
+        self.trace.add("down", end, other)
+        self.machines[end].peer_down(other)
+
+    def _start(self, machine: Machine[Frame, Write]) -> None:
+        if not machine.running and not self._down.get(machine.id):
+            self.trace.add("start", machine.id)
+            machine.start()
+
+    def _begin(self, fault: Fault) -> Callable[[], None]:
+        """The action that starts a fault and puts its end on the queue."""
+        starts, ends = self._actions()[fault.kind]
+
+        def begin() -> None:
+            if self._calm:
+                return
+            self.trace.add("fault", fault)
+            starts(fault)
+            if fault.duration_us:
+                self.queue.after(fault.duration_us, end)
+
+        def end() -> None:
+            if not self._calm:
+                self.trace.add("fault over", fault)
+                ends(fault)
+
+        return begin
+
+    def _actions(self) -> dict[str, tuple[faults.FaultAction, faults.FaultAction]]:
+        def nothing(fault: Fault) -> None:
+            return
+
+        return {
+            faults.CRASH: (self._take_down, self._bring_up),
+            faults.FREEZE: (self._freeze, self._thaw),
+            faults.PARTITION: (self._separate, self._rejoin),
+            faults.ONE_WAY: (self._separate, self._rejoin),
+            faults.RESET: (self._reset, nothing),
+            faults.CLOCK_STEP: (self._step_clock, nothing),
+            faults.SLOW_DISK: (self._slow_disk, self._fast_disk),
+            faults.STUCK_DISK: (self._disk_flag("stuck", True), self._disk_flag("stuck", False)),
+            faults.FULL_DISK: (self._disk_flag("full", True), self._disk_flag("full", False)),
+            faults.TRANSFER: (self._transfer, nothing),
+            faults.SLOW_LINKS: (self._slow_down_links, self._speed_up_links),
+        }
+
+    def _take_down(self, fault: Fault) -> None:
+        for node in fault.nodes:
+            self._down[node] = self._down.get(node, 0) + 1
+            self.crash(node)
+
+    def _bring_up(self, fault: Fault) -> None:
+        for node in fault.nodes:
+            self._down[node] -= 1
+            self._start(self.machines[node])
+
+    def _freeze(self, fault: Fault) -> None:
+        for node in fault.nodes:
+            self._frozen[node] = self._frozen.get(node, 0) + 1
+            self.machines[node].freeze()
+
+    def _thaw(self, fault: Fault) -> None:
+        for node in fault.nodes:
+            self._frozen[node] -= 1
+            if self._frozen[node] == 0:
+                self.machines[node].thaw()
+
+    def _ways(self, fault: Fault) -> list[tuple[int, int]]:
+        """The directions a partition blocks: all across, or only those into or out of its side."""
+        inside = fault.nodes
+        outside = [node for node in self.machines if node not in inside]
+        outward = [(a, b) for a in inside for b in outside]
+        inward = [(b, a) for a in inside for b in outside]
+        if fault.kind == faults.PARTITION:
+            return outward + inward
+        return outward if fault.amount else inward
+
+    def _separate(self, fault: Fault) -> None:
+        for source, target in self._ways(fault):
+            self._blocked[(source, target)] = self._blocked.get((source, target), 0) + 1
+            self.network.block(source, target)
+            if fault.kind == faults.PARTITION and fault.amount:
+                self.network.reset(source, target)
+
+    def _rejoin(self, fault: Fault) -> None:
+        for way in self._ways(fault):
+            self._blocked[way] -= 1
+            if self._blocked[way] == 0:
+                self.network.unblock(*way)
+
+    def _reset(self, fault: Fault) -> None:
+        if len(fault.nodes) == 2:
+            self.network.reset(*fault.nodes)
+
+    def _step_clock(self, fault: Fault) -> None:
+        for node in fault.nodes:
+            self.machines[node].clock.step(fault.amount)
+
+    def _slow_disk(self, fault: Fault) -> None:
+        for node in fault.nodes:
+            self.machines[node].disk_profile.slow_factor = fault.amount
+
+    def _fast_disk(self, fault: Fault) -> None:
+        for node in fault.nodes:
+            self.machines[node].disk_profile.slow_factor = 1
+
+    def _disk_flag(self, name: str, value: bool) -> faults.FaultAction:
+        def action(fault: Fault) -> None:
+            for node in fault.nodes:
+                setattr(self.machines[node].disk_profile, name, value)
+
+        return action
+
+    def _transfer(self, fault: Fault) -> None:
+        for node in fault.nodes:
+            self.transfer_leadership(node, fault.amount)
+
+    def _slow_down_links(self, fault: Fault) -> None:
+        self._slow_links += 1
+        profile = self._link_profile
+        self.network.profile = replace(
+            profile, base_us=profile.base_us * fault.amount, jitter_us=profile.jitter_us * fault.amount
+        )
+
+    def _speed_up_links(self, fault: Fault) -> None:
+        self._slow_links -= 1
+        if self._slow_links == 0:
+            self.network.profile = self._link_profile

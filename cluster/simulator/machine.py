@@ -1,0 +1,265 @@
+"""One machine: a process that can crash, freeze and be started again, with its disk and its clock.
+
+The process runs a `Program`: pure code with an outside like that of `node.engine.Engine`. The machine
+plays the shell: it ticks the program, hands it frames, sends what it puts out, writes to the disk one
+batch at a time, and gives it the time of its own, wrong, clock.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Generic, Protocol, TypeVar
+
+from cluster.simulator.clocks import MachineClock, ProcessClock
+from cluster.simulator.disk import Disk, DiskProfile
+from cluster.simulator.events import MILLISECOND_US, EventQueue, Timer
+from cluster.simulator.network import StreamNetwork
+
+Frame = TypeVar("Frame")
+Write = TypeVar("Write")
+FrameOut = TypeVar("FrameOut", covariant=True)
+WriteOut = TypeVar("WriteOut", covariant=True)
+
+
+class Output(Protocol[FrameOut, WriteOut]):
+    """What a program wants done: frames by peer, and at most one write."""
+
+    @property
+    def frames(self) -> Any:
+        """A mapping of peer id to frame."""
+        ...
+
+    @property
+    def write(self) -> WriteOut | None:
+        """A batch for the disk, or None."""
+        ...
+
+
+class Program(Protocol[Frame, WriteOut]):
+    """Pure code of a node, driven from outside. Times are the process clock's, in milliseconds."""
+
+    def tick(self, now_ms: int) -> None:
+        """Called every tick."""
+        ...
+
+    def receive(self, peer_id: int, frame: Frame, now_ms: int) -> None:
+        """A frame of a peer came."""
+        ...
+
+    def peer_up(self, peer_id: int) -> None:
+        """The connection to a peer stands."""
+        ...
+
+    def peer_down(self, peer_id: int) -> None:
+        """It broke; what was in flight is lost."""
+        ...
+
+    def pump(self, now_ms: int) -> Output[Frame, WriteOut]:
+        """Called after inputs: what is to be sent and written. No write while one is under way."""
+        ...
+
+    def persisted(self, now_ms: int) -> None:
+        """The last write is durable."""
+        ...
+
+    def disk_full(self, now_ms: int) -> None:
+        """The last write found no room; the shell tries it again."""
+        ...
+
+
+@dataclass(slots=True)
+class MachineProfile:
+    """How a process is driven."""
+
+    tick_us: int = 50 * MILLISECOND_US
+    loop_us: int = 100
+    full_disk_retry_us: int = 100 * MILLISECOND_US
+
+
+class Machine(Generic[Frame, Write]):
+    """A computer with one process. `boot` makes the program anew from what the disk holds."""
+
+    def __init__(
+        self,
+        machine_id: int,
+        queue: EventQueue,
+        random: Random,
+        network: StreamNetwork[Frame],
+        disk: Disk[Write],
+        boot: Callable[[Machine[Frame, Write]], Program[Frame, Write]],
+        clock: MachineClock | None = None,
+        profile: MachineProfile | None = None,
+        disk_profile: DiskProfile | None = None,
+    ) -> None:
+        self.id = machine_id
+        self.queue = queue
+        self.random = random
+        self.disk = disk
+        self.clock = clock or MachineClock()
+        self.profile = profile or MachineProfile()
+        self.disk_profile = disk_profile or DiskProfile()
+        self.program: Program[Frame, Write] | None = None
+        self.process_clock = ProcessClock(self.clock, 0)
+        self.life = 0
+        self.frozen = False
+        self.on_crash: list[Callable[[], None]] = []
+        """Called, once, when the process dies: whoever was connected to it puts itself here."""
+        self.after_input: Callable[[Machine[Frame, Write]], None] = lambda machine: None
+        """Called whenever the program has been pumped; for probes."""
+        self._network = network
+        self._boot = boot
+        self._backlog: deque[Callable[[], None]] = deque()
+        self._tick: Timer | None = None
+        self._pump: Timer | None = None
+        self._write: Timer | None = None
+        self._writing: Write | None = None
+        network.add(machine_id)
+
+    @property
+    def running(self) -> bool:
+        """Whether there is a process, frozen or not."""
+        return self.program is not None
+
+    def now_ms(self) -> int:
+        """The process clock now."""
+        return self.process_clock.now_ms(self.queue.now_us)
+
+    def start(self) -> None:
+        """Start the process, which reads the wall clock and its disk."""
+        if self.program is not None:
+            return
+        self.life += 1
+        self.frozen = False
+        self.process_clock = ProcessClock(self.clock, self.queue.now_us)
+        self.program = self._boot(self)
+        self._network.start(self.id)
+        self._tick = self.queue.after(self.random.randint(0, self.profile.tick_us), self._on_tick)
+        self._wake()
+
+    def crash(self) -> None:
+        """Kill the process, and the machine with it: unsynced writes are lost or torn."""
+        if self.program is None:
+            return
+        self.program = None
+        self.frozen = False
+        self._backlog.clear()
+        for timer in (self._tick, self._pump, self._write):
+            if timer is not None:
+                timer.cancel()
+        self._tick = self._pump = self._write = None
+        self._writing = None
+        self.disk.crash()
+        self._network.stop(self.id)
+        watchers, self.on_crash = self.on_crash, []
+        for watcher in watchers:
+            watcher()
+
+    def freeze(self) -> None:
+        """Stop the process in its tracks, as SIGSTOP does; what comes for it waits."""
+        if self.program is not None and not self.frozen:
+            self.frozen = True
+            self._network.set_answering(self.id, False)
+
+    def thaw(self) -> None:
+        """Let a frozen process go on; everything that waited happens now, in order."""
+        if not self.frozen:
+            return
+        self.frozen = False
+        self._network.set_answering(self.id, True)
+        while self._backlog and not self.frozen:
+            self._backlog.popleft()()
+
+    def call(self, action: Callable[[], None]) -> None:
+        """Run `action` inside the process (a client's bytes arrived); not at all if there is none."""
+        self._input(action)
+
+    def received(self, peer_id: int, frame: Frame) -> None:
+        """The network brings a frame."""
+
+        def action() -> None:
+            if self.program is not None:
+                self.program.receive(peer_id, frame, self.now_ms())
+
+        self._input(action)
+
+    def peer_up(self, peer_id: int) -> None:
+        """The network has a connection to a peer."""
+        self._input(lambda: self.program.peer_up(peer_id) if self.program is not None else None)
+
+    def peer_down(self, peer_id: int) -> None:
+        """The network has lost the connection to a peer."""
+        self._input(lambda: self.program.peer_down(peer_id) if self.program is not None else None)
+
+    def _input(self, action: Callable[[], None]) -> None:
+        if self.program is None:
+            return
+        if self.frozen:
+            self._backlog.append(lambda: self._input(action))
+            return
+        action()
+        self._wake()
+
+    def _wake(self) -> None:
+        """Pump soon: inputs that come within one turn of the event loop are worked off together."""
+        if self._pump is None:
+            self._pump = self.queue.after(self.random.randint(0, self.profile.loop_us), self._on_pump)
+
+    def _on_pump(self) -> None:
+        if self.frozen:
+            self._backlog.append(self._on_pump)
+            return
+        self._pump = None
+        program = self.program
+        if program is None:
+            return
+        output = program.pump(self.now_ms())
+        for peer_id, frame in output.frames.items():
+            self._network.send(self.id, peer_id, frame)
+        if output.write is not None:
+            if self._writing is not None:
+                raise AssertionError(f"node {self.id} asked for a second write while one was under way")
+            self._writing = output.write
+            self._begin_write()
+        self.after_input(self)
+
+    def _on_tick(self) -> None:
+        if self.frozen:
+            self._backlog.append(self._on_tick)
+            return
+        program = self.program
+        if program is None:
+            return
+        self._tick = self.queue.after(self.profile.tick_us, self._on_tick)
+        program.tick(self.now_ms())
+        self._wake()
+
+    def _begin_write(self) -> None:
+        write = self._writing
+        if write is None:
+            return
+        if self.disk_profile.full:
+            self._write = self.queue.after(self.disk_profile.latency_us(self.random), self._on_disk_full)
+            return
+        self.disk.begin_write(write)
+        self._write = self.queue.after(self.disk_profile.latency_us(self.random), self._on_written)
+
+    def _on_written(self) -> None:
+        """The disk is done; a stuck disk is never done before it is released."""
+        if self.disk_profile.stuck:
+            self._write = self.queue.after(self.profile.full_disk_retry_us, self._on_written)
+            return
+        self._write = None
+        self.disk.complete()
+        self._input(self._persisted)
+
+    def _persisted(self) -> None:
+        self._writing = None
+        if self.program is not None:
+            self.program.persisted(self.now_ms())
+
+    def _on_disk_full(self) -> None:
+        self._write = self.queue.after(self.profile.full_disk_retry_us, self._begin_write)
+        self._input(lambda: self.program.disk_full(self.now_ms()) if self.program is not None else None)
