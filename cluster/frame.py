@@ -1,0 +1,73 @@
+"""What one node sends another at once."""
+
+from typing import Final
+
+from cluster.raft.messages import Message
+
+MESSAGE_OVERHEAD_BYTES: Final = 48
+"""About what a Raft message or an entry costs on the wire besides its data."""
+
+
+class Frame:
+    """Everything for one peer that was due at the same moment, over all groups, in order within each kind.
+
+    ``clock_ms`` is the sender's process clock when the frame was made (for `MemberClocks`).
+    ``raft`` holds (group, message); ``group_clocks`` (group, time_ms, led_ms) of groups the sender leads;
+    ``proposals`` (group, envelope) for groups the receiver leads; ``datagrams`` (kind, bytes) of the layers
+    above.
+    """
+
+    __slots__ = ("clock_ms", "datagrams", "group_clocks", "proposals", "raft")
+
+    def __init__(self, clock_ms: int = 0) -> None:
+        self.clock_ms: int = clock_ms
+        self.raft: list[tuple[int, Message]] = []
+        self.group_clocks: list[tuple[int, int, int]] = []
+        self.proposals: list[tuple[int, bytes]] = []
+        self.datagrams: list[tuple[int, bytes]] = []
+
+    def empty(self) -> bool:
+        """Whether the frame carries nothing but its clock."""
+        return not self.raft and not self.group_clocks and not self.proposals and not self.datagrams
+
+    def merge(self, other: "Frame") -> None:
+        """Append a later frame to this one; its clock counts."""
+        self.clock_ms = other.clock_ms
+        self.raft.extend(other.raft)
+        self.group_clocks.extend(other.group_clocks)
+        self.proposals.extend(other.proposals)
+        self.datagrams.extend(other.datagrams)
+
+    def approximate_bytes(self) -> int:
+        """About the size on the wire, for limits; snapshots count with their data."""
+        total = 16 * (1 + len(self.group_clocks))
+        for _, message in self.raft:
+            total += MESSAGE_OVERHEAD_BYTES + len(message.context)
+            for entry in message.entries:
+                total += MESSAGE_OVERHEAD_BYTES + len(entry.data)
+            if message.snapshot is not None:
+                total += len(message.snapshot.data)
+        for _, envelope in self.proposals:
+            total += 16 + len(envelope)
+        for _, datagram in self.datagrams:
+            total += 16 + len(datagram)
+        return total
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Frame)
+            and self.clock_ms == other.clock_ms
+            and self.raft == other.raft
+            and self.group_clocks == other.group_clocks
+            and self.proposals == other.proposals
+            and self.datagrams == other.datagrams
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.clock_ms, len(self.raft), len(self.proposals), len(self.datagrams)))
+
+    def __repr__(self) -> str:
+        return (
+            f"Frame(clock_ms={self.clock_ms}, raft={self.raft!r}, group_clocks={self.group_clocks!r}, "
+            f"proposals={len(self.proposals)}, datagrams={len(self.datagrams)})"
+        )

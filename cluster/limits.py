@@ -1,0 +1,105 @@
+"""Every limit of the cluster layer: value, unit, reason.
+
+Limits of Raft groups themselves (message sizes, inflight windows, uncommitted bytes) are set by the host
+in each group's `cluster.raft.Config`.
+"""
+
+from typing import Final
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+GIB: Final = 1024 * MIB
+
+# --- log on disk ---------------------------------------------------------------------------------------
+
+DEFAULT_MAP_SIZE_BYTES: Final = 64 * GIB
+"""Largest size of the log file unless configured. Address space only: the file grows with its content."""
+
+LOG_FILE_STEP_BYTES: Final = 16 * MIB
+"""The (sparse) log file is lengthened in such steps, ahead of use: a file that is shorter than its content
+claims has then been cut off by someone else, and few syncs have to write a new file length."""
+
+LOG_RESERVE_DIVISOR: Final = 32
+LOG_RESERVE_MIN_BYTES: Final = 256 * KIB
+LOG_RESERVE_MAX_BYTES: Final = 64 * MIB
+"""Room that only batches without entries and snapshots may use (a share of the map, within these bounds):
+deleting needs pages too, and a store that can't delete can't recover from being full."""
+
+READ_CACHE_DEFAULT_BYTES: Final = 256 * MIB
+"""Entry payloads a node keeps in memory over all groups unless configured. About 20 s of traffic at
+12 MB/s, so that ordinary deliveries and followers that lag a little never read from disk."""
+
+# --- one node to another -------------------------------------------------------------------------------
+
+PROTOCOL_VERSION: Final = 1
+"""Version of the peer protocol, sent in Hello. Nodes of different versions refuse each other."""
+
+MAX_GRPC_MESSAGE_BYTES: Final = 64 * MIB
+"""Largest gRPC message taken from a peer. Well above any frame (see below), well below what hurts."""
+
+MAX_FRAME_BYTES: Final = 4 * MIB
+"""Frames that wait for a write to end are merged up to this size; the rest leaves in the next frame. Larger
+ones win nothing (the fixed cost per frame is long amortised) and delay heartbeats behind them."""
+
+MAX_PEER_QUEUE_BYTES: Final = 32 * MIB
+"""What may wait for one peer. A slow or frozen peer costs at most this much memory; frames beyond it are
+dropped, and Raft and the sessions send again."""
+
+SNAPSHOT_CHUNK_BYTES: Final = 512 * KIB
+"""Size of a piece of a snapshot. Small enough that a heartbeat on the neighbouring stream isn't held up
+behind it (4 ms at 1 Gbit/s), large enough that the fixed cost per message (~0.1 ms) is small."""
+
+MAX_SNAPSHOT_BYTES: Final = 8 * GIB
+"""Largest snapshot taken from a peer. A claim above it is nonsense or an attack, and refused."""
+
+MAX_SNAPSHOTS_AT_ONCE: Final = 2
+"""Snapshots being received at the same time, over all peers and groups: each is held in memory whole."""
+
+SNAPSHOT_STALL_SECONDS: Final = 30.0
+"""A snapshot transfer without progress for so long is given up (and reported as failed to Raft)."""
+
+MAX_ENTRIES_PER_MESSAGE: Final = 1 << 17
+MAX_ITEMS_PER_FRAME: Final = 1 << 17
+"""Counts in a frame above these are refused: no honest sender comes near, and each item costs memory."""
+
+MAX_CONTEXT_BYTES: Final = 64 * KIB
+"""Longest context of a Raft message; ours are below 100 bytes."""
+
+MAX_MEMBERS: Final = 1024
+"""Most ids in one list of a membership."""
+
+MAX_GROUP: Final = (1 << 15) - 1
+"""Highest number of a group: with it, group and index together fit in one machine integer."""
+
+MAX_INDEX: Final = (1 << 47) - 1
+"""Highest log index: four thousand years at a thousand entries a second."""
+
+MAX_TERM: Final = (1 << 62) - 1
+"""Highest term, and clock in ms; above it integers would no longer fit the machine's."""
+
+MAX_NAME_LENGTH: Final = 255
+"""Longest name of a node or a cluster id, in characters."""
+
+# --- connections between nodes (all in seconds unless the name says otherwise) --------------------------
+
+RECONNECT_FIRST_MS: Final = 50
+RECONNECT_LAST_MS: Final = 500
+"""Pauses between attempts to reach a peer, doubling from the first to the last. Short: a node that restarts
+is back in the cluster before an election would end."""
+
+CONNECT_TIMEOUT_MS: Final = 3_000
+"""An attempt without an answer (packets dropped on the way) is given up after this."""
+
+HELLO_TIMEOUT_SECONDS: Final = 5.0
+"""A peer that opened a stream and didn't say hello within this is turned away."""
+
+REFUSED_RETRY_MS: Final = 5_000
+"""Pause after a peer refused us (wrong cluster, unknown node, other version): that has to be mended first."""
+
+KEEPALIVE_INTERVAL_MS: Final = 5_000
+KEEPALIVE_TIMEOUT_MS: Final = 10_000
+"""HTTP/2 pings on connections between nodes: a peer that is gone without a word (power, cable) is noticed
+after at most both together, long after Raft elected anew. A freeze of 2 s tears nothing down."""
+
+STOP_GRACE_SECONDS: Final = 0.5
+"""At stop, how long streams get to end by themselves before they are cut."""

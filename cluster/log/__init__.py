@@ -1,0 +1,1 @@
+"""The durable log of a node: what is written (`batch`), where (`lmdb_store`), how Raft reads it (`group_log`)."""

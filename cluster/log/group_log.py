@@ -1,0 +1,233 @@
+"""How one Raft group reads its log: terms in memory, payloads in a node-wide cache, the rest from disk.
+
+HOT: compiled by mypyc where that is possible.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final
+
+from cluster.log.batch import StoredGroup
+from cluster.raft.errors import Compacted, SnapshotTemporarilyUnavailable, Unavailable
+from cluster.raft.messages import ConfState, Entry, HardState, Snapshot, SnapshotMetadata
+
+ENTRY_OVERHEAD_BYTES: Final = 200
+"""About what an entry costs in the cache besides its payload: the objects around it."""
+
+GROUP_SHIFT: Final = 47
+"""Group and index share one integer as the cache's key (see MAX_GROUP and MAX_INDEX in cluster.limits)."""
+
+
+class EntryCache:
+    """Entries of all groups of a node, within a budget; what came first goes first.
+
+    First in, first out is enough: consumers read what is recent, and what is read back from disk is
+    read in order, entry by entry, so each comes in once and is used until the next one does.
+    """
+
+    def __init__(self, budget_bytes: int) -> None:
+        self.budget_bytes: int = budget_bytes
+        self.used_bytes: int = 0
+        self.hits: int = 0
+        self.misses: int = 0
+        self._entries: OrderedDict[int, Entry] = OrderedDict()
+
+    def get(self, group: int, index: int) -> Entry | None:
+        """The entry, or None when it isn't cached. Counts as a hit or a miss."""
+        entry = self._entries.get((group << GROUP_SHIFT) | index)
+        if entry is None:
+            self.misses += 1
+        else:
+            self.hits += 1
+        return entry
+
+    def put(self, group: int, entry: Entry) -> None:
+        """Keep an entry, in place of one with the same index, and drop the oldest beyond the budget."""
+        key = (group << GROUP_SHIFT) | entry.index
+        entries = self._entries
+        earlier = entries.pop(key, None)
+        if earlier is not None:
+            self.used_bytes -= len(earlier.data) + ENTRY_OVERHEAD_BYTES
+        entries[key] = entry
+        self.used_bytes += len(entry.data) + ENTRY_OVERHEAD_BYTES
+        while self.used_bytes > self.budget_bytes and entries:
+            oldest = entries.popitem(last=False)[1]
+            self.used_bytes -= len(oldest.data) + ENTRY_OVERHEAD_BYTES
+
+    def discard(self, group: int, index: int) -> None:
+        """Drop an entry if it is there."""
+        entry = self._entries.pop((group << GROUP_SHIFT) | index, None)
+        if entry is not None:
+            self.used_bytes -= len(entry.data) + ENTRY_OVERHEAD_BYTES
+
+    def discard_group(self, group: int) -> None:
+        """Drop all entries of a group; takes time in proportion to the whole cache."""
+        for key in [key for key in self._entries if key >> GROUP_SHIFT == group]:
+            entry = self._entries.pop(key)
+            self.used_bytes -= len(entry.data) + ENTRY_OVERHEAD_BYTES
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+class GroupLog:
+    """The `Storage` of one Raft group, as it is on disk: change it when the write is durable, not before.
+
+    `reader` fetches an entry from disk (`LogStore.read_entry`). `make_snapshot` is asked when a follower
+    lags behind the log; it answers with the state as of now, or raises `SnapshotTemporarilyUnavailable`.
+
+    The log in the sense of Raft is ``[first_index(), last_index()]``. Entries below it stay readable
+    through `data` until they are released.
+    """
+
+    def __init__(
+        self,
+        group: int,
+        reader: Callable[[int, int], Entry],
+        cache: EntryCache,
+        make_snapshot: Callable[[], Snapshot],
+        stored: StoredGroup | None = None,
+    ) -> None:
+        """An empty log, or the one that was `stored`."""
+        self.group: int = group
+        self.snapshot_metadata: SnapshotMetadata = SnapshotMetadata()
+        self.hard_state: HardState = HardState()
+        self._reader: Callable[[int, int], Entry] = reader
+        self._cache: EntryCache = cache
+        self._make_snapshot: Callable[[], Snapshot] = make_snapshot
+        # Terms of the entries from _offset on; the first one stands for the entry before the log.
+        self._offset: int = 0
+        self._terms: list[int] = [0]
+        if stored is not None:
+            self.hard_state = stored.hard_state
+            if stored.snapshot is not None:
+                self.snapshot_metadata = stored.snapshot.metadata
+                self._offset = self.snapshot_metadata.index
+                self._terms[0] = self.snapshot_metadata.term
+            self._terms.extend([term for _, term in stored.entries])
+
+    # --- Storage --------------------------------------------------------------------------------------
+
+    def initial_state(self) -> tuple[HardState, ConfState]:
+        """The hard state, and the membership as of the snapshot."""
+        return self.hard_state, self.snapshot_metadata.conf_state
+
+    def first_index(self) -> int:
+        """Index of the first entry of the log."""
+        return self._offset + 1
+
+    def last_index(self) -> int:
+        """Index of the last entry of the log."""
+        return self._offset + len(self._terms) - 1
+
+    def term(self, index: int) -> int:
+        """Term of an entry in ``[first_index() - 1, last_index()]``. Raises `Compacted`, `Unavailable`."""
+        position = index - self._offset
+        if position < 0:
+            raise Compacted
+        if position >= len(self._terms):
+            raise Unavailable
+        return self._terms[position]
+
+    def entries(self, low: int, high: int, max_bytes: int) -> list[Entry]:
+        """Entries of ``[low, high)``, as many as fit in ``max_bytes`` of payload but at least one.
+
+        Raises `Compacted`, `Unavailable`; and what the reader raises when a payload has to come from disk.
+        """
+        if low <= self._offset:
+            raise Compacted
+        if high > self._offset + len(self._terms):
+            raise Unavailable
+        found: list[Entry] = []
+        size = 0
+        index = low
+        while index < high:
+            entry = self._entry(index)
+            size += len(entry.data)
+            if size > max_bytes and found:
+                break
+            found.append(entry)
+            index += 1
+        return found
+
+    def snapshot(self) -> Snapshot:
+        """A snapshot for a follower that is behind the log. Raises `SnapshotTemporarilyUnavailable`."""
+        snapshot = self._make_snapshot()
+        if snapshot.metadata.index < self._offset:
+            # Entries after it are gone already: with this one the follower would be no better off.
+            raise SnapshotTemporarilyUnavailable
+        return snapshot
+
+    # --- reading for the state machine ----------------------------------------------------------------
+
+    def data(self, index: int) -> bytes:
+        """The payload of an entry in the log or live below it.
+
+        Raises `MissingEntry` for one that was never there or was released, `CorruptEntry`.
+        """
+        return self._entry(index).data
+
+    def _entry(self, index: int) -> Entry:
+        entry = self._cache.get(self.group, index)
+        if entry is None:
+            entry = self._reader(self.group, index)
+            self._cache.put(self.group, entry)
+        return entry
+
+    # --- following what was written -------------------------------------------------------------------
+
+    def set_hard_state(self, hard_state: HardState) -> None:
+        """The hard state was written."""
+        self.hard_state = hard_state
+
+    def append(self, entries: list[Entry]) -> None:
+        """These entries were written: those from the first on are replaced, the tail after the last is gone.
+
+        Raises `ValueError` when they leave a gap or reach below the log.
+        """
+        if not entries:
+            return
+        first = entries[0].index
+        keep = first - self._offset
+        terms = self._terms
+        if not 0 < keep <= len(terms):
+            raise ValueError(
+                f"group {self.group}: entry {first} doesn't fit the log {self._offset}..{self.last_index()}"
+            )
+        for index in range(first + len(entries), self._offset + len(terms)):
+            self._cache.discard(self.group, index)
+        if keep < len(terms):
+            del terms[keep:]
+        for entry in entries:
+            terms.append(entry.term)
+            self._cache.put(self.group, entry)
+
+    def install_snapshot(self, metadata: SnapshotMetadata, live_entries: list[Entry]) -> None:
+        """The leader's snapshot was written in place of the whole log."""
+        self._cache.discard_group(self.group)
+        self.snapshot_metadata = metadata
+        self._offset = metadata.index
+        self._terms = [metadata.term]
+        for entry in live_entries:
+            self._cache.put(self.group, entry)
+
+    def compact(self, to_index: int, metadata: SnapshotMetadata) -> None:
+        """A snapshot of our own was written; the log now starts after `to_index`.
+
+        `to_index` may be smaller than the snapshot's index, so that followers a little behind are
+        served from the log; entries above `to_index` must then not be released yet.
+        Raises `ValueError` when an index is out of range; a `to_index` that is compacted already is fine.
+        """
+        if not metadata.index <= self.last_index():
+            raise ValueError(f"group {self.group}: snapshot {metadata.index} is beyond the log")
+        if to_index > metadata.index:
+            raise ValueError(f"group {self.group}: compaction to {to_index} above snapshot {metadata.index}")
+        self.snapshot_metadata = metadata
+        if to_index > self._offset:
+            del self._terms[: to_index - self._offset]
+            self._offset = to_index
+
+    def release(self, indices: list[int]) -> None:
+        """These entries were deleted from disk: forget their payloads."""
+        for index in indices:
+            self._cache.discard(self.group, index)

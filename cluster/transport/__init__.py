@@ -1,0 +1,1 @@
+"""The gRPC shell between nodes: frames and snapshots out and in, peers up and down."""
