@@ -1,0 +1,269 @@
+"""The settings of one node: every key, its default, its bounds, and what must hold between them.
+
+Where values come from (defaults, TOML file, environment, command line) is in `node.settings_sources`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Final, NamedTuple, TypeVar
+
+from node.settings_kinds import (
+    Address,
+    AddressKind,
+    AddressList,
+    Choice,
+    Folder,
+    Kind,
+    Number,
+    OptionalAddress,
+    OptionalFile,
+    Size,
+    Switch,
+    Text,
+    describe_size,
+)
+
+T = TypeVar("T")
+
+_KIBI: Final = 1024
+_MEBI: Final = 1024**2
+_GIBI: Final = 1024**3
+_TEBI: Final = 1024**4
+# Fewer than this many heartbeats within an election timeout, and one late packet ends a leader's term.
+_HEARTBEATS_IN_ELECTION_TIMEOUT: Final = 3
+_ANY_HOST: Final = ("0.0.0.0", "::", "")
+
+
+class Problem(NamedTuple):
+    """A setting that cannot be used."""
+
+    key: str
+    value: object
+    origin: str
+    """Where the value came from: a file, `environment variable MAYFLY_NAME`, `option --name`."""
+    expected: str
+
+    def __str__(self) -> str:
+        value = "(hidden)" if is_secret(self.key) else repr(self.value)
+        return f"{self.key} = {value} ({self.origin}): expected {self.expected}"
+
+
+class SettingsError(Exception):
+    """Settings that a node cannot start with; the text has one line for each problem."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+class TlsFiles(NamedTuple):
+    """PEM files of one side of a TLS connection; the other side's certificate is checked with `authority`."""
+
+    certificate: Path
+    key: Path
+    authority: Path | None
+
+
+def _setting(kind: Kind[T], default: T, explanation: str, *, secret: bool = False) -> T:
+    metadata = {"kind": kind, "explanation": explanation, "secret": secret}
+    return field(default=default, repr=not secret, metadata=metadata)
+
+
+_NAME: Final = Text(r"([A-Za-z0-9][A-Za-z0-9_.-]{0,62})?", "up to 63 letters, digits, '.', '_' and '-'")
+_ADDRESS: Final = AddressKind()
+_FILE: Final = OptionalFile()
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeSettings:
+    """What a node is started with. Immutable; secrets appear in no repr and no log."""
+
+    name: str = _setting(_NAME, "", "how people call the node [default: node1, or by its place in seeds]")
+    data_dir: Path = _setting(Folder(), Path("mayfly-data"), "folder for the log and all else that lasts")
+    amqp_address: Address = _setting(_ADDRESS, Address("127.0.0.1", 5672), "where AMQP clients connect")
+    peer_address: Address = _setting(_ADDRESS, Address("127.0.0.1", 25672), "where the other nodes connect")
+    advertised_peer_address: Address | None = _setting(
+        OptionalAddress(), None, "how others reach this node, as it stands in seeds [default: peer_address]"
+    )
+    http_address: Address = _setting(_ADDRESS, Address("127.0.0.1", 15672), "health, metrics and status")
+    seeds: tuple[Address, ...] = _setting(
+        AddressList(), (), "peer addresses of all nodes, in the same order on each; none: a single node"
+    )
+    shards: int = _setting(Number(1, 1024), 16, "number of Raft groups that hold queues, for good")
+    replication_factor: int = _setting(Number(1, 15), 3, "voting replicas of each shard, at most one a node")
+
+    default_user: str = _setting(
+        Text(r"[^\x00-\x1f]{1,255}", "a name of 1 to 255 characters"), "guest", "user made at the first start"
+    )
+    default_pass: str = _setting(
+        Text(r"[^\x00]{1,1024}", "1 to 1024 characters"), "guest", "that user's password", secret=True
+    )
+
+    tick_ms: int = _setting(Number(5, 1000, "milliseconds"), 50, "how often consensus looks at the time")
+    heartbeat_ms: int = _setting(
+        Number(5, 10_000, "milliseconds"),
+        100,
+        "how often a leader without news shows its followers that it lives",
+    )
+    election_timeout_ms: int = _setting(
+        Number(50, 60_000, "milliseconds"),
+        700,
+        "after 1 to 2 times this without a word of its leader a follower campaigns",
+    )
+    session_timeout_ms: int = _setting(
+        Number(100, 600_000, "milliseconds"),
+        5000,
+        "unheard of for this long, a node loses the consumers it serves",
+    )
+    expiry_tick_ms: int = _setting(
+        Number(5, 60_000, "milliseconds"), 250, "how often a leader looks for what is due"
+    )
+    clock_bound_ms: int = _setting(
+        Number(10, 3_600_000, "milliseconds"),
+        2000,
+        "with a clock this far ahead of its peers a node may not lead",
+    )
+
+    cache_bytes: int = _setting(Size(_MEBI, _TEBI), 128 * _MEBI, "memory for recent log entries")
+    disk_map_bytes: int = _setting(Size(16 * _MEBI, 64 * _TEBI), 64 * _GIBI, "most that the log may take")
+    disk_free_limit_bytes: int = _setting(
+        Size(0, _TEBI), 128 * _MEBI, "publishes are refused while less than this is free on the disk"
+    )
+
+    peer_tls_cert: Path | None = _setting(_FILE, None, "certificate of this node for other nodes (PEM)")
+    peer_tls_key: Path | None = _setting(_FILE, None, "its private key (PEM)")
+    peer_tls_ca: Path | None = _setting(_FILE, None, "what certificates of other nodes are checked with")
+    amqp_tls_cert: Path | None = _setting(_FILE, None, "certificate for clients (PEM): they speak TLS")
+    amqp_tls_key: Path | None = _setting(_FILE, None, "its private key (PEM)")
+    amqp_tls_ca: Path | None = _setting(_FILE, None, "clients must show a certificate signed by this")
+
+    aiomonitor: bool = _setting(Switch(), False, "open aiomonitor, a console into the process, on loopback")
+    aiomonitor_port: int = _setting(Number(1, 65535), 20101, "port of the aiomonitor console")
+    log_level: str = _setting(
+        Choice("debug", "info", "warning", "error"), "info", "least important lines in the log"
+    )
+
+    def __post_init__(self) -> None:
+        """Fill in the name; raises SettingsError where values contradict each other."""
+        problems = [
+            str(Problem(key, show(getattr(self, key)), "with the other settings", expected))
+            for key, expected in self._contradictions()
+        ]
+        if problems:
+            raise SettingsError(problems)
+        if not self.name:
+            object.__setattr__(self, "name", f"node{self.node_id}")
+
+    @property
+    def reachable_peer_address(self) -> Address:
+        """The address of this node in `seeds`."""
+        return self.advertised_peer_address or self.peer_address
+
+    @property
+    def node_id(self) -> int:
+        """1 for a single node, else the node's place in `seeds`, counted from 1."""
+        return self.seeds.index(self.reachable_peer_address) + 1 if self.seeds else 1
+
+    @property
+    def nodes(self) -> dict[int, Address]:
+        """Peer address of every node of the cluster, this one too, by node id."""
+        return dict(enumerate(self.seeds or (self.reachable_peer_address,), 1))
+
+    @property
+    def voters_per_shard(self) -> int:
+        """The replication factor, or the number of nodes where there are fewer."""
+        return min(self.replication_factor, len(self.nodes))
+
+    @property
+    def peer_tls(self) -> TlsFiles | None:
+        """Files for mutual TLS between nodes; None: plain connections."""
+        return _tls_files(self.peer_tls_cert, self.peer_tls_key, self.peer_tls_ca)
+
+    @property
+    def amqp_tls(self) -> TlsFiles | None:
+        """Files for TLS towards clients; None: plain connections."""
+        return _tls_files(self.amqp_tls_cert, self.amqp_tls_key, self.amqp_tls_ca)
+
+    def _contradictions(self) -> Iterator[tuple[str, str]]:
+        """(key, what would be right) of every setting that others rule out."""
+        if self.heartbeat_ms < self.tick_ms:
+            yield "heartbeat_ms", f"at least tick_ms ({self.tick_ms})"
+        least = _HEARTBEATS_IN_ELECTION_TIMEOUT * self.heartbeat_ms
+        if self.election_timeout_ms < least:
+            yield "election_timeout_ms", f"at least {least}, {_HEARTBEATS_IN_ELECTION_TIMEOUT} x heartbeat_ms"
+        if self.session_timeout_ms < self.election_timeout_ms:
+            yield "session_timeout_ms", f"at least election_timeout_ms ({self.election_timeout_ms})"
+        if self.seeds and self.reachable_peer_address not in self.seeds:
+            own = self.reachable_peer_address
+            yield "seeds", f"this node's own address among them ({own}); else set advertised_peer_address"
+        elif self.reachable_peer_address.host in _ANY_HOST and len(self.seeds) > 1:
+            yield "advertised_peer_address", "an address that other nodes can connect to"
+        yield from self._address_contradictions()
+        peer = {"peer_tls_cert": self.peer_tls_cert, "peer_tls_key": self.peer_tls_key}
+        yield from _incomplete_tls(peer | {"peer_tls_ca": self.peer_tls_ca})
+        amqp = {"amqp_tls_cert": self.amqp_tls_cert, "amqp_tls_key": self.amqp_tls_key}
+        yield from _incomplete_tls(amqp, wanted=self.amqp_tls_ca is not None)
+
+    def _address_contradictions(self) -> Iterator[tuple[str, str]]:
+        taken: dict[Address, str] = {}
+        for key in ("amqp_address", "peer_address", "http_address"):
+            address: Address = getattr(self, key)
+            if address.port and address in taken:
+                yield key, f"an address other than that of {taken[address]}"
+            taken[address] = key
+
+    def describe(self) -> dict[str, str]:
+        """All settings as text, for the log and for people; secrets are hidden."""
+        return {key: "(hidden)" if is_secret(key) else show(getattr(self, key)) for key in setting_keys()}
+
+
+def setting_keys() -> tuple[str, ...]:
+    """The names of all settings, as in a TOML file."""
+    return tuple(_FIELDS)
+
+
+def setting_kind(key: str) -> Kind[object]:
+    """What values the setting takes."""
+    kind: Kind[object] = _FIELDS[key].metadata["kind"]
+    return kind
+
+
+def setting_help(key: str) -> str:
+    """What the setting is for, with its default."""
+    explanation: str = _FIELDS[key].metadata["explanation"]
+    default = _FIELDS[key].default
+    if "[default" in explanation or default is None or default == ():
+        return explanation
+    return f"{explanation} [default: {show(default)}]"
+
+
+def is_secret(key: str) -> bool:
+    """Whether the value may not be shown."""
+    return key in _FIELDS and bool(_FIELDS[key].metadata["secret"])
+
+
+def show(value: object) -> str:
+    """A setting's value as a person would write it."""
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    if type(value) is int and value >= _MEBI:
+        return describe_size(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "" if value is None else str(value)
+
+
+def _tls_files(certificate: Path | None, key: Path | None, authority: Path | None) -> TlsFiles | None:
+    return TlsFiles(certificate, key, authority) if certificate and key else None
+
+
+def _incomplete_tls(files: dict[str, Path | None], wanted: bool = False) -> Iterator[tuple[str, str]]:
+    """TLS takes all of the files; with none of them, unless it is wanted, connections are plain."""
+    if wanted or any(files.values()):
+        for key, path in files.items():
+            if path is None:
+                yield key, "a file, because TLS takes " + ", ".join(files) + " together"
+
+
+_FIELDS: Final = {item.name: item for item in fields(NodeSettings)}
