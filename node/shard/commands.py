@@ -1,0 +1,330 @@
+"""The commands of the queue state machine as bytes: how they are written, and what each one asks for. HOT.
+
+A command is a fixed little-endian head that begins with its kind, then what the head announces. Commands
+follow each other without gaps. PUBLISH, SETTLE and FLOW have no answer; every other command of a session
+answers once. Commands of the shard's leader (``INTERNAL``) do not answer, and may be applied twice without
+harm.
+"""
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import Final
+
+from node.shard.packing import pack_numbers
+from node.shard.settings import ShardQueueSettings, encode_settings
+
+PUBLISH: Final = 1
+SETTLE: Final = 2
+GET: Final = 3
+ATTACH: Final = 4
+DETACH: Final = 5
+CREATE_QUEUE: Final = 6
+TOUCH_QUEUE: Final = 7
+PURGE: Final = 8
+DELETE_QUEUE: Final = 9
+FLOW: Final = 10
+NOOP: Final = 11
+EXPIRE_DUE: Final = 32
+EXPIRE_QUEUE: Final = 33
+ROUTE: Final = 34
+TRANSFER: Final = 35
+SETTLED: Final = 36
+LANE_CLOSED: Final = 37
+FORGET_DELETED: Final = 38
+DROP_QUEUE: Final = 39
+UPDATE_QUEUE: Final = 40
+RETRY_PARKED: Final = 41
+DROP_PARKED: Final = 42
+FORGET_SOURCES: Final = 43
+
+ANSWERING: Final = frozenset(
+    (GET, ATTACH, DETACH, CREATE_QUEUE, TOUCH_QUEUE, PURGE, DELETE_QUEUE, NOOP)
+)
+
+ACK: Final = 0
+REQUEUE: Final = 1
+REJECT: Final = 2
+
+# Forms of a SETTLE: a list of ids, everything up to one id, a closed range of ids.
+LIST: Final = 0
+UP_TO: Final = 1
+RANGE: Final = 2
+
+# Outcomes of a ROUTE decision.
+ROUTED: Final = 0
+PARKED: Final = 1
+DROPPED_CYCLE: Final = 2
+DROPPED_UNROUTABLE: Final = 3
+
+NO_TTL: Final = -1
+
+# kind, key length, further queues, header length, body length, queue, TTL
+PUBLISH_HEAD: Final = Struct("<BxHIIIQq")
+# kind, outcome, form, count, queue, holder
+SETTLE_HEAD: Final = Struct("<BBBxIQQ")
+# kind, no_ack, queue, holder
+GET_HEAD: Final = Struct("<BBQQ")
+# kind, flags, prefetch, queue, consumer, priority
+ATTACH_HEAD: Final = Struct("<BBIQQi")
+# kind, flag, queue, consumer: DETACH (return messages), FLOW (active)
+CONSUMER_HEAD: Final = Struct("<BBQQ")
+# kind, length of settings, queue: CREATE_QUEUE, UPDATE_QUEUE
+SETTINGS_HEAD: Final = Struct("<BIQ")
+# kind, queue: TOUCH_QUEUE, PURGE, DROP_QUEUE, LANE_CLOSED
+QUEUE_HEAD: Final = Struct("<BQ")
+# kind, flags, queue
+DELETE_HEAD: Final = Struct("<BBQ")
+# kind, queue, number: EXPIRE_QUEUE (epoch), SETTLED (up to)
+NUMBERED_HEAD: Final = Struct("<BQQ")
+# kind, count: FORGET_DELETED, RETRY_PARKED, DROP_PARKED, FORGET_SOURCES, ROUTE
+LIST_HEAD: Final = Struct("<BI")
+# kind, count, source, lane, first sequence
+TRANSFER_HEAD: Final = Struct("<BIQQQ")
+# key length, header length, body length
+CONTENT_HEAD: Final = Struct("<HII")
+# death sequence, outcome, key length, header length, body length, local targets, remote targets
+DECISION_HEAD: Final = Struct("<QBHIIII")
+NUMBER: Final = Struct("<Q")
+NUMBER_PAIR: Final = Struct("<QQ")
+
+FLAG_NO_ACK: Final = 1
+FLAG_EXCLUSIVE: Final = 2
+FLAG_IF_UNUSED: Final = 1
+FLAG_IF_EMPTY: Final = 2
+
+
+def encode_publish(
+    parts: list[bytes], queue_ids: Sequence[int], ttl_ms: int,
+    exchange_and_key: bytes, header: bytes, body: bytes,
+) -> int:
+    """Append a PUBLISH to ``parts`` and return its bytes; nothing is copied before the batch is joined.
+
+    ``queue_ids``: at least one queue of this shard, each at most once. ``ttl_ms``: the message's own TTL,
+    NO_TTL for none. ``exchange_and_key``: the two short strings as on the wire; ``header``: payload of the
+    content header. A queue that is gone when the command is applied is passed over (counted). No answer.
+    """
+    key_length = len(exchange_and_key)
+    header_length = len(header)
+    body_length = len(body)
+    extra = len(queue_ids) - 1
+    first = queue_ids[0]
+    parts.append(PUBLISH_HEAD.pack(PUBLISH, key_length, extra, header_length, body_length, first, ttl_ms))
+    if extra:
+        parts.append(pack_numbers(queue_ids[1:]))
+    parts.append(exchange_and_key)
+    parts.append(header)
+    if body_length:
+        parts.append(body)
+    return PUBLISH_HEAD.size + 8 * extra + key_length + header_length + body_length
+
+
+def encode_settle(queue_id: int, holder_id: int, outcome: int, delivery_ids: Sequence[int]) -> bytes:
+    """SETTLE (ACK, REQUEUE or REJECT) what the holder holds under these ids, in this order; unknown ids are
+    ignored.
+
+    No answer. A gap-free rising run of ids is written as a range whatever its length.
+    """
+    count = len(delivery_ids)
+    if count and list(delivery_ids) == list(range(delivery_ids[0], delivery_ids[0] + count)):
+        return SETTLE_HEAD.pack(SETTLE, outcome, RANGE, 0, queue_id, holder_id) + NUMBER_PAIR.pack(
+            delivery_ids[0], delivery_ids[-1]
+        )
+    return SETTLE_HEAD.pack(SETTLE, outcome, LIST, count, queue_id, holder_id) + pack_numbers(delivery_ids)
+
+
+def encode_settle_up_to(queue_id: int, holder_id: int, outcome: int, up_to: int) -> bytes:
+    """SETTLE everything the holder holds with a delivery id <= ``up_to``, in order of delivery. No answer."""
+    return SETTLE_HEAD.pack(SETTLE, outcome, UP_TO, 0, queue_id, holder_id) + NUMBER.pack(up_to)
+
+
+def encode_get(queue_id: int, holder_id: int, no_ack: bool) -> bytes:
+    """GET one message; unless ``no_ack`` it is held under ``holder_id``. Answers GetResult or Gone. Renews
+    the lease.
+    """
+    return GET_HEAD.pack(GET, no_ack, queue_id, holder_id)
+
+
+def encode_attach(
+    queue_id: int, consumer_id: int, prefetch: int, no_ack: bool, exclusive: bool, priority: int
+) -> bytes:
+    """ATTACH a consumer; ``prefetch`` 0 is no limit. Answers Attached, Refused or Gone. Suspends the lease.
+    """
+    flags = (FLAG_NO_ACK if no_ack else 0) | (FLAG_EXCLUSIVE if exclusive else 0)
+    return ATTACH_HEAD.pack(ATTACH, flags, prefetch, queue_id, consumer_id, priority)
+
+
+def encode_detach(queue_id: int, consumer_id: int, return_messages: bool) -> bytes:
+    """DETACH a consumer: it gets no more. Answers Detached.
+
+    Without ``return_messages`` (basic.cancel) what it holds stays held until it is settled or a second DETACH
+    returns it; with it (channel closed) everything held goes back. A holder of GETs is given back the same
+    way.
+    """
+    return CONSUMER_HEAD.pack(DETACH, return_messages, queue_id, consumer_id)
+
+
+def encode_flow(queue_id: int, consumer_id: int, active: bool) -> bytes:
+    """FLOW: no deliveries to this consumer until it is active again. No answer."""
+    return CONSUMER_HEAD.pack(FLOW, active, queue_id, consumer_id)
+
+
+def encode_create_queue(queue_id: int, settings: ShardQueueSettings) -> bytes:
+    """CREATE_QUEUE. Answers QueueCounts, or Gone when the id has a tombstone.
+
+    For a queue that is there: from a session the same as TOUCH_QUEUE, from the leader nothing at all.
+    """
+    encoded = encode_settings(settings)
+    return SETTINGS_HEAD.pack(CREATE_QUEUE, len(encoded), queue_id) + encoded
+
+
+def encode_update_queue(queue_id: int, settings: ShardQueueSettings) -> bytes:
+    """UPDATE_QUEUE (leader): new effective settings, after a policy change (RULES T12, L9). Same settings:
+    no-op.
+    """
+    encoded = encode_settings(settings)
+    return SETTINGS_HEAD.pack(UPDATE_QUEUE, len(encoded), queue_id) + encoded
+
+
+def encode_touch_queue(queue_id: int) -> bytes:
+    """TOUCH_QUEUE (a declare of what is there): renews the lease. Answers QueueCounts or Gone."""
+    return QUEUE_HEAD.pack(TOUCH_QUEUE, queue_id)
+
+
+def encode_purge(queue_id: int) -> bytes:
+    """PURGE what is ready. Answers Purged or Gone."""
+    return QUEUE_HEAD.pack(PURGE, queue_id)
+
+
+def encode_delete_queue(queue_id: int, if_unused: bool, if_empty: bool) -> bytes:
+    """DELETE_QUEUE, leaving a tombstone with the reason 'deleted'. Answers Deleted, Refused or Gone."""
+    flags = (FLAG_IF_UNUSED if if_unused else 0) | (FLAG_IF_EMPTY if if_empty else 0)
+    return DELETE_HEAD.pack(DELETE_QUEUE, flags, queue_id)
+
+
+def encode_noop() -> bytes:
+    """NOOP: a barrier. Answers Done."""
+    return bytes((NOOP,))
+
+
+def encode_expire_due() -> bytes:
+    """EXPIRE_DUE (leader): expire what is due, up to the bound of an entry (RULES T7, C4)."""
+    return bytes((EXPIRE_DUE,))
+
+
+def encode_expire_queue(queue_id: int, epoch: int) -> bytes:
+    """EXPIRE_QUEUE (leader): delete the queue if this lease still is the current one and has run out (RULES
+    L5).
+    """
+    return NUMBERED_HEAD.pack(EXPIRE_QUEUE, queue_id, epoch)
+
+
+def encode_settled(lane: int, up_to: int) -> bytes:
+    """SETTLED (leader): the target shard has committed the lane's items up to this sequence (RULES D6)."""
+    return NUMBERED_HEAD.pack(SETTLED, lane, up_to)
+
+
+def encode_lane_closed(lane: int) -> bytes:
+    """LANE_CLOSED (leader): the lane's target queue no longer exists; what waits in it is dropped and
+    counted.
+    """
+    return QUEUE_HEAD.pack(LANE_CLOSED, lane)
+
+
+def encode_drop_queue(queue_id: int) -> bytes:
+    """DROP_QUEUE (leader): the catalog has no such queue: remove it without a tombstone."""
+    return QUEUE_HEAD.pack(DROP_QUEUE, queue_id)
+
+
+def encode_forget_deleted(queue_ids: Sequence[int]) -> bytes:
+    """FORGET_DELETED (leader): the catalog has removed these queues: their tombstones go."""
+    return LIST_HEAD.pack(FORGET_DELETED, len(queue_ids)) + pack_numbers(queue_ids)
+
+
+def encode_retry_parked(sequences: Sequence[int]) -> bytes:
+    """RETRY_PARKED (leader, for an operator): these parked deaths are routed anew, in this order (RULES D8).
+    """
+    return LIST_HEAD.pack(RETRY_PARKED, len(sequences)) + pack_numbers(sequences)
+
+
+def encode_drop_parked(sequences: Sequence[int]) -> bytes:
+    """DROP_PARKED (leader, for an operator): these parked deaths are dropped (RULES D8)."""
+    return LIST_HEAD.pack(DROP_PARKED, len(sequences)) + pack_numbers(sequences)
+
+
+def encode_forget_sources(sources: Sequence[int]) -> bytes:
+    """FORGET_SOURCES (leader): these sources of transfers never come back: what was received from them is
+    forgotten.
+    """
+    return LIST_HEAD.pack(FORGET_SOURCES, len(sources)) + pack_numbers(sources)
+
+
+class Content:
+    """Content on its way in a ROUTE or TRANSFER: key, header and body as in PUBLISH."""
+
+    __slots__ = ("body", "exchange_and_key", "header")
+
+    def __init__(self, exchange_and_key: bytes, header: bytes, body: bytes) -> None:
+        self.exchange_and_key = exchange_and_key
+        self.header = header
+        self.body = body
+
+
+class RouteDecision:
+    """What the leader decided for one death.
+
+    ``outcome`` ROUTED: ``content`` (with its new x-death headers) goes to ``local_targets`` (queues of this
+    shard) and ``remote_targets`` (target shard, target queue). PARKED and DROPPED_* take no targets and no
+    content.
+    """
+
+    __slots__ = ("content", "local_targets", "outcome", "remote_targets", "sequence")
+
+    def __init__(
+        self, sequence: int, outcome: int, local_targets: Sequence[int] = (),
+        remote_targets: Sequence[tuple[int, int]] = (), content: Content | None = None,
+    ) -> None:
+        self.sequence = sequence
+        self.outcome = outcome
+        self.local_targets = local_targets
+        self.remote_targets = remote_targets
+        self.content = content
+
+
+def encode_route(decisions: Sequence[RouteDecision]) -> bytes:
+    """ROUTE (leader): decisions for deaths from the head of ``Shard.unrouted`` on, in order.
+
+    Decisions for deaths already routed are ignored; after a gap nothing more of the command is applied.
+    """
+    parts = [LIST_HEAD.pack(ROUTE, len(decisions))]
+    for decision in decisions:
+        content = decision.content
+        if content is None:
+            if decision.outcome == ROUTED:
+                raise ValueError("a routed death needs its content")
+            content = Content(b"", b"", b"")
+        parts.append(
+            DECISION_HEAD.pack(
+                decision.sequence, decision.outcome, len(content.exchange_and_key), len(content.header),
+                len(content.body), len(decision.local_targets), len(decision.remote_targets),
+            )
+        )
+        parts.append(pack_numbers(decision.local_targets))
+        for target_shard, target_queue in decision.remote_targets:
+            parts.append(NUMBER_PAIR.pack(target_shard, target_queue))
+        parts += (content.exchange_and_key, content.header, content.body)
+    return b"".join(parts)
+
+
+def encode_transfer(source: int, lane: int, first_sequence: int, contents: Sequence[Content]) -> bytes:
+    """TRANSFER (leader of the target shard): lane items with contiguous sequence numbers from
+    ``first_sequence`` on.
+
+    ``lane`` is the target queue. ``source`` is unique for the life of the sending shard's state: the shard id
+    of a replicated shard; a transient shard's must differ from one incarnation of its node to the next. What
+    was received before is dropped, a gap refuses the whole command (RULES D6, D7).
+    """
+    parts = [TRANSFER_HEAD.pack(TRANSFER, len(contents), source, lane, first_sequence)]
+    for content in contents:
+        parts.append(CONTENT_HEAD.pack(len(content.exchange_and_key), len(content.header), len(content.body)))
+        parts += (content.exchange_and_key, content.header, content.body)
+    return b"".join(parts)

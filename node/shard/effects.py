@@ -1,0 +1,42 @@
+"""What the local node has to tell its own clients after entries were applied. HOT.
+
+Every replica applies every delivery; only the node that serves the consumer gets the effect.
+``session`` is (node id, incarnation): effects of an earlier incarnation, replayed after a restart, are
+for nobody and can be skipped.
+"""
+
+from node.shard.message import Message
+
+
+class Deliver:
+    """Messages for one consumer; the i-th has delivery id ``first_delivery_id + i``."""
+
+    __slots__ = ("consumer_id", "first_delivery_id", "messages", "session")
+
+    def __init__(
+        self, consumer_id: int, first_delivery_id: int, messages: list[Message], session: tuple[int, int]
+    ) -> None:
+        self.consumer_id = consumer_id
+        self.first_delivery_id = first_delivery_id
+        self.messages = messages
+        self.session = session
+
+    def __repr__(self) -> str:
+        return f"Deliver({self.session}, {self.consumer_id}, {self.first_delivery_id}: {self.messages})"
+
+
+class ConsumerCancelled:
+    """The queue of an attached consumer is gone; what the consumer held is gone with it."""
+
+    __slots__ = ("consumer_id", "queue_id", "session")
+
+    def __init__(self, consumer_id: int, queue_id: int, session: tuple[int, int]) -> None:
+        self.consumer_id = consumer_id
+        self.queue_id = queue_id
+        self.session = session
+
+    def __repr__(self) -> str:
+        return f"ConsumerCancelled({self.session}, consumer {self.consumer_id}, queue {self.queue_id})"
+
+
+Effect = Deliver | ConsumerCancelled

@@ -1,0 +1,10 @@
+"""What the state machine raises."""
+
+
+class ShardError(Exception):
+    """A command, setting or snapshot that no encoder of ours writes: a defect, or damage that checksums
+    missed.
+
+    Commands before the bad one in the same batch stay applied; the bad one changed nothing unless it
+    says so. The same bytes raise the same error on every replica.
+    """

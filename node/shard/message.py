@@ -1,0 +1,68 @@
+"""A message as the queue state knows it: where its content stands in the log, and its times. HOT."""
+
+from typing import Final
+
+NO_DEADLINE: Final = -1
+NO_TTL: Final = -1
+
+
+class Message:
+    """A reference to content in the log (the log is the message store), never changed once made.
+
+    ``index`` is the log entry, ``offset`` where the content starts in that entry's data. The content is
+    ``key_length`` bytes of exchange and routing key as on the wire, then ``header_length`` bytes of content
+    header, then ``body_length`` bytes of body. ``deadline_ms`` is shard time, -1 for none (RULES T4);
+    ``ttl_ms`` is the TTL the publisher asked for, -1 for none. ``delivery_count`` counts returns:
+    a message with one or more is redelivered. A message that comes back is a new object.
+    """
+
+    __slots__ = (
+        "body_length",
+        "deadline_ms",
+        "delivery_count",
+        "enqueued_ms",
+        "header_length",
+        "index",
+        "key_length",
+        "offset",
+        "ttl_ms",
+    )
+
+    def __init__(
+        self, index: int, offset: int, key_length: int, header_length: int, body_length: int,
+        enqueued_ms: int, deadline_ms: int, delivery_count: int, ttl_ms: int = NO_TTL,
+    ) -> None:
+        self.index = index
+        self.offset = offset
+        self.key_length = key_length
+        self.header_length = header_length
+        self.body_length = body_length
+        self.enqueued_ms = enqueued_ms
+        self.deadline_ms = deadline_ms
+        self.delivery_count = delivery_count
+        self.ttl_ms = ttl_ms
+
+    @property
+    def redelivered(self) -> bool:
+        """True when it has been delivered and has come back before."""
+        return self.delivery_count > 0
+
+    @property
+    def content_length(self) -> int:
+        """Bytes of the whole content in the entry's data, from ``offset`` on."""
+        return self.key_length + self.header_length + self.body_length
+
+    def returned(self) -> "Message":
+        """The same message after it came back: same content and deadline (T4), one delivery more."""
+        return Message(
+            self.index, self.offset, self.key_length, self.header_length, self.body_length,
+            self.enqueued_ms, self.deadline_ms, self.delivery_count + 1, self.ttl_ms,
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"Message(index={self.index}, offset={self.offset}, "
+            f"lengths={self.key_length}+{self.header_length}+{self.body_length}, "
+            f"enqueued_ms={self.enqueued_ms}, deadline_ms={self.deadline_ms}, "
+            f"delivery_count={self.delivery_count}, ttl_ms={self.ttl_ms})"
+        )

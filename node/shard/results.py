@@ -1,0 +1,102 @@
+"""Answers to commands: plain objects, the same on every replica."""
+
+from typing import Final
+
+from node.shard.message import Message
+
+EXCLUSIVE: Final = "exclusive"
+IN_USE: Final = "in-use"
+NOT_EMPTY: Final = "not-empty"
+DUPLICATE_CONSUMER: Final = "duplicate-consumer"
+
+
+class Gone:
+    """The queue is not here. ``reason`` is its tombstone's, or "" when this shard never had it (or forgot
+    it).
+    """
+
+    __slots__ = ("queue_id", "reason")
+
+    def __init__(self, queue_id: int, reason: str) -> None:
+        self.queue_id = queue_id
+        self.reason = reason
+
+
+class QueueCounts:
+    """Answer to CREATE_QUEUE and TOUCH_QUEUE: ready messages and attached consumers; ``created`` when it is
+    new.
+    """
+
+    __slots__ = ("consumers", "created", "ready")
+
+    def __init__(self, ready: int, consumers: int, created: bool) -> None:
+        self.ready = ready
+        self.consumers = consumers
+        self.created = created
+
+
+class GetResult:
+    """Answer to GET: a message with its delivery id, or None when nothing can be had.
+
+    ``ready_count`` is what stays ready after it. ``try_again``: the entry's bound of expiry work (RULES C4)
+    ran out before a live message was found, so an empty answer says nothing yet: send the GET once more.
+    """
+
+    __slots__ = ("delivery_id", "message", "ready_count", "try_again")
+
+    def __init__(self, message: Message | None, delivery_id: int, ready_count: int, try_again: bool) -> None:
+        self.message = message
+        self.delivery_id = delivery_id
+        self.ready_count = ready_count
+        self.try_again = try_again
+
+
+class Attached:
+    """The consumer is attached; ``consumers`` counts it."""
+
+    __slots__ = ("consumers",)
+
+    def __init__(self, consumers: int) -> None:
+        self.consumers = consumers
+
+
+class Detached:
+    """Answer to DETACH, whether or not there was something to detach."""
+
+    __slots__ = ()
+
+
+class Refused:
+    """ATTACH or DELETE_QUEUE refused: EXCLUSIVE, DUPLICATE_CONSUMER, IN_USE or NOT_EMPTY. Nothing changed."""
+
+    __slots__ = ("reason",)
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+
+class Purged:
+    """Answer to PURGE: how many ready messages were dropped."""
+
+    __slots__ = ("messages",)
+
+    def __init__(self, messages: int) -> None:
+        self.messages = messages
+
+
+class Deleted:
+    """Answer to DELETE_QUEUE: how many ready messages went with the queue."""
+
+    __slots__ = ("messages",)
+
+    def __init__(self, messages: int) -> None:
+        self.messages = messages
+
+
+class Done:
+    """Answer to NOOP: everything before it in the session is applied."""
+
+    __slots__ = ()
+
+
+Result = Gone | QueueCounts | GetResult | Attached | Detached | Refused | Purged | Deleted | Done

@@ -1,0 +1,117 @@
+"""What a queue is told about itself when it is created: the part of its record that its behaviour depends on.
+
+A plain class, written as a msgpack array: mypyc keeps no annotations, so a msgspec Struct can't be compiled.
+"""
+
+from typing import Final
+
+import msgspec
+
+from node.shard.errors import ShardError
+
+
+class ShardQueueSettings:
+    """The effective settings of one queue, arguments and policies merged by the catalog already. Immutable.
+
+    ``vhost`` and ``name`` are kept so that deaths can be routed and events named after the queue is gone.
+    Times in ms, None for none. ``message_ttl_ms`` counts for messages enqueued from now on (RULES T12), and
+    for those queued as well when ``ttl_retroactive``. ``delivery_limit`` n: a message is delivered at most
+    n + 1 times; None: without limit, and then what a consumer requeues goes to the back of the queue, as in
+    RabbitMQ's quorum queues. ``dead_letter_at_most_once`` is for the router: drop what has no route (D8).
+    """
+
+    __slots__ = (
+        "auto_delete",
+        "dead_letter_at_most_once",
+        "dead_letter_exchange",
+        "dead_letter_routing_key",
+        "delivery_limit",
+        "expires_ms",
+        "message_ttl_ms",
+        "name",
+        "single_active_consumer",
+        "ttl_retroactive",
+        "vhost",
+    )
+
+    def __init__(
+        self,
+        vhost: str = "/",
+        name: str = "",
+        message_ttl_ms: int | None = None,
+        expires_ms: int | None = None,
+        dead_letter_exchange: str | None = None,
+        dead_letter_routing_key: str | None = None,
+        delivery_limit: int | None = None,
+        auto_delete: bool = False,
+        single_active_consumer: bool = False,
+        ttl_retroactive: bool = False,
+        dead_letter_at_most_once: bool = False,
+    ) -> None:
+        self.vhost = vhost
+        self.name = name
+        self.message_ttl_ms = message_ttl_ms
+        self.expires_ms = expires_ms
+        self.dead_letter_exchange = dead_letter_exchange
+        self.dead_letter_routing_key = dead_letter_routing_key
+        self.delivery_limit = delivery_limit
+        self.auto_delete = auto_delete
+        self.single_active_consumer = single_active_consumer
+        self.ttl_retroactive = ttl_retroactive
+        self.dead_letter_at_most_once = dead_letter_at_most_once
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ShardQueueSettings) and encode_settings(self) == encode_settings(other)
+
+    def __hash__(self) -> int:
+        return hash((self.vhost, self.name))
+
+    def __repr__(self) -> str:
+        return f"ShardQueueSettings{_fields(self)}"
+
+
+# In the order of the constructor. New ones go at the end: an array from before them is still read.
+_FIELD_TYPES: Final = (
+    str, str, int | None, int | None, str | None, str | None, int | None, bool, bool, bool, bool,
+)  # fmt: skip
+_encoder: Final = msgspec.msgpack.Encoder()
+_decoder: Final = msgspec.msgpack.Decoder(list[object])
+
+
+def _fields(settings: ShardQueueSettings) -> tuple[object, ...]:
+    return (
+        settings.vhost,
+        settings.name,
+        settings.message_ttl_ms,
+        settings.expires_ms,
+        settings.dead_letter_exchange,
+        settings.dead_letter_routing_key,
+        settings.delivery_limit,
+        settings.auto_delete,
+        settings.single_active_consumer,
+        settings.ttl_retroactive,
+        settings.dead_letter_at_most_once,
+    )
+
+
+def encode_settings(settings: ShardQueueSettings) -> bytes:
+    """The settings as the bytes CREATE_QUEUE carries; equal settings give equal bytes."""
+    return _encoder.encode(_fields(settings))
+
+
+def decode_settings(data: bytes) -> ShardQueueSettings:
+    """The settings in ``data``; ShardError when they are none."""
+    try:
+        values = _decoder.decode(data)
+        if len(values) > len(_FIELD_TYPES):
+            raise ShardError(f"queue settings of a newer release: {len(values)} fields")
+        for value, wanted in zip(values, _FIELD_TYPES, strict=False):
+            msgspec.convert(value, wanted)
+    except msgspec.MsgspecError as error:
+        raise ShardError(f"queue settings that can't be read: {error}") from error
+    return _settings(*values)
+
+
+def _settings(*values: object) -> ShardQueueSettings:
+    """Positional, after the types were checked."""
+    return ShardQueueSettings(*values)  # type: ignore[arg-type]

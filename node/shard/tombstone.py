@@ -1,0 +1,24 @@
+"""What is left of a queue that was deleted, until the catalog has forgotten it."""
+
+from typing import Final
+
+DELETED: Final = "deleted"
+EXPIRED: Final = "expired"
+AUTO_DELETED: Final = "auto-delete"
+
+
+class Tombstone:
+    """A queue that is gone (RULES L10): DELETED, EXPIRED or AUTO_DELETED at ``time_ms``, last used at
+    ``last_activity_ms`` (shard time, both), with ``messages`` dropped, ready and held together."""
+
+    __slots__ = ("last_activity_ms", "messages", "name", "reason", "time_ms", "vhost")
+
+    def __init__(
+        self, reason: str, time_ms: int, last_activity_ms: int, messages: int, vhost: str, name: str
+    ) -> None:
+        self.reason = reason
+        self.time_ms = time_ms
+        self.last_activity_ms = last_activity_ms
+        self.messages = messages
+        self.vhost = vhost
+        self.name = name
