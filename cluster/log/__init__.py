@@ -1,1 +1,3 @@
-"""The durable log of a node: what is written (`batch`), where (`lmdb_store`), how Raft reads it (`group_log`)."""
+"""The durable log of a node: what is written (`batch`), where (`lmdb_store`),
+and how Raft reads it (`group_log`).
+"""

@@ -115,9 +115,7 @@ class GroupWrite:
             raise self._mistake("live entries without install")
         elif self.snapshot is not None:
             if not snapshot_index <= self.snapshot.metadata.index <= last_index:
-                raise self._mistake(
-                    f"snapshot {self.snapshot.metadata.index} not within the log {snapshot_index}..{last_index}"
-                )
+                raise self._mistake(f"snapshot not within the log {snapshot_index}..{last_index}")
             snapshot_index = self.snapshot.metadata.index
         if self.entries:
             expected = self.entries[0].index
@@ -208,7 +206,10 @@ class LogStore(Protocol):
         ...
 
     def write(self, batch: WriteBatch) -> None:
-        """Write the batch durably, whole or not at all. Raises `DiskFull`, `DiskFailed`, `ValueError`."""
+        """Write the batch durably, whole or not at all. Raises `DiskFull`, `DiskFailed`, `ValueError`.
+
+        Nobody may change the batch while this runs.
+        """
         ...
 
     def read_entry(self, group: int, index: int) -> Entry:

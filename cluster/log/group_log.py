@@ -4,10 +4,11 @@ HOT: compiled by mypyc where that is possible.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from cluster.log.batch import StoredGroup
+from cluster.log.snapshot_codec import decode_snapshot, encode_snapshot
 from cluster.raft.errors import Compacted, SnapshotTemporarilyUnavailable, Unavailable
 from cluster.raft.messages import ConfState, Entry, HardState, Snapshot, SnapshotMetadata
 
@@ -17,9 +18,14 @@ ENTRY_OVERHEAD_BYTES: Final = 200
 GROUP_SHIFT: Final = 47
 """Group and index share one integer as the cache's key (see MAX_GROUP and MAX_INDEX in cluster.limits)."""
 
+EntryReader = Callable[[int, int], Entry]
+"""Fetches the entry of a group from disk: `LogStore.read_entry`."""
+
 
 class EntryCache:
     """Entries of all groups of a node, within a budget; what came first goes first.
+
+    The budget has to be larger than what one write carries: entries that aren't on disk yet are here alone.
 
     First in, first out is enough: consumers read what is recent, and what is read back from disk is
     read in order, entry by entry, so each comes in once and is used until the next one does.
@@ -40,6 +46,10 @@ class EntryCache:
         else:
             self.hits += 1
         return entry
+
+    def peek(self, group: int, index: int) -> Entry | None:
+        """The entry, or None when it isn't cached; not counted."""
+        return self._entries.get((group << GROUP_SHIFT) | index)
 
     def put(self, group: int, entry: Entry) -> None:
         """Keep an entry, in place of one with the same index, and drop the oldest beyond the budget."""
@@ -71,40 +81,33 @@ class EntryCache:
 
 
 class GroupLog:
-    """The `Storage` of one Raft group, as it is on disk: change it when the write is durable, not before.
-
-    `reader` fetches an entry from disk (`LogStore.read_entry`). `make_snapshot` is asked when a follower
-    lags behind the log; it answers with the state as of now, or raises `SnapshotTemporarilyUnavailable`.
+    """The `Storage` of one Raft group, and the payloads of the entries its state machine still needs.
 
     The log in the sense of Raft is ``[first_index(), last_index()]``. Entries below it stay readable
-    through `data` until they are released.
+    through `data` until they are released. `make_snapshot` is set by the group's owner, and asked when a
+    member lags behind the log: it answers with the state as of now.
     """
 
-    def __init__(
-        self,
-        group: int,
-        reader: Callable[[int, int], Entry],
-        cache: EntryCache,
-        make_snapshot: Callable[[], Snapshot],
-        stored: StoredGroup | None = None,
-    ) -> None:
-        """An empty log, or the one that was `stored`."""
+    def __init__(self, group: int, reader: EntryReader, cache: EntryCache) -> None:
+        """An empty log; `load` fills it."""
         self.group: int = group
+        self.make_snapshot: Callable[[], Snapshot] | None = None
         self.snapshot_metadata: SnapshotMetadata = SnapshotMetadata()
         self.hard_state: HardState = HardState()
-        self._reader: Callable[[int, int], Entry] = reader
+        self._reader: EntryReader = reader
         self._cache: EntryCache = cache
-        self._make_snapshot: Callable[[], Snapshot] = make_snapshot
         # Terms of the entries from _offset on; the first one stands for the entry before the log.
         self._offset: int = 0
         self._terms: list[int] = [0]
-        if stored is not None:
-            self.hard_state = stored.hard_state
-            if stored.snapshot is not None:
-                self.snapshot_metadata = stored.snapshot.metadata
-                self._offset = self.snapshot_metadata.index
-                self._terms[0] = self.snapshot_metadata.term
-            self._terms.extend([term for _, term in stored.entries])
+
+    def load(self, stored: StoredGroup) -> None:
+        """Become what was stored."""
+        self.hard_state = stored.hard_state
+        metadata = SnapshotMetadata() if stored.snapshot is None else stored.snapshot.metadata
+        self.snapshot_metadata = metadata
+        self._offset = metadata.index
+        self._terms = [metadata.term]
+        self._terms.extend([term for _, term in stored.entries])
 
     # --- Storage --------------------------------------------------------------------------------------
 
@@ -151,12 +154,18 @@ class GroupLog:
         return found
 
     def snapshot(self) -> Snapshot:
-        """A snapshot for a follower that is behind the log. Raises `SnapshotTemporarilyUnavailable`."""
-        snapshot = self._make_snapshot()
+        """A snapshot for a member that is behind the log. Raises `SnapshotTemporarilyUnavailable`."""
+        if self.make_snapshot is None:
+            raise SnapshotTemporarilyUnavailable
+        snapshot = self.make_snapshot()
         if snapshot.metadata.index < self._offset:
-            # Entries after it are gone already: with this one the follower would be no better off.
+            # Entries after it are gone already: with this one the member would be no better off.
             raise SnapshotTemporarilyUnavailable
         return snapshot
+
+    def snapshot_index(self) -> int:
+        """Index of the snapshot that the log starts after; 0 when there is none."""
+        return self._offset
 
     # --- reading for the state machine ----------------------------------------------------------------
 
@@ -174,14 +183,33 @@ class GroupLog:
             self._cache.put(self.group, entry)
         return entry
 
-    # --- following what was written -------------------------------------------------------------------
+    def live_payloads(self, indices: Iterable[int]) -> list[Entry]:
+        """The entries with these indices, ascending; read past the cache, so that it keeps what is recent."""
+        found: list[Entry] = []
+        for index in sorted(indices):
+            entry = self._cache.peek(self.group, index)
+            found.append(entry if entry is not None else self._reader(self.group, index))
+        return found
+
+    def snapshot_for_peer(
+        self, index: int, conf_state: ConfState, state: bytes, live_entries: list[Entry]
+    ) -> Snapshot:
+        """A snapshot as it is sent to a member: the state at `index` and the entries that it refers to."""
+        metadata = SnapshotMetadata(index, self.term(index), conf_state)
+        return Snapshot(metadata, encode_snapshot(state, live_entries))
+
+    def open_snapshot(self, snapshot: Snapshot) -> tuple[bytes, list[Entry]]:
+        """State and live entries of a snapshot that a peer made. Raises `CorruptStore`."""
+        return decode_snapshot(snapshot.data)
+
+    # --- following what is written --------------------------------------------------------------------
 
     def set_hard_state(self, hard_state: HardState) -> None:
-        """The hard state was written."""
+        """The hard state is being written."""
         self.hard_state = hard_state
 
     def append(self, entries: list[Entry]) -> None:
-        """These entries were written: those from the first on are replaced, the tail after the last is gone.
+        """These entries are being written: they replace what is there from the first one's index on.
 
         Raises `ValueError` when they leave a gap or reach below the log.
         """
@@ -194,16 +222,16 @@ class GroupLog:
             raise ValueError(
                 f"group {self.group}: entry {first} doesn't fit the log {self._offset}..{self.last_index()}"
             )
-        for index in range(first + len(entries), self._offset + len(terms)):
-            self._cache.discard(self.group, index)
         if keep < len(terms):
+            for index in range(first + len(entries), self._offset + len(terms)):
+                self._cache.discard(self.group, index)
             del terms[keep:]
         for entry in entries:
             terms.append(entry.term)
             self._cache.put(self.group, entry)
 
     def install_snapshot(self, metadata: SnapshotMetadata, live_entries: list[Entry]) -> None:
-        """The leader's snapshot was written in place of the whole log."""
+        """The leader's snapshot is being written in place of the whole log."""
         self._cache.discard_group(self.group)
         self.snapshot_metadata = metadata
         self._offset = metadata.index
@@ -211,23 +239,21 @@ class GroupLog:
         for entry in live_entries:
             self._cache.put(self.group, entry)
 
-    def compact(self, to_index: int, metadata: SnapshotMetadata) -> None:
-        """A snapshot of our own was written; the log now starts after `to_index`.
+    def compact(self, metadata: SnapshotMetadata, live: set[int]) -> None:
+        """A snapshot of our own is being written: the log now starts after it, only `live` entries stay.
 
-        `to_index` may be smaller than the snapshot's index, so that followers a little behind are
-        served from the log; entries above `to_index` must then not be released yet.
-        Raises `ValueError` when an index is out of range; a `to_index` that is compacted already is fine.
+        Raises `ValueError` when the snapshot is not within the log.
         """
-        if not metadata.index <= self.last_index():
-            raise ValueError(f"group {self.group}: snapshot {metadata.index} is beyond the log")
-        if to_index > metadata.index:
-            raise ValueError(f"group {self.group}: compaction to {to_index} above snapshot {metadata.index}")
+        index = metadata.index
+        if not self._offset <= index <= self.last_index():
+            raise ValueError(f"group {self.group}: no log to compact at {index}")
+        for dead in range(self._offset + 1, index + 1):
+            if dead not in live:
+                self._cache.discard(self.group, dead)
+        del self._terms[: index - self._offset]
+        self._offset = index
         self.snapshot_metadata = metadata
-        if to_index > self._offset:
-            del self._terms[: to_index - self._offset]
-            self._offset = to_index
 
-    def release(self, indices: list[int]) -> None:
-        """These entries were deleted from disk: forget their payloads."""
-        for index in indices:
-            self._cache.discard(self.group, index)
+    def release(self, index: int) -> None:
+        """An entry at or below the snapshot is being deleted: forget its payload."""
+        self._cache.discard(self.group, index)
