@@ -1,0 +1,103 @@
+"""What a connection tells the broker: one object for each thing the client did, in order."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from pamqp.base import Frame
+
+from node.amqp.content import Content
+
+ACK: Final = 80
+NACK: Final = 120
+REJECT: Final = 90
+"""Kinds of settlement; each is the id of its method in class 60 (basic), for use in a close."""
+
+MANDATORY: Final = 1
+IMMEDIATE: Final = 2
+"""Flags of a publish."""
+
+
+class Event:
+    """Base of all events."""
+
+    __slots__ = ()
+
+
+@dataclass(slots=True)
+class AuthenticationRequested(Event):
+    """The client named itself; answer with Connection.authenticated() or authentication_failed().
+
+    `username` and `password` are the octets of the SASL response as text; octets that are not UTF-8 are
+    kept as surrogate escapes.
+    """
+
+    mechanism: str
+    username: str
+    password: str
+
+
+@dataclass(slots=True)
+class OpenRequested(Event):
+    """The client wants this virtual host; answer with Connection.opened() or refuse_open()."""
+
+    vhost: str
+
+
+@dataclass(slots=True)
+class ChannelOpened(Event):
+    """The client opened a channel; open-ok has been sent."""
+
+    channel_id: int
+
+
+@dataclass(slots=True)
+class ChannelClosed(Event):
+    """A channel has ended: closed by the client (close-ok was sent), by this layer for an error of the
+    client, or, after close_channel(), by the client's close-ok.  Comes once for each ChannelOpened, unless
+    the connection ends first.
+    """
+
+    channel_id: int
+
+
+@dataclass(slots=True)
+class PublishesReceived(Event):
+    """Messages published on one channel, in order; flags[i] (MANDATORY, IMMEDIATE) belongs to contents[i]."""
+
+    channel_id: int
+    contents: list[Content]
+    flags: list[int]
+
+
+@dataclass(slots=True)
+class SettlementsReceived(Event):
+    """Acknowledgements on one channel, in order: (ACK | NACK | REJECT, delivery tag, multiple, requeue)."""
+
+    channel_id: int
+    settlements: list[tuple[int, int, bool, bool]]
+
+
+@dataclass(slots=True)
+class MethodReceived(Event):
+    """Any other method.  `arguments` is its field table (with length octets) as on the wire, b"" if it has
+    none: FieldTable.of_checked(arguments) tells types that the plain values in `method` do not.
+    """
+
+    channel_id: int
+    method: Frame
+    arguments: bytes = b""
+
+
+@dataclass(slots=True)
+class SecretUpdated(Event):
+    """connection.update-secret came and was answered; the secret holds for what is authorised from now on."""
+
+    secret: str
+    reason: str
+
+
+@dataclass(slots=True)
+class ConnectionClosed(Event):
+    """The connection has ended, all channels with it; `reason` is for the log.  Comes once."""
+
+    reason: str

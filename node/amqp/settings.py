@@ -1,0 +1,76 @@
+"""What a server tells its clients and allows them."""
+
+from typing import Final
+
+MIN_FRAME_BYTES: Final = 4096
+"""AMQP 0-9-1 section 4.2.3 (frame-min-size)."""
+
+SERVER_CAPABILITIES: Final[tuple[str, ...]] = (
+    "authentication_failure_close",
+    "basic.nack",
+    "connection.blocked",
+    "consumer_cancel_notify",
+    "consumer_priorities",
+    "direct_reply_to",
+    "exchange_exchange_bindings",
+    "per_consumer_qos",
+    "publisher_confirms",
+)
+
+
+class ConnectionSettings:
+    """Limits and names of the server's side; the defaults are RabbitMQ's.
+
+    frame_max_bytes bounds a frame; initial_frame_max_bytes bounds it until tune-ok.
+    max_message_bytes bounds a body.
+    """
+
+    def __init__(
+        self,
+        version: str,
+        product: str = "MayflyMQ",
+        cluster_name: str = "mayfly",
+        platform: str = "Python",
+        copyright_notice: str = "MayflyMQ contributors",
+        information: str = "Licensed under the Apache License 2.0",
+        mechanisms: tuple[str, ...] = ("PLAIN", "AMQPLAIN"),
+        capabilities: tuple[str, ...] = SERVER_CAPABILITIES,
+        channel_max: int = 2047,
+        frame_max_bytes: int = 131_072,
+        heartbeat_seconds: int = 60,
+        max_message_bytes: int = 134_217_728,
+        initial_frame_max_bytes: int = 8_192,
+        handshake_timeout_ms: int = 10_000,
+        closing_timeout_ms: int = 30_000,
+    ) -> None:
+        if frame_max_bytes < MIN_FRAME_BYTES:
+            raise ValueError(f"frame_max_bytes must be at least {MIN_FRAME_BYTES}")
+        if channel_max < 1:
+            raise ValueError("channel_max must be at least 1")
+        self.version = version
+        self.product = product
+        self.cluster_name = cluster_name
+        self.platform = platform
+        self.copyright_notice = copyright_notice
+        self.information = information
+        self.mechanisms = mechanisms
+        self.capabilities = capabilities
+        self.channel_max = channel_max
+        self.frame_max_bytes = frame_max_bytes
+        self.heartbeat_seconds = heartbeat_seconds
+        self.max_message_bytes = max_message_bytes
+        self.initial_frame_max_bytes = initial_frame_max_bytes
+        self.handshake_timeout_ms = handshake_timeout_ms
+        self.closing_timeout_ms = closing_timeout_ms
+
+    def server_properties(self) -> dict[str, object]:
+        """The table of connection.start."""
+        return {
+            "capabilities": dict.fromkeys(self.capabilities, True),
+            "cluster_name": self.cluster_name,
+            "copyright": self.copyright_notice,
+            "information": self.information,
+            "platform": self.platform,
+            "product": self.product,
+            "version": self.version,
+        }
