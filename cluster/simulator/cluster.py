@@ -23,7 +23,9 @@ class SimulatedCluster(Generic[Frame, Write]):
     another.
     """
 
-    def __init__(self, queue: EventQueue, random: Random, link_profile: LinkProfile, trace: Trace) -> None:
+    def __init__(
+        self, queue: EventQueue, random: Random, link_profile: LinkProfile, trace: Trace
+    ) -> None:
         self.queue = queue
         self.trace = trace
         self.random = random

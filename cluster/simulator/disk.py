@@ -22,8 +22,8 @@ class Disk(Protocol[WriteIn]):
         """The sync has returned: the write survives every crash from here on."""
         ...
 
-    def crash(self) -> None:
-        """The machine died: a write that was under way is gone."""
+    def crash(self, pending_survives: bool = False) -> None:
+        """The machine died: a write that was under way is gone, or has just made it to the disk."""
         ...
 
 

@@ -49,11 +49,11 @@ class Program(Protocol[Frame, WriteOut]):
         """A frame of a peer came."""
         ...
 
-    def peer_up(self, peer_id: int) -> None:
+    def peer_up(self, peer_id: int, now_ms: int) -> None:
         """The connection to a peer stands."""
         ...
 
-    def peer_down(self, peer_id: int) -> None:
+    def peer_down(self, peer_id: int, now_ms: int) -> None:
         """It broke; what was in flight is lost."""
         ...
 
@@ -151,7 +151,7 @@ class Machine(Generic[Frame, Write]):
                 timer.cancel()
         self._tick = self._pump = self._write = None
         self._writing = None
-        self.disk.crash()
+        self.disk.crash(pending_survives=self.random.random() < 0.3)
         self._network.stop(self.id)
         watchers, self.on_crash = self.on_crash, []
         for watcher in watchers:
@@ -187,11 +187,21 @@ class Machine(Generic[Frame, Write]):
 
     def peer_up(self, peer_id: int) -> None:
         """The network has a connection to a peer."""
-        self._input(lambda: self.program.peer_up(peer_id) if self.program is not None else None)
+
+        def action() -> None:
+            if self.program is not None:
+                self.program.peer_up(peer_id, self.now_ms())
+
+        self._input(action)
 
     def peer_down(self, peer_id: int) -> None:
         """The network has lost the connection to a peer."""
-        self._input(lambda: self.program.peer_down(peer_id) if self.program is not None else None)
+
+        def action() -> None:
+            if self.program is not None:
+                self.program.peer_down(peer_id, self.now_ms())
+
+        self._input(action)
 
     def _input(self, action: Callable[[], None]) -> None:
         if self.program is None:

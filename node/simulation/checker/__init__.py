@@ -1,0 +1,43 @@
+"""The judge of a run: histories in, broken promises out. Pure; it knows nothing of how nodes work."""
+
+from __future__ import annotations
+
+from node.simulation.checker.deadlines import check_decisions, check_early, check_late
+from node.simulation.checker.deliveries import check_duplicates, check_invented, check_order
+from node.simulation.checker.leases import check_leases, check_lingering
+from node.simulation.checker.loss import check_answered, check_lost
+from node.simulation.checker.verdict import Tolerance, Violation
+from node.simulation.history import History
+from node.simulation.topology import Topology
+
+__all__ = [
+    "Tolerance",
+    "Violation",
+    "check",
+    "check_answered",
+    "check_decisions",
+    "check_duplicates",
+    "check_early",
+    "check_invented",
+    "check_late",
+    "check_leases",
+    "check_lingering",
+    "check_lost",
+    "check_order",
+]
+
+
+def check(history: History, topology: Topology, tolerance: Tolerance) -> list[Violation]:
+    """Every broken promise of a finished run, in a fixed order; an empty list is what one wants to see."""
+    return [
+        *check_invented(history, topology),
+        *check_duplicates(history),
+        *check_order(history),
+        *check_lost(history, topology),
+        *check_answered(history),
+        *check_decisions(history),
+        *check_early(history, topology, tolerance),
+        *check_late(history, topology, tolerance),
+        *check_leases(history, topology, tolerance),
+        *check_lingering(history, topology, tolerance),
+    ]

@@ -1,0 +1,93 @@
+"""What was confirmed is found again, and what was asked in a calm cluster is answered."""
+
+from __future__ import annotations
+
+from node.simulation.checker.verdict import Violation
+from node.simulation.history import ACK, CONFIRMED, IN_DOUBT, REJECT, Delivery, History, Publish
+from node.simulation.topology import Topology
+
+
+class _Findings:
+    """Where each message was seen, by its path."""
+
+    def __init__(self, history: History) -> None:
+        self.seen: dict[tuple[int, tuple[str, ...]], list[Delivery]] = {}
+        for delivery in history.deliveries:
+            self.seen.setdefault((delivery.message_id, delivery.path), []).append(delivery)
+        self.gone_us: dict[str, int] = {}
+        for removal in history.removals:
+            self._gone(removal.queue, removal.completed_us or history.ended_us)
+        for disappearance in history.disappearances:
+            self._gone(disappearance.queue, disappearance.at_us)
+
+    def _gone(self, queue: str, at_us: int) -> None:
+        self.gone_us[queue] = max(at_us, self.gone_us.get(queue, 0))
+
+
+def check_lost(history: History, topology: Topology) -> list[Violation]:
+    """Each confirmed message is, for each queue it was routed to, acknowledged, still there at the end, or
+    dead with a copy at the end of every dead-letter route (RULES D6); or its queue was deleted or purged
+    after it came. A message may die only of a TTL that has run out or of a reject.
+    """
+    findings = _Findings(history)
+    violations: list[Violation] = []
+    for publish in history.publishes.values():
+        if publish.outcome != CONFIRMED:
+            continue
+        for queue in publish.queues:
+            missing = _missing(publish, (queue,), publish.invoked_us, findings, history, topology)
+            if missing:
+                violations.append(
+                    Violation(
+                        "lost",
+                        f"message {publish.message_id}, published at {publish.invoked_us / 1e6:.6f}s "
+                        f"(ttl {publish.ttl_ms}), confirmed at {(publish.completed_us or 0) / 1e6:.6f}s, "
+                        f"is missing at {' > '.join(missing)}",
+                    )
+                )
+    return violations
+
+
+def _missing(
+    publish: Publish,
+    path: tuple[str, ...],
+    since_us: int,
+    findings: _Findings,
+    history: History,
+    topology: Topology,
+) -> tuple[str, ...]:
+    """The path at whose end the message ought to be and is not; empty when all is well."""
+    queue = topology.queues[path[-1]]
+    deliveries = findings.seen.get((publish.message_id, path), ())
+    if any(delivery.draining or delivery.settled == ACK for delivery in deliveries):
+        return ()
+    if findings.gone_us.get(queue.name, -1) >= since_us:
+        return ()
+    ttls = [
+        ttl
+        for ttl in (queue.message_ttl_ms, publish.ttl_ms if len(path) == 1 else None)
+        if ttl is not None
+    ]
+    expired_us = since_us + min(ttls) * 1_000 if ttls else history.ended_us + 1
+    rejected = any(delivery.settled == REJECT for delivery in deliveries)
+    if not rejected and expired_us > history.ended_us:
+        return path
+    for target in queue.dead_letter_targets:
+        if target not in path:
+            # Since when it can be in the target is not known better than from the publish on.
+            missing = _missing(publish, (*path, target), since_us, findings, history, topology)
+            if missing:
+                return missing
+    return ()
+
+
+def check_answered(history: History) -> list[Violation]:
+    """After the last fault and some time to recover every publish has an answer by the end of the run."""
+    return [
+        Violation(
+            "unanswered",
+            f"message {publish.message_id}, published in the calm at {publish.invoked_us / 1e6:.6f}s",
+        )
+        for publish in history.publishes.values()
+        if publish.invoked_us > history.calm_us and publish.outcome == IN_DOUBT
+    ]

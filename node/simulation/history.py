@@ -1,0 +1,166 @@
+"""What the clients of a run did and saw, with the true time of each event in microseconds.
+
+A record says what a client knows, no more: a publish is invoked at one moment and confirmed, refused or
+left in doubt at a later one. Clients never publish a message twice, so that each id stands for one
+message.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+IN_DOUBT = "in doubt"
+CONFIRMED = "confirmed"
+REFUSED = "refused"
+RETURNED = "returned"
+
+ACK = "ack"
+REQUEUE = "requeue"
+REJECT = "reject"
+
+DECLARE = "declare"
+PASSIVE = "passive"
+GET = "get"
+
+EXPIRED = "expired"
+REJECTED = "rejected"
+
+
+@dataclass(slots=True)
+class Publish:
+    """One message. `stream` is one channel of one connection: what it publishes is ordered by `sequence`."""
+
+    message_id: int
+    stream: int
+    sequence: int
+    queues: tuple[str, ...]
+    ttl_ms: int | None
+    invoked_us: int
+    outcome: str = IN_DOUBT
+    completed_us: int | None = None
+    clocks_ms: tuple[int, ...] = ()
+    """The newest shard clock known anywhere when it was invoked, per queue; empty if not probed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """One row of a message's x-death header."""
+
+    queue: str
+    reason: str
+    count: int
+
+
+@dataclass(slots=True)
+class Delivery:
+    """A message reached a client through `basic.deliver` or `basic.get-ok`.
+
+    `holder` names one consumer, or one channel's gets, for its whole life. `deaths` are newest first.
+    `draining` marks deliveries of the last phase, whose holders keep everything until the end. What the
+    client answered is in `settled`; whether the broker ever heard of it, the client can't know.
+    """
+
+    at_us: int
+    queue: str
+    message_id: int
+    holder: str
+    redelivered: bool
+    deaths: tuple[Death, ...] = ()
+    intact: bool = True
+    draining: bool = False
+    settled: str = ""
+    settled_us: int | None = None
+    source_clock_ms: int = -1
+    """The newest clock of the shard of the queue it died in last, when it arrived here; -1 if not probed."""
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The queues it died in, oldest first, and the one it came from now."""
+        return (*(death.queue for death in reversed(self.deaths)), self.queue)
+
+
+@dataclass(slots=True)
+class Decision:
+    """A replica decided to hand out a message: the shard clock at that moment and the message's deadline."""
+
+    at_us: int
+    node: int
+    shard: int
+    time_ms: int
+    deadline_ms: int
+
+
+@dataclass(slots=True)
+class Renewal:
+    """An operation that renews a lease (RULES L2) and succeeded."""
+
+    queue: str
+    kind: str
+    invoked_us: int
+    completed_us: int
+
+
+@dataclass(slots=True)
+class Attachment:
+    """A consumer from its consume-ok until its client, or its node, let go of it."""
+
+    queue: str
+    holder: str
+    invoked_us: int
+    attached_us: int
+    released_us: int | None = None
+    """When the client asked for the cancel or the connection died; None while it still holds."""
+
+
+@dataclass(slots=True)
+class Removal:
+    """A client's queue.delete or queue.purge. `completed_us` is None when no answer came."""
+
+    queue: str
+    invoked_us: int
+    completed_us: int | None = None
+    purge: bool = False
+
+
+@dataclass(slots=True)
+class Disappearance:
+    """A queue was seen to be gone at a replica of its shard; `queue_id` tells incarnations apart."""
+
+    queue: str
+    queue_id: int
+    at_us: int
+    reason: str
+
+
+@dataclass(slots=True)
+class History:
+    """Everything of one run, each list in the order of time."""
+
+    publishes: dict[int, Publish] = field(default_factory=dict)
+    deliveries: list[Delivery] = field(default_factory=list)
+    decisions: list[Decision] = field(default_factory=list)
+    renewals: list[Renewal] = field(default_factory=list)
+    attachments: list[Attachment] = field(default_factory=list)
+    removals: list[Removal] = field(default_factory=list)
+    disappearances: list[Disappearance] = field(default_factory=list)
+    touched: dict[str, None] = field(default_factory=dict)
+    """Queues that anyone tried to consume or get from before the drain."""
+    present_at_end: list[str] = field(default_factory=list)
+    """Queues that some replica still knew when the run ended."""
+    calm_us: int = 0
+    """From here on nothing went wrong."""
+    drain_us: int = 0
+    """From here on every queue was drained by a consumer that holds everything."""
+    ended_us: int = 0
+
+    def counts(self) -> dict[str, int]:
+        """How much happened, for the summary of a run."""
+        outcomes = [publish.outcome for publish in self.publishes.values()]
+        return {
+            "published": len(outcomes),
+            "confirmed": outcomes.count(CONFIRMED),
+            "deliveries": len(self.deliveries),
+            "dead": sum(1 for delivery in self.deliveries if delivery.deaths),
+            "renewals": len(self.renewals),
+            "removed": len(self.disappearances),
+        }

@@ -1,0 +1,57 @@
+"""The queues of a run and what they promise, in the checker's words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePlan:
+    """A queue as its declare describes it, and where its dead letters go.
+
+    `dead_letter_targets` are the queues that the dead-letter exchange and key lead to. Durations in
+    milliseconds.
+    """
+
+    name: str
+    message_ttl_ms: int | None = None
+    expires_ms: int | None = None
+    dead_letter_exchange: str | None = None
+    dead_letter_routing_key: str | None = None
+    dead_letter_targets: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangePlan:
+    """A fanout exchange and the queues bound to it."""
+
+    name: str
+    queues: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Topology:
+    """All queues of a run by name, and the exchanges between them."""
+
+    queues: dict[str, QueuePlan] = field(default_factory=dict)
+    exchanges: dict[str, ExchangePlan] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, queues: Iterable[QueuePlan], exchanges: Iterable[ExchangePlan] = ()) -> Topology:
+        """A topology of these queues and exchanges."""
+        return cls(
+            {queue.name: queue for queue in queues}, {exchange.name: exchange for exchange in exchanges}
+        )
+
+    def paths(self, queue: str) -> Iterator[tuple[str, ...]]:
+        """Every way a message that was published to `queue` may go: the queues it died in, then where it is.
+
+        A queue occurs once in a way: what would come back to a queue it died in is dropped (RULES D5).
+        """
+        pending: list[tuple[str, ...]] = [(queue,)]
+        while pending:
+            path = pending.pop()
+            yield path
+            targets = self.queues[path[-1]].dead_letter_targets
+            pending.extend((*path, target) for target in targets if target not in path)
