@@ -1,0 +1,101 @@
+"""Clocks that no machine's wall clock can hurry.
+
+Three readings, each made from the one before:
+
+* **process clock** (the shell's): the wall clock when the process started plus the monotonic time since. Stepping
+  the machine's clock while the process runs changes nothing.
+* **trusted clock** (`MemberClocks`): the process clock, held back to the lower median of the members' clocks plus a
+  bound (RULES C3), so that one node with a wrong clock stamps nothing wrong.
+* **group clock** (`GroupClock`): what log entries carry. A group takes the trusted clock once, when it first has a
+  leader; from then on each leader *continues* the clock of the leader before it, which it knows from heartbeats.
+  A leader change therefore neither turns the clock back (C2) nor makes it jump by the difference of two machines.
+
+A group has a second clock, the *led* clock: the milliseconds during which it had a leader (RULES L7). Leases are
+measured on it, so an outage is not charged to them.
+
+All times are integers in milliseconds.
+"""
+
+
+class MemberClocks:
+    """What this node knows of the other members' process clocks, from the frames they send."""
+
+    def __init__(self, bound_ms: int) -> None:
+        self.bound_ms: int = bound_ms
+        self._offsets: dict[int, int] = {}
+
+    def observe(self, member: int, their_clock_ms: int, now_ms: int) -> None:
+        """Note that `member` read `their_clock_ms` when we read `now_ms` (the transit time makes it seem late)."""
+        self._offsets[member] = their_clock_ms - now_ms
+
+    def forget(self, member: int) -> None:
+        """Drop a member that is away: its clock counts again when it is heard of."""
+        self._offsets.pop(member, None)
+
+    def offset_ms(self, member: int) -> int | None:
+        """How far ahead of ours the clock of `member` is, in ms; None when it was never heard of."""
+        return self._offsets.get(member)
+
+    def excess_ms(self) -> int:
+        """How far our clock is ahead of what the members together allow (0 when it is not)."""
+        offsets = sorted([0, *self._offsets.values()])
+        lower_median = offsets[(len(offsets) - 1) // 2]
+        return max(0, -(lower_median + self.bound_ms))
+
+    def trusted(self, now_ms: int) -> int:
+        """Our process clock without the excess (RULES C3)."""
+        return now_ms - self.excess_ms()
+
+
+class GroupClock:
+    """The shard clock and the led clock of one group, on one node (RULES C1, C2, L6, L7)."""
+
+    LONGEST_LED_STEP_MS = 500
+    """A leader that did not look at its clock for longer was frozen: the rest of that time is not charged to leases."""
+
+    def __init__(self) -> None:
+        self.time_ms: int = 0
+        self.led_ms: int = 0
+        self._anchor_time_ms: int = -1
+        self._anchor_now_ms: int = 0
+        self._led_seen_ms: int = -1
+
+    def applied(self, time_ms: int, led_ms: int) -> None:
+        """An entry with these stamps was applied: neither clock is ever behind it again."""
+        if time_ms > self.time_ms:
+            self.time_ms = time_ms
+        if led_ms > self.led_ms:
+            self.led_ms = led_ms
+
+    def observed(self, time_ms: int, led_ms: int, now_ms: int) -> None:
+        """The leader's heartbeat showed its clocks: remember them, to continue from should we lead next."""
+        self._anchor_time_ms = time_ms
+        self._anchor_now_ms = now_ms
+        if led_ms > self.led_ms:
+            self.led_ms = led_ms
+
+    def lead(self, now_ms: int, trusted_ms: int) -> None:
+        """This node became the leader: both clocks run from here."""
+        if self._anchor_time_ms < 0:
+            self._anchor_time_ms = trusted_ms
+            self._anchor_now_ms = now_ms
+        if self.current_ms(now_ms) < self.time_ms:
+            self._anchor_time_ms = self.time_ms
+            self._anchor_now_ms = now_ms
+        self._led_seen_ms = now_ms
+
+    def follow(self) -> None:
+        """This node no longer leads: its led clock stands still until it hears of the leader's."""
+        self._led_seen_ms = -1
+
+    def current_ms(self, now_ms: int) -> int:
+        """The shard clock at `now_ms`, never behind what was applied."""
+        if self._anchor_time_ms < 0:
+            return self.time_ms
+        return max(self.time_ms, self._anchor_time_ms + now_ms - self._anchor_now_ms)
+
+    def advance_led(self, now_ms: int) -> None:
+        """Charge the time since the last call to the led clock; call it often while leading."""
+        if self._led_seen_ms >= 0 and now_ms > self._led_seen_ms:
+            self.led_ms += min(now_ms - self._led_seen_ms, self.LONGEST_LED_STEP_MS)
+            self._led_seen_ms = now_ms

@@ -1,0 +1,505 @@
+"""One replica of one group on this node: consensus, the state machine it carries, sessions and clocks.
+
+    commands of this node  -> SessionSender -> (frame to the leader) -> proposals -> one entry -> Raft
+    committed entries      -> session table -> state machine -> answers and effects for this node's clients
+
+The replica of a client's own node gives all answers, so nothing needs to be told twice when a leader dies: whatever
+leader an entry came from, this node applies it once.
+
+The group is driven by `cluster.host.Host`; it touches no clock, disk or network. What has to be written comes out as
+a `GroupWrite`; nothing that depends on it leaves the node before `persisted` is called.
+"""
+
+from collections.abc import Callable
+
+from cluster.clock import GroupClock
+from cluster.group_state import decode_group_state, encode_group_state
+from cluster.log.batch import GroupWrite, StoredGroup, StoredSnapshot
+from cluster.log.group_log import EntryCache, GroupLog
+from cluster.log.snapshot_codec import decode_snapshot, encode_snapshot
+from cluster.machine import GroupEvents, StateMachine
+from cluster.raft import (
+    Config,
+    ConfState,
+    Entry,
+    EntryType,
+    HardState,
+    Message,
+    ProposalDropped,
+    RawNode,
+    Ready,
+    Snapshot,
+    SnapshotMetadata,
+    StateType,
+)
+from cluster.sessions import (
+    BATCH_HEADER,
+    ENTRY_HEADER,
+    ENTRY_VERSION,
+    KIND_CLOSE,
+    KIND_INTERNAL,
+    KIND_SESSION,
+    EnvelopeError,
+    SessionKey,
+    SessionSender,
+    SessionTable,
+    Waiter,
+    encode_batch,
+)
+
+class GroupSettings:
+    """What all groups of a node share. Ticks are calls of `Host.tick`."""
+
+    def __init__(
+        self,
+        election_ticks: int,
+        heartbeat_ticks: int,
+        session_window: int,
+        batch_bytes: int,
+        entry_bytes: int,
+        repeat_after_ms: int,
+        session_timeout_ms: int,
+        compact_bytes: int,
+        compact_entries: int,
+        inflight_bytes: int,
+    ) -> None:
+        self.election_ticks: int = election_ticks
+        self.heartbeat_ticks: int = heartbeat_ticks
+        self.session_window: int = session_window
+        self.batch_bytes: int = batch_bytes
+        self.entry_bytes: int = entry_bytes
+        self.repeat_after_ms: int = repeat_after_ms
+        self.session_timeout_ms: int = session_timeout_ms
+        self.compact_bytes: int = compact_bytes
+        self.compact_entries: int = compact_entries
+        self.inflight_bytes: int = inflight_bytes
+
+
+class Group:
+    """A replica of group `id`; `lost` is what a waiter is called with when its answer can't be known."""
+
+    def __init__(
+        self,
+        id: int,
+        node: int,
+        stored: StoredGroup,
+        reader: Callable[[int, int], Entry],
+        cache: EntryCache,
+        machine: StateMachine,
+        events: GroupEvents,
+        settings: GroupSettings,
+        random: Callable[[int], int],
+        incarnation: int,
+        lost: object,
+        trace: Callable[[str], None] | None = None,
+    ) -> None:
+        self.id: int = id
+        self.node: int = node
+        self.log: GroupLog = GroupLog(id, reader, cache, self.make_snapshot, stored)
+        self.machine: StateMachine = machine
+        self.events: GroupEvents = events
+        self.settings: GroupSettings = settings
+        self.lost: object = lost
+        self.clock: GroupClock = GroupClock()
+        self.sessions: SessionTable = SessionTable()
+        self.sender: SessionSender = SessionSender(
+            node, incarnation, settings.session_window, settings.batch_bytes
+        )
+        self.proposals: list[bytes] = []
+        self.proposal_bytes: int = 0
+        self.applied: int = self.log.snapshot_metadata.index
+        self.conf_state: ConfState = self.log.snapshot_metadata.conf_state
+        self.in_flight: Ready | None = None
+        """The Ready whose write is under way or waiting for the disk."""
+        self.leader_index: int = 0
+        """Index of the first entry of this node's own term as leader; 0 while it does not lead."""
+        self._lead_seen: tuple[int, int] = (0, 0)
+        self._led: bool = False
+        self._unsaved_hard_state: HardState | None = None
+        self._release: list[int] = []
+        self._compaction: GroupWrite | None = None
+        self._log_bytes: int = 0
+        self._session_broken: bool = False
+        self._installing: list[Entry] = []
+        self._to_apply: list[Entry] = []
+        if stored.snapshot is not None and stored.snapshot.state:
+            self.restore(stored.snapshot.state)
+        self.raw: RawNode = RawNode(
+            Config(
+                id=node,
+                election_tick=settings.election_ticks,
+                heartbeat_tick=settings.heartbeat_ticks,
+                storage=self.log,
+                random=random,
+                applied=self.applied,
+                max_inflight_bytes=settings.inflight_bytes,
+                check_quorum=True,
+                pre_vote=True,
+                disable_proposal_forwarding=True,
+                step_down_on_removal=True,
+                trace=trace,
+            )
+        )
+
+    # ------------------------------------------------------------------ what others may ask
+
+    @property
+    def leader(self) -> int:
+        """The node that leads, as far as this replica knows; 0 when none is known."""
+        return self.raw.raft.lead
+
+    @property
+    def leads(self) -> bool:
+        """Whether this replica is the leader (perhaps one that has not applied an entry of its own term yet)."""
+        return self.raw.raft.state == StateType.LEADER
+
+    @property
+    def established(self) -> bool:
+        """Whether this replica leads and has applied an entry of its own term, so that it may decide (RULES L6)."""
+        return 0 < self.leader_index <= self.applied and self.leads
+
+    @property
+    def term(self) -> int:
+        """The current term."""
+        return self.raw.raft.term
+
+    @property
+    def committed(self) -> int:
+        """The commit index."""
+        return self.raw.raft.raft_log.committed
+
+    # ------------------------------------------------------------------ commands
+
+    def submit(self, parts: list[bytes], size_bytes: int, answers: bool, waiter: Waiter | None) -> None:
+        """Give commands of this node's session; see `SessionSender.add`."""
+        self.sender.add(parts, size_bytes, answers, waiter)
+
+    def route(self, now_ms: int) -> list[bytes]:
+        """Batches that go to another node's leader now. Those for a leader here are taken in at once."""
+        sender = self.sender
+        lead, term = self.raw.raft.lead, self.raw.raft.term
+        if (lead, term) != self._lead_seen:
+            self._lead_seen = (lead, term)
+            sender.forget_sent()
+        if lead == 0 or sender.idle:
+            return []
+        batches = sender.unsent(now_ms, self.settings.repeat_after_ms)
+        if batches and lead == self.node:
+            for batch in batches:
+                self.take_proposal(batch)
+            return []
+        return batches
+
+    def take_proposal(self, batches: bytes) -> None:
+        """Batches for the log, from any node; dropped if this replica does not lead (their sender repeats them)."""
+        if self.leads:
+            self.proposals.append(batches)
+            self.proposal_bytes += len(batches)
+
+    def propose_internal(self, commands: bytes) -> bool:
+        """Commands of the leader itself; False (and nothing done) if this replica does not lead."""
+        if not self.leads:
+            return False
+        self.take_proposal(encode_batch(KIND_INTERNAL, 0, 0, 0, commands))
+        return True
+
+    @staticmethod
+    def close_batch(session: SessionKey) -> bytes:
+        """The batch that ends a session."""
+        return encode_batch(KIND_CLOSE, session[0], session[1], 0, b"")
+
+    def propose_close(self, session: SessionKey) -> None:
+        """Ask the log to end a session."""
+        self.take_proposal(self.close_batch(session))
+
+    def matched(self, node: int) -> int:
+        """On the leader: the last index known to be on the node's disk; 0 if the node is no member."""
+        return self.raw.matched(node)
+
+    # ------------------------------------------------------------------ consensus
+
+    def tick(self, now_ms: int, may_campaign: bool) -> None:
+        """One tick of Raft's clock; a replica that may not campaign (RULES C3) stays quiet."""
+        raft = self.raw.raft
+        if not may_campaign and not self.leads:
+            if raft.election_elapsed + 1 >= raft.randomized_election_timeout:
+                return
+        self.raw.tick()
+        if self.leads:
+            self.clock.advance_led(now_ms)
+
+    def hasten_election(self, within_ticks: int, random: Callable[[int], int]) -> None:
+        """The leader's process is gone: forget it, and campaign within a few ticks instead of a whole timeout."""
+        raft = self.raw.raft
+        self.raw.forget_leader()
+        raft.election_elapsed = max(
+            raft.election_elapsed, raft.randomized_election_timeout - 1 - random(max(1, within_ticks))
+        )
+
+    def step(self, message: Message) -> None:
+        """A Raft message from a peer."""
+        self.raw.step(message)
+
+    def propose(self, now_ms: int, trusted_ms: int) -> None:
+        """If this replica leads, make one entry (or a few, by size) of what has gathered; stamp it (RULES C1, C2)."""
+        self._note_leadership(now_ms, trusted_ms)
+        if not self.proposals:
+            return
+        if not self.leads:
+            self._drop_proposals()
+            return
+        start, gathered = 0, self.proposals
+        while start < len(gathered):
+            size, end = 0, start
+            while end < len(gathered) and (end == start or size + len(gathered[end]) <= self.settings.entry_bytes):
+                size += len(gathered[end])
+                end += 1
+            header = ENTRY_HEADER.pack(ENTRY_VERSION, self.clock.current_ms(now_ms), self.clock.led_ms)
+            try:
+                self.raw.propose(b"".join([header, *gathered[start:end]]))
+            except ProposalDropped:
+                break
+            start = end
+        self._drop_proposals()
+
+    def _drop_proposals(self) -> None:
+        self.proposals = []
+        self.proposal_bytes = 0
+
+    def _note_leadership(self, now_ms: int, trusted_ms: int) -> None:
+        if self.leads and not self._led:
+            self._led = True
+            self.leader_index = self.raw.raft.raft_log.last_index()
+            self.clock.lead(now_ms, trusted_ms)
+        elif self._led and not self.leads:
+            self._led = False
+            self.leader_index = 0
+            self.clock.follow()
+
+    def collect(self) -> tuple[list[Message], GroupWrite | None]:
+        """The next Ready, if there is one: messages that may leave now, and what must be written first for the rest.
+
+        With a write, `persisted` must follow before the next call; without one everything is done."""
+        write: GroupWrite | None = None
+        messages: list[Message] = []
+        if self.in_flight is None and self.raw.has_ready():
+            ready = self.raw.ready()
+            messages = ready.messages_now
+            write = self._write_of(ready)
+            if write is None:
+                messages = messages + ready.messages_after_append
+                self._apply_all(ready.committed_entries)
+                self.raw.advance()
+            else:
+                self.in_flight = ready
+                self._apply_stable(ready)
+        if self._compaction is not None or self._release:
+            extra = self._compaction or GroupWrite(self.id)
+            self._compaction = None
+            if write is None:
+                write = extra
+            else:
+                write.snapshot = extra.snapshot if write.snapshot is None else write.snapshot
+            if not write.install:
+                write.release += extra.release + self._release
+            self._release = []
+        return messages, write
+
+    def _write_of(self, ready: Ready) -> GroupWrite | None:
+        if ready.hard_state is not None:
+            self._unsaved_hard_state = ready.hard_state
+        if not (ready.must_sync or ready.entries or ready.snapshot is not None):
+            return None
+        write = GroupWrite(self.id)
+        write.hard_state = self._unsaved_hard_state
+        self._unsaved_hard_state = None
+        if ready.snapshot is not None:
+            self._compaction = None
+            self._release = []
+            state, self._installing = decode_snapshot(ready.snapshot.data)
+            write.install = True
+            write.snapshot = StoredSnapshot(ready.snapshot.metadata, state)
+            write.live_entries = self._installing
+            self._log_bytes = 0
+        if ready.entries:
+            write.entries = ready.entries
+            for entry in ready.entries:
+                self._log_bytes += len(entry.data) + 64
+        return write
+
+    def _apply_stable(self, ready: Ready) -> None:
+        """Apply what was on disk before this Ready, without waiting for its write; the rest waits."""
+        if ready.snapshot is not None:
+            self._to_apply = ready.committed_entries
+            return
+        first_unstable = ready.entries[0].index if ready.entries else 1 << 62
+        committed = ready.committed_entries
+        count = 0
+        while count < len(committed) and committed[count].index < first_unstable:
+            count += 1
+        self._apply_all(committed[:count])
+        self._to_apply = committed[count:]
+
+    def persisted(self) -> list[Message]:
+        """The write of the Ready in flight is on disk: the messages that waited for it."""
+        ready = self.in_flight
+        if ready is None:
+            return []
+        self.in_flight = None
+        if ready.snapshot is not None:
+            self._install(ready.snapshot)
+        self.log.append(ready.entries)
+        self._apply_all(self._to_apply)
+        self.raw.advance()
+        return ready.messages_after_append
+
+    # ------------------------------------------------------------------ applying
+
+    def _apply_all(self, entries: list[Entry]) -> None:
+        for entry in entries:
+            if entry.type != EntryType.NORMAL:
+                self.conf_state = self.raw.apply_committed_conf_change(entry)
+            elif entry.data:
+                self._apply(entry.index, entry.data)
+            self.applied = entry.index
+        if entries:
+            released = self.machine.take_released()
+            if released:
+                self._note_released(released)
+            self.events.group_applied(self.id)
+
+    def _apply(self, index: int, data: bytes) -> None:
+        version, time_ms, led_ms = ENTRY_HEADER.unpack_from(data)
+        if version != ENTRY_VERSION:
+            raise EnvelopeError(f"entry {index} of group {self.id} has version {version}, {ENTRY_VERSION} expected")
+        machine = self.machine
+        self.clock.applied(time_ms, led_ms)
+        machine.begin(index, time_ms, led_ms, data)
+        position, end = ENTRY_HEADER.size, len(data)
+        lost = False
+        while position < end:
+            kind, node, incarnation, sequence, length = BATCH_HEADER.unpack_from(data, position)
+            position += BATCH_HEADER.size
+            if kind == KIND_SESSION:
+                self._apply_session_batch(node, incarnation, sequence, position, position + length)
+            elif kind == KIND_INTERNAL:
+                machine.apply(None, position, position + length)
+            elif self.sessions.close(node, incarnation):
+                machine.session_closed((node, incarnation))
+                lost = lost or (node, incarnation) == (self.node, self.sender.incarnation)
+            position += length
+        machine.finish()
+        effects = machine.take_effects()
+        if effects and not self._session_broken:
+            self.events.group_effects(self.id, effects)
+        if lost:
+            self._restart_session()
+
+    def _apply_session_batch(self, node: int, incarnation: int, sequence: int, start: int, end: int) -> None:
+        admitted, ended = self.sessions.admit(node, incarnation, sequence)
+        if ended is not None:
+            self.machine.session_closed(ended)
+        if not admitted:
+            return
+        results = self.machine.apply((node, incarnation), start, end)
+        if node != self.node or incarnation != self.sender.incarnation:
+            return
+        position = 0
+        for answers, waiter in self.sender.applied(sequence):
+            result: object = None
+            if answers:
+                result = results[position]
+                position += 1
+            if waiter is not None:
+                waiter(result)
+
+    def _skip_unseen(self) -> None:
+        """What was applied where this node could not see it gets no answer."""
+        known = self.sessions.last(self.node)
+        if known is None or known[0] != self.sender.incarnation:
+            return
+        for answers, waiter in self.sender.skip(known[1]):
+            if waiter is not None:
+                waiter(self.lost if answers else None)
+
+    def _restart_session(self) -> None:
+        """This node's session is over: what is not applied goes into a new one."""
+        self._skip_unseen()
+        self.sender.restart(self.sender.incarnation + 1)
+        self._session_broken = False
+        self.events.group_session_lost(self.id)
+
+    # ------------------------------------------------------------------ snapshots and compaction
+
+    def _note_released(self, released: list[int]) -> None:
+        compacted = self.log.snapshot_metadata.index
+        below = [index for index in released if index <= compacted]
+        if below:
+            self._release += below
+            self.log.release(below)
+
+    def compact(self, slowest_match: int) -> bool:
+        """Make a snapshot and drop dead entries, when the log has grown enough; True if it did.
+
+        A leader waits (up to four times the size) for the slowest member, so that a short absence is made good from
+        the log."""
+        grown = self._log_bytes >= self.settings.compact_bytes
+        long = self.applied - self.log.snapshot_metadata.index >= self.settings.compact_entries
+        if not (grown or long) or self.in_flight is not None or self._compaction is not None:
+            return False
+        if slowest_match < self.applied and self._log_bytes < 4 * self.settings.compact_bytes:
+            if self.applied - self.log.snapshot_metadata.index < 4 * self.settings.compact_entries:
+                return False
+        index = self.applied
+        metadata = SnapshotMetadata(index, self.log.term(index), self.conf_state)
+        state = self.state_bytes()
+        live = set(self.machine.live_entries())
+        write = GroupWrite(self.id)
+        write.snapshot = StoredSnapshot(metadata, state)
+        write.release = [i for i in range(self.log.first_index(), index + 1) if i not in live]
+        self.log.compact(index, metadata)
+        self.log.release(write.release)
+        self._compaction = write
+        self._log_bytes = 0
+        return True
+
+    def state_bytes(self) -> bytes:
+        """The replicated state: clocks, sessions, state machine."""
+        return encode_group_state(
+            self.clock.time_ms, self.clock.led_ms, self.sessions.rows(), self.machine.snapshot()
+        )
+
+    def restore(self, state: bytes) -> None:
+        """Take over a state made by `state_bytes`."""
+        time_ms, led_ms, rows, machine_state = decode_group_state(state)
+        self.machine.restore(machine_state)
+        self.sessions.restore(rows)
+        self.clock.applied(time_ms, led_ms)
+
+    def make_snapshot(self) -> Snapshot:
+        """A snapshot for a member that is too far behind: the state as applied, with the live entries."""
+        metadata = SnapshotMetadata(self.applied, self.log.term(self.applied), self.conf_state)
+        live = [self.log.entry(index) for index in sorted(self.machine.live_entries())]
+        return Snapshot(metadata, encode_snapshot(self.state_bytes(), live))
+
+    def _install(self, snapshot: Snapshot) -> None:
+        """The leader's snapshot is on disk in place of our log: go on from it."""
+        self.restore(decode_snapshot(snapshot.data)[0])
+        self.machine.take_released()
+        self.machine.take_effects()
+        self.applied = snapshot.metadata.index
+        self.conf_state = snapshot.metadata.conf_state
+        self.log.install_snapshot(snapshot.metadata, self._installing)
+        self._installing = []
+        known = self.sessions.last(self.node)
+        if known is not None and known[0] == self.sender.incarnation:
+            self._skip_unseen()
+            if known[2]:
+                self._session_broken = True
+            else:
+                self._restart_session()
+        self.events.group_applied(self.id)
+
+    def broken_session(self) -> SessionKey | None:
+        """This node's session, if it missed effects and therefore has to be ended through the log."""
+        return (self.node, self.sender.incarnation) if self._session_broken else None

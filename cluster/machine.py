@@ -1,0 +1,68 @@
+"""What a replicated group asks of the state machine it carries, and what it tells the node around it."""
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from cluster.sessions import SessionKey
+
+
+class StateMachine(Protocol):
+    """A deterministic state machine: the same entries give the same state on every replica (RULES C1).
+
+    For each entry the group calls `begin`, then `apply` for every admitted batch of commands and `session_closed`
+    for every session that ends, then `finish`.
+    """
+
+    def begin(self, index: int, time_ms: int, led_ms: int, data: bytes) -> None:
+        """An entry begins; `data` is its whole payload and stays readable while a message in it lives."""
+        ...
+
+    def apply(self, session: SessionKey | None, start: int, end: int) -> Sequence[object]:
+        """Apply the commands in `data[start:end]`; the results of those that answer, in order.
+
+        `session` is None for commands of the group's leader."""
+        ...
+
+    def finish(self) -> None:
+        """The entry ends: everything that follows from it happens now."""
+        ...
+
+    def session_closed(self, session: SessionKey) -> None:
+        """A node's session ended: what it held goes back."""
+        ...
+
+    def take_effects(self) -> Sequence[object]:
+        """Effects for this node's own clients since the last call."""
+        ...
+
+    def take_released(self) -> list[int]:
+        """Indices of entries that hold nothing alive any more, since the last call."""
+        ...
+
+    def live_entries(self) -> Iterable[int]:
+        """Indices of the entries whose payload is still needed."""
+        ...
+
+    def snapshot(self) -> bytes:
+        """The whole state, without payloads of entries."""
+        ...
+
+    def restore(self, data: bytes) -> None:
+        """Replace the state by a `snapshot()`. Raises an error that names what is wrong, and changes nothing then."""
+        ...
+
+
+class GroupEvents(Protocol):
+    """What a group tells the node it runs on."""
+
+    def group_effects(self, group: int, effects: Sequence[object]) -> None:
+        """Effects of one applied entry for this node's clients; the entry's answers were given before."""
+        ...
+
+    def group_session_lost(self, group: int) -> None:
+        """The group has dropped this node's session; pending commands go on in a new one."""
+        ...
+
+    def group_applied(self, group: int) -> None:
+        """The group's state changed."""
+        ...

@@ -1,0 +1,82 @@
+"""The catalog as a replicated state machine: batches of encoded commands in, results out.
+
+    batch = (length u32, command[length])*
+"""
+
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from cluster.sessions import SessionKey
+from node.catalog import Catalog, MalformedCommand, Refusal, decode
+
+_LENGTH: Final = struct.Struct("<I")
+
+
+def frame_command(command: bytes) -> list[bytes]:
+    """An encoded catalog command as the parts of a batch."""
+    return [_LENGTH.pack(len(command)), command]
+
+
+class CatalogMachine:
+    """Adapts `Catalog` to `cluster.machine.StateMachine`. It needs no payload after it was applied."""
+
+    def __init__(self, catalog: Catalog, changed: Callable[[], None]) -> None:
+        self.catalog: Catalog = catalog
+        self._changed = changed
+        self._data = b""
+        self._time_ms = 0
+        self._index = 0
+        self._touched = False
+        self._dead: list[int] = []
+
+    def begin(self, index: int, time_ms: int, led_ms: int, data: bytes) -> None:
+        """An entry begins."""
+        self._index, self._time_ms, self._data = index, time_ms, data
+
+    def apply(self, session: SessionKey | None, start: int, end: int) -> Sequence[object]:
+        """Apply the commands; every one of them answers. One that can't be read is refused, the others go on."""
+        results: list[object] = []
+        while start < end:
+            (length,) = _LENGTH.unpack_from(self._data, start)
+            start += _LENGTH.size
+            try:
+                results.append(self.catalog.apply(decode(self._data[start : start + length]), self._time_ms))
+            except MalformedCommand as error:
+                results.append(Refusal(541, str(error), True))
+            start += length
+            self._touched = True
+        return results
+
+    def finish(self) -> None:
+        """The entry ends; its payload is of no more use."""
+        self._data = b""
+        self._dead.append(self._index)
+        if self._touched:
+            self._touched = False
+            self._changed()
+
+    def session_closed(self, session: SessionKey) -> None:
+        """Nothing in the catalog belongs to a session."""
+
+    def take_effects(self) -> Sequence[object]:
+        """The catalog has no effects besides its results."""
+        return ()
+
+    def take_released(self) -> list[int]:
+        """The entries applied since the last call."""
+        dead, self._dead = self._dead, []
+        return dead
+
+    def live_entries(self) -> Iterable[int]:
+        """None: the catalog's state holds all it needs."""
+        return ()
+
+    def snapshot(self) -> bytes:
+        """The whole catalog."""
+        return self.catalog.snapshot()
+
+    def restore(self, data: bytes) -> None:
+        """Replace the catalog by a snapshot."""
+        self.catalog.restore(data)
+        self._changed()

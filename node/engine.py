@@ -1,0 +1,296 @@
+"""One node without its shell: consensus, catalog, shards, leaders' duties and the way in for its clients.
+
+The engine is pure: the shell (`node.process` with sockets and disk, or the simulator) drives it as `cluster.host`
+says. It is the `ClusterFacade` of the node's broker, and it tells the broker what the local replicas decided.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from cluster.frame import Frame
+from cluster.group import Group
+from cluster.host import Host, HostSettings, Output
+from cluster.log.batch import StoredGroup, WriteBatch
+from cluster.log.group_log import EntryCache
+from cluster.machine import StateMachine
+from cluster.raft import Entry
+from cluster.sessions import KIND_INTERNAL, encode_batch
+from node.broker.cluster_facade import SESSION_LOST, TRANSIENT_SHARD_BASE, ClusterEvents, Done, ShardHandle
+from node.catalog import Barrier, Catalog, CatalogCommand, NodeLost, NodeStarted, RemoveQueues, encode
+from node.catalog_machine import CatalogMachine, frame_command
+from node.dead_letter_routes import DeathRouter
+from node.limits import PENDING_BYTES_HIGH, PENDING_BYTES_LOW
+from node.shard import commands
+from node.shard.shard import Shard
+from node.shard_leader import ShardLeader
+
+CATALOG_GROUP: Final = 0
+
+
+class EngineSettings:
+    """What an engine needs besides the host's settings."""
+
+    def __init__(
+        self, name: str, shards: int, expiry_tick_ms: int, addresses: dict[str, str], catalog: Callable[[], Catalog]
+    ) -> None:
+        self.name: str = name
+        self.shards: int = shards
+        self.expiry_tick_ms: int = expiry_tick_ms
+        self.addresses: dict[str, str] = addresses
+        self.catalog: Callable[[], Catalog] = catalog
+
+
+class ReplicatedShard:
+    """The `ShardHandle` of a shard under Raft."""
+
+    __slots__ = ("_group", "_host", "shard_id")
+
+    def __init__(self, shard_id: int, host: Host) -> None:
+        self.shard_id: int = shard_id
+        self._host = host
+        self._group = host.groups[shard_id]
+
+    def submit(self, command: bytes, done: Done | None) -> None:
+        """See `ShardHandle.submit`."""
+        self._host.submit(self.shard_id, [command], len(command), command[0] in commands.ANSWERING, done)
+
+    def publish(self, parts: list[bytes], size_bytes: int, done: Done | None) -> None:
+        """See `ShardHandle.publish`."""
+        self._host.submit(self.shard_id, parts, size_bytes, False, done)
+
+    def entry(self, index: int) -> bytes:
+        """See `ShardHandle.entry`."""
+        return self._group.log.data(index)
+
+
+class Engine:
+    """A whole node without sockets, disk and clock. See the module's text."""
+
+    def __init__(
+        self,
+        host_settings: HostSettings,
+        settings: EngineSettings,
+        reader: Callable[[int, int], Entry],
+        cache: EntryCache,
+        random: Callable[[int], int],
+        incarnation: int,
+        trace: Callable[[str], None] | None = None,
+    ) -> None:
+        self._settings = settings
+        self.node_id: int = host_settings.node
+        self.incarnation: int = incarnation
+        self.catalog: Catalog = settings.catalog()
+        self.shards: dict[int, Shard] = {id: Shard(id, self.node_id) for id in range(1, settings.shards + 1)}
+        machines: dict[int, StateMachine] = {CATALOG_GROUP: CatalogMachine(self.catalog, self._catalog_applied)}
+        machines.update(self.shards)
+        self.host: Host = Host(
+            host_settings, machines, self, reader, cache, random, incarnation, SESSION_LOST, trace
+        )
+        self.broker: ClusterEvents | None = None
+        self.transient: TransientShards | None = None
+        self.overloaded: bool = False
+        self.disk_alarm: str | None = None
+        self._handles: dict[int, ShardHandle] = {}
+        self._leaders: dict[int, ShardLeader] = {}
+        self._changed: dict[int, None] = {}
+        self._deaths = DeathRouter(self)
+        self._now_ms = 0
+        self._catalog_touched = False
+
+    def start(self, stored: dict[int, StoredGroup], now_ms: int) -> WriteBatch | None:
+        """Take over what the log store holds. The batch returned must be on disk before anything else is done."""
+        self._now_ms = now_ms
+        first = self.host.start(stored, now_ms)
+        for id, shard in self.shards.items():
+            self._handles[id] = ReplicatedShard(id, self.host)
+            self._leaders[id] = ShardLeader(shard, self.host.groups[id], self, self._settings.expiry_tick_ms)
+        self._announce()
+        return first
+
+    def _announce(self) -> None:
+        command = NodeStarted(self.node_id, self.incarnation, self._settings.name, self._settings.addresses)
+        self.submit_catalog(command, lambda _: None)
+
+    # ------------------------------------------------------------------ driven by the shell
+
+    def tick(self, now_ms: int) -> None:
+        """Call every tick."""
+        self._now_ms = now_ms
+        self.host.tick(now_ms)
+        for leader in self._leaders.values():
+            leader.tick(now_ms)
+        if self.transient is not None:
+            self.transient.tick(now_ms)
+        self._drop_lost_nodes(now_ms)
+
+    def receive(self, peer: int, frame: Frame, now_ms: int) -> None:
+        """A frame of a peer."""
+        self._now_ms = now_ms
+        self.host.receive(peer, frame, now_ms)
+        if frame.datagrams and self.transient is not None:
+            for kind, data in frame.datagrams:
+                self.transient.datagram(peer, kind, data)
+
+    def peer_up(self, peer: int, now_ms: int) -> None:
+        """The stream to a peer opened."""
+        self.host.peer_up(peer, now_ms)
+        if self.transient is not None:
+            self.transient.peer_up(peer)
+
+    def peer_down(self, peer: int, now_ms: int) -> None:
+        """The stream to a peer broke."""
+        self.host.peer_down(peer, now_ms)
+        if self.transient is not None:
+            self.transient.peer_down(peer)
+
+    def pump(self, now_ms: int) -> Output:
+        """Do what is due; frames to send and a batch to write. Call again while `busy`."""
+        self._now_ms = now_ms
+        if self.transient is not None:
+            self.transient.pump(now_ms)
+        output = self.host.pump(now_ms)
+        if self._changed:
+            changed, self._changed = self._changed, {}
+            for id in changed:
+                leader = self._leaders.get(id)
+                if leader is not None:
+                    leader.more_due(now_ms)
+                    leader.advance(now_ms)
+            for id, leader in self._leaders.items():
+                if leader.shard.lanes and id not in changed:
+                    leader.advance(now_ms)
+        self._watch_pressure()
+        return output
+
+    @property
+    def busy(self) -> bool:
+        """Whether `pump` should be called again at once."""
+        return self.host.busy
+
+    def persisted(self, now_ms: int) -> None:
+        """The batch of the last `pump` is on disk."""
+        self._now_ms = now_ms
+        self.host.persisted(now_ms)
+        if self.disk_alarm is not None and not self._disk_short:
+            self._set_alarm(None)
+
+    _disk_short: bool = False
+
+    def disk_full(self, text: str) -> None:
+        """The batch could not be written for lack of room; the shell keeps trying."""
+        self._set_alarm(text)
+
+    def disk_space(self, text: str | None) -> None:
+        """The shell's look at the disk: why publishes must be refused, or None when there is room."""
+        self._disk_short = text is not None
+        if text is not None or not self.host.writing:
+            self._set_alarm(text)
+
+    def _set_alarm(self, text: str | None) -> None:
+        if text != self.disk_alarm:
+            self.disk_alarm = text
+            if self.broker is not None:
+                self.broker.alarm_changed(text)
+
+    # ------------------------------------------------------------------ ClusterFacade
+
+    def submit_catalog(self, command: CatalogCommand, done: Done) -> None:
+        """See `ClusterFacade.submit_catalog`."""
+        parts = frame_command(encode(command))
+        self.host.submit(CATALOG_GROUP, parts, sum(map(len, parts)), True, done)
+
+    def catalog_barrier(self, done: Done) -> None:
+        """See `ClusterFacade.catalog_barrier`."""
+        self.submit_catalog(Barrier(), lambda result: done(SESSION_LOST if result is SESSION_LOST else None))
+
+    def shard(self, shard_id: int) -> ShardHandle:
+        """See `ClusterFacade.shard`."""
+        handle = self._handles.get(shard_id)
+        if handle is not None:
+            return handle
+        assert self.transient is not None, f"shard {shard_id} asked for before start"
+        return self.transient.handle(shard_id - TRANSIENT_SHARD_BASE)
+
+    def _watch_pressure(self) -> None:
+        pending = 0
+        for group in self.host.groups.values():
+            pending += group.sender.pending_bytes
+        overloaded = pending > (PENDING_BYTES_LOW if self.overloaded else PENDING_BYTES_HIGH)
+        if overloaded != self.overloaded:
+            self.overloaded = overloaded
+            if self.broker is not None:
+                self.broker.pressure_changed(overloaded)
+
+    # ------------------------------------------------------------------ GroupEvents
+
+    def group_effects(self, group: int, effects: Sequence[object]) -> None:
+        """Deliveries and cancellations for this node's consumers."""
+        if self.broker is not None:
+            self.broker.shard_effects(group, effects)
+
+    def group_session_lost(self, group: int) -> None:
+        """The group dropped this node's session."""
+        if group != CATALOG_GROUP and self.broker is not None:
+            self.broker.session_lost(group)
+
+    def group_applied(self, group: int) -> None:
+        """The group's state changed."""
+        self._changed[group] = None
+        if group == CATALOG_GROUP and self._catalog_touched:
+            self._catalog_touched = False
+            self._catalog_changed()
+
+    def _catalog_applied(self) -> None:
+        self._catalog_touched = True
+
+    def _catalog_changed(self) -> None:
+        record = self.catalog.node(self.node_id)
+        if record is not None and record.incarnation == self.incarnation and not record.alive:
+            self.incarnation += 1
+            self._announce()
+        if self.transient is not None:
+            self.transient.catalog_changed()
+        if self.broker is not None:
+            self.broker.catalog_changed()
+
+    # ------------------------------------------------------------------ LeaderPort
+
+    def propose(self, shard: int, command: bytes) -> None:
+        """See `LeaderPort.propose`."""
+        self.host.propose_internal(shard, command)
+
+    def transfer(self, target_shard: int, command: bytes) -> None:
+        """See `LeaderPort.transfer`."""
+        self.host.send_internal(target_shard, encode_batch(KIND_INTERNAL, 0, 0, 0, command))
+
+    def received_up_to(self, target_shard: int, queue: int, source: int) -> int | None:
+        """See `LeaderPort.received_up_to`."""
+        return self.shards[target_shard].received_up_to(queue, source)
+
+    def remove_queues(self, ids: tuple[int, ...], done: Callable[[], None]) -> None:
+        """See `LeaderPort.remove_queues`."""
+        self.submit_catalog(RemoveQueues(ids), lambda _: done())
+
+    def barrier(self, done: Callable[[], None]) -> None:
+        """See `LeaderPort.barrier`."""
+        self.submit_catalog(Barrier(), lambda _: done())
+
+    def route_death(self, shard: Shard, death: object) -> commands.RouteDecision:
+        """See `LeaderPort.route_death`."""
+        return self._deaths.decide(shard, death)
+
+    def _drop_lost_nodes(self, now_ms: int) -> None:
+        """The catalog's leader takes out nodes that have not been heard of for the session timeout."""
+        group = self.host.groups[CATALOG_GROUP]
+        if not group.established:
+            return
+        timeout_ms = self.host.settings.group.session_timeout_ms
+        for record in self.catalog.nodes():
+            if record.alive and not self.host.heard_within(record.id, now_ms, timeout_ms):
+                self.submit_catalog(NodeLost(record.id, record.incarnation), lambda _: None)
+
+    # ------------------------------------------------------------------ for operators
+
+    def group(self, id: int) -> Group:
+        """A replica of this node."""
+        return self.host.groups[id]

@@ -1,0 +1,307 @@
+"""A node as a process: the asyncio shell around `node.engine.Engine`.
+
+    sockets (AMQP, gRPC, HTTP) -> engine -> pump once per turn of the loop -> frames to peers, one batch to the disk
+
+The shell decides nothing. It hands input to the engine, pumps it when the turn's input is in, sends what comes out,
+and lets one thread write the log.
+"""
+
+import asyncio
+import gc
+import hashlib
+import json
+import logging
+import random
+from typing import Final
+
+from cluster.group import GroupSettings
+from cluster.host import HostSettings
+from cluster.log.batch import DiskFull, WriteBatch
+from cluster.log.group_log import EntryCache
+from cluster.log.lmdb_store import LmdbLogStore
+from cluster.transport.peer_transport import LocalPeer, PeerTransport
+from cluster.transport.tls import TlsFiles
+from node import limits
+from node.broker.broker import Broker
+from node.catalog import Catalog
+from node.engine import Engine, EngineSettings
+from node.http.server import HttpServer
+from node.listener import AmqpListener
+from node.log_writer import LogWriter
+from node.process_clock import ProcessClock
+from node.settings import NodeSettings
+from node.status import engine_metrics, engine_status, queue_info
+
+log = logging.getLogger("mayfly.node")
+
+DISK_LOOK_S: Final = 1.0
+RETRY_FULL_DISK_S: Final = 0.5
+MANY_OBJECTS: Final = 100_000
+
+
+class NodeRefused(Exception):
+    """The node can't start with these settings on this data; the text says what would be right."""
+
+
+class NodeProcess:
+    """One node. `start` returns when it serves."""
+
+    def __init__(self, settings: NodeSettings) -> None:
+        self.settings: NodeSettings = settings
+        self.clock: ProcessClock = ProcessClock()
+        self.engine: Engine
+        self.stopped: asyncio.Event = asyncio.Event()
+        self.failure: str | None = None
+        self._loop: asyncio.AbstractEventLoop
+        self._store: LmdbLogStore
+        self._writer: LogWriter
+        self._transport: PeerTransport
+        self._broker: Broker
+        self._listener: AmqpListener
+        self._http: HttpServer
+        self._tasks: list[asyncio.Task[None]] = []
+        self._pump_scheduled = False
+        self._writing: WriteBatch | None = None
+        self._serving = False
+
+    # ------------------------------------------------------------------ start and stop
+
+    async def start(self) -> None:
+        """Open the log, join the cluster, listen. Raises NodeRefused, StoreRefused or OSError with a clear text."""
+        self._loop = asyncio.get_running_loop()
+        gc.set_threshold(MANY_OBJECTS, 20, 100)
+        settings = self.settings
+        self._store = await self._loop.run_in_executor(None, self._open_store)
+        try:
+            incarnation = self._next_incarnation()
+            stored = await self._loop.run_in_executor(None, self._store.load)
+            self.engine = self._make_engine(incarnation)
+            first = self.engine.start(stored, self.clock.now_ms())
+            if first is not None:
+                await self._loop.run_in_executor(None, self._store.write, first)
+        except BaseException:
+            self._store.close()
+            raise
+        self._writer = LogWriter(self._store, self._loop, self._written)
+        self._transport = self._make_transport()
+        await self._transport.start()
+        self._broker = Broker(self.engine, random_token=lambda: random.SystemRandom().randbytes(16))
+        self.engine.broker = self._broker
+        self._listener = AmqpListener(self._broker, settings, self.schedule_pump)
+        self._tasks.append(self._loop.create_task(self._tick_forever()))
+        self._tasks.append(self._loop.create_task(self._watch_disk()))
+        self.schedule_pump()
+        self._http = HttpServer(self, settings.http_address.host, settings.http_address.port)
+        await self._http.start()
+        await self._wait_until_ready()
+        await self._listener.start()
+        self._serving = True
+        gc.collect()
+        gc.freeze()
+
+    def _open_store(self) -> LmdbLogStore:
+        self.settings.data_dir.mkdir(parents=True, exist_ok=True)
+        return LmdbLogStore(self.settings.data_dir / "log", self.settings.disk_map_bytes)
+
+    @property
+    def cluster_id(self) -> str:
+        """The same on all nodes that were started as one cluster."""
+        members = [str(address) for address in self.settings.seeds] or ["single"]
+        return hashlib.sha256(",".join(members).encode()).hexdigest()[:16]
+
+    def _next_incarnation(self) -> int:
+        """Check that the data belongs to this node, and count its starts."""
+        settings = self.settings
+        identity = {
+            "cluster": self.cluster_id,
+            "node": settings.node_id,
+            "shards": settings.shards,
+            "replication_factor": settings.voters_per_shard,
+        }
+        stored = self._store.get_meta("identity")
+        if stored is None:
+            self._store.put_meta("identity", json.dumps(identity).encode())
+        else:
+            known = json.loads(stored)
+            for key, value in identity.items():
+                if known[key] != value:
+                    raise NodeRefused(
+                        f"the data in {settings.data_dir} was made with {key} = {known[key]}, the settings say {value}: "
+                        "start with the settings it was made with, or with an empty data_dir"
+                    )
+        starts = int(self._store.get_meta("starts") or b"0") + 1
+        self._store.put_meta("starts", str(starts).encode())
+        return starts << 20
+
+    def _make_engine(self, incarnation: int) -> Engine:
+        settings = self.settings
+        group = GroupSettings(
+            election_ticks=max(2, settings.election_timeout_ms // settings.tick_ms),
+            heartbeat_ticks=max(1, settings.heartbeat_ms // settings.tick_ms),
+            session_window=limits.SESSION_WINDOW,
+            batch_bytes=limits.BATCH_BYTES,
+            entry_bytes=limits.ENTRY_BYTES,
+            repeat_after_ms=2 * settings.election_timeout_ms,
+            session_timeout_ms=settings.session_timeout_ms,
+            compact_bytes=limits.COMPACT_BYTES,
+            compact_entries=limits.COMPACT_ENTRIES,
+            inflight_bytes=limits.INFLIGHT_BYTES,
+        )
+        host = HostSettings(
+            settings.node_id, list(settings.nodes), settings.replication_factor, settings.tick_ms,
+            settings.heartbeat_ms, settings.election_timeout_ms, settings.clock_bound_ms, group,
+        )
+        addresses = {"amqp": str(settings.amqp_address), "http": str(settings.http_address)}
+        engine = EngineSettings(settings.name, settings.shards, settings.expiry_tick_ms, addresses, self._new_catalog)
+        return Engine(
+            host, engine, self._store.read_entry, EntryCache(settings.cache_bytes),
+            random.SystemRandom().randrange, incarnation, log.info,
+        )
+
+    def _new_catalog(self) -> Catalog:
+        return Catalog(self.settings.shards)
+
+    def _make_transport(self) -> PeerTransport:
+        settings = self.settings
+        files = settings.peer_tls
+        tls = TlsFiles(files.certificate, files.key, files.authority) if files and files.authority else None
+        peers = {id: str(address) for id, address in settings.nodes.items() if id != settings.node_id}
+        return PeerTransport(
+            LocalPeer(settings.node_id, settings.name, self.cluster_id), str(settings.peer_address), peers,
+            self._on_frame, self._on_peer_up, self._on_peer_down, self._on_snapshot_sent, tls,
+        )
+
+    async def _wait_until_ready(self) -> None:
+        """Serve only once the catalog here is up to date, so that the first client finds what there is."""
+        ready = self._loop.create_future()
+        self.engine.catalog_barrier(lambda _: ready.done() or ready.set_result(None))
+        self.schedule_pump()
+        await ready
+        await self._ensure_default_user()
+
+    async def _ensure_default_user(self) -> None:
+        """Make the configured first user, once, in a cluster that has none."""
+
+    async def run_until_stopped(self) -> None:
+        """Serve until `stop` is called or the node fails."""
+        await self.stopped.wait()
+
+    async def stop(self) -> None:
+        """Stop serving; what is on disk stays."""
+        for task in self._tasks:
+            task.cancel()
+        if self._serving:
+            await self._listener.stop()
+            await self._http.stop()
+        await self._transport.stop()
+        await self._loop.run_in_executor(None, self._writer.stop)
+        self._store.close()
+        self.stopped.set()
+
+    def _fail(self, text: str) -> None:
+        """The node can't go on without breaking a promise: stop at once, without writing anything more."""
+        log.critical("stopping: %s", text)
+        self.failure = text
+        self.stopped.set()
+
+    # ------------------------------------------------------------------ the engine's drive
+
+    def schedule_pump(self) -> None:
+        """Pump at the end of this turn of the loop, when all its input is in."""
+        if not self._pump_scheduled:
+            self._pump_scheduled = True
+            self._loop.call_soon(self._pump)
+
+    def _pump(self) -> None:
+        self._pump_scheduled = False
+        if self.failure is not None:
+            return
+        try:
+            output = self.engine.pump(self.clock.now_ms())
+        except Exception as error:  # a defect: state may be half changed, so this process must not go on
+            log.exception("defect in the engine")
+            self._fail(f"defect in the engine: {error}")
+            return
+        for peer, frame in output.frames.items():
+            self._transport.send(peer, frame)
+        if output.write is not None:
+            self._writing = output.write
+            self._writer.write(output.write)
+        self._listener.flush()
+        if self.engine.busy:
+            self.schedule_pump()
+
+    def _written(self, error: BaseException | None) -> None:
+        if error is None:
+            self._writing = None
+            self.engine.persisted(self.clock.now_ms())
+            self.schedule_pump()
+        elif isinstance(error, DiskFull):
+            self.engine.disk_full(f"the disk is full: {error}")
+            self._loop.call_later(RETRY_FULL_DISK_S, self._retry_write)
+        else:
+            self._fail(f"the log can't be written: {error}")
+
+    def _retry_write(self) -> None:
+        if self._writing is not None and self.failure is None:
+            self._writer.write(self._writing)
+
+    async def _tick_forever(self) -> None:
+        interval_s = self.settings.tick_ms / 1000
+        while True:
+            self.engine.tick(self.clock.now_ms())
+            self.schedule_pump()
+            await asyncio.sleep(interval_s)
+
+    async def _watch_disk(self) -> None:
+        limit = self.settings.disk_free_limit_bytes
+        while True:
+            free = await self._loop.run_in_executor(None, self._store.free_bytes)
+            short = free < limit
+            self.engine.disk_space(f"{free} bytes free, at least {limit} are needed" if short else None)
+            await asyncio.sleep(DISK_LOOK_S)
+
+    def _on_frame(self, peer: int, frame: object) -> None:
+        self.engine.receive(peer, frame, self.clock.now_ms())  # type: ignore[arg-type]
+        self.schedule_pump()
+
+    def _on_peer_up(self, peer: int) -> None:
+        self.engine.peer_up(peer, self.clock.now_ms())
+        self.schedule_pump()
+
+    def _on_peer_down(self, peer: int) -> None:
+        self.engine.peer_down(peer, self.clock.now_ms())
+        self.schedule_pump()
+
+    def _on_snapshot_sent(self, peer: int, group: int, ok: bool) -> None:
+        self.engine.host.snapshot_sent(peer, group, ok)
+        self.schedule_pump()
+
+    # ------------------------------------------------------------------ what HTTP shows
+
+    def is_live(self) -> bool:
+        """Whether the process does its work."""
+        return self.failure is None
+
+    def readiness(self) -> tuple[bool, str]:
+        """Whether clients are served, and if not, why."""
+        if not self._serving:
+            return False, "starting: the catalog is not up to date yet"
+        without = [str(group.id) for group in self.engine.host.groups.values() if group.leader == 0]
+        if without:
+            return False, f"no leader known for groups {', '.join(without)}"
+        if self.engine.disk_alarm is not None:
+            return False, self.engine.disk_alarm
+        return True, "ready"
+
+    def status(self) -> dict[str, object]:
+        """The state of the cluster as this node sees it, for people and scripts."""
+        return engine_status(self.engine, self.settings, self.clock.now_ms())
+
+    def queue_info(self, vhost: str, name: str) -> dict[str, object] | None:
+        """One queue, or None."""
+        return queue_info(self.engine, vhost, name)
+
+    def metrics_snapshot(self) -> list[tuple[str, str, str, list[tuple[dict[str, str], float]]]]:
+        """(name, help, type, samples) of every metric."""
+        return engine_metrics(self.engine, self.settings, self.clock.now_ms())

@@ -1,0 +1,103 @@
+"""The clocks of a group: RULES C2, C3, L6, L7, L8."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cluster.clock import GroupClock, MemberClocks
+
+
+def test_C3_a_node_far_ahead_of_both_peers_stamps_without_the_excess() -> None:
+    clocks = MemberClocks(bound_ms=2000)
+    now = 10_000_000
+    clocks.observe(2, now - 3_600_000, now)
+    clocks.observe(3, now - 3_600_010, now)
+    assert clocks.excess_ms() == 3_600_000 - 2000
+    assert clocks.trusted(now) == now - 3_600_000 + 2000
+
+
+def test_C3_one_peer_that_is_behind_holds_nobody_back() -> None:
+    clocks = MemberClocks(bound_ms=2000)
+    clocks.observe(2, 0, 10_000_000)
+    clocks.observe(3, 10_000_001, 10_000_000)
+    assert clocks.excess_ms() == 0
+
+
+def test_C3_with_one_peer_the_lower_clock_counts() -> None:
+    clocks = MemberClocks(bound_ms=2000)
+    clocks.observe(2, 5_000, 10_000)
+    assert clocks.excess_ms() == 3000
+    clocks.forget(2)
+    assert clocks.excess_ms() == 0
+
+
+def test_C2_a_new_leader_continues_the_clock_it_has_heard_not_its_own() -> None:
+    clock = GroupClock()
+    clock.applied(1_000, 500)
+    clock.observed(1_200, 700, now_ms=9_000_000)
+    clock.lead(now_ms=9_000_300, trusted_ms=9_000_300)
+    assert clock.current_ms(9_000_300) == 1_500
+    assert clock.current_ms(9_000_400) == 1_600
+
+
+def test_C2_a_leader_without_any_word_of_the_clock_starts_from_the_trusted_one() -> None:
+    clock = GroupClock()
+    clock.lead(now_ms=5_000, trusted_ms=4_000)
+    assert clock.current_ms(5_100) == 4_100
+
+
+def test_L7_time_without_a_leader_is_not_charged() -> None:
+    clock = GroupClock()
+    clock.lead(0, 0)
+    clock.advance_led(400)
+    clock.follow()
+    clock.lead(10_000, 10_000)
+    clock.advance_led(10_100)
+    assert clock.led_ms == 500
+
+
+def test_L7_a_frozen_leader_charges_no_more_than_one_step() -> None:
+    clock = GroupClock()
+    clock.lead(0, 0)
+    clock.advance_led(60_000)
+    assert clock.led_ms == GroupClock.LONGEST_LED_STEP_MS
+
+
+def test_L6_a_new_leader_continues_the_led_clock_of_the_old_one() -> None:
+    clock = GroupClock()
+    clock.applied(10, 1_000)
+    clock.observed(4_000, 4_000, 50)
+    clock.lead(60, 60)
+    clock.advance_led(160)
+    assert clock.led_ms == 4_100
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["apply", "observe", "lead", "follow", "led"]), st.integers(0, 10**7), st.integers(0, 500)),
+        max_size=40,
+    )
+)
+def test_C2_the_clock_never_goes_back_for_a_leader(steps: list[tuple[str, int, int]]) -> None:
+    clock = GroupClock()
+    now, last = 0, 0
+    leading = False
+    for what, value, passed in steps:
+        now += passed
+        if what == "apply":
+            clock.applied(value, value)
+        elif what == "observe" and not leading:
+            clock.observed(value, value, now)
+        elif what == "lead" and not leading:
+            clock.lead(now, value)
+            leading, last = True, clock.time_ms
+        elif what == "follow":
+            clock.follow()
+            leading = False
+        elif what == "led":
+            before = clock.led_ms
+            clock.advance_led(now)
+            assert clock.led_ms >= before
+        if leading:
+            assert clock.current_ms(now) >= last
+            assert clock.current_ms(now) >= clock.time_ms
+            last = clock.current_ms(now)
