@@ -1,4 +1,4 @@
-"""Settings of a node: precedence of the sources, bad values refused in words, suggestions for unknown keys."""
+"""Settings of a node: precedence of sources, bad values refused in words, suggestions for unknown keys."""
 
 from pathlib import Path
 from typing import Any
