@@ -1,0 +1,267 @@
+"""Queue arguments: which a queue takes (T1, L1, D1), and the refusals RabbitMQ has for the others.
+
+The checks run in RabbitMQ's order, so that of several faults the same one is told.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal, cast
+
+from node.catalog import refusals
+from node.catalog.records import DeadLetterStrategy, Overflow, QueueSettings
+from node.catalog.results import Refusal
+from node.catalog.values import NestedTooDeep, erlang_term, same_value, storable, type_name
+
+QueueType = Literal["classic", "quorum"]
+
+MAX_TTL_MS: Final = 315_360_000_000
+"""Ten years of 365 days (T1, L1)."""
+
+DEFAULT_DELIVERY_LIMIT: Final = 20
+"""Of quorum queues that set none, as in RabbitMQ 4."""
+
+_MAX_PRIORITY: Final = 255
+_TYPE_MODULES: Final = {"classic": "rabbit_classic_queue", "quorum": "rabbit_quorum_queue"}
+
+Check = Callable[[Any, Mapping[str, Any]], "str | None"]
+"""Takes the value and all the arguments; answers what is wrong, in Erlang's print, or None."""
+
+
+def _integer_fault(value: Any) -> str | None:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return None
+    return f'"expected integer, got {type_name(value)}"'
+
+
+def _any_integer(value: Any, _arguments: Mapping[str, Any]) -> str | None:
+    return _integer_fault(value)
+
+
+def _not_negative(value: Any, _arguments: Mapping[str, Any]) -> str | None:
+    return _integer_fault(value) or (f"{{value_negative,{value}}}" if value < 0 else None)
+
+
+def _positive(value: Any, arguments: Mapping[str, Any]) -> str | None:
+    return _not_negative(value, arguments) or ("{value_zero,0}" if value == 0 else None)
+
+
+def duration_fault(value: int) -> str | None:
+    """What is wrong with a number of milliseconds as a TTL, in Erlang's print; None if nothing is."""
+    if value < 0:
+        return f"{{value_negative,{value}}}"
+    return f"{{value_too_large,{value}}}" if value > MAX_TTL_MS else None
+
+
+def _message_ttl(value: Any, _arguments: Mapping[str, Any]) -> str | None:
+    return _integer_fault(value) or duration_fault(value)
+
+
+def _expires(value: Any, arguments: Mapping[str, Any]) -> str | None:
+    return _positive(value, arguments) or duration_fault(value)
+
+
+def _string_fault(value: Any) -> str | None:
+    return None if isinstance(value, (str, bytes)) else f"{{unacceptable_type,{type_name(value)}}}"
+
+
+def _dead_letter_exchange(value: Any, _arguments: Mapping[str, Any]) -> str | None:
+    return _string_fault(value)
+
+
+def _dead_letter_routing_key(value: Any, arguments: Mapping[str, Any]) -> str | None:
+    if (fault := _string_fault(value)) is not None:
+        return fault
+    return None if "x-dead-letter-exchange" in arguments else "routing_key_but_no_dlx_defined"
+
+
+def _boolean(value: Any, _arguments: Mapping[str, Any]) -> str | None:
+    return None if isinstance(value, bool) else f"{{unacceptable_type,{type_name(value)}}}"
+
+
+def _max_priority(value: Any, arguments: Mapping[str, Any]) -> str | None:
+    fault = _not_negative(value, arguments)
+    return fault or (f"{{max_value_exceeded,{value}}}" if value > _MAX_PRIORITY else None)
+
+
+def _queue_version(value: Any, arguments: Mapping[str, Any]) -> str | None:
+    fault = _not_negative(value, arguments)
+    return fault or (None if value in (1, 2) else f'"unsupported queue version \'{value}\'"')
+
+
+def _one_of(*allowed: str, fault: str) -> Check:
+    def check(value: Any, _arguments: Mapping[str, Any]) -> str | None:
+        return _string_fault(value) or (None if value in allowed else fault)
+    return check
+
+
+def _string(value: Any, _arguments: Mapping[str, Any]) -> str | None:
+    return _string_fault(value)
+
+
+def _queue_type(value: Any, _arguments: Mapping[str, Any]) -> str | None:
+    if (fault := _string_fault(value)) is not None:
+        return fault
+    return None if value in _TYPE_MODULES else f'"unsupported queue type \'{_text(value)}\'"'
+
+
+# Every argument RabbitMQ knows and the extensions of RULES, in the order of the checks.
+_CHECKS: Final[dict[str, Check]] = {
+    "x-expires": _expires,
+    "x-message-ttl": _message_ttl,
+    "x-dead-letter-exchange": _dead_letter_exchange,
+    "x-dead-letter-routing-key": _dead_letter_routing_key,
+    "x-dead-letter-strategy": _one_of("at-most-once", "at-least-once", fault="invalid_dlx_strategy"),
+    "x-max-length": _not_negative,
+    "x-max-length-bytes": _not_negative,
+    "x-max-in-memory-length": _not_negative,
+    "x-max-in-memory-bytes": _not_negative,
+    "x-max-priority": _max_priority,
+    "x-overflow": _one_of("drop-head", "reject-publish", "reject-publish-dlx", fault="invalid_overflow"),
+    "x-queue-mode": _one_of("default", "lazy", fault="invalid_queue_mode"),
+    "x-queue-version": _queue_version,
+    "x-single-active-consumer": _boolean,
+    "x-queue-type": _queue_type,
+    "x-quorum-initial-group-size": _positive,
+    "x-max-age": _string,
+    "x-stream-max-segment-size-bytes": _not_negative,
+    "x-initial-cluster-size": _positive,
+    "x-queue-leader-locator": _one_of(
+        "client-local", "random", "least-leaders", "balanced", fault="invalid_queue_leader_locator"
+    ),
+    "x-queue-master-locator": _string,
+    "x-delivery-limit": _any_integer,
+    "x-ttl-applies": _one_of("default", "retroactive", fault="invalid_ttl_applies"),
+    "x-expires-if": _one_of("empty", "unused", fault="invalid_expires_if"),
+    "x-expires-dead-letter": _boolean,
+}
+
+_STREAM_ONLY: Final = frozenset({"x-max-age", "x-stream-max-segment-size-bytes", "x-initial-cluster-size"})
+_UNSUPPORTED: Final = {
+    "quorum": _STREAM_ONLY | {"x-max-priority", "x-queue-mode", "x-queue-version", "x-queue-master-locator"},
+    "classic": _STREAM_ONLY,
+}
+
+
+def stored_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments as they are kept in records. Raises Refusal (406) for a table nested beyond reason."""
+    try:
+        stored: dict[str, Any] = storable(arguments)
+    except NestedTooDeep as error:
+        raise refusals.unreasonable_arguments(str(error)) from None
+    return stored
+
+
+def queue_type(arguments: Mapping[str, Any]) -> QueueType:
+    """The type asked for by x-queue-type; "classic" when none or an unknown one is."""
+    return "quorum" if arguments.get("x-queue-type") == "quorum" else "classic"
+
+
+def type_module(arguments: Mapping[str, Any]) -> str:
+    """RabbitMQ's name for the queue type, as its texts have it."""
+    return _TYPE_MODULES[queue_type(arguments)]
+
+
+def queue_settings(vhost: str, name: str, arguments: Mapping[str, Any]) -> QueueSettings:
+    """The settings in a queue's arguments. Raises Refusal (406) with RabbitMQ's text for the first fault.
+
+    T1, L1, D1, L11, T12; goldens args.*. Arguments nobody knows are passed over.
+    """
+    exchange = arguments.get("x-dead-letter-exchange", "")
+    if not isinstance(exchange, (str, bytes)):
+        raise refusals.invalid_argument_type("queue", vhost, name, "x-dead-letter-exchange", exchange)
+    _check(vhost, name, arguments, "x-queue-type")
+    unsupported = _UNSUPPORTED[queue_type(arguments)]
+    for key in _CHECKS:
+        if key in arguments and key in unsupported:
+            raise refusals.unsupported_argument(vhost, name, key, type_module(arguments))
+    for key in _CHECKS:
+        _check(vhost, name, arguments, key)
+    return QueueSettings(
+        message_ttl_ms=arguments.get("x-message-ttl"),
+        expires_ms=arguments.get("x-expires"),
+        dead_letter_exchange=_optional_text(arguments.get("x-dead-letter-exchange")),
+        dead_letter_routing_key=_optional_text(arguments.get("x-dead-letter-routing-key")),
+        dead_letter_strategy=cast(
+            DeadLetterStrategy, arguments.get("x-dead-letter-strategy", "at-least-once")
+        ),
+        max_length=arguments.get("x-max-length"),
+        max_length_bytes=arguments.get("x-max-length-bytes"),
+        overflow=cast(Overflow, arguments.get("x-overflow", "drop-head")),
+        delivery_limit=_delivery_limit(arguments),
+        max_priority=arguments.get("x-max-priority"),
+        single_active_consumer=arguments.get("x-single-active-consumer", False),
+        ttl_retroactive=arguments.get("x-ttl-applies") == "retroactive",
+        expires_only_if_empty=arguments.get("x-expires-if") == "empty",
+        expires_dead_letter=arguments.get("x-expires-dead-letter", False),
+    )
+
+
+def first_inequivalent(received: Mapping[str, Any], current: Mapping[str, Any]) -> str | None:
+    """The first argument that keeps a redeclare from being equivalent, or None.
+
+    Only arguments that mean something count (golden args.redeclare_ttl); no type is the same as "classic".
+    """
+    for key in _CHECKS:
+        if key == "x-queue-type" and received.get(key, "classic") == current.get(key, "classic") == "classic":
+            continue
+        if (key in received) != (key in current):
+            return key
+        if key in received and not same_value(received[key], current[key]):
+            return key
+    return None
+
+
+def _check(vhost: str, name: str, arguments: Mapping[str, Any], key: str) -> None:
+    if key in arguments and (fault := _CHECKS[key](arguments[key], arguments)) is not None:
+        raise refusals.invalid_argument(vhost, name, key, fault)
+
+
+def _delivery_limit(arguments: Mapping[str, Any]) -> int | None:
+    default = DEFAULT_DELIVERY_LIMIT if queue_type(arguments) == "quorum" else -1
+    limit: int = arguments.get("x-delivery-limit", default)
+    return None if limit < 0 else limit
+
+
+def _text(value: Any) -> str:
+    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)
+
+
+def _optional_text(value: Any) -> str | None:
+    return None if value is None else _text(value)
+
+
+def consumer_priority(vhost: str, queue: str, arguments: Mapping[str, Any]) -> int:
+    """x-priority of a consumer, 0 when there is none.
+
+    Raises Refusal (406, golden amqp.consume_no_local_and_args).
+    """
+    value = arguments.get("x-priority", 0)
+    if (fault := _integer_fault(value)) is not None:
+        raise refusals.invalid_argument(vhost, queue, "x-priority", fault)
+    return int(value)
+
+
+def exchange_argument(vhost: str, exchange: str, arguments: Mapping[str, Any]) -> str | None:
+    """The alternate exchange in an exchange's arguments, or None. Raises Refusal when it is not a string."""
+    value = arguments.get("alternate-exchange")
+    if value is None and "alternate-exchange" not in arguments:
+        return None
+    if not isinstance(value, (str, bytes)):
+        raise refusals.invalid_argument_type("exchange", vhost, exchange, "alternate-exchange", value)
+    return _text(value)
+
+
+def headers_binding_fault(arguments: Mapping[str, Any]) -> Refusal | None:
+    """What is wrong with x-match in the arguments of a binding to a headers exchange, or None."""
+    if "x-match" not in arguments:
+        return None
+    mode = arguments["x-match"]
+    if not isinstance(mode, (str, bytes)):
+        return refusals.invalid_binding(
+            f"Invalid x-match field type {type_name(mode)} (value {erlang_term(mode)}); expected longstr"
+        )
+    if mode not in ("all", "any", "all-with-x", "any-with-x"):
+        return refusals.invalid_binding(
+            f"Invalid x-match field value {erlang_term(mode)}; expected all, any, all-with-x, or any-with-x"
+        )
+    return None

@@ -1,0 +1,439 @@
+"""The metadata state machine: vhosts, users, permissions, nodes, exchanges, bindings, queues and places.
+
+Deterministic: the same commands with the same times lead to the same state and the same snapshot, byte for
+byte, on every replica (C1). It knows no clock, no chance and no order but that of the commands.
+
+Reading has no side effects and is done on the local replica; every change is a command through the log.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, cast
+
+from node.catalog import refusals, snapshot
+from node.catalog.arguments import exchange_argument, stored_arguments
+from node.catalog.commands import (
+    AddVhost,
+    Barrier,
+    Bind,
+    CatalogCommand,
+    ClearPermissions,
+    DeclareExchange,
+    DeclareQueue,
+    DeleteExchange,
+    DeleteUser,
+    DeleteVhost,
+    NodeLost,
+    NodeStarted,
+    PutUser,
+    RemoveQueues,
+    SetPermissions,
+    Unbind,
+)
+from node.catalog.declarations import (
+    RESERVED_PREFIX,
+    checked_binding,
+    effectively_durable,
+    existing_exchange,
+    existing_queue,
+    may_access,
+    new_queue_settings,
+)
+from node.catalog.records import (
+    REPLICATED,
+    BindingRecord,
+    ExchangeRecord,
+    ExchangeType,
+    NodeRecord,
+    PermissionRecord,
+    QueueRecord,
+    QueueSettings,
+    UserRecord,
+    VhostRecord,
+    transient_shard,
+)
+from node.catalog.results import CatalogResult, Done, ExchangeDeclared, QueueDeclared, QueuesRemoved, Refusal
+from node.catalog.state import CatalogState
+from node.catalog.vhost import DEFAULT_EXCHANGE, Vhost
+
+
+class Catalog:
+    """One replica of the cluster's metadata.
+
+    `routing_version` grows with every change that can alter what `route` answers, `permissions_version` with
+    every change of users, permissions and vhosts; both count on this replica alone, to tell caches apart.
+    """
+
+    def __init__(self, shard_count: int) -> None:
+        self._state = CatalogState(shard_count)
+        self._state.add_defaults()
+        self.routing_version: int = 1
+        self.permissions_version: int = 1
+        self._appliers: dict[type, Callable[[Any, int], CatalogResult]] = {
+            DeclareQueue: self._declare_queue,
+            RemoveQueues: self._remove_queues,
+            DeclareExchange: self._declare_exchange,
+            DeleteExchange: self._delete_exchange,
+            Bind: self._bind,
+            Unbind: self._unbind,
+            AddVhost: self._add_vhost,
+            DeleteVhost: self._delete_vhost,
+            PutUser: self._put_user,
+            DeleteUser: self._delete_user,
+            SetPermissions: self._set_permissions,
+            ClearPermissions: self._clear_permissions,
+            NodeStarted: self._node_started,
+            NodeLost: self._node_lost,
+            Barrier: self._barrier,
+        }
+
+    # The state machine
+
+    def apply(self, command: CatalogCommand, time_ms: int = 0) -> CatalogResult:
+        """Apply one command of the log; `time_ms` is the group's clock at it.
+
+        A command that answers Refusal has changed nothing.
+        """
+        try:
+            return self._appliers[type(command)](command, time_ms)
+        except Refusal as refusal:
+            return refusal.with_traceback(None)
+
+    def snapshot(self) -> bytes:
+        """The whole state; equal bytes for equal states."""
+        return snapshot.dump(self._state)
+
+    def restore(self, data: bytes) -> None:
+        """Replace the whole state. Raises MalformedSnapshot and changes nothing then."""
+        self._state = snapshot.load(data, self._state.shard_count)
+        self.routing_version += 1
+        self.permissions_version += 1
+
+    # Routing
+
+    def route(
+        self,
+        vhost: str,
+        exchange: str,
+        routing_key: str,
+        headers: Mapping[str, Any] | None = None,
+        extra_keys: Sequence[str] = (),
+    ) -> tuple[QueueRecord, ...]:
+        """The queues a message goes to, each once.
+
+        `extra_keys` are the keys of CC and BCC. `headers` are looked at by headers exchanges alone
+        (`looks_at_headers`). Empty when nothing is bound, or the vhost or exchange is not there.
+        """
+        found = self._state.vhosts.get(vhost)
+        return () if found is None else found.route(exchange, routing_key, headers, extra_keys)
+
+    def looks_at_headers(self, vhost: str, exchange: str) -> bool:
+        """Whether routing a message published to the exchange can depend on its headers."""
+        found = self._state.vhosts.get(vhost)
+        return found is not None and found.looks_at_headers(exchange)
+
+    # Queues
+
+    @property
+    def shard_count(self) -> int:
+        """The number of replicated shards; their ids are 1..shard_count."""
+        return self._state.shard_count
+
+    @property
+    def shard_queue_counts(self) -> Sequence[int]:
+        """How many queues each replicated shard holds, shard 1 first."""
+        return self._state.placement.counts
+
+    def queue(self, vhost: str, name: str) -> QueueRecord | None:
+        """The queue of that name."""
+        found = self._state.vhosts.get(vhost)
+        return None if found is None else found.queues.get(name)
+
+    def queue_by_id(self, queue_id: int) -> QueueRecord | None:
+        """The queue with that id."""
+        return self._state.queues.get(queue_id)
+
+    def queues(self, vhost: str | None = None) -> Iterable[QueueRecord]:
+        """The queues of a vhost, or all of them."""
+        if vhost is None:
+            return self._state.queues.values()
+        found = self._state.vhosts.get(vhost)
+        return () if found is None else found.queues.values()
+
+    def find_queue(
+        self, vhost: str, name: str, node_id: int = 0, connection: str = ""
+    ) -> QueueRecord | Refusal:
+        """The queue of that name for a client's use: Refusal 404 if there is none, 405 if it is the exclusive
+        one of another connection. Node 0 stands for the broker itself, which may use all."""
+        queue = self.queue(vhost, name)
+        if queue is None:
+            return refusals.not_found("queue", vhost, name)
+        return queue if may_access(queue, node_id, connection) else refusals.exclusive_lock(vhost, name)
+
+    def inspect_queue(self, command: DeclareQueue) -> QueueRecord | Refusal | None:
+        """What the command would meet now: the equivalent queue, a Refusal, or None: it would make one."""
+        try:
+            queue = existing_queue(self._vhost(command.vhost), command)
+            if queue is None:
+                new_queue_settings(command)
+            return queue
+        except Refusal as refusal:
+            return refusal.with_traceback(None)
+
+    # Exchanges and bindings
+
+    def exchange(self, vhost: str, name: str) -> ExchangeRecord | None:
+        """The exchange of that name; "" is the default exchange."""
+        found = self._state.vhosts.get(vhost)
+        return None if found is None else found.exchange(name)
+
+    def exchanges(self, vhost: str) -> Iterator[ExchangeRecord]:
+        """The exchanges of a vhost."""
+        found = self._state.vhosts.get(vhost)
+        return iter(()) if found is None else found.exchanges()
+
+    def find_exchange(self, vhost: str, name: str) -> ExchangeRecord | Refusal:
+        """The exchange of that name, or Refusal 404."""
+        return self.exchange(vhost, name) or refusals.not_found("exchange", vhost, name)
+
+    def find_exchange_to_publish(self, vhost: str, name: str) -> ExchangeRecord | Refusal:
+        """The exchange a client may publish to: Refusal 404 if there is none, 403 if it is internal."""
+        exchange = self.exchange(vhost, name)
+        if exchange is None:
+            return refusals.not_found("exchange", vhost, name)
+        return refusals.internal_exchange(vhost, name) if exchange.internal else exchange
+
+    def inspect_exchange(self, command: DeclareExchange) -> ExchangeRecord | Refusal | None:
+        """What the command would meet now: the equivalent exchange, a Refusal, or None: it would make one."""
+        try:
+            return existing_exchange(self._vhost(command.vhost), command)
+        except Refusal as refusal:
+            return refusal.with_traceback(None)
+
+    def bindings(self, vhost: str) -> Iterable[BindingRecord]:
+        """The bindings of a vhost, without the implicit ones of the default exchange."""
+        found = self._state.vhosts.get(vhost)
+        return () if found is None else found.bindings()
+
+    def bindings_of_queue(self, queue: QueueRecord) -> list[BindingRecord]:
+        """The bindings that lead to the queue, without the implicit one of the default exchange."""
+        return self._state.vhosts[queue.vhost].bindings_to("queue", queue.name)
+
+    def bindings_of_exchange(self, exchange: ExchangeRecord) -> list[BindingRecord]:
+        """The bindings of which the exchange is the source."""
+        return self._state.vhosts[exchange.vhost].bindings_from(exchange.name)
+
+    # Vhosts, users, permissions, nodes
+
+    def has_vhost(self, name: str) -> bool:
+        """Whether there is such a vhost."""
+        return name in self._state.vhosts
+
+    def vhosts(self) -> list[VhostRecord]:
+        """All vhosts."""
+        return [vhost.record for vhost in self._state.vhosts.values()]
+
+    def user(self, name: str) -> UserRecord | None:
+        """The user of that name."""
+        return self._state.users.get(name)
+
+    def users(self) -> Iterable[UserRecord]:
+        """All users."""
+        return self._state.users.values()
+
+    def permission(self, user: str, vhost: str) -> PermissionRecord | None:
+        """The user's permissions in the vhost."""
+        return self._state.permissions.get((user, vhost))
+
+    def permissions(self) -> Iterable[PermissionRecord]:
+        """All permissions."""
+        return self._state.permissions.values()
+
+    def node(self, node_id: int) -> NodeRecord | None:
+        """The node with that id."""
+        return self._state.nodes.get(node_id)
+
+    def nodes(self) -> Iterable[NodeRecord]:
+        """All nodes that ever started."""
+        return self._state.nodes.values()
+
+    # Applying: queues
+
+    def _declare_queue(self, command: DeclareQueue, time_ms: int) -> CatalogResult:
+        queue = existing_queue(self._vhost(command.vhost), command)
+        if queue is not None:
+            return QueueDeclared(queue, created=False)
+        settings = new_queue_settings(command)
+        queue = self._new_queue(command, settings, time_ms)
+        self._state.next_queue_id += 1
+        self._state.add_queue(queue)
+        self.routing_version += 1
+        return QueueDeclared(queue, created=True)
+
+    def _new_queue(self, command: DeclareQueue, settings: QueueSettings, time_ms: int) -> QueueRecord:
+        replicated = command.durable and not command.exclusive and not command.auto_delete
+        if not replicated and self._is_lost(command.node_id, command.incarnation):
+            raise refusals.stale_node(command.node_id)
+        return QueueRecord(
+            id=self._state.next_queue_id,
+            vhost=command.vhost,
+            name=command.name,
+            shard=self._state.placement.choose() if replicated else transient_shard(command.node_id),
+            durable=effectively_durable(command),
+            exclusive=command.exclusive,
+            auto_delete=command.auto_delete,
+            arguments=stored_arguments(command.arguments),
+            settings=settings,
+            owner_node=REPLICATED if replicated else command.node_id,
+            owner_incarnation=0 if replicated else command.incarnation,
+            owner_connection=command.connection if command.exclusive else "",
+            created_ms=time_ms,
+        )
+
+    def _is_lost(self, node_id: int, incarnation: int) -> bool:
+        node = self._state.nodes.get(node_id)
+        if node is None:
+            return False
+        return incarnation < node.incarnation or (incarnation == node.incarnation and not node.alive)
+
+    def _remove_queues(self, command: RemoveQueues, _time_ms: int) -> CatalogResult:
+        return self._removed(self._state.remove_queues(command.ids))
+
+    def _removed(self, queues: tuple[QueueRecord, ...]) -> QueuesRemoved:
+        if queues:
+            self.routing_version += 1
+        return QueuesRemoved(queues)
+
+    # Applying: exchanges and bindings
+
+    def _declare_exchange(self, command: DeclareExchange, _time_ms: int) -> CatalogResult:
+        vhost = self._vhost(command.vhost)
+        exchange = existing_exchange(vhost, command)
+        if exchange is not None:
+            return ExchangeDeclared(exchange, created=False)
+        exchange = ExchangeRecord(
+            vhost=command.vhost,
+            name=command.name,
+            type=cast(ExchangeType, command.type),
+            durable=command.durable,
+            auto_delete=command.auto_delete,
+            internal=command.internal,
+            arguments=stored_arguments(command.arguments),
+            alternate=exchange_argument(command.vhost, command.name, command.arguments),
+        )
+        vhost.add_exchange(exchange)
+        self.routing_version += 1
+        return ExchangeDeclared(exchange, created=True)
+
+    def _delete_exchange(self, command: DeleteExchange, _time_ms: int) -> CatalogResult:
+        vhost = self._vhost(command.vhost)
+        if command.name == DEFAULT_EXCHANGE:
+            raise refusals.default_exchange()
+        if command.name.startswith(RESERVED_PREFIX):
+            raise refusals.system_exchange(command.vhost, command.name)
+        if vhost.exchange(command.name) is None:
+            return Done(changed=False)
+        if command.if_unused and vhost.bindings_from(command.name):
+            raise refusals.exchange_in_use(command.vhost, command.name)
+        vhost.remove_exchange(command.name)
+        self.routing_version += 1
+        return Done()
+
+    def _bind(self, command: Bind, _time_ms: int) -> CatalogResult:
+        vhost = self._vhost(command.vhost)
+        binding = checked_binding(vhost, command)
+        return self._bindings_changed(binding is not None and vhost.add_binding(binding))
+
+    def _unbind(self, command: Unbind, _time_ms: int) -> CatalogResult:
+        vhost = self._vhost(command.vhost)
+        binding = checked_binding(vhost, command)
+        return self._bindings_changed(binding is not None and vhost.remove_binding(binding))
+
+    def _bindings_changed(self, changed: bool) -> Done:
+        if changed:
+            self.routing_version += 1
+        return Done(changed)
+
+    # Applying: vhosts, users, permissions
+
+    def _add_vhost(self, command: AddVhost, _time_ms: int) -> CatalogResult:
+        record = VhostRecord(command.name, command.description)
+        known = self._state.vhosts.get(command.name)
+        if known is not None:
+            changed = known.record != record
+            known.record = record
+            return Done(changed)
+        self._state.add_vhost(record)
+        self.permissions_version += 1
+        return Done()
+
+    def _delete_vhost(self, command: DeleteVhost, _time_ms: int) -> CatalogResult:
+        self._vhost(command.name)
+        queues = self._state.remove_vhost(command.name)
+        self.routing_version += 1
+        self.permissions_version += 1
+        return QueuesRemoved(queues)
+
+    def _put_user(self, command: PutUser, _time_ms: int) -> CatalogResult:
+        record = UserRecord(command.name, command.password_hash, command.tags)
+        changed = self._state.users.get(command.name) != record
+        self._state.users[command.name] = record
+        self.permissions_version += 1
+        return Done(changed)
+
+    def _delete_user(self, command: DeleteUser, _time_ms: int) -> CatalogResult:
+        known = self._state.users.pop(command.name, None)
+        self._state.permissions = {
+            key: record for key, record in self._state.permissions.items() if record.user != command.name
+        }
+        self.permissions_version += 1
+        return Done(known is not None)
+
+    def _set_permissions(self, command: SetPermissions, _time_ms: int) -> CatalogResult:
+        self._vhost(command.vhost)
+        if command.user not in self._state.users:
+            raise refusals.invalid_permission(f"no user '{command.user}'")
+        record = PermissionRecord(command.user, command.vhost, command.configure, command.write, command.read)
+        key = (command.user, command.vhost)
+        changed = self._state.permissions.get(key) != record
+        self._state.permissions[key] = record
+        self.permissions_version += 1
+        return Done(changed)
+
+    def _clear_permissions(self, command: ClearPermissions, _time_ms: int) -> CatalogResult:
+        known = self._state.permissions.pop((command.user, command.vhost), None)
+        self.permissions_version += 1
+        return Done(known is not None)
+
+    # Applying: nodes
+
+    def _node_started(self, command: NodeStarted, time_ms: int) -> CatalogResult:
+        known = self._state.nodes.get(command.node_id)
+        if known is not None and command.incarnation < known.incarnation:
+            return QueuesRemoved()
+        addresses = dict(command.addresses)
+        self._state.nodes[command.node_id] = NodeRecord(
+            command.node_id, command.name, command.incarnation, addresses, alive=True, changed_ms=time_ms
+        )
+        return self._drop_transient(command.node_id, command.incarnation - 1)
+
+    def _node_lost(self, command: NodeLost, time_ms: int) -> CatalogResult:
+        known = self._state.nodes.get(command.node_id)
+        if known is not None and known.alive and known.incarnation <= command.incarnation:
+            self._state.nodes[command.node_id] = NodeRecord(
+                known.id, known.name, command.incarnation, known.addresses, alive=False, changed_ms=time_ms
+            )
+        return self._drop_transient(command.node_id, command.incarnation)
+
+    def _drop_transient(self, node_id: int, up_to_incarnation: int) -> QueuesRemoved:
+        lost = self._state.transient_queues(node_id, up_to_incarnation)
+        return self._removed(self._state.remove_queues(queue.id for queue in lost))
+
+    def _barrier(self, _command: Barrier, _time_ms: int) -> CatalogResult:
+        return Done(changed=False)
+
+    def _vhost(self, name: str) -> Vhost:
+        vhost = self._state.vhosts.get(name)
+        if vhost is None:
+            raise refusals.vhost_not_found(name)
+        return vhost

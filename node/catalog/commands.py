@@ -1,0 +1,197 @@
+"""The commands of the catalog: what the log of group 0 carries, and its wire form.
+
+A command is encoded as a MessagePack map with a `type` tag. Unknown fields are ignored, unknown commands are
+an error: every node must be able to apply what any node may propose.
+"""
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from node.catalog.records import DestinationKind
+
+
+class MalformedCommand(ValueError):
+    """The bytes are not a catalog command this version knows."""
+
+
+class DeclareQueue(msgspec.Struct, frozen=True, tag="declare_queue"):
+    """Declare a queue on behalf of a client of `node_id`. Answers QueueDeclared or Refusal.
+
+    `name` is final: for a server-named queue the caller made it up. `connection` names the client's
+    connection on that node; it becomes the owner of an exclusive queue.
+    """
+
+    vhost: str
+    name: str
+    durable: bool = False
+    exclusive: bool = False
+    auto_delete: bool = False
+    arguments: dict[str, Any] = {}
+    server_named: bool = False
+    node_id: int = 0
+    incarnation: int = 0
+    connection: str = ""
+
+
+class RemoveQueues(msgspec.Struct, frozen=True, tag="remove_queues"):
+    """Remove queues that are gone from their shard. Answers QueuesRemoved.
+
+    Ids that are not there are passed over.
+    """
+
+    ids: tuple[int, ...]
+
+
+class DeclareExchange(msgspec.Struct, frozen=True, tag="declare_exchange"):
+    """Declare an exchange. Answers ExchangeDeclared or Refusal.
+
+    `type` is what the client sent: an unknown one is refused on apply.
+    """
+
+    vhost: str
+    name: str
+    type: str = "direct"
+    durable: bool = False
+    auto_delete: bool = False
+    internal: bool = False
+    arguments: dict[str, Any] = {}
+
+
+class DeleteExchange(msgspec.Struct, frozen=True, tag="delete_exchange"):
+    """Answers Done (also when there is no such exchange) or Refusal."""
+
+    vhost: str
+    name: str
+    if_unused: bool = False
+
+
+class Bind(msgspec.Struct, frozen=True, tag="bind"):
+    """Answers Done (changed=False when it was bound already) or Refusal.
+
+    `node_id` and `connection` are the client's, as in DeclareQueue; node 0 stands for the broker itself and
+    passes the locks of exclusive queues.
+    """
+
+    vhost: str
+    source: str
+    destination_kind: DestinationKind
+    destination: str
+    routing_key: str = ""
+    arguments: dict[str, Any] = {}
+    node_id: int = 0
+    connection: str = ""
+
+
+class Unbind(msgspec.Struct, frozen=True, tag="unbind"):
+    """Answers Done (changed=False when nothing was bound, or either end is missing) or Refusal."""
+
+    vhost: str
+    source: str
+    destination_kind: DestinationKind
+    destination: str
+    routing_key: str = ""
+    arguments: dict[str, Any] = {}
+    node_id: int = 0
+    connection: str = ""
+
+
+class AddVhost(msgspec.Struct, frozen=True, tag="add_vhost"):
+    """Answers Done; an existing vhost keeps what it has and takes the new description."""
+
+    name: str
+    description: str = ""
+
+
+class DeleteVhost(msgspec.Struct, frozen=True, tag="delete_vhost"):
+    """Delete a vhost with everything in it. Answers QueuesRemoved: the queues that went with it."""
+
+    name: str
+
+
+class PutUser(msgspec.Struct, frozen=True, tag="put_user"):
+    """Add a user or replace one. Answers Done.
+
+    The caller computes `password_hash` (`passwords.make_password_hash`).
+    """
+
+    name: str
+    password_hash: str
+    tags: tuple[str, ...] = ()
+
+
+class DeleteUser(msgspec.Struct, frozen=True, tag="delete_user"):
+    """Delete a user and their permissions. Answers Done."""
+
+    name: str
+
+
+class SetPermissions(msgspec.Struct, frozen=True, tag="set_permissions"):
+    """Give a user regular expressions for a vhost. Answers Done, or Refusal (unknown user or vhost).
+
+    The caller has checked the expressions (`permissions.permission_fault`): what compiles can differ between
+    versions of Python, and replicas must not. One that does not compile matches nothing.
+    """
+
+    user: str
+    vhost: str
+    configure: str
+    write: str
+    read: str
+
+
+class ClearPermissions(msgspec.Struct, frozen=True, tag="clear_permissions"):
+    """Answers Done."""
+
+    user: str
+    vhost: str
+
+
+class NodeStarted(msgspec.Struct, frozen=True, tag="node_started"):
+    """A node process is up. Answers QueuesRemoved: the transient queues of the node's earlier incarnations.
+
+    An older incarnation than the known one changes nothing.
+    """
+
+    node_id: int
+    incarnation: int
+    name: str
+    addresses: dict[str, str] = {}
+
+
+class NodeLost(msgspec.Struct, frozen=True, tag="node_lost"):
+    """That incarnation of the node is gone for good, and older ones with it. Answers QueuesRemoved: their
+    transient queues."""
+
+    node_id: int
+    incarnation: int
+
+
+class Barrier(msgspec.Struct, frozen=True, tag="barrier"):
+    """Changes nothing. Answers Done: the local replica has applied everything before it."""
+
+
+CatalogCommand = (
+    DeclareQueue | RemoveQueues | DeclareExchange | DeleteExchange | Bind | Unbind | AddVhost | DeleteVhost
+    | PutUser | DeleteUser | SetPermissions | ClearPermissions | NodeStarted | NodeLost | Barrier
+)
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[CatalogCommand] = msgspec.msgpack.Decoder(CatalogCommand)
+
+
+def encode(command: CatalogCommand) -> bytes:
+    """The command's bytes for the log. Raises MalformedCommand for arguments that have no stored form."""
+    try:
+        return _encoder.encode(command)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise MalformedCommand(f"a catalog command cannot be encoded: {error}") from error
+
+
+def decode(data: bytes) -> CatalogCommand:
+    """The command in the bytes. Raises MalformedCommand when they are not one."""
+    try:
+        return _decoder.decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise MalformedCommand(f"not a catalog command: {error}") from error

@@ -1,0 +1,143 @@
+"""What a declare or bind meets in the catalog: an equivalent thing, nothing yet, or a reason to refuse.
+
+The checks come in RabbitMQ's order. Each raises Refusal; permissions are another matter (`permissions`).
+"""
+from __future__ import annotations
+
+from typing import Final
+
+from node.catalog import refusals
+from node.catalog.arguments import (
+    exchange_argument,
+    first_inequivalent,
+    headers_binding_fault,
+    queue_settings,
+    queue_type,
+    stored_arguments,
+    type_module,
+)
+from node.catalog.commands import Bind, DeclareExchange, DeclareQueue, Unbind
+from node.catalog.exchange import EXCHANGE_TYPES
+from node.catalog.records import BindingRecord, ExchangeRecord, QueueRecord, QueueSettings
+from node.catalog.values import same_value
+from node.catalog.vhost import DEFAULT_EXCHANGE, Vhost
+
+RESERVED_PREFIX: Final = "amq."
+
+
+def existing_queue(vhost: Vhost, command: DeclareQueue) -> QueueRecord | None:
+    """The queue of that name if it is equivalent, None if there is none."""
+    stored_arguments(command.arguments)
+    if command.server_named and queue_type(command.arguments) == "quorum":
+        raise refusals.server_named_refused(type_module(command.arguments))
+    if command.name.startswith(RESERVED_PREFIX) and not command.server_named:
+        raise refusals.reserved_name("queue", command.name)
+    queue = vhost.queues.get(command.name)
+    if queue is None:
+        return None
+    if queue.exclusive != command.exclusive or not may_access(queue, command.node_id, command.connection):
+        raise refusals.exclusive_lock(queue.vhost, queue.name)
+    if queue.durable != effectively_durable(command):
+        raise refusals.inequivalent_flag(
+            "queue", queue.vhost, queue.name, "durable", effectively_durable(command), queue.durable
+        )
+    if queue.auto_delete != command.auto_delete:
+        raise refusals.inequivalent_flag(
+            "queue", queue.vhost, queue.name, "auto_delete", command.auto_delete, queue.auto_delete
+        )
+    if (key := first_inequivalent(command.arguments, queue.arguments)) is not None:
+        raise refusals.inequivalent_argument(
+            "queue", queue.vhost, queue.name, key, command.arguments, queue.arguments
+        )
+    return queue
+
+
+def new_queue_settings(command: DeclareQueue) -> QueueSettings:
+    """The settings of a queue that is to be made; its arguments and flags are checked (golden
+    queue.refused_flags)."""
+    settings = queue_settings(command.vhost, command.name, command.arguments)
+    if queue_type(command.arguments) == "quorum":
+        if command.auto_delete:
+            raise refusals.invalid_property(command.vhost, command.name, "auto-delete")
+        if command.exclusive:
+            raise refusals.invalid_property(command.vhost, command.name, "exclusive-owner")
+        if not command.durable:
+            raise refusals.invalid_property(command.vhost, command.name, "non-durable")
+    return settings
+
+
+def effectively_durable(command: DeclareQueue) -> bool:
+    """An exclusive queue does not outlive its connection, whatever was asked for."""
+    return command.durable and not command.exclusive
+
+
+def may_access(queue: QueueRecord, node_id: int, connection: str) -> bool:
+    """Whether the connection may use the queue: not exclusive, its own, or asked by the broker (node 0)."""
+    return (
+        not queue.exclusive
+        or node_id == 0
+        or (queue.owner_node == node_id and queue.owner_connection == connection)
+    )
+
+
+def existing_exchange(vhost: Vhost, command: DeclareExchange) -> ExchangeRecord | None:
+    """The exchange of that name if it is equivalent, None if there is none."""
+    if command.type not in EXCHANGE_TYPES:
+        raise refusals.unknown_exchange_type(command.type)
+    if command.name == DEFAULT_EXCHANGE:
+        raise refusals.default_exchange()
+    stored_arguments(command.arguments)
+    exchange = vhost.exchange(command.name)
+    if exchange is None:
+        if command.name.startswith(RESERVED_PREFIX):
+            raise refusals.reserved_name("exchange", command.name)
+        exchange_argument(command.vhost, command.name, command.arguments)
+        return None
+    flags = (
+        ("type", command.type, exchange.type),
+        ("durable", command.durable, exchange.durable),
+        ("auto_delete", command.auto_delete, exchange.auto_delete),
+        ("internal", command.internal, exchange.internal),
+    )
+    for flag, received, current in flags:
+        if received != current:
+            raise refusals.inequivalent_flag(
+                "exchange", exchange.vhost, exchange.name, flag, received, current
+            )
+    key = "alternate-exchange"
+    one, other = command.arguments, exchange.arguments
+    if (key in one) != (key in other) or (key in one and not same_value(one[key], other[key])):
+        raise refusals.inequivalent_argument("exchange", exchange.vhost, exchange.name, key, one, other)
+    return exchange
+
+
+def checked_binding(vhost: Vhost, command: Bind | Unbind) -> BindingRecord | None:
+    """The binding to make or to remove; None for an Unbind that has nothing to remove.
+
+    A missing end is a fault of Bind alone (goldens amqp.missing_queue, amqp.missing_exchange).
+    """
+    if command.source == DEFAULT_EXCHANGE or (
+        command.destination_kind == "exchange" and command.destination == DEFAULT_EXCHANGE
+    ):
+        raise refusals.default_exchange()
+    source = vhost.exchange(command.source)
+    if command.destination_kind == "queue":
+        queue = vhost.queues.get(command.destination)
+        missing = queue is None
+        if queue is not None and not may_access(queue, command.node_id, command.connection):
+            raise refusals.exclusive_lock(queue.vhost, queue.name)
+    else:
+        missing = vhost.exchange(command.destination) is None
+    if isinstance(command, Bind):
+        if source is None:
+            raise refusals.not_found("exchange", command.vhost, command.source)
+        if missing:
+            raise refusals.not_found(command.destination_kind, command.vhost, command.destination)
+        if source.type == "headers" and (fault := headers_binding_fault(command.arguments)) is not None:
+            raise fault
+    elif source is None or missing:
+        return None
+    return BindingRecord(
+        command.vhost, command.source, command.destination_kind, command.destination, command.routing_key,
+        stored_arguments(command.arguments),
+    )

@@ -1,0 +1,71 @@
+"""One exchange with its bindings: which destinations a key and headers lead to."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from node.catalog.header_matching import HeaderPatterns
+from node.catalog.records import BindingRecord, ExchangeRecord
+from node.catalog.targets import Target, Targets
+from node.catalog.topics import TopicTree
+
+EXCHANGE_TYPES: Final = frozenset({"direct", "fanout", "topic", "headers"})
+
+
+class Exchange:
+    """An exchange and the index of the bindings of which it is the source."""
+
+    def __init__(self, record: ExchangeRecord) -> None:
+        self.record = record
+        self.bindings_count = 0
+        self.exchange_targets = 0
+        """How many bindings lead to other exchanges."""
+        self._keys: dict[str, Targets] = {}
+        self._topics: TopicTree | None = TopicTree() if record.type == "topic" else None
+        self._headers: HeaderPatterns | None = HeaderPatterns() if record.type == "headers" else None
+        self._all: Targets | None = Targets() if record.type == "fanout" else None
+
+    def add(self, binding: BindingRecord, target: Target) -> None:
+        """One binding more."""
+        self.bindings_count += 1
+        if isinstance(target, str):
+            self.exchange_targets += 1
+        if self._all is not None:
+            self._all.add(binding, target)
+        elif self._topics is not None:
+            self._topics.add(binding, target)
+        elif self._headers is not None:
+            self._headers.add(binding, target)
+        else:
+            targets = self._keys.get(binding.routing_key)
+            if targets is None:
+                targets = self._keys[binding.routing_key] = Targets()
+            targets.add(binding, target)
+
+    def remove(self, binding: BindingRecord) -> None:
+        """Undo `add`; the binding must be there."""
+        self.bindings_count -= 1
+        if binding.destination_kind == "exchange":
+            self.exchange_targets -= 1
+        if self._all is not None:
+            self._all.remove(binding)
+        elif self._topics is not None:
+            self._topics.remove(binding)
+        elif self._headers is not None:
+            self._headers.remove(binding)
+        else:
+            targets = self._keys[binding.routing_key]
+            targets.remove(binding)
+            if not targets:
+                del self._keys[binding.routing_key]
+
+    def match(self, key: str, headers: Mapping[str, Any] | None) -> list[Targets]:
+        """The destinations of the bindings that match, as sets that may overlap."""
+        if self._all is not None:
+            return [self._all]
+        if self._topics is not None:
+            return self._topics.match(key)
+        if self._headers is not None:
+            return self._headers.match(headers)
+        targets = self._keys.get(key)
+        return [] if targets is None else [targets]

@@ -1,0 +1,142 @@
+"""What the catalog knows: an immutable record of each vhost, user, permission, node, exchange and so on.
+
+Records are replaced, never changed. Their field order is their stored form (`snapshot.py`): new fields
+go to the end and have defaults.
+"""
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+
+import msgspec
+
+REPLICATED: Final = 0
+TRANSIENT_SHARD_BASE: Final = 0x10000
+
+DestinationKind = Literal["queue", "exchange"]
+ExchangeType = Literal["direct", "fanout", "topic", "headers"]
+Overflow = Literal["drop-head", "reject-publish", "reject-publish-dlx"]
+DeadLetterStrategy = Literal["at-least-once", "at-most-once"]
+
+
+class VhostRecord(msgspec.Struct, frozen=True, array_like=True):
+    """A virtual host: a name space of exchanges and queues."""
+
+    name: str
+    description: str = ""
+
+
+class UserRecord(msgspec.Struct, frozen=True, array_like=True):
+    """A user. `password_hash` is `scrypt$n$r$p$salt$hash` (see `passwords`), or empty: no password login."""
+
+    name: str
+    password_hash: str
+    tags: tuple[str, ...] = ()
+
+
+class PermissionRecord(msgspec.Struct, frozen=True, array_like=True):
+    """What a user may do in a vhost: regular expressions, searched in resource names.
+
+    The empty expression matches nothing.
+    """
+
+    user: str
+    vhost: str
+    configure: str
+    write: str
+    read: str
+
+
+class NodeRecord(msgspec.Struct, frozen=True, array_like=True):
+    """A node as last heard of.
+
+    `incarnation` grows at every start of the process; `changed_ms` is catalog time.
+    """
+
+    id: int
+    name: str
+    incarnation: int
+    addresses: dict[str, str]
+    alive: bool
+    changed_ms: int = 0
+
+
+class QueueSettings(msgspec.Struct, frozen=True, array_like=True):
+    """A queue's arguments as the queue state machine takes them; None is "not set". Times in milliseconds.
+
+    `dead_letter_exchange` "" is the default exchange. `delivery_limit` None is unlimited.
+    """
+
+    message_ttl_ms: int | None = None
+    expires_ms: int | None = None
+    dead_letter_exchange: str | None = None
+    dead_letter_routing_key: str | None = None
+    dead_letter_strategy: DeadLetterStrategy = "at-least-once"
+    max_length: int | None = None
+    max_length_bytes: int | None = None
+    overflow: Overflow = "drop-head"
+    delivery_limit: int | None = None
+    max_priority: int | None = None
+    single_active_consumer: bool = False
+    ttl_retroactive: bool = False
+    expires_only_if_empty: bool = False
+    expires_dead_letter: bool = False
+
+
+class ExchangeRecord(msgspec.Struct, frozen=True, array_like=True):
+    """An exchange. `alternate` names its alternate exchange, from the arguments."""
+
+    vhost: str
+    name: str
+    type: ExchangeType
+    durable: bool = True
+    auto_delete: bool = False
+    internal: bool = False
+    arguments: dict[str, Any] = {}
+    alternate: str | None = None
+
+
+class BindingRecord(msgspec.Struct, frozen=True, array_like=True):
+    """From an exchange to a queue or another exchange.
+
+    Two that differ in their arguments alone are two bindings.
+    """
+
+    vhost: str
+    source: str
+    destination_kind: DestinationKind
+    destination: str
+    routing_key: str
+    arguments: dict[str, Any] = {}
+
+
+class QueueRecord(msgspec.Struct, frozen=True, array_like=True):
+    """A queue and where it lives.
+
+    `id` is never used again. `owner_node` 0 means replicated: `shard` is then one of the Raft groups 1..S.
+    Otherwise the queue lives in the memory of that node alone, in shard 0x10000 + owner_node, and goes with
+    that `owner_incarnation` of it. `owner_connection` names the connection of an exclusive queue on its owner
+    node and is empty for others. `created_ms` is catalog time.
+    """
+
+    id: int
+    vhost: str
+    name: str
+    shard: int
+    durable: bool
+    exclusive: bool
+    auto_delete: bool
+    arguments: dict[str, Any]
+    settings: QueueSettings
+    owner_node: int = REPLICATED
+    owner_incarnation: int = 0
+    owner_connection: str = ""
+    created_ms: int = 0
+
+    @property
+    def replicated(self) -> bool:
+        return self.owner_node == REPLICATED
+
+
+def transient_shard(node_id: int) -> int:
+    """The shard of a node's exclusive, auto-delete and non-durable queues."""
+    return TRANSIENT_SHARD_BASE + node_id

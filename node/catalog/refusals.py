@@ -1,0 +1,179 @@
+"""RabbitMQ's refusals, word for word (goldens amqp.*, args.*, queue.*), each as a Refusal.
+
+Texts are without the code's name: the AMQP layer puts "NOT_FOUND - " and the like in front.
+"""
+from __future__ import annotations
+
+from typing import Any
+
+from node.catalog.records import DestinationKind
+from node.catalog.results import Refusal
+from node.catalog.values import plain, type_name
+
+_ACCESS_REFUSED = 403
+_NOT_FOUND = 404
+_RESOURCE_LOCKED = 405
+_PRECONDITION_FAILED = 406
+_COMMAND_INVALID = 503
+_NOT_ALLOWED = 530
+_INTERNAL_ERROR = 541
+
+_NONE = object()
+
+
+def resource(kind: DestinationKind, vhost: str, name: str) -> str:
+    """A resource as RabbitMQ names it in its texts."""
+    return f"{kind} '{name}' in vhost '{vhost}'"
+
+
+def not_found(kind: DestinationKind, vhost: str, name: str) -> Refusal:
+    """No such queue or exchange."""
+    return Refusal(_NOT_FOUND, f"no {resource(kind, vhost, name)}")
+
+
+def vhost_not_found(vhost: str) -> Refusal:
+    """No such vhost; closes the connection."""
+    return Refusal(_NOT_ALLOWED, f"vhost {vhost} not found", hard=True)
+
+
+def vhost_refused(vhost: str, user: str) -> Refusal:
+    """The user has no permissions in the vhost; closes the connection."""
+    return Refusal(_NOT_ALLOWED, f"access to vhost '{vhost}' refused for user '{user}'", hard=True)
+
+
+def access_refused(access: str, kind: DestinationKind, vhost: str, name: str, user: str) -> Refusal:
+    """`access` is configure, write or read; the default exchange goes by its permission name."""
+    shown = name or "amq.default" if kind == "exchange" else name
+    return Refusal(
+        _ACCESS_REFUSED, f"{access} access to {resource(kind, vhost, shown)} refused for user '{user}'"
+    )
+
+
+def reserved_name(kind: DestinationKind, name: str) -> Refusal:
+    """A client declares a name that begins with amq."""
+    return Refusal(_ACCESS_REFUSED, f"{kind} name '{name}' contains reserved prefix 'amq.*'")
+
+
+def default_exchange() -> Refusal:
+    """Declare, delete, bind and unbind do not apply to the default exchange."""
+    return Refusal(_ACCESS_REFUSED, "operation not permitted on the default exchange")
+
+
+def system_exchange(vhost: str, name: str) -> Refusal:
+    """The predeclared exchanges cannot be deleted."""
+    return Refusal(_ACCESS_REFUSED, f"deletion of system {resource('exchange', vhost, name)} not allowed")
+
+
+def internal_exchange(vhost: str, name: str) -> Refusal:
+    """A client publishes to an internal exchange."""
+    return Refusal(_ACCESS_REFUSED, f"cannot publish to internal {resource('exchange', vhost, name)}")
+
+
+def exclusive_lock(vhost: str, name: str) -> Refusal:
+    """Another connection's exclusive queue, or a declare of one's own as not exclusive."""
+    return Refusal(
+        _RESOURCE_LOCKED,
+        f"cannot obtain exclusive access to locked {resource('queue', vhost, name)}. It could be originally "
+        "declared on another connection or the exclusive property value does not match that of the original "
+        "declaration.",
+    )
+
+
+def exchange_in_use(vhost: str, name: str) -> Refusal:
+    """Delete with if-unused of an exchange that has bindings."""
+    return Refusal(_PRECONDITION_FAILED, f"{resource('exchange', vhost, name)} in use")
+
+
+def unknown_exchange_type(type_: str) -> Refusal:
+    """Closes the connection."""
+    return Refusal(_COMMAND_INVALID, f"unknown exchange type '{type_}'", hard=True)
+
+
+def invalid_argument(vhost: str, queue: str, key: str, why: str) -> Refusal:
+    """A queue argument with a bad value; `why` as Erlang prints it."""
+    return Refusal(_PRECONDITION_FAILED, f"invalid arg '{key}' for {resource('queue', vhost, queue)}: {why}")
+
+
+def unsupported_argument(vhost: str, queue: str, key: str, type_module: str) -> Refusal:
+    """A queue argument that this type of queue does not know."""
+    return Refusal(
+        _PRECONDITION_FAILED,
+        f"invalid arg '{key}' for {resource('queue', vhost, queue)} of queue type {type_module}",
+    )
+
+
+def invalid_argument_type(kind: DestinationKind, vhost: str, name: str, key: str, value: Any) -> Refusal:
+    """An exchange name in the arguments that is not a string."""
+    return Refusal(
+        _PRECONDITION_FAILED,
+        f"invalid type '{type_name(value)}' for arg '{key}' in {resource(kind, vhost, name)}",
+    )
+
+
+def invalid_property(vhost: str, queue: str, flag: str) -> Refusal:
+    """A flag that this type of queue does not allow."""
+    return Refusal(_PRECONDITION_FAILED, f"invalid property '{flag}' for {resource('queue', vhost, queue)}")
+
+
+def server_named_refused(type_module: str) -> Refusal:
+    """Queues of this type must be named by the client."""
+    return Refusal(_PRECONDITION_FAILED, f"Cannot declare a server-named queue for type {type_module}")
+
+
+def invalid_binding(why: str) -> Refusal:
+    """Binding arguments that the exchange's type does not take."""
+    return Refusal(_PRECONDITION_FAILED, why)
+
+
+def unreasonable_arguments(text: str) -> Refusal:
+    """Arguments that are no use to anybody."""
+    return Refusal(_PRECONDITION_FAILED, text)
+
+
+def invalid_permission(text: str) -> Refusal:
+    """Permissions that cannot be set."""
+    return Refusal(_PRECONDITION_FAILED, text)
+
+
+def stale_node(node_id: int) -> Refusal:
+    """A declare of a transient queue by a node incarnation that is known to be gone; nobody hears it."""
+    return Refusal(_INTERNAL_ERROR, f"node {node_id} has been lost", hard=True)
+
+
+def inequivalent_flag(
+    kind: DestinationKind, vhost: str, name: str, flag: str, received: bool | str, current: bool | str
+) -> Refusal:
+    """A redeclare with another durable, auto-delete, internal or type."""
+    return _inequivalent(kind, vhost, name, flag, _quoted(_printed(received)), _quoted(_printed(current)))
+
+
+def inequivalent_argument(
+    kind: DestinationKind, vhost: str, name: str, key: str, received: dict[str, Any], current: dict[str, Any]
+) -> Refusal:
+    """A redeclare with another value of an argument, or with it on one side only."""
+    new, old = received.get(key, _NONE), current.get(key, _NONE)
+    if new is not _NONE and old is not _NONE:
+        return _inequivalent(kind, vhost, name, key, _quoted(plain(new)), _quoted(plain(old)))
+    return _inequivalent(kind, vhost, name, key, _with_type(new), _with_type(old))
+
+
+def _inequivalent(
+    kind: DestinationKind, vhost: str, name: str, key: str, received: str, current: str
+) -> Refusal:
+    return Refusal(
+        _PRECONDITION_FAILED,
+        f"inequivalent arg '{key}' for {resource(kind, vhost, name)}: "
+        f"received {received} but current is {current}",
+    )
+
+
+def _quoted(text: str) -> str:
+    return f"'{text}'"
+
+
+def _printed(value: bool | str) -> str:
+    return value if isinstance(value, str) else "true" if value else "false"
+
+
+def _with_type(value: Any) -> str:
+    return "none" if value is _NONE else f"the value '{plain(value)}' of type '{type_name(value)}'"

@@ -1,0 +1,105 @@
+"""The catalog's stored form: one MessagePack array with a format version.
+
+Tables keep their order, so that a replica that came from a snapshot goes on exactly as one that did not.
+"""
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from node.catalog.records import (
+    BindingRecord,
+    ExchangeRecord,
+    NodeRecord,
+    PermissionRecord,
+    QueueRecord,
+    UserRecord,
+    VhostRecord,
+)
+from node.catalog.state import CatalogState
+from node.catalog.vhost import Vhost
+
+FORMAT_VERSION: Final = 1
+
+
+class MalformedSnapshot(ValueError):
+    """The bytes are not a catalog snapshot this version can read, or it is of another number of shards."""
+
+
+class _Header(msgspec.Struct, frozen=True, array_like=True):
+    format_version: int
+
+
+class _StoredVhost(msgspec.Struct, frozen=True, array_like=True):
+    vhost: VhostRecord
+    exchanges: list[ExchangeRecord]
+    bindings: list[BindingRecord]
+
+
+class _StoredCatalog(msgspec.Struct, frozen=True, array_like=True):
+    format_version: int
+    shard_count: int
+    next_queue_id: int
+    vhosts: list[_StoredVhost]
+    queues: list[QueueRecord]
+    users: list[UserRecord]
+    permissions: list[PermissionRecord]
+    nodes: list[NodeRecord]
+
+
+_encoder = msgspec.msgpack.Encoder()
+_header_decoder = msgspec.msgpack.Decoder(_Header)
+_decoder = msgspec.msgpack.Decoder(_StoredCatalog)
+
+
+def dump(state: CatalogState) -> bytes:
+    """The whole state."""
+    return _encoder.encode(
+        _StoredCatalog(
+            FORMAT_VERSION,
+            state.shard_count,
+            state.next_queue_id,
+            [
+                _StoredVhost(vhost.record, list(vhost.exchanges()), list(vhost.bindings()))
+                for vhost in state.vhosts.values()
+            ],
+            list(state.queues.values()),
+            list(state.users.values()),
+            list(state.permissions.values()),
+            list(state.nodes.values()),
+        )
+    )
+
+
+def load(data: bytes, shard_count: int) -> CatalogState:
+    """The state in a snapshot. Raises MalformedSnapshot."""
+    try:
+        version = _header_decoder.decode(data).format_version
+        if version != FORMAT_VERSION:
+            raise MalformedSnapshot(f"format {version} of the catalog; this version reads {FORMAT_VERSION}")
+        stored = _decoder.decode(data)
+    except msgspec.MsgspecError as error:
+        raise MalformedSnapshot(f"not a catalog snapshot: {error}") from error
+    if stored.shard_count != shard_count:
+        raise MalformedSnapshot(
+            f"the catalog was made for {stored.shard_count} shards, this node has {shard_count}"
+        )
+    state = CatalogState(shard_count)
+    state.next_queue_id = stored.next_queue_id
+    try:
+        for stored_vhost in stored.vhosts:
+            vhost = state.vhosts[stored_vhost.vhost.name] = Vhost(stored_vhost.vhost)
+            for exchange in stored_vhost.exchanges:
+                vhost.add_exchange(exchange)
+        for queue in stored.queues:
+            state.add_queue(queue)
+        for stored_vhost in stored.vhosts:
+            for binding in stored_vhost.bindings:
+                state.vhosts[stored_vhost.vhost.name].add_binding(binding)
+    except (KeyError, IndexError) as error:
+        raise MalformedSnapshot(f"the catalog snapshot contradicts itself: {error}") from error
+    state.users = {user.name: user for user in stored.users}
+    state.permissions = {(record.user, record.vhost): record for record in stored.permissions}
+    state.nodes = {node.id: node for node in stored.nodes}
+    return state

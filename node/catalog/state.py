@@ -1,0 +1,96 @@
+"""The catalog's tables, and the changes that keep them consistent with one another."""
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from node.catalog.placement import Placement
+from node.catalog.records import (
+    NodeRecord,
+    PermissionRecord,
+    QueueRecord,
+    UserRecord,
+    VhostRecord,
+)
+from node.catalog.vhost import Vhost, predeclared_exchanges
+
+DEFAULT_VHOST: Final = "/"
+DEFAULT_USER: Final = "guest"
+# "guest" with a fixed salt: every replica begins with the same bytes.
+_DEFAULT_PASSWORD_HASH: Final = (
+    "scrypt$16384$8$1$4d6179666c794d512e6775657374"
+    "$008348d20a014305b16c7655cfb5ed3a86f04aadec07b55ac47deb5214bc9c64"
+)
+
+
+class CatalogState:
+    """The tables. Dictionaries only, and no sets: their order is that of the commands on every replica."""
+
+    def __init__(self, shard_count: int) -> None:
+        self.shard_count = shard_count
+        self.next_queue_id = 1
+        self.vhosts: dict[str, Vhost] = {}
+        self.users: dict[str, UserRecord] = {}
+        self.permissions: dict[tuple[str, str], PermissionRecord] = {}
+        self.nodes: dict[int, NodeRecord] = {}
+        self.queues: dict[int, QueueRecord] = {}
+        self.placement = Placement(shard_count)
+        self._transient: dict[int, dict[int, QueueRecord]] = {}
+
+    def add_defaults(self) -> None:
+        """What a new cluster begins with: the vhost "/" and the user guest, who may do everything in it."""
+        self.add_vhost(VhostRecord(DEFAULT_VHOST, "Default virtual host"))
+        self.users[DEFAULT_USER] = UserRecord(DEFAULT_USER, _DEFAULT_PASSWORD_HASH, ("administrator",))
+        self.permissions[(DEFAULT_USER, DEFAULT_VHOST)] = PermissionRecord(
+            DEFAULT_USER, DEFAULT_VHOST, ".*", ".*", ".*"
+        )
+
+    def add_vhost(self, record: VhostRecord) -> None:
+        """Add a vhost of a new name, with the exchanges every vhost has."""
+        vhost = self.vhosts[record.name] = Vhost(record)
+        for exchange in predeclared_exchanges(record.name):
+            vhost.add_exchange(exchange)
+
+    def remove_vhost(self, name: str) -> tuple[QueueRecord, ...]:
+        """Remove a vhost with its permissions and all in it; the queues that were there."""
+        vhost = self.vhosts.pop(name)
+        queues = tuple(vhost.queues.values())
+        for queue in queues:
+            self._forget_queue(queue)
+        self.permissions = {key: record for key, record in self.permissions.items() if record.vhost != name}
+        return queues
+
+    def add_queue(self, record: QueueRecord) -> None:
+        """Add a queue to its vhost."""
+        self.queues[record.id] = record
+        self.vhosts[record.vhost].add_queue(record)
+        if record.replicated:
+            self.placement.add(record.shard)
+        else:
+            self._transient.setdefault(record.owner_node, {})[record.id] = record
+
+    def remove_queues(self, ids: Iterable[int]) -> tuple[QueueRecord, ...]:
+        """Remove queues with their bindings; those of the ids that were there."""
+        removed = []
+        for queue_id in ids:
+            queue = self.queues.get(queue_id)
+            if queue is not None:
+                self.vhosts[queue.vhost].remove_queue(queue)
+                self._forget_queue(queue)
+                removed.append(queue)
+        return tuple(removed)
+
+    def transient_queues(self, node_id: int, up_to_incarnation: int) -> list[QueueRecord]:
+        """The transient queues of the node's incarnations up to and including this one."""
+        owned = self._transient.get(node_id, {})
+        return [queue for queue in owned.values() if queue.owner_incarnation <= up_to_incarnation]
+
+    def _forget_queue(self, queue: QueueRecord) -> None:
+        del self.queues[queue.id]
+        if queue.replicated:
+            self.placement.remove(queue.shard)
+        else:
+            owned = self._transient[queue.owner_node]
+            del owned[queue.id]
+            if not owned:
+                del self._transient[queue.owner_node]

@@ -1,0 +1,230 @@
+"""The contents of one virtual host: exchanges, queues by name, bindings, and routing through them."""
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+from node.catalog.exchange import Exchange
+from node.catalog.records import BindingRecord, DestinationKind, ExchangeRecord, QueueRecord, VhostRecord
+from node.catalog.targets import Targets
+from node.catalog.values import table_key
+
+DEFAULT_EXCHANGE: Final = ""
+
+_Name = TypeVar("_Name")
+
+BindingKey = tuple[str, DestinationKind, str, str, bytes]
+"""Source, destination kind and name, routing key, arguments: what makes two bindings the same."""
+
+
+def binding_key(binding: BindingRecord) -> BindingKey:
+    """What tells the binding from others of its vhost."""
+    return (
+        binding.source, binding.destination_kind, binding.destination, binding.routing_key,
+        table_key(binding.arguments),
+    )
+
+
+def predeclared_exchanges(vhost: str) -> list[ExchangeRecord]:
+    """The exchanges every vhost begins with (AMQP 0-9-1, 3.1.3)."""
+    return [
+        ExchangeRecord(vhost, DEFAULT_EXCHANGE, "direct"),
+        ExchangeRecord(vhost, "amq.direct", "direct"),
+        ExchangeRecord(vhost, "amq.fanout", "fanout"),
+        ExchangeRecord(vhost, "amq.headers", "headers"),
+        ExchangeRecord(vhost, "amq.match", "headers"),
+        ExchangeRecord(vhost, "amq.topic", "topic"),
+    ]
+
+
+class Vhost:
+    """Exchanges, queues and bindings of one vhost. The caller has checked what it asks for."""
+
+    def __init__(self, record: VhostRecord) -> None:
+        self.record = record
+        self.queues: dict[str, QueueRecord] = {}
+        self._exchanges: dict[str, Exchange] = {}
+        self._bindings: dict[BindingKey, BindingRecord] = {}
+        self._from: dict[str, dict[BindingKey, BindingRecord]] = {}
+        self._to: dict[tuple[DestinationKind, str], dict[BindingKey, BindingRecord]] = {}
+
+    # Reading
+
+    def exchange(self, name: str) -> ExchangeRecord | None:
+        """The exchange of that name."""
+        found = self._exchanges.get(name)
+        return None if found is None else found.record
+
+    def exchanges(self) -> Iterator[ExchangeRecord]:
+        """All exchanges, in the order of their declaration."""
+        return (exchange.record for exchange in self._exchanges.values())
+
+    def bindings(self) -> Iterable[BindingRecord]:
+        """All bindings but the default exchange's, in the order of their making."""
+        return self._bindings.values()
+
+    def bindings_from(self, exchange: str) -> list[BindingRecord]:
+        """The bindings of which the exchange is the source."""
+        return list(self._from.get(exchange, {}).values())
+
+    def bindings_to(self, kind: DestinationKind, name: str) -> list[BindingRecord]:
+        """The bindings that lead to the queue or exchange."""
+        return list(self._to.get((kind, name), {}).values())
+
+    def has_binding(self, binding: BindingRecord) -> bool:
+        """Whether there is such a binding."""
+        return binding_key(binding) in self._bindings
+
+    # Changing
+
+    def add_exchange(self, record: ExchangeRecord) -> None:
+        """Add an exchange of a new name."""
+        self._exchanges[record.name] = Exchange(record)
+
+    def remove_exchange(self, name: str) -> None:
+        """Remove the exchange with its bindings, and auto-delete exchanges that lose their last one by it."""
+        doomed = [name]
+        for each in doomed:
+            if self._exchanges.pop(each, None) is None:
+                continue
+            for binding in self.bindings_from(each):
+                self._drop(binding)
+            for binding in self.bindings_to("exchange", each):
+                if self._drop(binding) and self._is_done_with(binding.source):
+                    doomed.append(binding.source)
+
+    def add_queue(self, record: QueueRecord) -> None:
+        """Add a queue of a new name."""
+        self.queues[record.name] = record
+
+    def remove_queue(self, record: QueueRecord) -> None:
+        """Remove the queue with its bindings, and auto-delete exchanges that lose their last one by it."""
+        del self.queues[record.name]
+        for binding in self.bindings_to("queue", record.name):
+            self.remove_binding(binding)
+
+    def add_binding(self, binding: BindingRecord) -> bool:
+        """Bind; False when it was bound already. Both ends must be there."""
+        key = binding_key(binding)
+        if key in self._bindings:
+            return False
+        self._bindings[key] = binding
+        self._from.setdefault(binding.source, {})[key] = binding
+        self._to.setdefault((binding.destination_kind, binding.destination), {})[key] = binding
+        name = binding.destination
+        target = self.queues[name] if binding.destination_kind == "queue" else name
+        self._exchanges[binding.source].add(binding, target)
+        return True
+
+    def remove_binding(self, binding: BindingRecord) -> bool:
+        """Unbind; False when it was not bound. An auto-delete source goes with its last binding."""
+        if not self._drop(binding):
+            return False
+        if self._is_done_with(binding.source):
+            self.remove_exchange(binding.source)
+        return True
+
+    def _is_done_with(self, exchange: str) -> bool:
+        source = self._exchanges.get(exchange)
+        return source is not None and source.record.auto_delete and source.bindings_count == 0
+
+    def _drop(self, binding: BindingRecord) -> bool:
+        key = binding_key(binding)
+        known = self._bindings.pop(key, None)
+        if known is None:
+            return False
+        _forget(self._from, known.source, key)
+        _forget(self._to, (known.destination_kind, known.destination), key)
+        source = self._exchanges.get(known.source)
+        if source is not None:
+            source.remove(known)
+        return True
+
+    # Routing
+
+    def route(
+        self, exchange: str, key: str, headers: Mapping[str, Any] | None, extra_keys: Sequence[str]
+    ) -> tuple[QueueRecord, ...]:
+        """The queues a message published to the exchange goes to, each once; none without the exchange."""
+        source = self._exchanges.get(exchange)
+        if source is None:
+            return ()
+        if not extra_keys:
+            if exchange == DEFAULT_EXCHANGE:
+                queue = self.queues.get(key)
+                return () if queue is None else (queue,)
+            if source.exchange_targets == 0:
+                matches = source.match(key, headers)
+                if len(matches) == 1:
+                    found = matches[0].queues
+                    if found or source.record.alternate is None:
+                        return found
+        return self._route_on(exchange, [key, *extra_keys], headers)
+
+    def _route_on(
+        self, first: str, keys: list[str], headers: Mapping[str, Any] | None
+    ) -> tuple[QueueRecord, ...]:
+        """Follow bindings from exchange to exchange, each exchange once, so that rings of them do no harm."""
+        queues: dict[int, QueueRecord] = {}
+        pending = [first]
+        seen = {first}
+        for name in pending:
+            exchange = self._exchanges.get(name)
+            if exchange is None:
+                continue
+            onward: list[str] = []
+            routed = False
+            if name == DEFAULT_EXCHANGE:
+                for key in keys:
+                    if (queue := self.queues.get(key)) is not None:
+                        queues[queue.id] = queue
+                        routed = True
+            else:
+                for targets in self._matches(exchange, keys, headers):
+                    for queue in targets.queues:
+                        queues[queue.id] = queue
+                    onward.extend(targets.exchanges)
+                    routed = routed or bool(targets)
+            if not routed and exchange.record.alternate is not None:
+                onward.append(exchange.record.alternate)
+            for following in onward:
+                if following not in seen:
+                    seen.add(following)
+                    pending.append(following)
+        return tuple(queues.values())
+
+    @staticmethod
+    def _matches(exchange: Exchange, keys: list[str], headers: Mapping[str, Any] | None) -> list[Targets]:
+        if exchange.record.type in ("fanout", "headers"):
+            return exchange.match(keys[0], headers)
+        return [targets for key in keys for targets in exchange.match(key, headers)]
+
+    def looks_at_headers(self, exchange: str) -> bool:
+        """Whether a message published to the exchange may reach a headers exchange."""
+        pending = [exchange]
+        seen = {exchange}
+        for name in pending:
+            reached = self._exchanges.get(name)
+            if reached is None:
+                continue
+            if reached.record.type == "headers":
+                return True
+            onward = [] if reached.record.alternate is None else [reached.record.alternate]
+            if reached.exchange_targets:
+                onward += [
+                    binding.destination
+                    for binding in self.bindings_from(name)
+                    if binding.destination_kind == "exchange"
+                ]
+            for following in onward:
+                if following not in seen:
+                    seen.add(following)
+                    pending.append(following)
+        return False
+
+
+def _forget(index: dict[_Name, dict[BindingKey, BindingRecord]], name: _Name, key: BindingKey) -> None:
+    entries = index[name]
+    del entries[key]
+    if not entries:
+        del index[name]
