@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, cast
 from node.catalog import refusals
 from node.catalog.records import DeadLetterStrategy, Overflow, QueueSettings
 from node.catalog.results import Refusal
-from node.catalog.values import NestedTooDeep, erlang_term, same_value, storable, type_name
+from node.catalog.values import NestedTooDeepError, erlang_term, same_value, storable, type_name
 
 QueueType = Literal["classic", "quorum"]
 
@@ -146,7 +146,7 @@ def stored_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments as they are kept in records. Raises Refusal (406) for a table nested beyond reason."""
     try:
         stored: dict[str, Any] = storable(arguments)
-    except NestedTooDeep as error:
+    except NestedTooDeepError as error:
         raise refusals.unreasonable_arguments(str(error)) from None
     return stored
 

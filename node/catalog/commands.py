@@ -1,7 +1,7 @@
 """The commands of the catalog: what the log of group 0 carries, and its wire form.
 
-A command is encoded as a MessagePack map with a `type` tag. Unknown fields are ignored, unknown commands are
-an error: every node must be able to apply what any node may propose.
+A command is encoded as a MessagePack map with the field `command` for its name. Unknown fields are ignored,
+unknown commands are an error: every node must be able to apply what any node may propose.
 """
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import msgspec
 from node.catalog.records import DestinationKind
 
 
-class MalformedCommand(ValueError):
+class MalformedCommand(ValueError):  # noqa: N818
     """The bytes are not a catalog command this version knows."""
 
 
-class DeclareQueue(msgspec.Struct, frozen=True, tag="declare_queue"):
+class DeclareQueue(msgspec.Struct, frozen=True, tag_field="command", tag="declare_queue"):
     """Declare a queue on behalf of a client of `node_id`. Answers QueueDeclared or Refusal.
 
     `name` is final: for a server-named queue the caller made it up. `connection` names the client's
@@ -35,7 +35,7 @@ class DeclareQueue(msgspec.Struct, frozen=True, tag="declare_queue"):
     connection: str = ""
 
 
-class RemoveQueues(msgspec.Struct, frozen=True, tag="remove_queues"):
+class RemoveQueues(msgspec.Struct, frozen=True, tag_field="command", tag="remove_queues"):
     """Remove queues that are gone from their shard. Answers QueuesRemoved.
 
     Ids that are not there are passed over.
@@ -44,7 +44,7 @@ class RemoveQueues(msgspec.Struct, frozen=True, tag="remove_queues"):
     ids: tuple[int, ...]
 
 
-class DeclareExchange(msgspec.Struct, frozen=True, tag="declare_exchange"):
+class DeclareExchange(msgspec.Struct, frozen=True, tag_field="command", tag="declare_exchange"):
     """Declare an exchange. Answers ExchangeDeclared or Refusal.
 
     `type` is what the client sent: an unknown one is refused on apply.
@@ -59,7 +59,7 @@ class DeclareExchange(msgspec.Struct, frozen=True, tag="declare_exchange"):
     arguments: dict[str, Any] = {}
 
 
-class DeleteExchange(msgspec.Struct, frozen=True, tag="delete_exchange"):
+class DeleteExchange(msgspec.Struct, frozen=True, tag_field="command", tag="delete_exchange"):
     """Answers Done (also when there is no such exchange) or Refusal."""
 
     vhost: str
@@ -67,7 +67,7 @@ class DeleteExchange(msgspec.Struct, frozen=True, tag="delete_exchange"):
     if_unused: bool = False
 
 
-class Bind(msgspec.Struct, frozen=True, tag="bind"):
+class Bind(msgspec.Struct, frozen=True, tag_field="command", tag="bind"):
     """Answers Done (changed=False when it was bound already) or Refusal.
 
     `node_id` and `connection` are the client's, as in DeclareQueue; node 0 stands for the broker itself and
@@ -84,7 +84,7 @@ class Bind(msgspec.Struct, frozen=True, tag="bind"):
     connection: str = ""
 
 
-class Unbind(msgspec.Struct, frozen=True, tag="unbind"):
+class Unbind(msgspec.Struct, frozen=True, tag_field="command", tag="unbind"):
     """Answers Done (changed=False when nothing was bound, or either end is missing) or Refusal."""
 
     vhost: str
@@ -97,20 +97,20 @@ class Unbind(msgspec.Struct, frozen=True, tag="unbind"):
     connection: str = ""
 
 
-class AddVhost(msgspec.Struct, frozen=True, tag="add_vhost"):
+class AddVhost(msgspec.Struct, frozen=True, tag_field="command", tag="add_vhost"):
     """Answers Done; an existing vhost keeps what it has and takes the new description."""
 
     name: str
     description: str = ""
 
 
-class DeleteVhost(msgspec.Struct, frozen=True, tag="delete_vhost"):
+class DeleteVhost(msgspec.Struct, frozen=True, tag_field="command", tag="delete_vhost"):
     """Delete a vhost with everything in it. Answers QueuesRemoved: the queues that went with it."""
 
     name: str
 
 
-class PutUser(msgspec.Struct, frozen=True, tag="put_user"):
+class PutUser(msgspec.Struct, frozen=True, tag_field="command", tag="put_user"):
     """Add a user or replace one. Answers Done.
 
     The caller computes `password_hash` (`passwords.make_password_hash`).
@@ -121,13 +121,13 @@ class PutUser(msgspec.Struct, frozen=True, tag="put_user"):
     tags: tuple[str, ...] = ()
 
 
-class DeleteUser(msgspec.Struct, frozen=True, tag="delete_user"):
+class DeleteUser(msgspec.Struct, frozen=True, tag_field="command", tag="delete_user"):
     """Delete a user and their permissions. Answers Done."""
 
     name: str
 
 
-class SetPermissions(msgspec.Struct, frozen=True, tag="set_permissions"):
+class SetPermissions(msgspec.Struct, frozen=True, tag_field="command", tag="set_permissions"):
     """Give a user regular expressions for a vhost. Answers Done, or Refusal (unknown user or vhost).
 
     The caller has checked the expressions (`permissions.permission_fault`): what compiles can differ between
@@ -141,14 +141,14 @@ class SetPermissions(msgspec.Struct, frozen=True, tag="set_permissions"):
     read: str
 
 
-class ClearPermissions(msgspec.Struct, frozen=True, tag="clear_permissions"):
+class ClearPermissions(msgspec.Struct, frozen=True, tag_field="command", tag="clear_permissions"):
     """Answers Done."""
 
     user: str
     vhost: str
 
 
-class NodeStarted(msgspec.Struct, frozen=True, tag="node_started"):
+class NodeStarted(msgspec.Struct, frozen=True, tag_field="command", tag="node_started"):
     """A node process is up. Answers QueuesRemoved: the transient queues of the node's earlier incarnations.
 
     An older incarnation than the known one changes nothing.
@@ -160,7 +160,7 @@ class NodeStarted(msgspec.Struct, frozen=True, tag="node_started"):
     addresses: dict[str, str] = {}
 
 
-class NodeLost(msgspec.Struct, frozen=True, tag="node_lost"):
+class NodeLost(msgspec.Struct, frozen=True, tag_field="command", tag="node_lost"):
     """That incarnation of the node is gone for good, and older ones with it. Answers QueuesRemoved: their
     transient queues."""
 
@@ -168,7 +168,7 @@ class NodeLost(msgspec.Struct, frozen=True, tag="node_lost"):
     incarnation: int
 
 
-class Barrier(msgspec.Struct, frozen=True, tag="barrier"):
+class Barrier(msgspec.Struct, frozen=True, tag_field="command", tag="barrier"):
     """Changes nothing. Answers Done: the local replica has applied everything before it."""
 
 

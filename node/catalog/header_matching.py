@@ -20,7 +20,7 @@ _NO_HEADERS: Final[dict[str, Any]] = {}
 class _Pattern:
     """The arguments of one or more bindings."""
 
-    __slots__ = ("fields", "any", "targets")
+    __slots__ = ("any", "fields", "targets")
 
     def __init__(self, arguments: Mapping[str, Any]) -> None:
         mode = arguments.get("x-match", "all")

@@ -6,12 +6,12 @@ import msgspec
 from node.catalog.records import ExchangeRecord, QueueRecord
 
 
-class Refusal(Exception):
+class Refusal(Exception):  # noqa: N818
     """The command changed nothing.
 
     `code` is the AMQP reply code, `text` what follows the code's name and " - ". `hard` means that the
-    connection is to be closed, otherwise the channel. `Catalog.apply` returns it as a result; the helpers that
-    check single things raise it.
+    connection is to be closed, otherwise the channel. `Catalog.apply` returns it as a result; the helpers
+    that check single things raise it.
     """
 
     def __init__(self, code: int, text: str, hard: bool = False) -> None:

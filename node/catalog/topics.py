@@ -18,7 +18,7 @@ def words(text: str) -> list[str]:
 class _Node:
     """What the patterns have in common up to here."""
 
-    __slots__ = ("children", "star", "hash", "repeats", "targets")
+    __slots__ = ("children", "hash", "repeats", "star", "targets")
 
     def __init__(self, repeats: bool) -> None:
         self.children: dict[str, _Node] = {}

@@ -20,18 +20,18 @@ _SIGNED_INT_MIN: Final = -(2**31)
 _SIGNED_INT_MAX: Final = 2**31 - 1
 
 
-class NestedTooDeep(ValueError):
+class NestedTooDeepError(ValueError):
     """A table within a table within a table, and so on, beyond MAX_DEPTH."""
 
 
 def storable(value: Any, depth: int = 0) -> Any:
     """The value in the form it has after a round trip through a command or snapshot.
 
-    Byte arrays become bytes, decimals strings, and times without a zone are taken as UTC. Raises NestedTooDeep
-    beyond MAX_DEPTH, which is far from where the interpreter's stack would decide, on each replica otherwise.
+    Byte arrays become bytes, decimals strings, and times without a zone are taken as UTC. Raises
+    NestedTooDeepError beyond MAX_DEPTH: long before the interpreter's stack would end, on each replica elsewhere.
     """
     if depth > MAX_DEPTH:
-        raise NestedTooDeep(f"a table is nested more than {MAX_DEPTH} deep")
+        raise NestedTooDeepError(f"a table is nested more than {MAX_DEPTH} deep")
     if isinstance(value, Mapping):
         return {str(key): storable(item, depth + 1) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -89,9 +89,11 @@ class Vhost:
                 continue
             for binding in self.bindings_from(each):
                 self._drop(binding)
-            for binding in self.bindings_to("exchange", each):
-                if self._drop(binding) and self._is_done_with(binding.source):
-                    doomed.append(binding.source)
+            doomed.extend(
+                binding.source
+                for binding in self.bindings_to("exchange", each)
+                if self._drop(binding) and self._is_done_with(binding.source)
+            )
 
     def add_queue(self, record: QueueRecord) -> None:
         """Add a queue of a new name."""
