@@ -65,22 +65,32 @@ class Program(Protocol[Frame, WriteOut]):
         """The last write is durable."""
         ...
 
-    def disk_full(self, now_ms: int) -> None:
+    @property
+    def busy(self) -> bool:
+        """Whether `pump` left something to do at once."""
+        ...
+
+    def disk_full(self, text: str) -> None:
         """The last write found no room; the shell tries it again."""
         ...
 
 
 @dataclass(slots=True)
 class MachineProfile:
-    """How a process is driven."""
+    """How a process is driven. `boot_us` is the time from its start to its first action, at most."""
 
     tick_us: int = 50 * MILLISECOND_US
+    boot_us: int = 50 * MILLISECOND_US
     loop_us: int = 100
     full_disk_retry_us: int = 100 * MILLISECOND_US
 
 
 class Machine(Generic[Frame, Write]):
-    """A computer with one process. `boot` makes the program anew from what the disk holds."""
+    """A computer with one process.
+
+    `boot` makes the program anew from what the disk holds, and may return a batch that must be on the
+    disk before the program does anything.
+    """
 
     def __init__(
         self,
@@ -89,7 +99,7 @@ class Machine(Generic[Frame, Write]):
         random: Random,
         network: StreamNetwork[Frame],
         disk: Disk[Write],
-        boot: Callable[[Machine[Frame, Write]], Program[Frame, Write]],
+        boot: Callable[[Machine[Frame, Write]], tuple[Program[Frame, Write], Write | None]],
         clock: MachineClock | None = None,
         profile: MachineProfile | None = None,
         disk_profile: DiskProfile | None = None,
@@ -105,8 +115,13 @@ class Machine(Generic[Frame, Write]):
         self.process_clock = ProcessClock(self.clock, 0)
         self.life = 0
         self.frozen = False
+        self._alive = False
         self.on_crash: list[Callable[[], None]] = []
         """Called, once, when the process dies: whoever was connected to it puts itself here."""
+        self.transmit: Callable[[int, Frame], None] = lambda peer, frame: network.send(
+            machine_id, peer, frame
+        )
+        """How a frame leaves; a shell with more than one stream to a peer puts its own in here."""
         self.after_input: Callable[[Machine[Frame, Write]], None] = lambda machine: None
         """Called whenever the program has been pumped; for probes."""
         self._network = network
@@ -120,7 +135,12 @@ class Machine(Generic[Frame, Write]):
 
     @property
     def running(self) -> bool:
-        """Whether there is a process, frozen or not."""
+        """Whether there is a process, be it frozen or still starting."""
+        return self._alive
+
+    @property
+    def serving(self) -> bool:
+        """Whether there is a process that has started."""
         return self.program is not None
 
     def now_ms(self) -> int:
@@ -129,20 +149,32 @@ class Machine(Generic[Frame, Write]):
 
     def start(self) -> None:
         """Start the process, which reads the wall clock and its disk."""
-        if self.program is not None:
+        if self._alive:
             return
+        self._alive = True
         self.life += 1
-        self.frozen = False
         self.process_clock = ProcessClock(self.clock, self.queue.now_us)
-        self.program = self._boot(self)
+        program, first = self._boot(self)
+        delay = self.random.randint(self.profile.boot_us // 2, self.profile.boot_us)
+        if first is not None:
+            self.disk.begin_write(first)
+            delay += self.disk_profile.latency_us(self.random)
+        self._pump = self.queue.after(delay, lambda: self._booted(program, first is not None))
+
+    def _booted(self, program: Program[Frame, Write], wrote: bool) -> None:
+        self._pump = None
+        if wrote:
+            self.disk.complete()
+        self.program = program
         self._network.start(self.id)
         self._tick = self.queue.after(self.random.randint(0, self.profile.tick_us), self._on_tick)
         self._wake()
 
     def crash(self) -> None:
-        """Kill the process, and the machine with it: unsynced writes are lost or torn."""
-        if self.program is None:
+        """Kill the process, and the machine with it: unsynced writes are lost."""
+        if not self._alive:
             return
+        self._alive = False
         self.program = None
         self.frozen = False
         self._backlog.clear()
@@ -227,12 +259,14 @@ class Machine(Generic[Frame, Write]):
             return
         output = program.pump(self.now_ms())
         for peer_id, frame in output.frames.items():
-            self._network.send(self.id, peer_id, frame)
+            self.transmit(peer_id, frame)
         if output.write is not None:
             if self._writing is not None:
                 raise AssertionError(f"node {self.id} asked for a second write while one was under way")
             self._writing = output.write
             self._begin_write()
+        if program.busy:
+            self._wake()
         self.after_input(self)
 
     def _on_tick(self) -> None:
@@ -272,4 +306,9 @@ class Machine(Generic[Frame, Write]):
 
     def _on_disk_full(self) -> None:
         self._write = self.queue.after(self.profile.full_disk_retry_us, self._begin_write)
-        self._input(lambda: self.program.disk_full(self.now_ms()) if self.program is not None else None)
+
+        def action() -> None:
+            if self.program is not None:
+                self.program.disk_full("the disk is full")
+
+        self._input(action)

@@ -42,15 +42,30 @@ class LinkProfile:
         return delay
 
 
-class _Direction(Generic[Payload]):
-    """One way of a connection: frames on their way, in order, and those a blockage holds back."""
+class _Parcel(Generic[Payload]):
+    """A payload on its way, and who wants to know what became of it."""
 
-    __slots__ = ("blocked", "clear_at_us", "held")
+    __slots__ = ("bulk", "number", "payload", "result")
+
+    def __init__(
+        self, number: int, payload: Payload, bulk: bool, result: Callable[[bool], None] | None
+    ) -> None:
+        self.number = number
+        self.payload = payload
+        self.bulk = bulk
+        self.result = result
+
+
+class _Direction(Generic[Payload]):
+    """One way of a connection: parcels on their way, in order, and those a blockage holds back."""
+
+    __slots__ = ("blocked", "clear_at_us", "held", "results")
 
     def __init__(self) -> None:
         self.blocked = False
-        self.clear_at_us = 0
-        self.held: list[Payload] = []
+        self.clear_at_us = [0, 0]
+        self.held: list[_Parcel[Payload]] = []
+        self.results: list[Callable[[bool], None]] = []
 
 
 class _Pair:
@@ -145,8 +160,10 @@ class StreamNetwork(Generic[Payload]):
             return
         direction.blocked = False
         held, direction.held = direction.held, []
-        for payload in held:
-            self._launch(source, target, direction, payload)
+        # Some were sent before the blockage and reached it after others.
+        held.sort(key=lambda parcel: parcel.number)
+        for parcel in held:
+            self._launch(source, target, direction, parcel)
         self._watch(source, target)
 
     def reset(self, end: int, other: int) -> None:
@@ -158,28 +175,46 @@ class StreamNetwork(Generic[Payload]):
         for source, target in self._directions:
             self.unblock(source, target)
 
-    def send(self, source: int, target: int, payload: Payload) -> None:
-        """Put a frame on its way; without a connection it is dropped, as the transport promises no more."""
+    def send(
+        self,
+        source: int,
+        target: int,
+        payload: Payload,
+        bulk: bool = False,
+        result: Callable[[bool], None] | None = None,
+    ) -> None:
+        """Put a frame on its way; without a connection it is dropped, as the transport promises no more.
+
+        `bulk` frames have a stream of their own, slower and in order among themselves. `result(arrived)`
+        is called at the sender's side when that is known, unless its process dies first.
+        """
         self.sent += 1
         profile = self.profile
         if not self._pairs[_key(source, target)].connected or (
             profile.frame_loss and self._random.random() < profile.frame_loss
         ):
             self.lost += 1
+            if result is not None:
+                self._report(source, result, False)
             return
         direction = self._directions[(source, target)]
+        if result is not None:
+            direction.results.append(result)
+        parcel = _Parcel(self.sent, payload, bulk, result)
         if direction.blocked:
-            direction.held.append(payload)
+            direction.held.append(parcel)
             return
-        self._launch(source, target, direction, payload)
+        self._launch(source, target, direction, parcel)
 
-    def _launch(self, source: int, target: int, direction: _Direction[Payload], payload: Payload) -> None:
-        """Let a frame arrive after its delay, but not before the one ahead of it."""
+    def _launch(
+        self, source: int, target: int, direction: _Direction[Payload], parcel: _Parcel[Payload]
+    ) -> None:
+        """Let a parcel arrive after its delay, but not before the one ahead of it on its stream."""
         queue = self._queue
-        arrival = queue.now_us + self.profile.delay_us(self._random)
-        if arrival <= direction.clear_at_us:
-            arrival = direction.clear_at_us + 1
-        direction.clear_at_us = arrival
+        arrival = queue.now_us + self.profile.delay_us(self._random) * (10 if parcel.bulk else 1)
+        if arrival <= direction.clear_at_us[parcel.bulk]:
+            arrival = direction.clear_at_us[parcel.bulk] + 1
+        direction.clear_at_us[parcel.bulk] = arrival
         pair = self._pairs[_key(source, target)]
         generation = pair.generation
 
@@ -187,11 +222,24 @@ class StreamNetwork(Generic[Payload]):
             if pair.generation != generation or not pair.connected:
                 self.lost += 1
             elif direction.blocked:
-                direction.held.append(payload)
+                direction.held.append(parcel)
             else:
-                self._deliver(target, source, payload)
+                self._deliver(target, source, parcel.payload)
+                if parcel.result is not None and parcel.result in direction.results:
+                    direction.results.remove(parcel.result)
+                    self._report(source, parcel.result, True)
 
         queue.at(arrival, arrive)
+
+    def _report(self, end: int, result: Callable[[bool], None], arrived: bool) -> None:
+        """Tell the sender what became of a parcel, if it is still the same process."""
+        life = self._lives[end]
+
+        def report() -> None:
+            if self._running[end] and self._lives[end] == life:
+                result(arrived)
+
+        self._queue.after(self.profile.delay_us(self._random), report)
 
     def _break(self, end: int, other: int) -> None:
         pair = self._pairs[_key(end, other)]
@@ -205,7 +253,10 @@ class StreamNetwork(Generic[Payload]):
             direction = self._directions[(source, target)]
             self.lost += len(direction.held)
             direction.held.clear()
-            direction.clear_at_us = 0
+            direction.clear_at_us = [0, 0]
+            results, direction.results = direction.results, []
+            for result in results:
+                self._report(source, result, False)
         for this, that in (sorted((end, other)), sorted((end, other), reverse=True)):
             self._notice_down(pair, this, that)
 

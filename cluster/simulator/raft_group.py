@@ -1,0 +1,375 @@
+"""One Raft group alone on the worst network: members made of `RawNode` and `MemoryStorage`, nothing above.
+
+Disks take time and forget what was not synced, messages are lost, doubled and overtaken, members crash,
+freeze and are cut off, the membership changes, logs are compacted; `RaftObserver` watches every step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from copy import copy
+from random import Random
+
+from cluster.raft import (
+    ConfChangeSingle,
+    ConfChangeType,
+    ConfChangeV2,
+    Config,
+    ConfState,
+    Entry,
+    EntryType,
+    HardState,
+    MemoryStorage,
+    Message,
+    ProposalDropped,
+    RaftError,
+    RawNode,
+    Ready,
+    Snapshot,
+    SnapshotMetadata,
+    StateType,
+)
+from cluster.simulator.datagrams import DatagramNetwork, DatagramProfile
+from cluster.simulator.events import MILLISECOND_US, SECOND_US, EventQueue
+from cluster.simulator.raft_invariants import InvariantError, RaftObserver
+from cluster.simulator.randomness import exponential_us, stream
+from cluster.simulator.trace import Trace
+
+TICK_US = 100 * MILLISECOND_US
+BOOTSTRAP = 1
+
+
+class RaftMember:
+    """One member: its volatile node, its durable storage, and a write under way between the two."""
+
+    def __init__(self, node: int, group: RaftGroup, conf_state: ConfState) -> None:
+        self.id = node
+        self.group = group
+        self.storage = MemoryStorage()
+        self.storage.apply_snapshot(Snapshot(SnapshotMetadata(BOOTSTRAP, 1, conf_state), b""))
+        self.storage.set_hard_state(HardState(1, 0, BOOTSTRAP))
+        self.raw: RawNode | None = None
+        self.frozen = False
+        self.digest = b""
+        self.applied = BOOTSTRAP
+        self.conf_state = conf_state
+        self._ready: Ready | None = None
+        self._life = 0
+        self._was_leader_in = 0
+
+    def start(self) -> None:
+        """Start from what is durable."""
+        if self.raw is not None:
+            return
+        self._life += 1
+        snapshot = self.storage.snapshot()
+        self.applied = snapshot.metadata.index
+        self.digest = snapshot.data
+        self.conf_state = snapshot.metadata.conf_state
+        self._was_leader_in = 0
+        random = self.group.random
+        self.raw = RawNode(
+            Config(
+                id=self.id,
+                election_tick=10,
+                heartbeat_tick=1,
+                storage=self.storage,
+                random=random.randrange,
+                applied=self.applied,
+                max_size_per_message=self.group.max_message_bytes,
+                max_inflight_messages=self.group.max_inflight,
+                check_quorum=self.group.check_quorum,
+                pre_vote=self.group.pre_vote,
+            )
+        )
+        self._schedule_tick(self._life)
+
+    def crash(self) -> None:
+        """Lose everything that is not durable."""
+        self.raw = None
+        self.frozen = False
+        self._ready = None
+
+    def _schedule_tick(self, life: int) -> None:
+        def tick() -> None:
+            if self.raw is None or self._life != life:
+                return
+            if not self.frozen:
+                self.raw.tick()
+                self.progress()
+            self._schedule_tick(life)
+
+        # No two clocks run alike.
+        self.group.queue.after(TICK_US + self.group.random.randint(-5_000, 5_000), tick)
+
+    def receive(self, message: Message) -> None:
+        """A message came; the node may refuse it as nonsense, which is no failure."""
+        if self.raw is None or self.frozen:
+            return
+        try:
+            self.raw.step(message)
+        except RaftError as error:
+            self.group.trace.add("refused", self.id, error)
+        self.progress()
+
+    def progress(self) -> None:
+        """Take the next Ready, unless one is being written."""
+        raw = self.raw
+        if raw is None:
+            return
+        self._observe_leadership(raw)
+        while self._ready is None and raw.has_ready():
+            ready = raw.ready()
+            self.group.send(self.id, ready.messages_now)
+            for state in ready.read_states:
+                self.group.observer.read_answered(self.id, state.request_context, state.index)
+            if ready.hard_state is None and not ready.entries and ready.snapshot is None:
+                self._finish(raw, ready)
+            else:
+                self._ready = ready
+                self._write(ready)
+
+    def _write(self, ready: Ready) -> None:
+        life = self._life
+        self.group.queue.after(self.group.write_us(), lambda: self._written(life, ready))
+
+    def _written(self, life: int, ready: Ready) -> None:
+        raw = self.raw
+        if raw is None or self._life != life or self._ready is not ready:
+            return
+        if self.frozen:
+            self.group.queue.after(TICK_US, lambda: self._written(life, ready))
+            return
+        self._store(ready)
+        self._ready = None
+        self._finish(raw, ready)
+        self.progress()
+
+    def _store(self, ready: Ready) -> None:
+        observer, storage = self.group.observer, self.storage
+        if ready.snapshot is not None:
+            storage.apply_snapshot(ready.snapshot)
+        previous = ready.entries[0].index - 1 if ready.entries else 0
+        for entry in ready.entries:
+            term = storage.term(previous) if entry is ready.entries[0] else previous
+            observer.entry_stored(self.id, entry, term)
+            previous = entry.term
+        storage.append(ready.entries)
+        if ready.hard_state is not None:
+            storage.set_hard_state(copy(ready.hard_state))
+            observer.hard_state(self.id, ready.hard_state)
+
+    def _finish(self, raw: RawNode, ready: Ready) -> None:
+        observer = self.group.observer
+        self.group.send(self.id, ready.messages_after_append)
+        if ready.snapshot is not None:
+            metadata = ready.snapshot.metadata
+            observer.snapshot_restored(self.id, metadata.index, ready.snapshot.data)
+            self.digest = ready.snapshot.data
+            self.applied = metadata.index
+            self.conf_state = metadata.conf_state
+        for entry in ready.committed_entries:
+            if entry.index != self.applied + 1:
+                raise InvariantError(f"{self.id} was given entry {entry.index} after {self.applied}")
+            self.digest = observer.entry_applied(self.id, entry, self.digest)
+            self.applied = entry.index
+            if entry.type != EntryType.NORMAL:
+                self.conf_state = raw.apply_committed_conf_change(entry)
+            self.group.check_durable(entry)
+        raw.advance()
+        self._maybe_compact()
+
+    def _maybe_compact(self) -> None:
+        behind = self.applied - self.storage.snapshot().metadata.index
+        if behind >= self.group.compact_every and self.storage.last_index() >= self.applied:
+            self.storage.create_snapshot(self.applied, self.conf_state, self.digest)
+            keep = self.group.random.randint(0, self.group.compact_every // 2)
+            if self.applied - keep >= self.storage.first_index():
+                self.storage.compact(self.applied - keep)
+
+    def _observe_leadership(self, raw: RawNode) -> None:
+        raft = raw.raft
+        if raft.state != StateType.LEADER:
+            return
+        self.group.observer.leads(self.id, raft.term)
+        if self._was_leader_in != raft.term:
+            self._was_leader_in = raft.term
+            self.group.trace.add("leads", self.id, raft.term)
+            log = raft.raft_log
+            terms = {index: log.term(index) for index in range(log.first_index(), log.last_index() + 1)}
+            self.group.observer.leader_has(self.id, terms)
+
+
+class RaftGroup:
+    """A whole run of one group; `run` raises InvariantError, or returns what it did."""
+
+    def __init__(self, seed: int, sink: Callable[[str], None] | None = None) -> None:
+        self.seed = seed
+        self.queue = EventQueue()
+        self.trace = Trace(self.queue, sink)
+        self.random: Random = stream(seed, "raft group")
+        self.observer = RaftObserver()
+        random = self.random
+        self.size = random.choice((1, 2, 3, 3, 3, 4, 5, 5))
+        self.spares = random.choice((0, 0, 1, 2))
+        self.check_quorum = random.random() < 0.7
+        self.pre_vote = random.random() < 0.7
+        self.max_message_bytes = random.choice((64, 4_096, 1 << 20))
+        self.max_inflight = random.choice((1, 4, 256))
+        self.compact_every = random.choice((5, 20, 10_000))
+        self.membership_changes = self.spares > 0
+        self.profile = DatagramProfile(
+            loss=random.choice((0.0, 0.02, 0.15)), duplication=random.choice((0.0, 0.05, 0.3))
+        )
+        self.write_mean_us = random.choice((0, 1_000, 20_000))
+        self.network: DatagramNetwork[Message] = DatagramNetwork(
+            self.queue, random, self.profile, self._deliver
+        )
+        nodes = list(range(1, self.size + self.spares + 1))
+        conf_state = ConfState(voters=nodes[: self.size], learners=[])
+        self.members = {node: RaftMember(node, self, conf_state) for node in nodes}
+        self.proposed = 0
+        self._calm = False
+
+    def write_us(self) -> int:
+        """How long a write takes."""
+        return exponential_us(self.random, self.write_mean_us, 1 * SECOND_US)
+
+    def send(self, source: int, messages: list[Message]) -> None:
+        """Put messages on the network."""
+        for message in messages:
+            if message.to == source:
+                raise InvariantError(f"{source} sent itself {message!r}")
+            self.network.send(source, message.to, message)
+
+    def _deliver(self, target: int, source: int, message: Message) -> None:
+        self.trace.add("message", repr(message))
+        member = self.members.get(target)
+        if member is not None:
+            member.receive(message)
+
+    def check_durable(self, entry: Entry) -> None:
+        """What anyone applies is on the disks of a majority (groups whose membership stays)."""
+        if self.membership_changes:
+            return
+        holders = 0
+        for member in self.members.values():
+            storage = member.storage
+            if storage.last_index() >= entry.index and (
+                entry.index < storage.first_index() or storage.term(entry.index) == entry.term
+            ):
+                holders += 1
+        if holders <= self.size // 2:
+            raise InvariantError(f"{entry!r} was applied with {holders} of {self.size} copies on disk")
+
+    def run(self, chaos_us: int = 20 * SECOND_US, calm_us: int = 8 * SECOND_US) -> None:
+        """Chaos, then calm; in the end all members that belong to the group agree, and it takes proposals."""
+        for member in self.members.values():
+            member.start()
+        self._schedule_proposal()
+        self._schedule_trouble()
+        self.queue.run_until(chaos_us)
+        self._calm = True
+        self.trace.add("calm")
+        self.network.blocked.clear()
+        self.profile.loss = self.profile.duplication = 0.0
+        self.write_mean_us = min(self.write_mean_us, 1_000)
+        for member in self.members.values():
+            member.frozen = False
+            member.start()
+        self.queue.run_until(chaos_us + calm_us)
+        self._check_converged()
+
+    def _schedule_proposal(self) -> None:
+        self.queue.after(exponential_us(self.random, 30 * MILLISECOND_US, SECOND_US), self._propose)
+
+    def _propose(self) -> None:
+        self._schedule_proposal()
+        member = self.random.choice(list(self.members.values()))
+        raw = member.raw
+        if raw is None or member.frozen:
+            return
+        self.proposed += 1
+        try:
+            if self.random.random() < 0.1:
+                context = b"read %d" % self.proposed
+                self.observer.read_requested(context)
+                raw.read_index(context)
+            else:
+                size = self.random.choice((0, 8, 100))
+                raw.propose(b"%d:" % self.proposed + b"x" * size)
+        except ProposalDropped:
+            pass
+        member.progress()
+
+    def _schedule_trouble(self) -> None:
+        self.queue.after(exponential_us(self.random, 700 * MILLISECOND_US, 5 * SECOND_US), self._trouble)
+
+    def _trouble(self) -> None:
+        """One fault or its end, at random; or a membership change, or a transfer."""
+        if self._calm:
+            return
+        self._schedule_trouble()
+        random = self.random
+        member = random.choice(list(self.members.values()))
+        kind = random.choice(
+            ("crash", "crash", "freeze", "cut", "cut one way", "heal", "change", "transfer")
+        )
+        self.trace.add("trouble", kind, member.id)
+        outage = exponential_us(random, 2 * SECOND_US, 10 * SECOND_US)
+        if kind == "crash":
+            member.crash()
+            self.queue.after(outage, member.start)
+        elif kind == "freeze":
+            member.frozen = True
+            self.queue.after(outage, lambda: setattr(member, "frozen", False))
+        elif kind in ("cut", "cut one way"):
+            for other in self.members:
+                self.network.blocked[(member.id, other)] = None
+                if kind == "cut":
+                    self.network.blocked[(other, member.id)] = None
+        elif kind == "heal":
+            self.network.blocked.clear()
+        elif member.raw is not None and kind == "change" and self.membership_changes:
+            self._change_membership(member)
+        elif member.raw is not None and kind == "transfer":
+            member.raw.transfer_leader(random.choice(list(self.members)))
+            member.progress()
+
+    def _change_membership(self, member: RaftMember) -> None:
+        random = self.random
+        changes = [
+            ConfChangeSingle(
+                random.choice(
+                    (
+                        ConfChangeType.ADD_NODE,
+                        ConfChangeType.ADD_NODE,
+                        ConfChangeType.REMOVE_NODE,
+                        ConfChangeType.ADD_LEARNER_NODE,
+                    )
+                ),
+                node,
+            )
+            for node in random.sample(list(self.members), random.choice((1, 1, 2)))
+        ]
+        voters = set(member.conf_state.voters)
+        for change in changes:
+            (voters.add if change.type == ConfChangeType.ADD_NODE else voters.discard)(change.node_id)
+        if not voters or member.raw is None:
+            return
+        with suppress(RaftError):
+            member.raw.propose_conf_change(ConfChangeV2(0, changes))
+        member.progress()
+
+    def _check_converged(self) -> None:
+        best = max(self.members.values(), key=lambda member: member.applied)
+        belonging = [self.members[node] for node in (*best.conf_state.voters, *best.conf_state.learners)]
+        self.trace.add("end", best.applied, best.digest.hex())
+        if best.applied <= BOOTSTRAP + 1:
+            raise InvariantError("nothing was ever agreed on")
+        for member in belonging:
+            if member.applied + 5 < best.applied:
+                raise InvariantError(
+                    f"{member.id} has applied {member.applied} in the end, {best.id} {best.applied}"
+                )
