@@ -31,6 +31,7 @@ from cluster.raft import (
     Snapshot,
     SnapshotMetadata,
     StateType,
+    decode_conf_change,
 )
 from cluster.sessions import (
     BATCH_HEADER,
@@ -95,7 +96,9 @@ class Group:
     ) -> None:
         self.id: int = id
         self.node: int = node
-        self.log: GroupLog = GroupLog(id, reader, cache, self.make_snapshot, stored)
+        self.log: GroupLog = GroupLog(id, reader, cache)
+        self.log.load(stored)
+        self.log.make_snapshot = self.make_snapshot
         self.machine: StateMachine = machine
         self.events: GroupEvents = events
         self.settings: GroupSettings = settings
@@ -115,7 +118,7 @@ class Group:
         """Index of the first entry of this node's own term as leader; 0 while it does not lead."""
         self._lead_seen: tuple[int, int] = (0, 0)
         self._led: bool = False
-        self._unsaved_hard_state: HardState | None = None
+        self._hard_state: HardState = stored.hard_state
         self._release: list[int] = []
         self._compaction: GroupWrite | None = None
         self._log_bytes: int = 0
@@ -214,7 +217,8 @@ class Group:
 
     def matched(self, node: int) -> int:
         """On the leader: the last index known to be on the node's disk; 0 if the node is no member."""
-        return self.raw.matched(node)
+        progress = self.raw.raft.tracker.progress.get(node)
+        return 0 if progress is None else progress.match
 
     # ------------------------------------------------------------------ consensus
 
@@ -307,12 +311,11 @@ class Group:
 
     def _write_of(self, ready: Ready) -> GroupWrite | None:
         if ready.hard_state is not None:
-            self._unsaved_hard_state = ready.hard_state
+            self._hard_state = ready.hard_state
         if not (ready.must_sync or ready.entries or ready.snapshot is not None):
             return None
         write = GroupWrite(self.id)
-        write.hard_state = self._unsaved_hard_state
-        self._unsaved_hard_state = None
+        write.hard_state = self._hard_state
         if ready.snapshot is not None:
             self._compaction = None
             self._release = []
@@ -358,7 +361,7 @@ class Group:
     def _apply_all(self, entries: list[Entry]) -> None:
         for entry in entries:
             if entry.type != EntryType.NORMAL:
-                self.conf_state = self.raw.apply_committed_conf_change(entry)
+                self.conf_state = self.raw.apply_conf_change(decode_conf_change(entry))
             elif entry.data:
                 self._apply(entry.index, entry.data)
             self.applied = entry.index
@@ -436,7 +439,8 @@ class Group:
         below = [index for index in released if index <= compacted]
         if below:
             self._release += below
-            self.log.release(below)
+            for index in below:
+                self.log.release(index)
 
     def compact(self, slowest_match: int) -> bool:
         """Make a snapshot and drop dead entries, when the log has grown enough; True if it did.
@@ -455,10 +459,10 @@ class Group:
         state = self.state_bytes()
         live = set(self.machine.live_entries())
         write = GroupWrite(self.id)
+        write.hard_state = self._hard_state
         write.snapshot = StoredSnapshot(metadata, state)
         write.release = [i for i in range(self.log.first_index(), index + 1) if i not in live]
-        self.log.compact(index, metadata)
-        self.log.release(write.release)
+        self.log.compact(metadata, live)
         self._compaction = write
         self._log_bytes = 0
         return True
@@ -479,7 +483,7 @@ class Group:
     def make_snapshot(self) -> Snapshot:
         """A snapshot for a member that is too far behind: the state as applied, with the live entries."""
         metadata = SnapshotMetadata(self.applied, self.log.term(self.applied), self.conf_state)
-        live = [self.log.entry(index) for index in sorted(self.machine.live_entries())]
+        live = self.log.live_payloads(self.machine.live_entries())
         return Snapshot(metadata, encode_snapshot(self.state_bytes(), live))
 
     def _install(self, snapshot: Snapshot) -> None:

@@ -95,6 +95,8 @@ class Engine:
         self._changed: dict[int, None] = {}
         self._deaths = DeathRouter(self)
         self._now_ms = 0
+        self._disk_short = False
+        self._lost_reported: set[tuple[int, int]] = set()
         self._catalog_touched = False
 
     def start(self, stored: dict[int, StoredGroup], now_ms: int) -> WriteBatch | None:
@@ -173,8 +175,6 @@ class Engine:
         self.host.persisted(now_ms)
         if self.disk_alarm is not None and not self._disk_short:
             self._set_alarm(None)
-
-    _disk_short: bool = False
 
     def disk_full(self, text: str) -> None:
         """The batch could not be written for lack of room; the shell keeps trying."""
@@ -286,8 +286,12 @@ class Engine:
             return
         timeout_ms = self.host.settings.group.session_timeout_ms
         for record in self.catalog.nodes():
-            if record.alive and not self.host.heard_within(record.id, now_ms, timeout_ms):
-                self.submit_catalog(NodeLost(record.id, record.incarnation), lambda _: None)
+            known = (record.id, record.incarnation)
+            if not record.alive or known in self._lost_reported:
+                continue
+            if not self.host.heard_within(record.id, now_ms, timeout_ms):
+                self._lost_reported.add(known)
+                self.submit_catalog(NodeLost(*known), lambda _, known=known: self._lost_reported.discard(known))
 
     # ------------------------------------------------------------------ for operators
 

@@ -1,0 +1,146 @@
+"""Hosts as a cluster: commands of any node, applied once everywhere, answered by the node's own replica."""
+
+import pytest
+from three_hosts import LOST, Cluster
+
+
+def _words(count: int, tag: bytes = b"w") -> list[bytes]:
+    return [tag + b"%03d" % number for number in range(count)]
+
+
+def _submit(cluster: Cluster, node: int, words: list[bytes], heard: list[object] | None = None) -> None:
+    for word in words:
+        cluster.nodes[node].host.submit(0, [word], 4, True, None if heard is None else heard.append)
+
+
+@pytest.mark.parametrize("size", [1, 3, 5])
+def test_commands_of_every_node_are_applied_everywhere_and_answered_at_home(size: int) -> None:
+    cluster = Cluster(size)
+    heard: list[object] = []
+    for id in cluster.ids:
+        _submit(cluster, id, _words(10, b"%d" % id), heard)
+    cluster.run_until(lambda: len(heard) == 10 * size)
+    cluster.run_until(lambda: len({tuple(n.machines[0].commands) for n in cluster.nodes.values()}) == 1)
+    commands = cluster.nodes[1].machines[0].commands
+    assert sorted(commands) == sorted(word for id in cluster.ids for word in _words(10, b"%d" % id))
+    for id in cluster.ids:
+        assert [word for word in commands if word[:1] == b"%d" % id] == _words(10, b"%d" % id)
+        assert cluster.nodes[id].effects == _words(10, b"%d" % id)
+
+
+def test_preferred_leaders_lead_from_the_start() -> None:
+    cluster = Cluster(3, groups=6)
+    cluster.run_until(lambda: all(cluster.leader(group) for group in range(6)))
+    cluster.run_until(lambda: [cluster.leader(group) for group in range(6)] == [1, 2, 3, 1, 2, 3])
+
+
+def test_a_killed_leader_is_replaced_and_nothing_is_lost_or_repeated() -> None:
+    cluster = Cluster(3)
+    cluster.run_until(lambda: cluster.leader() != 0)
+    old = cluster.leader()
+    client = next(id for id in cluster.ids if id != old)
+    heard: list[object] = []
+    _submit(cluster, client, _words(5), heard)
+    cluster.nodes[client].host.pump(cluster.now)  # on its way when the leader dies
+    cluster.kill(old)
+    _submit(cluster, client, _words(5, b"x"), heard)
+    killed_at = cluster.now
+    cluster.run_until(lambda: cluster.leader() not in (0, old))
+    assert cluster.now - killed_at <= 1000
+    cluster.run_until(lambda: len(heard) == 10)
+    assert cluster.nodes[client].machines[0].commands[-10:] == _words(5) + _words(5, b"x")
+    cluster.start(old)
+    cluster.run_until(lambda: len({tuple(n.machines[0].commands) for n in cluster.nodes.values()}) == 1)
+
+
+def test_a_frozen_leader_is_replaced_within_two_seconds() -> None:
+    cluster = Cluster(3)
+    cluster.run_until(lambda: cluster.leader() != 0)
+    old = cluster.leader()
+    cluster.cut = {old}
+    cut_at = cluster.now
+    cluster.run_until(lambda: cluster.leader() not in (0, old))
+    assert cluster.now - cut_at <= 2000
+
+
+def test_a_node_that_was_away_catches_up_by_snapshot() -> None:
+    cluster = Cluster(3, compact_entries=20)
+    cluster.run_until(lambda: cluster.leader() != 0)
+    away = next(id for id in cluster.ids if id != cluster.leader())
+    cluster.kill(away)
+    for number in range(200):
+        _submit(cluster, cluster.leader(), [b"%04d" % number])
+        cluster.step()
+    leader = cluster.nodes[cluster.leader()]
+    assert leader.host.groups[0].log.first_index() > 100
+    cluster.start(away)
+    cluster.run_until(lambda: cluster.nodes[away].machines[0].commands == leader.machines[0].commands)
+    assert cluster.nodes[away].host.groups[0].log.first_index() > 100
+
+
+def test_a_partitioned_node_loses_its_session_and_its_commands_go_on_in_a_new_one() -> None:
+    cluster = Cluster(3)
+    cluster.run_until(lambda: cluster.leader() != 0)
+    lonely = next(id for id in cluster.ids if id != cluster.leader())
+    cluster.cut = {lonely}
+    heard: list[object] = []
+    _submit(cluster, lonely, _words(5), heard)
+    leader = cluster.nodes[cluster.leader()]
+    cluster.run_until(lambda: any(session[0] == lonely for session in leader.machines[0].closed))
+    cluster.cut = set()
+    cluster.run_until(lambda: len(heard) == 5)
+    assert LOST not in heard
+    assert cluster.nodes[lonely].sessions_lost == 1
+    assert leader.machines[0].commands == _words(5)
+
+
+def test_a_node_whose_replica_was_replaced_by_a_snapshot_starts_a_new_session() -> None:
+    """It has missed effects, so its consumers must be attached anew; what it had sent is applied once."""
+    cluster = Cluster(3, compact_entries=20)
+    cluster.run_until(lambda: cluster.leader() != 0)
+    lonely = next(id for id in cluster.ids if id != cluster.leader())
+    cluster.run_until(lambda: cluster.nodes[lonely].host.groups[0].sender.idle)
+    cluster.cut = {lonely}
+    for number in range(100):
+        _submit(cluster, cluster.leader(), [b"%04d" % number])
+        cluster.step()
+        if number == 30:
+            cluster.nodes[lonely].host.submit(0, [b"mine"], 4, True, None)
+    cluster.cut = set()
+    node = cluster.nodes[lonely]
+    cluster.run_until(lambda: b"mine" in node.machines[0].commands)
+    cluster.run_until(lambda: node.sessions_lost >= 1)
+    commands = node.machines[0].commands
+    assert commands.count(b"mine") == 1 and len(set(commands)) == len(commands)
+
+
+def test_nothing_that_waits_for_the_disk_leaves_before_it_is_written() -> None:
+    cluster = Cluster(3)
+    cluster.run_until(lambda: cluster.leader() != 0)
+    heard: list[object] = []
+    followers = {id for id in cluster.ids if id != cluster.leader()}
+    cluster.stuck = set(followers)
+    _submit(cluster, cluster.leader(), _words(3), heard)
+    for _ in range(5):
+        cluster.step()
+    assert heard == []
+
+
+def test_clock_stamps_never_go_back_over_a_leader_change() -> None:
+    """RULES C1, C2."""
+    cluster = Cluster(3)
+    cluster.run_until(lambda: cluster.leader() != 0)
+    for round in range(3):
+        _submit(cluster, cluster.leader(), _words(3, b"%d" % round))
+        for _ in range(5):
+            cluster.step()
+        old = cluster.leader()
+        cluster.kill(old)
+        cluster.run_until(lambda: cluster.leader() not in (0, old))
+        cluster.start(old)
+        for _ in range(20):
+            cluster.step()
+    stamps = {tuple(node.machines[0].stamps[-4:]) for node in cluster.nodes.values()}
+    for node in cluster.nodes.values():
+        assert node.machines[0].stamps == sorted(node.machines[0].stamps)
+    assert len(stamps) == 1

@@ -1,0 +1,171 @@
+"""Three hosts on a network and disks of this module, in steps that a test controls."""
+
+import random
+from collections.abc import Iterable, Sequence
+
+from cluster.frame import Frame
+from cluster.group import GroupSettings
+from cluster.host import Host, HostSettings
+from cluster.log.group_log import EntryCache
+from cluster.log.memory_store import MemoryStore
+from cluster.sessions import SessionKey
+
+TICK_MS = 50
+LOST = object()
+
+
+class Recorder:
+    """A state machine that keeps every command it was given; each answers with its position."""
+
+    def __init__(self, node: int) -> None:
+        self.node = node
+        self.commands: list[bytes] = []
+        self.closed: list[SessionKey] = []
+        self.stamps: list[tuple[int, int]] = []
+        self._data = b""
+        self._effects: list[object] = []
+        self._released: list[int] = []
+        self._index = 0
+
+    def begin(self, index: int, time_ms: int, led_ms: int, data: bytes) -> None:
+        self.stamps.append((time_ms, led_ms))
+        self._data, self._index = data, index
+
+    def apply(self, session: SessionKey | None, start: int, end: int) -> Sequence[object]:
+        commands = [self._data[position : position + 4] for position in range(start, end, 4)]
+        results = list(range(len(self.commands), len(self.commands) + len(commands)))
+        self.commands += commands
+        if session is not None and session[0] == self.node:
+            self._effects += commands
+        return results
+
+    def finish(self) -> None:
+        self._released.append(self._index)
+
+    def session_closed(self, session: SessionKey) -> None:
+        self.closed.append(session)
+
+    def take_effects(self) -> Sequence[object]:
+        effects, self._effects = self._effects, []
+        return effects
+
+    def take_released(self) -> list[int]:
+        released, self._released = self._released, []
+        return released
+
+    def live_entries(self) -> Iterable[int]:
+        return ()
+
+    def snapshot(self) -> bytes:
+        return b"".join(self.commands)
+
+    def restore(self, data: bytes) -> None:
+        self.commands = [data[position : position + 4] for position in range(0, len(data), 4)]
+
+
+class Node:
+    """A host with its store, and what it told the node around it."""
+
+    def __init__(self, id: int, nodes: Sequence[int], groups: int, incarnation: int, store: MemoryStore, now: int, compact_entries: int) -> None:
+        self.id = id
+        self.store = store
+        self.effects: list[object] = []
+        self.sessions_lost = 0
+        self.machines = {group: Recorder(id) for group in range(groups)}
+        settings = GroupSettings(
+            election_ticks=10, heartbeat_ticks=2, session_window=4, batch_bytes=1000, entry_bytes=10_000,
+            repeat_after_ms=1000, session_timeout_ms=3000, compact_bytes=1 << 40, compact_entries=compact_entries,
+            inflight_bytes=1 << 20,
+        )
+        self.host = Host(
+            HostSettings(id, nodes, 3, TICK_MS, 100, 500, 2000, settings), dict(self.machines), self,
+            store.read_entry, EntryCache(1 << 20), random.Random(id * 1000 + incarnation).randrange, incarnation, LOST,
+        )
+        first = self.host.start(store.load(), now)
+        if first is not None:
+            store.write(first)
+
+    def group_effects(self, group: int, effects: Sequence[object]) -> None:
+        self.effects += effects
+
+    def group_session_lost(self, group: int) -> None:
+        self.sessions_lost += 1
+
+    def group_applied(self, group: int) -> None:
+        pass
+
+
+class Cluster:
+    """Nodes 1..n; frames arrive in the next step, unless a node is in `cut`; `stuck` disks do not finish writes."""
+
+    def __init__(self, size: int = 3, groups: int = 1, compact_entries: int = 1 << 40) -> None:
+        self.ids = list(range(1, size + 1))
+        self.groups = groups
+        self.compact_entries = compact_entries
+        self.now = 1_000_000
+        self.stores = {id: MemoryStore() for id in self.ids}
+        self.incarnations = dict.fromkeys(self.ids, 1)
+        self.nodes: dict[int, Node] = {}
+        self.cut: set[int] = set()
+        self.stuck: set[int] = set()
+        self._mail: list[tuple[int, int, Frame]] = []
+        for id in self.ids:
+            self.start(id)
+
+    def start(self, id: int) -> None:
+        self.nodes[id] = Node(
+            id, self.ids, self.groups, self.incarnations[id] << 20, self.stores[id], self.now, self.compact_entries
+        )
+        self.incarnations[id] += 1
+        for other in self.nodes:
+            if other != id:
+                self.nodes[other].host.peer_up(id, self.now)
+                self.nodes[id].host.peer_up(other, self.now)
+
+    def kill(self, id: int) -> None:
+        del self.nodes[id]
+        for node in self.nodes.values():
+            node.host.peer_down(id, self.now)
+
+    def step(self) -> None:
+        """One tick for everybody; mail and disk as far as they go at this moment."""
+        self.now += TICK_MS
+        for node in self.nodes.values():
+            node.host.tick(self.now)
+        for _ in range(30):
+            self._pump()
+            if not self._mail:
+                break
+            mail, self._mail = self._mail, []
+            for sender, to, frame in mail:
+                if to in self.nodes and not {sender, to} & self.cut:
+                    self.nodes[to].host.receive(sender, frame, self.now)
+
+    def _pump(self) -> None:
+        for id, node in self.nodes.items():
+            output = node.host.pump(self.now)
+            if output.write is not None and id not in self.stuck:
+                node.store.write(output.write)
+                node.host.persisted(self.now)
+                more = node.host.pump(self.now)
+                for to, frame in more.frames.items():
+                    output.frames.setdefault(to, Frame()).merge(frame)
+                if more.write is not None:
+                    node.store.write(more.write)
+                    node.host.persisted(self.now)
+            self._mail += [(id, to, frame) for to, frame in output.frames.items()]
+
+    def run_until(self, condition: "object", limit: int = 400) -> None:
+        assert callable(condition)
+        for _ in range(limit):
+            if condition():
+                return
+            self.step()
+        raise AssertionError(f"did not come true within {limit} steps of {TICK_MS} ms")
+
+    def leader(self, group: int = 0) -> int:
+        """The node that leads the group with its own term's entry applied; 0 if there is none."""
+        for id, node in self.nodes.items():
+            if id not in self.cut and node.host.groups[group].established:
+                return id
+        return 0
