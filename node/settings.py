@@ -139,7 +139,7 @@ class NodeSettings:
     amqp_tls_ca: Path | None = _setting(_FILE, None, "clients must show a certificate signed by this")
 
     aiomonitor: bool = _setting(Switch(), False, "open aiomonitor, a console into the process, on loopback")
-    aiomonitor_port: int = _setting(Number(1, 65535), 20101, "port of the aiomonitor console")
+    aiomonitor_port: int = _setting(Number(1, 65533), 20101, "port of its console; the next two are used as well")
     log_level: str = _setting(
         Choice("debug", "info", "warning", "error"), "info", "least important lines in the log"
     )

@@ -31,9 +31,9 @@ _PAGES: Final = {
 class HttpServer:
     """Serves what a StatusProvider tells."""
 
-    def __init__(self, provider: StatusProvider, address: Address) -> None:
+    def __init__(self, provider: StatusProvider, host: str, port: int) -> None:
         self._provider = provider
-        self._address = address
+        self._address = Address(host, port)
         self._metrics = MetricsPage(provider)
         self._runner: web.AppRunner | None = None
 

@@ -11,7 +11,6 @@ import aiohttp
 import pytest
 
 from node.http import HttpServer, Metric
-from node.settings_kinds import Address
 
 
 class SomeNode:
@@ -60,7 +59,7 @@ class Answer:
 
 def ask(path: str, node: SomeNode | None = None, method: str = "GET") -> Answer:
     async def serve_and_ask() -> Answer:
-        server = HttpServer(node or SomeNode(), Address("127.0.0.1", 0))
+        server = HttpServer(node or SomeNode(), "127.0.0.1", 0)
         await server.start()
         try:
             from yarl import URL
@@ -144,7 +143,7 @@ def test_metrics_are_in_the_text_format_of_prometheus() -> None:
 
 def test_garbage_at_the_port_leaves_no_traceback_and_serves_on(caplog: pytest.LogCaptureFixture) -> None:
     async def throw_garbage() -> int:
-        server = HttpServer(SomeNode(), Address("127.0.0.1", 0))
+        server = HttpServer(SomeNode(), "127.0.0.1", 0)
         await server.start()
         try:
             for garbage in (
@@ -170,6 +169,6 @@ def test_garbage_at_the_port_leaves_no_traceback_and_serves_on(caplog: pytest.Lo
 
 def test_a_taken_port_is_an_error_at_the_start() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        server = HttpServer(SomeNode(), Address("127.0.0.1", taken.getsockname()[1]))
+        server = HttpServer(SomeNode(), "127.0.0.1", taken.getsockname()[1])
         with pytest.raises(OSError, match="address already in use"):
             asyncio.run(server.start())

@@ -118,7 +118,7 @@ def test_all_keys_can_be_set_in_all_sources(toml: Any, tmp_path: Path) -> None:
         ("cache_bytes", "1 KiB", "from 1 MiB to 1 TiB"),
         ("cache_bytes", "-1", "a size"),
         ("aiomonitor", "maybe", "true or false"),
-        ("aiomonitor_port", "70000", "from 1 to 65535"),
+        ("aiomonitor_port", "65534", "from 1 to 65533"),
         ("log_level", "loud", "one of debug, info, warning, error"),
         ("default_user", "", "1 to 255 characters"),
         ("peer_tls_cert", "/no/such/file", "a file that is there"),

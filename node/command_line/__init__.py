@@ -1,0 +1,45 @@
+"""The `mayfly` command. Every subcommand is a module of its own, loaded when it is asked for."""
+
+from typing import Final
+
+import click
+
+from node.version import VERSION, describe_version
+
+# Subcommand -> (module, help). The modules of one do not burden the others: `mayfly status` needs no gRPC.
+_COMMANDS: Final = {
+    "node": "node.command_line.node_command",
+    "up": "node.command_line.up_command",
+    "status": "node.command_line.status_command",
+    "demo": "node.command_line.demo_command",
+}
+
+
+class _Commands(click.Group):
+    """Finds subcommands by name."""
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        if name not in _COMMANDS:
+            return None
+        from importlib import import_module
+
+        command = import_module(_COMMANDS[name]).command
+        assert isinstance(command, click.Command)
+        return command
+
+
+@click.group(
+    cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
+@click.version_option(VERSION, message=f"mayfly {describe_version()}")
+def main() -> None:
+    """MayflyMQ: a clustered AMQP 0-9-1 broker whose subject is time.
+
+    `mayfly node` alone is a complete broker on 127.0.0.1:5672; `mayfly up` starts a cluster on this machine.
+    """
+
+
+__all__ = ["main"]

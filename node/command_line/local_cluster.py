@@ -1,0 +1,302 @@
+"""Nodes as child processes on this machine: planned, started, watched, stopped.
+
+Plain and synchronous: a supervisor that does next to nothing cannot hang. It ends only processes it started,
+by their ids.
+"""
+
+import http.client
+import json
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import node
+from node.settings import NodeSettings
+from node.settings_kinds import Address
+from node.settings_sources import option_of
+
+HOST: Final = "127.0.0.1"
+HTTP_OFFSET: Final = 10_000
+PEER_OFFSET: Final = 20_000
+_LARGEST_PORT: Final = 65_535
+_HTTP_TIMEOUT_S: Final = 2.0
+_POLL_S: Final = 0.05
+_LOG_TAIL_LINES: Final = 12
+_SOURCE_ROOT: Final = Path(node.__file__).resolve().parent.parent
+
+
+class ClusterError(Exception):
+    """A local cluster that cannot be started; the text says why."""
+
+
+@dataclass(frozen=True)
+class NodePlan:
+    """How one node is started."""
+
+    name: str
+    amqp: Address
+    http: Address
+    peer: Address
+    seeds: tuple[Address, ...]
+    data_dir: Path
+    log_file: Path
+    config: Path | None = None
+
+    def arguments(self) -> list[str]:
+        """Arguments of `mayfly` that start this node alone."""
+        settings: dict[str, object] = {
+            "name": self.name,
+            "data_dir": self.data_dir,
+            "amqp_address": self.amqp,
+            "http_address": self.http,
+            "peer_address": self.peer,
+        }
+        if len(self.seeds) > 1:
+            settings["seeds"] = ",".join(map(str, self.seeds))
+        config = [] if self.config is None else ["--config", str(self.config)]
+        return [
+            "node",
+            *config,
+            *(part for key, value in settings.items() for part in (option_of(key), str(value))),
+        ]
+
+    def command(self) -> str:
+        """A line for the shell that starts this node alone, again, on the same data."""
+        return shlex.join([*_mayfly(), *self.arguments()])
+
+
+def plan_cluster(count: int, base_port: int, data_dir: Path, config: Path | None = None) -> list[NodePlan]:
+    """Node i, from 0, serves AMQP on base_port + i, HTTP 10 000 and peers 20 000 above.
+
+    Raises ClusterError if there are no such ports.
+    """
+    highest = base_port + PEER_OFFSET + count - 1
+    if base_port < 1 or highest > _LARGEST_PORT:
+        last = _LARGEST_PORT - PEER_OFFSET - count + 1
+        raise ClusterError(
+            f"with base port {base_port}, {count} node(s) would need ports up to {highest} "
+            f"(peers are {PEER_OFFSET} above AMQP); choose a base port from 1 to {last}"
+        )
+    seeds = tuple(Address(HOST, base_port + PEER_OFFSET + i) for i in range(count))
+    folder = data_dir.absolute()
+    return [
+        NodePlan(
+            name=f"node{i + 1}",
+            amqp=Address(HOST, base_port + i),
+            http=Address(HOST, base_port + HTTP_OFFSET + i),
+            peer=seeds[i],
+            seeds=seeds,
+            data_dir=folder / f"node{i + 1}",
+            log_file=folder / f"node{i + 1}.log",
+            config=config.absolute() if config else None,
+        )
+        for i in range(count)
+    ]
+
+
+def taken_addresses(plans: Sequence[NodePlan]) -> list[Address]:
+    """The planned addresses that something else listens on."""
+    return [address for plan in plans for address in (plan.amqp, plan.http, plan.peer) if _is_taken(address)]
+
+
+class ChildEnd(NamedTuple):
+    """A child process that ended."""
+
+    plan: NodePlan
+    pid: int
+    code: int
+    """As in subprocess: negative for a signal."""
+
+    def describe(self) -> str:
+        """What happened, in words."""
+        if self.code < 0:
+            return f"{self.plan.name} (pid {self.pid}) was killed by {signal.Signals(-self.code).name}"
+        return f"{self.plan.name} (pid {self.pid}) ended with exit code {self.code}"
+
+
+class LocalCluster:
+    """Child processes of this one, one for each plan."""
+
+    def __init__(self, plans: Sequence[NodePlan], executable: Sequence[str] | None = None) -> None:
+        """`executable` stands for `mayfly` in the commands of the children."""
+        self.plans = list(plans)
+        self._executable = list(executable) if executable else [sys.executable, "-P", "-m", "node"]
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self) -> None:
+        """Start every node. Raises ClusterError if an address is taken."""
+        taken = taken_addresses(self.plans)
+        if taken:
+            raise ClusterError(
+                f"{', '.join(map(str, taken))} in use by another process; choose another --base-port"
+            )
+        for plan in self.plans:
+            self.start_node(plan)
+
+    def start_node(self, plan: NodePlan) -> int:
+        """Start one node; its process id. What it logs goes to the end of its log file."""
+        plan.data_dir.mkdir(parents=True, exist_ok=True)
+        with plan.log_file.open("ab") as log:
+            child = subprocess.Popen(
+                [*self._executable, *plan.arguments(), "--stop-with-parent", str(os.getpid())],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=_child_environment(),
+                # Ctrl-C in a terminal goes to the supervisor alone, which ends its children in order.
+                process_group=0,
+            )
+        self._children[plan.name] = child
+        return child.pid
+
+    def pid(self, plan: NodePlan) -> int | None:
+        """The process id of a node that runs."""
+        child = self._children.get(plan.name)
+        return child.pid if child is not None else None
+
+    def running(self) -> list[NodePlan]:
+        """The nodes whose processes have not been seen to end."""
+        return [plan for plan in self.plans if plan.name in self._children]
+
+    def ended(self) -> list[ChildEnd]:
+        """The children that ended since the last call."""
+        ends = []
+        for plan in self.running():
+            code = self._children[plan.name].poll()
+            if code is not None:
+                ends.append(ChildEnd(plan, self._children.pop(plan.name).pid, code))
+        return ends
+
+    def wait_until_serving(
+        self,
+        on_serving: Callable[[NodePlan], None] = lambda plan: None,
+        on_end: Callable[[ChildEnd], None] = lambda end: None,
+        stop: Callable[[], bool] = lambda: False,
+        timeout_s: float | None = None,
+    ) -> None:
+        """Return when every node that still runs serves clients, or `stop` says so.
+
+        Raises ClusterError when none is left, or at the timeout, with what the nodes say.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        waiting = self.running()
+        while waiting and not stop():
+            for end in self.ended():
+                on_end(end)
+                if end.plan in waiting:
+                    waiting.remove(end.plan)
+            if not self._children:
+                raise ClusterError("no node is left; " + log_tail(self.plans[0]))
+            reasons = {}
+            for plan in list(waiting):
+                reason = why_not_ready(plan.http)
+                if reason is None:
+                    waiting.remove(plan)
+                    on_serving(plan)
+                else:
+                    reasons[plan.name] = reason
+            if waiting and deadline is not None and time.monotonic() > deadline:
+                raise ClusterError(f"not serving after {timeout_s} s: {reasons}; " + log_tail(waiting[0]))
+            if waiting:
+                time.sleep(_POLL_S)
+
+    def kill(self, plan: NodePlan) -> ChildEnd:
+        """SIGKILL one node, and return when it is gone."""
+        child = self._children.pop(plan.name)
+        child.kill()
+        return ChildEnd(plan, child.pid, child.wait())
+
+    def stop(self, patience_s: float = 10.0) -> None:
+        """SIGTERM to every child, SIGKILL to those that are still there when the patience is over."""
+        for child in self._children.values():
+            child.terminate()
+        deadline = time.monotonic() + patience_s
+        for child in self._children.values():
+            try:
+                child.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+        self._children.clear()
+
+
+def why_not_ready(http_address: Address) -> str | None:
+    """None if the node there serves clients, else the reason."""
+    try:
+        status, answer = fetch(http_address, "/health/ready")
+    except OSError as error:
+        return str(error)
+    if status == http.client.OK:
+        return None
+    return str(answer.get("reason", f"HTTP status {status}"))
+
+
+def fetch(http_address: Address, path: str) -> tuple[int, dict[str, Any]]:
+    """GET a page of a node: status code and JSON. Raises OSError if that cannot be had."""
+    connection = http.client.HTTPConnection(http_address.host, http_address.port, timeout=_HTTP_TIMEOUT_S)
+    try:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        answer = json.loads(response.read())
+    except (http.client.HTTPException, ValueError) as error:
+        raise OSError(f"{http_address} does not answer as a MayflyMQ node: {error!r}") from None
+    finally:
+        connection.close()
+    if not isinstance(answer, dict):
+        raise OSError(f"{http_address} does not answer as a MayflyMQ node")
+    return response.status, answer
+
+
+def log_tail(plan: NodePlan) -> str:
+    """The last lines of a node's log."""
+    try:
+        lines = plan.log_file.read_text(errors="replace").splitlines()[-_LOG_TAIL_LINES:]
+    except OSError:
+        lines = []
+    return f"the end of {plan.log_file}:\n" + "\n".join(f"    {line}" for line in lines)
+
+
+def _is_taken(address: Address) -> bool:
+    with socket.socket() as probe:
+        # As the listeners do it, so that connections of an earlier run that linger are not in the way.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address.host, address.port))
+        except OSError:
+            return True
+    return False
+
+
+def _is_installed() -> bool:
+    return _SOURCE_ROOT.name in ("site-packages", "dist-packages")
+
+
+def _mayfly() -> Iterator[str]:
+    """How this very build is called from a shell."""
+    script = Path(sys.executable).parent / "mayfly"
+    if _is_installed() and script.exists():
+        yield str(script)
+    else:
+        yield from ("env", f"PYTHONPATH={_SOURCE_ROOT}", sys.executable, "-P", "-m", "node")
+
+
+def _child_environment() -> Mapping[str, str]:
+    """The environment, with the children running the same code as this process, wherever it was found."""
+    environment = dict(os.environ)
+    if not _is_installed():
+        earlier = environment.get("PYTHONPATH")
+        environment["PYTHONPATH"] = os.pathsep.join([str(_SOURCE_ROOT), *([earlier] if earlier else [])])
+    return environment
+
+
+def default_data_dir() -> Path:
+    """Where `mayfly up` keeps its nodes' folders: the default of `mayfly node`."""
+    return NodeSettings().data_dir

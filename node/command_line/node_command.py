@@ -1,0 +1,167 @@
+"""`mayfly node`: one node in this process."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from node.command_line.parent import stop_with_parent
+from node.open_files import raise_open_files_limit
+from node.settings import NodeSettings, SettingsError, setting_help, setting_keys, setting_kind
+from node.settings_kinds import Switch
+from node.settings_sources import load_settings, option_of
+from node.version import describe_version
+
+if TYPE_CHECKING:
+    from node.process import NodeProcess
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+def _setting_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command an option for every setting; what was not given stays None."""
+    for key in reversed(setting_keys()):
+        kind = setting_kind(key)
+        if isinstance(kind, Switch):
+            declaration = f"{option_of(key)}/--no-{key.replace('_', '-')}"
+            command = click.option(declaration, key, default=None, help=setting_help(key))(command)
+        else:
+            metavar = kind.placeholder
+            command = click.option(option_of(key), key, metavar=metavar, help=setting_help(key))(command)
+    return command
+
+
+@click.command("node")
+@click.option(
+    "--config",
+    type=click.Path(dir_okay=False, path_type=Path),
+    envvar="MAYFLY_CONFIG",
+    help="TOML file with settings, by the names below with '_' for '-'.",
+)
+@click.option("--stop-with-parent", type=int, hidden=True, help="End when this process, our parent, ends.")
+@_setting_options
+def command(config: Path | None, stop_with_parent: int | None, **options: object) -> None:
+    """Run one node.
+
+    Without options it is a complete broker on 127.0.0.1:5672 with its data in ./mayfly-data. Every setting
+    can also stand in a TOML file (--config) or in the environment (MAYFLY_NAME for --name); an option wins
+    over the environment, which wins over the file.
+    """
+    given = {key: value for key, value in options.items() if value is not None}
+    try:
+        settings = load_settings(config, os.environ, given)
+    except SettingsError as error:
+        raise click.ClickException(f"settings:\n{error}") from None
+    if stop_with_parent is not None:
+        _follow_parent(stop_with_parent)
+    configure_logging(settings.log_level)
+    _LOG.info("mayfly %s", describe_version())
+    _LOG.info(
+        "settings: %s", ", ".join(f"{key}={value}" for key, value in settings.describe().items() if value)
+    )
+    _LOG.info("open files allowed: %s", raise_open_files_limit())
+    sys.exit(_event_loop_runner()(_serve(settings)))
+
+
+_follow_parent = stop_with_parent
+
+
+def configure_logging(level: str) -> None:
+    """Log lines to stderr, with UTC time in milliseconds."""
+    formatter = logging.Formatter(
+        "%(asctime)s.%(msecs)03dZ %(levelname)-7s %(name)s: %(message)s", datefmt="%Y-%m-%dT%H:%M:%S"
+    )
+    formatter.converter = time.gmtime
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(formatter)
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+
+
+def _event_loop_runner() -> Callable[[Any], int]:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run
+    return uvloop.run
+
+
+async def _serve(settings: NodeSettings) -> int:
+    """Run the node until SIGTERM or SIGINT; the exit code."""
+    from cluster.log.batch import StoreRefused
+    from node.process import NodeProcess, NodeRefused
+
+    process = NodeProcess(settings)
+    stop_asked = _stop_on_signals()
+    try:
+        with _monitor(settings):
+            return await _run(process, settings, stop_asked)
+    except (OSError, NodeRefused, StoreRefused) as error:
+        _LOG.error("%s cannot start: %s", settings.name, error)
+        return 1
+
+
+async def _run(process: "NodeProcess", settings: NodeSettings, stop_asked: asyncio.Event) -> int:
+    asked = asyncio.create_task(stop_asked.wait())
+    try:
+        starting = asyncio.create_task(process.start())
+        await asyncio.wait({starting, asked}, return_when=asyncio.FIRST_COMPLETED)
+        if not starting.done():
+            starting.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await starting
+            return 0
+        await starting
+        _LOG.info(
+            "%s (node %d) serves: AMQP %s, HTTP %s, peers %s, data in %s",
+            *(settings.name, settings.node_id, settings.amqp_address, settings.http_address),
+            *(settings.peer_address, settings.data_dir),
+        )
+        running = asyncio.create_task(process.run_until_stopped())
+        await asyncio.wait({running, asked}, return_when=asyncio.FIRST_COMPLETED)
+        if asked.done():
+            return 0
+        await running
+        _LOG.error("%s stopped by itself: %s", settings.name, process.failure or "no reason given")
+        return 1
+    finally:
+        asked.cancel()
+        await process.stop()
+
+
+def _stop_on_signals() -> asyncio.Event:
+    """An event that SIGTERM and SIGINT set; the second signal ends the process at once."""
+    loop = asyncio.get_running_loop()
+    asked = asyncio.Event()
+
+    def on_signal(number: signal.Signals) -> None:
+        if asked.is_set():
+            _LOG.warning("%s again: not waiting any longer", number.name)
+            os._exit(128 + number)
+        _LOG.info("%s: stopping", number.name)
+        asked.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal, number)
+    return asked
+
+
+def _monitor(settings: NodeSettings) -> contextlib.AbstractContextManager[object]:
+    """aiomonitor on three neighbouring loopback ports, where it is switched on."""
+    if not settings.aiomonitor:
+        return contextlib.nullcontext()
+    import aiomonitor
+
+    port = settings.aiomonitor_port
+    _LOG.info("aiomonitor: telnet 127.0.0.1 %d, and http://127.0.0.1:%d", port, port + 2)
+    monitor: contextlib.AbstractContextManager[object] = aiomonitor.start_monitor(
+        asyncio.get_running_loop(), host="127.0.0.1", port=port, console_port=port + 1, webui_port=port + 2
+    )
+    return monitor

@@ -1,0 +1,83 @@
+"""`mayfly up`: a cluster of node processes on this machine."""
+
+import time
+from pathlib import Path
+from typing import Final
+
+import click
+
+from node.command_line.local_cluster import (
+    ChildEnd,
+    ClusterError,
+    LocalCluster,
+    NodePlan,
+    default_data_dir,
+    log_tail,
+    plan_cluster,
+)
+from node.command_line.stop_signals import StopSignals
+
+_WATCH_S: Final = 0.1
+_MOST_NODES: Final = 99
+
+
+@click.command("up")
+@click.option(
+    "--nodes", type=click.IntRange(1, _MOST_NODES), default=3, show_default=True, help="How many nodes."
+)
+@click.option(
+    "--base-port",
+    type=int,
+    default=5672,
+    show_default=True,
+    help="AMQP port of the first node; the next ones follow. HTTP is 10000 above, peers 20000.",
+)
+@click.option(
+    "--data-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=default_data_dir,
+    help="Folder of the nodes' folders and logs. [default: ./mayfly-data]",
+)
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="TOML file with further settings, the same for every node.",
+)
+def command(nodes: int, base_port: int, data_dir: Path, config: Path | None) -> None:
+    """Run a cluster on this machine, for trying and testing: a process for each node.
+
+    Prints one line for each node when it serves, with the command that starts it alone, on the same data.
+    Ends its nodes on SIGTERM and Ctrl-C. Settings in the environment (MAYFLY_...) hold for all.
+    """
+    try:
+        cluster = LocalCluster(plan_cluster(nodes, base_port, data_dir, config))
+        with StopSignals() as signals:
+            try:
+                _run(cluster, signals)
+            finally:
+                cluster.stop()
+    except ClusterError as error:
+        raise click.ClickException(str(error)) from None
+
+
+def _run(cluster: LocalCluster, signals: StopSignals) -> None:
+    def on_serving(plan: NodePlan) -> None:
+        click.echo(serving_line(plan, cluster.pid(plan)))
+
+    def on_early_end(end: ChildEnd) -> None:
+        click.echo(f"{end.describe()} before it served; {log_tail(end.plan)}", err=True)
+
+    cluster.start()
+    cluster.wait_until_serving(on_serving, on_early_end, signals.asked)
+    while not signals.asked():
+        for end in cluster.ended():
+            click.echo(f"{end.describe()}; the others go on", err=True)
+        if not cluster.running():
+            raise ClusterError("no node is left")
+        time.sleep(_WATCH_S)
+
+
+def serving_line(plan: NodePlan, pid: int | None) -> str:
+    """The one line that tells of a node that serves."""
+    addresses = f"AMQP {plan.amqp}, HTTP {plan.http}, peers {plan.peer}"
+    return f"{plan.name} serves: {addresses}, pid {pid}. Alone again: {plan.command()}"

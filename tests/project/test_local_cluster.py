@@ -1,0 +1,232 @@
+"""`mayfly up` and the processes it watches, with a stub in the place of the node."""
+
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from node.command_line.local_cluster import (
+    HTTP_OFFSET,
+    PEER_OFFSET,
+    ChildEnd,
+    ClusterError,
+    LocalCluster,
+    NodePlan,
+    plan_cluster,
+    taken_addresses,
+)
+from node.settings_sources import load_settings
+
+STUB = Path(__file__).parent / "stub_node.py"
+SUPERVISOR = """
+import functools, sys
+from node.command_line import local_cluster, up_command
+stub = [sys.executable, sys.argv.pop(1)]
+up_command.LocalCluster = functools.partial(local_cluster.LocalCluster, executable=stub)
+up_command.command()
+"""
+PATIENCE_S = 20.0
+
+
+def wait_for(what: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def is_running(pid: int) -> bool:
+    """Whether the process is there and no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.fixture
+def base_port() -> int:
+    """A base port whose neighbours, and those 10 000 and 20 000 above, are free now."""
+    start = 20_000 + os.getpid() % 1000 * 10
+    for port in range(start, start + 5000, 10):
+        if not taken_addresses(plan_cluster(3, port, Path("unused"))):
+            return port
+    raise AssertionError("no free ports")
+
+
+@pytest.fixture
+def cluster(base_port: int, tmp_path: Path) -> Iterator[LocalCluster]:
+    cluster = LocalCluster(plan_cluster(3, base_port, tmp_path), [sys.executable, str(STUB)])
+    yield cluster
+    cluster.stop(patience_s=1)
+
+
+def test_ports_follow_from_the_base_port(tmp_path: Path) -> None:
+    plans = plan_cluster(3, 5672, tmp_path)
+    assert [plan.name for plan in plans] == ["node1", "node2", "node3"]
+    for i, plan in enumerate(plans):
+        ports = (plan.amqp.port, plan.http.port, plan.peer.port)
+        assert ports == (5672 + i, 5672 + HTTP_OFFSET + i, 5672 + PEER_OFFSET + i)
+
+
+@pytest.mark.parametrize(("base_port", "count"), [(45_534, 3), (0, 1), (-5, 1), (70_000, 1), (45_536, 1)])
+def test_ports_that_do_not_exist_are_refused(base_port: int, count: int, tmp_path: Path) -> None:
+    with pytest.raises(ClusterError, match=r"choose a base port from 1 to 455\d\d"):
+        plan_cluster(count, base_port, tmp_path)
+    plan_cluster(count, 45_535 - count + 1, tmp_path)
+
+
+def test_the_command_of_a_node_is_complete(tmp_path: Path) -> None:
+    """A node that is killed can be started again alone with the command that was printed."""
+    folder = tmp_path / "with space"
+    for i, plan in enumerate(plan_cluster(3, 5672, folder), 1):
+        words = shlex.split(plan.command())
+        arguments = words[words.index("node", words.index("node") + 1 if "-m" in words else 0) + 1 :]
+        options = {
+            key[2:].replace("-", "_"): value
+            for key, value in zip(arguments[::2], arguments[1::2], strict=True)
+        }
+        settings = load_settings(options=options)
+        assert (settings.node_id, settings.name, len(settings.nodes)) == (i, f"node{i}", 3)
+        assert settings.data_dir == folder / f"node{i}"
+    assert "--seeds" not in plan_cluster(1, 5672, folder)[0].arguments()
+
+
+def test_taken_ports_are_told_before_anything_starts(cluster: LocalCluster, base_port: int) -> None:
+    with (
+        socket.create_server(("127.0.0.1", base_port + HTTP_OFFSET + 1)),
+        pytest.raises(
+            ClusterError, match=f"127.0.0.1:{base_port + HTTP_OFFSET + 1} in use by another process"
+        ),
+    ):
+        cluster.start()
+    assert cluster.running() == []
+
+
+def test_nodes_are_started_killed_and_started_again(cluster: LocalCluster) -> None:
+    serving: list[NodePlan] = []
+    cluster.start()
+    cluster.wait_until_serving(serving.append, timeout_s=PATIENCE_S)
+    assert sorted(plan.name for plan in serving) == ["node1", "node2", "node3"]
+    victim = cluster.plans[1]
+    end = cluster.kill(victim)
+    assert end.describe() == f"node2 (pid {end.pid}) was killed by SIGKILL"
+    assert victim not in cluster.running()
+    assert cluster.ended() == []
+    cluster.start_node(victim)
+    cluster.wait_until_serving(timeout_s=PATIENCE_S)
+    pids = [cluster.pid(plan) for plan in cluster.plans]
+    cluster.stop()
+    assert not [pid for pid in pids if pid is not None and is_running(pid)]
+
+
+def test_a_node_that_dies_while_starting_is_told_and_the_others_go_on(cluster: LocalCluster) -> None:
+    plan = cluster.plans[0]
+    plan.data_dir.mkdir(parents=True)
+    (plan.data_dir / "refuse").touch()
+    ends: list[ChildEnd] = []
+    cluster.start()
+    cluster.wait_until_serving(on_end=ends.append, timeout_s=PATIENCE_S)
+    assert ends[0].plan is plan
+    assert ends[0].describe().endswith("ended with exit code 1")
+    assert len(cluster.running()) == 2
+
+
+def test_nothing_left_is_an_error_with_the_end_of_the_log(cluster: LocalCluster) -> None:
+    for plan in cluster.plans:
+        plan.data_dir.mkdir(parents=True)
+        (plan.data_dir / "refuse").touch()
+    cluster.start()
+    with pytest.raises(ClusterError, match=r"(?s)no node is left.*this node does not want to"):
+        cluster.wait_until_serving(timeout_s=PATIENCE_S)
+
+
+def test_a_node_that_ignores_sigterm_is_killed(cluster: LocalCluster) -> None:
+    plan = cluster.plans[0]
+    plan.data_dir.mkdir(parents=True)
+    (plan.data_dir / "deaf").touch()
+    cluster.start()
+    cluster.wait_until_serving(timeout_s=PATIENCE_S)
+    pid = cluster.pid(plan)
+    assert pid is not None
+    cluster.stop(patience_s=0.3)
+    assert not is_running(pid)
+
+
+@pytest.fixture
+def supervisor(base_port: int, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """`mayfly up` as a process of its own."""
+    root = Path(sys.modules["node"].__file__ or "").parent.parent
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-P", "-c", SUPERVISOR, str(STUB)),
+            *("--nodes", "3", "--base-port", str(base_port), "--data-dir", str(tmp_path)),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(root)},
+    )
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def serving_lines(supervisor: subprocess.Popen[str]) -> list[str]:
+    assert supervisor.stdout is not None
+    return [supervisor.stdout.readline() for _ in range(3)]
+
+
+def pids_in(lines: list[str]) -> list[int]:
+    return [int(match[1]) for line in lines if (match := re.search(r"pid (\d+)", line))]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_up_prints_a_line_per_node_and_ends_cleanly(
+    supervisor: subprocess.Popen[str], base_port: int, number: signal.Signals
+) -> None:
+    lines = serving_lines(supervisor)
+    form = (
+        r"node[123] serves: AMQP 127\.0\.0\.1:\d+, HTTP .*, peers .*, pid \d+\. Alone again: .* node --name"
+    )
+    assert all(re.match(form, line) for line in lines)
+    pids = pids_in(lines)
+    assert all(is_running(pid) for pid in pids)
+    supervisor.send_signal(number)
+    output, errors = supervisor.communicate(timeout=PATIENCE_S)
+    assert (supervisor.returncode, output, errors) == (0, "", "")
+    assert not any(is_running(pid) for pid in pids)
+
+
+def test_up_reports_a_node_that_dies_and_goes_on(supervisor: subprocess.Popen[str]) -> None:
+    pids = pids_in(serving_lines(supervisor))
+    os.kill(pids[1], signal.SIGKILL)
+    assert supervisor.stderr is not None
+    assert supervisor.stderr.readline().endswith(f"(pid {pids[1]}) was killed by SIGKILL; the others go on\n")
+    assert supervisor.poll() is None
+    supervisor.terminate()
+    supervisor.communicate(timeout=PATIENCE_S)
+    assert supervisor.returncode == 0
+
+
+def test_no_node_outlives_its_supervisor(supervisor: subprocess.Popen[str]) -> None:
+    pids = pids_in(serving_lines(supervisor))
+    supervisor.kill()
+    wait_for(lambda: not any(is_running(pid) for pid in pids))
+
+
+def test_up_refuses_ports_that_do_not_exist(tmp_path: Path) -> None:
+    from click.testing import CliRunner
+
+    from node.command_line import main
+
+    result = CliRunner().invoke(main, ["up", "--base-port", "60000", "--data-dir", str(tmp_path)])
+    assert result.exit_code == 1
+    assert "choose a base port from 1 to 45533" in result.output
