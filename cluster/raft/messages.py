@@ -10,6 +10,8 @@ The indices and terms are Raft's own (Ongaro and Ousterhout, figure 2): both sta
 stands for "none". Node ids are positive integers; 0 is nobody.
 """
 
+# ruff: noqa: A002 - the fields bear the names that Raft and its wire format give them.
+
 from typing import Final
 
 NO_NODE: Final = 0
@@ -80,28 +82,6 @@ class MessageType:
     FORGET_LEADER: Final = 23
 
 
-class ConfChangeType:
-    """What one step of a membership change does to one node."""
-
-    ADD_NODE: Final = 0
-    REMOVE_NODE: Final = 1
-    UPDATE_NODE: Final = 2
-    ADD_LEARNER_NODE: Final = 3
-
-
-class ConfChangeTransition:
-    """How a membership change is carried out (thesis chapter 4).
-
-    AUTO takes the simple way when at most one voter changes, else a joint configuration that is left
-    by itself. JOINT_IMPLICIT always goes through a joint configuration and leaves it by itself;
-    JOINT_EXPLICIT stays in it until an empty change is proposed.
-    """
-
-    AUTO: Final = 0
-    JOINT_IMPLICIT: Final = 1
-    JOINT_EXPLICIT: Final = 2
-
-
 ENTRY_TYPE_NAMES: Final = ("NORMAL", "CONF_CHANGE", "CONF_CHANGE_V2")
 STATE_NAMES: Final = ("FOLLOWER", "CANDIDATE", "LEADER", "PRE_CANDIDATE")
 MESSAGE_TYPE_NAMES: Final = (
@@ -112,12 +92,18 @@ MESSAGE_TYPE_NAMES: Final = (
 )
 
 
+ENTRY_OVERHEAD_BYTES: Final = 24
+"""What an entry counts beyond its data wherever sizes of entries are limited."""
+
+
 class Entry:
     """One record of the replicated log."""
 
     __slots__ = ("data", "index", "term", "type")
 
-    def __init__(self, term: int = 0, index: int = 0, type: int = EntryType.NORMAL, data: bytes = b"") -> None:
+    def __init__(
+        self, term: int = 0, index: int = 0, type: int = EntryType.NORMAL, data: bytes = b""
+    ) -> None:
         self.term: int = term
         self.index: int = index
         self.type: int = type
@@ -138,6 +124,23 @@ class Entry:
     def __repr__(self) -> str:
         name = ENTRY_TYPE_NAMES[self.type] if 0 <= self.type < len(ENTRY_TYPE_NAMES) else self.type
         return f"Entry({self.term}/{self.index} {name} {len(self.data)} bytes)"
+
+
+def entry_bytes(entry: Entry) -> int:
+    """The size of an entry as limits count it, in bytes."""
+    return len(entry.data) + ENTRY_OVERHEAD_BYTES
+
+
+def limit_entries(entries: list[Entry], max_bytes: int) -> list[Entry]:
+    """The longest prefix that fits in ``max_bytes``, but at least one entry where there is one."""
+    if max_bytes >= NO_LIMIT:
+        return entries
+    total = 0
+    for position, entry in enumerate(entries):
+        total += len(entry.data) + ENTRY_OVERHEAD_BYTES
+        if total > max_bytes and position > 0:
+            return entries[:position]
+    return entries
 
 
 class HardState:
@@ -228,8 +231,9 @@ class ConfState:
 
     def __repr__(self) -> str:
         return (
-            f"ConfState(voters={self.voters}, learners={self.learners}, voters_outgoing={self.voters_outgoing}, "
-            f"learners_next={self.learners_next}, auto_leave={self.auto_leave})"
+            f"ConfState(voters={self.voters}, learners={self.learners}, "
+            f"voters_outgoing={self.voters_outgoing}, learners_next={self.learners_next}, "
+            f"auto_leave={self.auto_leave})"
         )
 
 
@@ -371,165 +375,4 @@ class Message:
         return (
             f"Message({name} {self.from_}->{self.to} term={self.term} log={self.log_term}/{self.index} "
             f"commit={self.commit} reject={self.reject} entries={len(self.entries)})"
-        )
-
-
-class ReadState:
-    """The answer to a read index request: state applied up to ``index`` is fresh enough to be read."""
-
-    __slots__ = ("index", "request_context")
-
-    def __init__(self, index: int, request_context: bytes) -> None:
-        self.index: int = index
-        self.request_context: bytes = request_context
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, ReadState)
-            and self.index == other.index
-            and self.request_context == other.request_context
-        )
-
-    def __hash__(self) -> int:
-        return hash((self.index, self.request_context))
-
-    def __repr__(self) -> str:
-        return f"ReadState(index={self.index}, request_context={self.request_context!r})"
-
-
-class ConfChangeSingle:
-    """One step of a membership change."""
-
-    __slots__ = ("node_id", "type")
-
-    def __init__(self, type: int, node_id: int) -> None:
-        self.type: int = type
-        self.node_id: int = node_id
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ConfChangeSingle) and self.type == other.type and self.node_id == other.node_id
-
-    def __hash__(self) -> int:
-        return hash((self.type, self.node_id))
-
-    def __repr__(self) -> str:
-        return f"ConfChangeSingle({self.type}, {self.node_id})"
-
-
-class ConfChange:
-    """A membership change of one node, applied the simple way (entry type CONF_CHANGE)."""
-
-    __slots__ = ("context", "node_id", "type")
-
-    def __init__(self, type: int, node_id: int, context: bytes = b"") -> None:
-        self.type: int = type
-        self.node_id: int = node_id
-        self.context: bytes = context
-
-    def as_v2(self) -> "ConfChangeV2":
-        return ConfChangeV2(ConfChangeTransition.AUTO, [ConfChangeSingle(self.type, self.node_id)], self.context)
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, ConfChange)
-            and self.type == other.type
-            and self.node_id == other.node_id
-            and self.context == other.context
-        )
-
-    def __hash__(self) -> int:
-        return hash((self.type, self.node_id, self.context))
-
-    def __repr__(self) -> str:
-        return f"ConfChange({self.type}, {self.node_id})"
-
-
-class ConfChangeV2:
-    """A membership change of any number of nodes (entry type CONF_CHANGE_V2).
-
-    Without changes, and with transition AUTO, it asks to leave a joint configuration.
-    """
-
-    __slots__ = ("changes", "context", "transition")
-
-    def __init__(
-        self,
-        transition: int = ConfChangeTransition.AUTO,
-        changes: list[ConfChangeSingle] | None = None,
-        context: bytes = b"",
-    ) -> None:
-        self.transition: int = transition
-        self.changes: list[ConfChangeSingle] = changes if changes is not None else []
-        self.context: bytes = context
-
-    def as_v2(self) -> "ConfChangeV2":
-        return self
-
-    def leaves_joint(self) -> bool:
-        """Whether this is the empty change that ends a joint configuration."""
-        return not self.changes and self.transition == ConfChangeTransition.AUTO
-
-    def enters_joint(self) -> bool:
-        """Whether this change goes through a joint configuration."""
-        return self.transition != ConfChangeTransition.AUTO or len(self.changes) > 1
-
-    def auto_leave(self) -> bool:
-        """Whether the joint configuration that this change enters is left without being asked."""
-        return self.transition != ConfChangeTransition.JOINT_EXPLICIT
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, ConfChangeV2)
-            and self.transition == other.transition
-            and self.changes == other.changes
-            and self.context == other.context
-        )
-
-    def __hash__(self) -> int:
-        return hash((self.transition, tuple(self.changes), self.context))
-
-    def __repr__(self) -> str:
-        return f"ConfChangeV2({self.transition}, {self.changes!r})"
-
-
-class Ready:
-    """What a node wants done since the last time it was asked.
-
-    Without asynchronous storage writes the caller, in this order: may send ``messages_now`` at once;
-    stores ``snapshot``, ``entries`` and ``hard_state`` durably (``must_sync`` says whether a sync is due);
-    sends ``messages_after_append``; applies ``snapshot`` and then ``committed_entries``; calls ``advance``.
-
-    ``messages`` holds the same messages as the two views together, in the order the core made them, with
-    asynchronous storage writes also those for the local storage threads.
-    """
-
-    __slots__ = (
-        "committed_entries",
-        "entries",
-        "hard_state",
-        "messages",
-        "messages_after_append",
-        "messages_now",
-        "must_sync",
-        "read_states",
-        "snapshot",
-        "soft_state",
-    )
-
-    def __init__(self) -> None:
-        self.soft_state: SoftState | None = None
-        self.hard_state: HardState | None = None
-        self.read_states: list[ReadState] = []
-        self.entries: list[Entry] = []
-        self.snapshot: Snapshot | None = None
-        self.committed_entries: list[Entry] = []
-        self.messages: list[Message] = []
-        self.must_sync: bool = False
-        self.messages_now: list[Message] = []
-        self.messages_after_append: list[Message] = []
-
-    def __repr__(self) -> str:
-        return (
-            f"Ready(soft={self.soft_state!r}, hard={self.hard_state!r}, entries={self.entries!r}, "
-            f"committed={self.committed_entries!r}, messages={self.messages!r})"
         )

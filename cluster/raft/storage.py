@@ -24,7 +24,10 @@ class Storage(Protocol):
         ...
 
     def term(self, index: int) -> int:
-        """The term of an entry in ``[first_index() - 1, last_index()]``. Raises `Compacted`, `Unavailable`."""
+        """The term at an index in ``[first_index() - 1, last_index()]``.
+
+        Raises `Compacted` before that range, `Unavailable` after it.
+        """
         ...
 
     def first_index(self) -> int:

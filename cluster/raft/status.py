@@ -1,0 +1,51 @@
+"""A copy of what a node knows, for people and metrics."""
+
+from cluster.raft.messages import HardState, StateType
+from cluster.raft.progress import Progress
+from cluster.raft.raft import Raft
+from cluster.raft.tracker import Configuration
+
+
+class Status:
+    """``progress`` is empty except on a leader."""
+
+    def __init__(
+        self,
+        id: int,  # noqa: A002 - the name it has everywhere
+        hard_state: HardState,
+        lead: int,
+        state: int,
+        applied: int,
+        last_index: int,
+        lead_transferee: int,
+        configuration: Configuration,
+        progress: dict[int, Progress],
+    ) -> None:
+        self.id: int = id
+        self.hard_state: HardState = hard_state
+        self.lead: int = lead
+        self.state: int = state
+        self.applied: int = applied
+        self.last_index: int = last_index
+        self.lead_transferee: int = lead_transferee
+        self.configuration: Configuration = configuration
+        self.progress: dict[int, Progress] = progress
+
+
+def status_of(raft: Raft) -> Status:
+    progress: dict[int, Progress] = {}
+    if raft.state == StateType.LEADER:
+        for node_id in raft.tracker.members():
+            progress[node_id] = raft.tracker.progress[node_id].copy(share_inflights=False)
+    log = raft.raft_log
+    return Status(
+        raft.id,
+        HardState(raft.term, raft.vote, log.committed),
+        raft.lead,
+        raft.state,
+        log.applied,
+        log.last_index(),
+        raft.lead_transferee,
+        raft.tracker.configuration.copy(),
+        progress,
+    )
