@@ -16,12 +16,13 @@ DEFAULT_MAP_SIZE_BYTES: Final = 64 * GIB
 """Largest size of the log file unless configured. Address space only: the file grows with its content."""
 
 LOG_FILE_STEP_BYTES: Final = 16 * MIB
-"""The (sparse) log file is lengthened in such steps, ahead of use: a file that is shorter than its content
-claims has then been cut off by someone else, and few syncs have to write a new file length."""
+"""The log file is lengthened in such steps, ahead of use, with its blocks reserved: a full file system shows
+before a write begins and not in its middle, a file shorter than its content claims has been cut off by someone
+else, and few syncs have to write a new file length."""
 
 LOG_RESERVE_DIVISOR: Final = 32
 LOG_RESERVE_MIN_BYTES: Final = 256 * KIB
-LOG_RESERVE_MAX_BYTES: Final = 64 * MIB
+LOG_RESERVE_MAX_BYTES: Final = 16 * MIB
 """Room that only batches without entries and snapshots may use (a share of the map, within these bounds):
 deleting needs pages too, and a store that can't delete can't recover from being full."""
 

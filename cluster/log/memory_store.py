@@ -155,9 +155,10 @@ class SimulatedDisk(MemoryStore):
         self._pending: WriteBatch | None = None
 
     def begin_write(self, batch: WriteBatch) -> None:
-        """Take a batch, from here on not to be changed; it is not durable yet. Raises `DiskFull`, `DiskFailed` like a write that failed.
+        """Take a batch, from here on not to be changed; it is not durable yet.
 
-        `RuntimeError` when the write before is still under way.
+        Raises `DiskFull`, `DiskFailed` like a write that failed, and `RuntimeError` when the write before
+        is still under way.
         """
         if self._pending is not None:
             raise RuntimeError("a write is under way already")

@@ -1,0 +1,68 @@
+"""The folder of a node's log: one process at a time, and no silent start from nothing."""
+
+import fcntl
+import os
+from pathlib import Path
+from typing import Final
+
+from cluster.log.batch import StoreRefused
+
+DATA_FILE: Final = "data.mdb"
+LOCK_FILE: Final = "in-use"
+MARKER_FILE: Final = "format"
+
+
+class StoreFolder:
+    """Holds the folder's lock from construction to `close`. Raises `StoreRefused`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.data_file = path / DATA_FILE
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise StoreRefused(f"can't open the data folder {path}: {error.strerror}") from error
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            owner = os.pread(self._lock, 20, 0).decode("ascii", "replace").strip()
+            os.close(self._lock)
+            who = f"process {owner}" if owner else "another process"
+            raise StoreRefused(f"the data folder {path} is in use by {who}") from error
+        os.ftruncate(self._lock, 0)
+        os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
+
+    def check_not_emptied(self) -> None:
+        """Raise `StoreRefused` when the folder held a log whose file is gone.
+
+        Starting from nothing then would forget the votes this node gave and the entries it confirmed.
+        """
+        if not (self.path / MARKER_FILE).exists():
+            return
+        if not self.data_file.exists() or self.data_file.stat().st_size == 0:
+            raise StoreRefused(
+                f"{self.data_file} is missing or empty, but {self.path / MARKER_FILE} says that there was a "
+                f"log. Restore it; or, to let the node begin anew as an empty member, remove the folder."
+            )
+
+    def mark(self, text: str) -> None:
+        """Note durably that the folder holds a log."""
+        marker = self.path / MARKER_FILE
+        if marker.exists():
+            return
+        draft = self.path / (MARKER_FILE + ".new")
+        with draft.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.rename(marker)
+        folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def close(self) -> None:
+        """Let others use the folder."""
+        os.close(self._lock)
