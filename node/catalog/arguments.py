@@ -21,6 +21,7 @@ DEFAULT_DELIVERY_LIMIT: Final = 20
 """Of quorum queues that set none, as in RabbitMQ 4."""
 
 _MAX_PRIORITY: Final = 255
+_LONGEST_NAME_BYTES: Final = 255
 _TYPE_MODULES: Final = {"classic": "rabbit_classic_queue", "quorum": "rabbit_quorum_queue"}
 
 Check = Callable[[Any, Mapping[str, Any]], "str | None"]
@@ -61,15 +62,25 @@ def _expires(value: Any, arguments: Mapping[str, Any]) -> str | None:
 
 
 def _string_fault(value: Any) -> str | None:
-    return None if isinstance(value, (str, bytes)) else f"{{unacceptable_type,{type_name(value)}}}"
+    if isinstance(value, str):
+        return None
+    return "not_utf8" if isinstance(value, bytes) else f"{{unacceptable_type,{type_name(value)}}}"
+
+
+def _name_fault(value: Any) -> str | None:
+    """Names and keys travel as short strings, table values can be longer."""
+    if (fault := _string_fault(value)) is not None:
+        return fault
+    length = len(value.encode("utf-8", "surrogateescape"))
+    return f"{{value_too_long,{length}}}" if length > _LONGEST_NAME_BYTES else None
 
 
 def _dead_letter_exchange(value: Any, _arguments: Mapping[str, Any]) -> str | None:
-    return _string_fault(value)
+    return _name_fault(value)
 
 
 def _dead_letter_routing_key(value: Any, arguments: Mapping[str, Any]) -> str | None:
-    if (fault := _string_fault(value)) is not None:
+    if (fault := _name_fault(value)) is not None:
         return fault
     return None if "x-dead-letter-exchange" in arguments else "routing_key_but_no_dlx_defined"
 
@@ -101,7 +112,7 @@ def _string(value: Any, _arguments: Mapping[str, Any]) -> str | None:
 def _queue_type(value: Any, _arguments: Mapping[str, Any]) -> str | None:
     if (fault := _string_fault(value)) is not None:
         return fault
-    return None if value in _TYPE_MODULES else f'"unsupported queue type \'{_text(value)}\'"'
+    return None if value in _TYPE_MODULES else f'"unsupported queue type \'{value}\'"'
 
 
 # Every argument RabbitMQ knows and the extensions of RULES, in the order of the checks.
@@ -167,7 +178,7 @@ def queue_settings(vhost: str, name: str, arguments: Mapping[str, Any]) -> Queue
     T1, L1, D1, L11, T12; goldens args.*. Arguments nobody knows are passed over.
     """
     exchange = arguments.get("x-dead-letter-exchange", "")
-    if not isinstance(exchange, (str, bytes)):
+    if not isinstance(exchange, (str, bytes)):  # before all others, and in words of its own
         raise refusals.invalid_argument_type("queue", vhost, name, "x-dead-letter-exchange", exchange)
     _check(vhost, name, arguments, "x-queue-type")
     unsupported = _UNSUPPORTED[queue_type(arguments)]
@@ -179,8 +190,8 @@ def queue_settings(vhost: str, name: str, arguments: Mapping[str, Any]) -> Queue
     return QueueSettings(
         message_ttl_ms=arguments.get("x-message-ttl"),
         expires_ms=arguments.get("x-expires"),
-        dead_letter_exchange=_optional_text(arguments.get("x-dead-letter-exchange")),
-        dead_letter_routing_key=_optional_text(arguments.get("x-dead-letter-routing-key")),
+        dead_letter_exchange=arguments.get("x-dead-letter-exchange"),
+        dead_letter_routing_key=arguments.get("x-dead-letter-routing-key"),
         dead_letter_strategy=cast(
             DeadLetterStrategy, arguments.get("x-dead-letter-strategy", "at-least-once")
         ),
@@ -222,14 +233,6 @@ def _delivery_limit(arguments: Mapping[str, Any]) -> int | None:
     return None if limit < 0 else limit
 
 
-def _text(value: Any) -> str:
-    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)
-
-
-def _optional_text(value: Any) -> str | None:
-    return None if value is None else _text(value)
-
-
 def consumer_priority(vhost: str, queue: str, arguments: Mapping[str, Any]) -> int:
     """x-priority of a consumer, 0 when there is none.
 
@@ -246,9 +249,9 @@ def exchange_argument(vhost: str, exchange: str, arguments: Mapping[str, Any]) -
     value = arguments.get("alternate-exchange")
     if value is None and "alternate-exchange" not in arguments:
         return None
-    if not isinstance(value, (str, bytes)):
+    if not isinstance(value, str):
         raise refusals.invalid_argument_type("exchange", vhost, exchange, "alternate-exchange", value)
-    return _text(value)
+    return value
 
 
 def headers_binding_fault(arguments: Mapping[str, Any]) -> Refusal | None:

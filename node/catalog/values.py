@@ -28,7 +28,7 @@ def storable(value: Any, depth: int = 0) -> Any:
     """The value in the form it has after a round trip through a command or snapshot.
 
     Byte arrays become bytes, decimals strings, and times without a zone are taken as UTC. Raises
-    NestedTooDeepError beyond MAX_DEPTH: long before the interpreter's stack would end, on each replica elsewhere.
+    NestedTooDeepError beyond MAX_DEPTH, long before the stack ends, which is not the same on every replica.
     """
     if depth > MAX_DEPTH:
         raise NestedTooDeepError(f"a table is nested more than {MAX_DEPTH} deep")

@@ -1,0 +1,30 @@
+"""Dead-lettering: the headers of death, cycles, and where dead messages go (RULES D). Pure."""
+from node.dead_letter.cycles import is_cycle
+from node.dead_letter.death_headers import (
+    DELIVERY_LIMIT,
+    EXPIRED,
+    MAXLEN,
+    QUEUE_EXPIRED,
+    REASONS,
+    REJECTED,
+    DeadMessage,
+    DeathHistory,
+    DeathWriter,
+)
+from node.dead_letter.routing import DeadLetterDecision, DeadLetterRouter, DeadLetterSource
+
+__all__ = [
+    "DELIVERY_LIMIT",
+    "EXPIRED",
+    "MAXLEN",
+    "QUEUE_EXPIRED",
+    "REASONS",
+    "REJECTED",
+    "DeadLetterDecision",
+    "DeadLetterRouter",
+    "DeadLetterSource",
+    "DeadMessage",
+    "DeathHistory",
+    "DeathWriter",
+    "is_cycle",
+]

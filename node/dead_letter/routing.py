@@ -1,0 +1,99 @@
+"""Where a dead message goes: the decision a shard's leader takes and records in the log (RULES D5, D8)."""
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from node.amqp.content import HEADERS, Content, property_span
+from node.amqp.field_table import table_to_python
+from node.catalog import Catalog, QueueRecord
+from node.dead_letter.cycles import is_cycle
+from node.dead_letter.death_headers import DeadMessage, DeathWriter, PublishedContent
+
+_REMEMBERED: Final = 4096
+_LONGEST_REMEMBERED_HEADER_BYTES: Final = 2048
+
+
+class DeadLetterSource(Protocol):
+    """What counts of the queue a message died in; the queue itself may be gone."""
+
+    @property
+    def vhost(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def dead_letter_exchange(self) -> str | None: ...
+    @property
+    def dead_letter_routing_key(self) -> str | None: ...
+
+
+class DeadLetterDecision:
+    """Where one dead message goes.
+
+    `targets` are the queues it goes to. `cycles` are those it was routed to and is dropped from (D5). Both
+    are empty when it is unroutable: the exchange is missing or nothing is bound (D8). `content` is the
+    message with its new headers, also when it goes nowhere.
+    """
+
+    __slots__ = ("content", "cycles", "targets")
+
+    def __init__(
+        self, content: Content, targets: tuple[QueueRecord, ...], cycles: tuple[QueueRecord, ...]
+    ) -> None:
+        self.content = content
+        self.targets = targets
+        self.cycles = cycles
+
+    @property
+    def unroutable(self) -> bool:
+        """Whether no queue was found at all."""
+        return not self.targets and not self.cycles
+
+
+class DeadLetterRouter:
+    """Decides for the local replica of the catalog. Not part of the replicated state: its decisions are."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._writer = DeathWriter()
+        self._routing_version = -1
+        self._decided: dict[
+            tuple[str, str, DeadMessage], tuple[tuple[QueueRecord, ...], tuple[QueueRecord, ...]]
+        ] = {}
+
+    def decide(
+        self, source: DeadLetterSource, content: PublishedContent, reason: str, time_s: int
+    ) -> DeadLetterDecision:
+        """Decide for a message that died in the source for the reason (D2) at `time_s`, seconds since 1970.
+
+        ValueError if the source has no dead-letter exchange: its dead are discarded, not routed.
+        """
+        exchange = source.dead_letter_exchange
+        if exchange is None:
+            raise ValueError(f"queue {source.name!r} has no dead-letter exchange")
+        dead = self._writer.write(
+            content, source.name, reason, time_s, exchange, source.dead_letter_routing_key
+        )
+        if self._routing_version != self._catalog.routing_version or len(self._decided) >= _REMEMBERED:
+            self._decided.clear()
+            self._routing_version = self._catalog.routing_version
+        # Messages that are alike share one DeadMessage, which is told apart by identity.
+        remembered_as = (source.vhost, exchange, dead)
+        found = self._decided.get(remembered_as)
+        if found is None:
+            found = self._route(source.vhost, exchange, dead)
+            if len(dead.header) <= _LONGEST_REMEMBERED_HEADER_BYTES:
+                self._decided[remembered_as] = found
+        return DeadLetterDecision(dead.content(content.body), found[0], found[1])
+
+    def _route(
+        self, vhost: str, exchange: str, dead: DeadMessage
+    ) -> tuple[tuple[QueueRecord, ...], tuple[QueueRecord, ...]]:
+        headers = None
+        if self._catalog.looks_at_headers(vhost, exchange):
+            start, stop = property_span(dead.header, HEADERS)
+            headers = table_to_python(dead.header[start:stop])
+        routed = self._catalog.route(vhost, exchange, dead.keys[0], headers, dead.keys[1:])
+        cycles = tuple([queue for queue in routed if is_cycle(dead.history, queue.name)])
+        if not cycles:
+            return routed, ()
+        return tuple([queue for queue in routed if queue not in cycles]), cycles
