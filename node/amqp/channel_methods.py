@@ -21,7 +21,7 @@ from node.amqp.channel import (
 from node.amqp.errors import COMMAND_INVALID, NOT_IMPLEMENTED, UNEXPECTED_FRAME, ProtocolError
 from node.amqp.events import ChannelClosed, ChannelOpened, Event, MethodReceived
 from node.amqp.frames import BODY, HEADER, HEARTBEAT, METHOD, frame_snippet, unknown_frame
-from node.amqp.methods import decode_method, method_ids
+from node.amqp.methods import decode_method, method_ids, unchecked
 
 _FOR_THE_BROKER: Final = frozenset(
     [
@@ -114,7 +114,7 @@ class ChannelMethods:
         if isinstance(method, ChannelClass.Open):
             channel.move(RECEIVE_OPEN, class_id, method_id)
             self._channels[channel_id] = channel
-            self._send_frame(channel_id, ChannelClass.OpenOk(""))
+            self._send_frame(channel_id, unchecked(ChannelClass.OpenOk, channel_id=""))
             self._events.append(ChannelOpened(channel_id))
         elif isinstance(method, ChannelClass.Close):
             channel.move(RECEIVE_CLOSE, class_id, method_id)
