@@ -13,8 +13,10 @@ The order of calls is part of the promise:
   entry the results of its commands are reported first, then its effects
   (`ClusterEvents.shard_effects`), so that a consumer is known to be attached
   before its first delivery arrives.
-* `done` may be called before `submit` or `publish` returns (a shard that lives
-  in this process applies at once) and may itself give new commands.
+* `done` is not called before `submit` or `publish` returns, except with
+  SESSION_LOST; it may itself give new commands.
+* Effects of an earlier session of this node (another incarnation, replayed from
+  the log) are for nobody: the cluster leaves them out.
 """
 
 from __future__ import annotations
@@ -86,6 +88,11 @@ class ClusterFacade(Protocol):
     @property
     def node_id(self) -> int:
         """The id of this node, from 1."""
+        ...
+
+    @property
+    def incarnation(self) -> int:
+        """Grows with every start of the node; transient queues belong to one of them."""
         ...
 
     @property

@@ -1,0 +1,151 @@
+"""The broker of one node: its connections, and who of them gets what the shards deliver."""
+
+from __future__ import annotations
+
+import logging
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from node.amqp.connection import Connection
+from node.amqp.settings import ConnectionSettings
+from node.broker.cluster_facade import ClusterFacade
+from node.broker.connection import ClientConnection, ConnectionHost
+from node.broker.consumers import Consumer
+from node.broker.credentials import CredentialCache
+from node.broker.operation import AmqpError, CatalogBarrier
+from node.broker.routes import Routes
+from node.shard.effects import ConsumerCancelled, Deliver
+
+_IDS_BITS: Final = 40
+_INCARNATION_STEP_BITS: Final = 20
+"""An incarnation is the count of starts in its upper bits."""
+
+logger = logging.getLogger(__name__)
+
+
+class BrokerSettings:
+    """What a broker is told once.  `loopback_users` may log in from this machine only."""
+
+    def __init__(
+        self,
+        connection: ConnectionSettings | None = None,
+        loopback_users: frozenset[str] = frozenset(("guest",)),
+    ) -> None:
+        self.connection: ConnectionSettings = connection or ConnectionSettings(VERSION)
+        self.loopback_users: frozenset[str] = loopback_users
+
+
+class Broker:
+    """All connections of one node.  Implements `ClusterEvents`."""
+
+    def __init__(
+        self,
+        cluster: ClusterFacade,
+        random_token: Callable[[], bytes],
+        settings: BrokerSettings | None = None,
+    ) -> None:
+        """`random_token()` answers 16 unpredictable octets."""
+        self.cluster: ClusterFacade = cluster
+        self.settings: BrokerSettings = settings or BrokerSettings()
+        self._random_token = random_token
+        self.credentials: CredentialCache = CredentialCache(random_token() + random_token())
+        self.barrier: CatalogBarrier = CatalogBarrier(cluster)
+        self.connections: dict[str, ClientConnection] = {}
+        self._consumers: dict[int, Consumer] = {}
+        self._routes: dict[tuple[str, str], Routes] = {}
+        # Consumer ids of an earlier life of the node may still come up in its log.
+        self._next_id = ((cluster.incarnation >> _INCARNATION_STEP_BITS) << _IDS_BITS) + 1
+        self._next_connection = 1
+
+    # -- connections --------------------------------------------------------------
+
+    def connect(self, host: ConnectionHost, peer: str, loopback: bool) -> ClientConnection:
+        """A socket was accepted."""
+        connection = ClientConnection(
+            self, Connection(self.settings.connection), host, self._next_connection, peer, loopback
+        )
+        self._next_connection += 1
+        self.connections[connection.name] = connection
+        return connection
+
+    def connection_over(self, connection: ClientConnection) -> None:
+        """A connection has come to its end."""
+        self.connections.pop(connection.name, None)
+
+    def close_all(self, text: str) -> None:
+        """The node goes down: tell every client (320)."""
+        for connection in list(self.connections.values()):
+            connection.fail(AmqpError(320, text), 0, 0)
+
+    def routes_of(self, vhost: str, user: str) -> Routes:
+        """The routes that connections of one user to one vhost share."""
+        key = (vhost, user)
+        routes = self._routes.get(key)
+        if routes is None:
+            routes = self._routes[key] = Routes(self.cluster, vhost, user)
+        return routes
+
+    def random_name(self) -> str:
+        """The random part of a generated name: 22 characters of A-Z, a-z, 0-9, - and _."""
+        return urlsafe_b64encode(self._random_token()).decode("ascii").rstrip("=")
+
+    # -- consumers ----------------------------------------------------------------
+
+    def new_id(self) -> int:
+        """A consumer or holder id that this incarnation of the node has not used."""
+        id = self._next_id
+        self._next_id = id + 1
+        return id
+
+    def add_consumer(self, consumer: Consumer) -> None:
+        """Deliveries for this consumer's id go to it from now on."""
+        self._consumers[consumer.holder.holder_id] = consumer
+
+    def forget_consumer(self, consumer: Consumer) -> None:
+        """Deliveries that are still on their way to the consumer are dropped: its shard takes them back."""
+        self._consumers.pop(consumer.holder.holder_id, None)
+
+    @property
+    def consumer_count(self) -> int:
+        """Consumers attached through this node."""
+        return len(self._consumers)
+
+    # -- ClusterEvents ------------------------------------------------------------
+
+    def shard_effects(self, shard_id: int, effects: Sequence[object]) -> None:
+        """Deliveries and cancellations for consumers of this node."""
+        consumers = self._consumers
+        for effect in effects:
+            if isinstance(effect, Deliver):
+                consumer = consumers.get(effect.consumer_id)
+                if consumer is None:
+                    continue
+                try:
+                    consumer.deliver(effect.first_delivery_id, effect.messages)
+                except Exception:
+                    # One unreadable message must not stop the deliveries of others.
+                    logger.exception("delivery to %s failed", consumer.channel.connection.name)
+                    consumer.channel.connection.fail(AmqpError(541, "a message cannot be read"), 0, 0)
+            elif isinstance(effect, ConsumerCancelled):
+                consumer = consumers.get(effect.consumer_id)
+                if consumer is not None:
+                    consumer.channel.consumer_cancelled(consumer)
+
+    def session_lost(self, shard_id: int) -> None:
+        """See `ClusterEvents.session_lost`."""
+        for connection in list(self.connections.values()):
+            connection.session_lost(shard_id)
+
+    def catalog_changed(self) -> None:
+        """See `ClusterEvents.catalog_changed`; routes notice by themselves."""
+
+    def alarm_changed(self, text: str | None) -> None:
+        """See `ClusterEvents.alarm_changed`."""
+        for connection in list(self.connections.values()):
+            connection.alarm_changed(text)
+
+    def pressure_changed(self, overloaded: bool) -> None:
+        """See `ClusterEvents.pressure_changed`."""
+        for connection in list(self.connections.values()):
+            connection.reading_may_change()

@@ -1,0 +1,266 @@
+"""One AMQP channel: its events in order, its operations one at a time.
+
+Publishes and acknowledgements never wait.  Any other method may: while it does,
+the channel's later events queue up behind it, whatever they are.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from pamqp.base import Frame
+
+from node.amqp.content import Content
+from node.amqp.events import ACK, Event, MethodReceived, PublishesReceived, SettlementsReceived
+from node.broker.consumers import Consumer
+from node.broker.operation import AmqpError, BarrierStep, Operation, Steps, known
+from node.broker.operations import basic, exchange, queue, session
+from node.broker.publishing import BASIC_CLASS, PUBLISH_METHOD, Publisher
+from node.broker.unacknowledged import Holder, Unacknowledged, UnknownTag
+from node.shard.commands import ACK as OUTCOME_ACK
+from node.shard.commands import REJECT as OUTCOME_REJECT
+from node.shard.commands import REQUEUE as OUTCOME_REQUEUE
+from node.shard.commands import encode_detach
+
+if TYPE_CHECKING:
+    from node.broker.broker import Broker
+    from node.broker.connection import ClientConnection
+
+_EVENT_BYTES = 512
+"""What an event without content counts for."""
+
+
+class Channel:
+    """The broker's side of one channel, from channel.open to its close."""
+
+    def __init__(self, connection: ClientConnection, channel_id: int) -> None:
+        self.connection: ClientConnection = connection
+        self.broker: Broker = connection.broker
+        self.channel_id: int = channel_id
+        # False from the moment the channel is refused or closed: nothing is sent any more.
+        self.open: bool = True
+        # Marked for send_confirms at the end of the turn.
+        self.marked: bool = False
+        self.publisher: Publisher = Publisher(self, connection.routes)
+        self.unacknowledged: Unacknowledged = Unacknowledged()
+        self.consumers: dict[str, Consumer] = {}
+        self.get_holders: dict[int, Holder] = {}
+        self.prefetch: int = 0
+        self.prefetch_is_global: bool = False
+        # channel.flow by the client: False holds deliveries back.
+        self.flow_active: bool = True
+        self.last_queue: str = ""
+        self._operation: Operation | None = None
+        self._failing_method: tuple[int, int] = (0, 0)
+        self._waiting: deque[Event] = deque()
+        self.waiting_bytes: int = 0
+        self._draining = False
+        self._released = False
+
+    # -- events -----------------------------------------------------------------
+
+    def handle(self, event: Event) -> None:
+        """Take an event of this channel, now or after what is under way."""
+        if not self.open:
+            return
+        if self._operation is not None:
+            size = _size_of(event)
+            self.waiting_bytes += size
+            self.connection.waiting_bytes += size
+            self._waiting.append(event)
+            return
+        self._process(event)
+
+    def _process(self, event: Event) -> None:
+        if isinstance(event, PublishesReceived):
+            self._publish(event.contents, event.flags)
+        elif isinstance(event, SettlementsReceived):
+            self._settle(event.settlements)
+        elif isinstance(event, MethodReceived):
+            self._method(event)
+
+    def _publish(self, contents: list[Content], flags: list[int]) -> None:
+        connection = self.connection
+        try:
+            if connection.has_published is False:
+                connection.first_publish()
+            alarm = self.broker.cluster.disk_alarm
+            if alarm is not None:
+                self.publisher.refuse_all(len(contents), f"disk alarm: {alarm}; publishes are refused until it is over")
+                return
+            position = self.publisher.publish(contents, flags, 0, False)
+        except AmqpError as error:
+            self.fail(error, BASIC_CLASS, PUBLISH_METHOD)
+            return
+        if position < len(contents):
+            self.run(self._publish_fresh(contents, flags, position), BASIC_CLASS, PUBLISH_METHOD)
+
+    def _publish_fresh(self, contents: list[Content], flags: list[int], position: int) -> Steps:
+        """The rest of an event, after the catalog replica was brought up to date."""
+        known((yield BarrierStep(self.broker.barrier)))
+        if self.open:
+            self.publisher.publish(contents, flags, position, True)
+
+    def _settle(self, settlements: list[tuple[int, int, bool, bool]]) -> None:
+        unacknowledged = self.unacknowledged
+        try:
+            for kind, tag, multiple, requeue in settlements:
+                if kind == ACK:
+                    unacknowledged.settle(tag, multiple, OUTCOME_ACK)
+                else:
+                    unacknowledged.settle(tag, multiple, OUTCOME_REQUEUE if requeue else OUTCOME_REJECT)
+        except UnknownTag as unknown:
+            self.submit_settlements()
+            self.fail(AmqpError(406, f"unknown delivery tag {unknown.tag}"), BASIC_CLASS, kind)
+            return
+        self.submit_settlements()
+
+    def submit_settlements(self) -> None:
+        """Give what was settled to the shards."""
+        cluster = self.broker.cluster
+        for settlement in self.unacknowledged.take():
+            cluster.shard(settlement.holder.shard_id).submit(settlement.encode(), None)
+
+    def _method(self, event: MethodReceived) -> None:
+        method = event.method
+        handler = _HANDLERS.get(method.name)
+        class_id, method_id = method.index >> 16, method.index & 0xFFFF
+        if handler is None:
+            self.fail(AmqpError(540, f"{method.name} is not supported"), class_id, method_id)
+            return
+        try:
+            steps = handler(self, method, event.arguments)
+        except AmqpError as error:
+            self.fail(error, class_id, method_id)
+            return
+        if steps is not None:
+            self.run(steps, class_id, method_id)
+
+    # -- operations -------------------------------------------------------------
+
+    def run(self, steps: Steps, class_id: int, method_id: int) -> None:
+        """Start an operation; events wait until it is over."""
+        self._failing_method = (class_id, method_id)
+        self._operation = Operation(self.broker.cluster, steps, self._operation_failed, self._operation_finished)
+        self._operation.start()
+
+    def _operation_failed(self, error: AmqpError) -> None:
+        self.fail(error, *self._failing_method)
+
+    def _operation_finished(self) -> None:
+        self._operation = None
+        self.connection.mark()
+        if not self.open:
+            self._release()
+            return
+        if self._draining:
+            return
+        self._draining = True
+        try:
+            while self._waiting and self._operation is None and self.open:
+                event = self._waiting.popleft()
+                size = _size_of(event)
+                self.waiting_bytes -= size
+                self.connection.waiting_bytes -= size
+                self._process(event)
+        finally:
+            self._draining = False
+        self.connection.reading_may_change()
+
+    # -- output -----------------------------------------------------------------
+
+    def send(self, method: Frame) -> None:
+        """Send a method, unless the channel is on its way out."""
+        if self.open:
+            self.connection.amqp.send(self.channel_id, method)
+            self.connection.mark()
+
+    # -- the end ----------------------------------------------------------------
+
+    def fail(self, error: AmqpError, class_id: int, method_id: int) -> None:
+        """Refuse: close the channel, or the connection if the code says so."""
+        if not self.open:
+            return
+        self.publisher.send_confirms()
+        if error.closes_connection:
+            self.connection.fail(error, class_id, method_id)
+            return
+        self.connection.amqp.close_channel(self.channel_id, error.code, error.text, class_id, method_id)
+        self.connection.mark()
+        self.shut()
+
+    def shut(self) -> None:
+        """The channel is over: give back what it holds, once its operation has come to an end."""
+        if not self.open:
+            return
+        self.open = False
+        self._waiting.clear()
+        self.connection.waiting_bytes -= self.waiting_bytes
+        self.waiting_bytes = 0
+        self.connection.reading_may_change()
+        if self._operation is None:
+            self._release()
+
+    @property
+    def released(self) -> bool:
+        """Whether everything the channel held has been given back."""
+        return self._released
+
+    def _release(self) -> None:
+        if self._released:
+            return
+        self._released = True
+        cluster = self.broker.cluster
+        holders: dict[int, Holder] = {}
+        for consumer in self.consumers.values():
+            self.broker.forget_consumer(consumer)
+            holders[consumer.holder.holder_id] = consumer.holder
+        # Cancelled consumers may hold messages still.
+        for holder in [*self.unacknowledged.holders(), *self.get_holders.values()]:
+            holders[holder.holder_id] = holder
+        for holder in holders.values():
+            if holder.alive:
+                cluster.shard(holder.shard_id).submit(
+                    encode_detach(holder.queue_id, holder.holder_id, True), None
+                )
+        self.consumers.clear()
+        self.get_holders.clear()
+        self.connection.channel_released(self)
+
+    # -- what the shards tell ---------------------------------------------------
+
+    def consumer_cancelled(self, consumer: Consumer) -> None:
+        """The queue is gone, or the shard has dropped this node: basic.cancel, if the client can take it."""
+        self.broker.forget_consumer(consumer)
+        if self.consumers.get(consumer.tag) is consumer:
+            del self.consumers[consumer.tag]
+            if self.open:
+                self.connection.send_cancel(self.channel_id, consumer.tag)
+
+    def session_lost(self, shard_id: int) -> None:
+        """The shard has dropped this node's session: nothing is held there any more."""
+        self.unacknowledged.forget_shard(shard_id)
+        for holder in [h for h in self.get_holders.values() if h.shard_id == shard_id]:
+            holder.alive = False
+            del self.get_holders[holder.queue_id]
+        for consumer in [c for c in self.consumers.values() if c.holder.shard_id == shard_id]:
+            consumer.holder.alive = False
+            self.consumer_cancelled(consumer)
+
+    def pause_consumers(self) -> None:
+        """Hold deliveries back, or let them go on, as the client and the socket want it."""
+        paused = self.connection.output_blocked or not self.flow_active
+        for consumer in self.consumers.values():
+            consumer.set_paused(paused)
+
+
+def _size_of(event: Event) -> int:
+    if isinstance(event, PublishesReceived):
+        return _EVENT_BYTES + sum(content.size_bytes for content in event.contents)
+    if isinstance(event, SettlementsReceived):
+        return _EVENT_BYTES + 64 * len(event.settlements)
+    return _EVENT_BYTES
+
+
+_HANDLERS: dict[str, Any] = {**queue.HANDLERS, **exchange.HANDLERS, **basic.HANDLERS, **session.HANDLERS}

@@ -1,0 +1,105 @@
+"""Consumers of channels: what the shards deliver becomes basic.deliver.  HOT."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from node.amqp.content import HEADERS, Content, property_span, replace_properties
+from node.amqp.field_table import FieldTable, long_integer
+from node.broker.cluster_facade import ShardHandle
+from node.broker.unacknowledged import Holder
+from node.shard.commands import encode_flow
+from node.shard.message import Message
+
+if TYPE_CHECKING:
+    from node.broker.channel import Channel
+
+DELIVERY_COUNT: Final = "x-delivery-count"
+
+
+class Consumer:
+    """One basic.consume: a consumer tag on a channel, attached to a queue of a shard."""
+
+    def __init__(
+        self,
+        channel: Channel,
+        tag: str,
+        holder: Holder,
+        handle: ShardHandle,
+        no_ack: bool,
+        counts_deliveries: bool,
+    ) -> None:
+        self.channel: Channel = channel
+        self.tag: str = tag
+        self.wire_tag: bytes = tag.encode("utf-8", "surrogateescape")
+        self.holder: Holder = holder
+        self.handle: ShardHandle = handle
+        self.no_ack: bool = no_ack
+        # Replicated queues tell how often a message came back, transient ones do not.
+        self.counts_deliveries: bool = counts_deliveries
+        self.paused: bool = False
+
+    def deliver(self, first_delivery_id: int, messages: list[Message]) -> None:
+        """Send messages to the client, in one go."""
+        channel = self.channel
+        count = len(messages)
+        if self.no_ack:
+            tag = channel.unacknowledged.skip(count)
+        else:
+            tag = channel.unacknowledged.hold(self.holder, first_delivery_id, count)
+        handle = self.handle
+        index = -1
+        data = b""
+        deliveries: list[tuple[int, bool, Content]] = []
+        for message in messages:
+            if message.index != index:
+                index = message.index
+                data = handle.entry(index)
+            start = message.offset
+            header_at = start + message.key_length
+            body_at = header_at + message.header_length
+            header = data[header_at:body_at]
+            redelivered = message.delivery_count > 0
+            if redelivered and self.counts_deliveries:
+                header = with_delivery_count(header, message.delivery_count)
+            deliveries.append(
+                (tag, redelivered, Content(data[start:header_at], header, data[body_at : body_at + message.body_length]))
+            )
+            tag += 1
+        connection = channel.connection
+        connection.amqp.send_deliveries(channel.channel_id, self.wire_tag, deliveries)
+        connection.mark()
+
+    def set_paused(self, paused: bool) -> None:
+        """Tell the shard to hold deliveries back, or to go on."""
+        if paused != self.paused:
+            self.paused = paused
+            holder = self.holder
+            self.handle.submit(encode_flow(holder.queue_id, holder.holder_id, not paused), None)
+
+
+def content_of(handle: ShardHandle, message: Message, counts_deliveries: bool) -> Content:
+    """The content of one message, as it is to be sent."""
+    data = handle.entry(message.index)
+    header_at = message.offset + message.key_length
+    body_at = header_at + message.header_length
+    header = data[header_at:body_at]
+    if message.delivery_count and counts_deliveries:
+        header = with_delivery_count(header, message.delivery_count)
+    return Content(data[message.offset : header_at], header, data[body_at : body_at + message.body_length])
+
+
+def with_delivery_count(header: bytes, count: int) -> bytes:
+    """The content header with x-delivery-count in its headers, as RabbitMQ's quorum queues have it."""
+    start, stop = property_span(header, HEADERS)
+    table = FieldTable() if start < 0 else FieldTable.of_checked(header[start:stop])
+    table.set(DELIVERY_COUNT, long_integer(count))
+    return replace_properties(header, {HEADERS: table.encode()})
+
+
+def without_bcc(header: bytes) -> bytes:
+    """The content header without the BCC header, which receivers must not see."""
+    start, stop = property_span(header, HEADERS)
+    table = FieldTable.of_checked(header[start:stop])
+    table.remove("BCC")
+    return replace_properties(header, {HEADERS: table.encode()})

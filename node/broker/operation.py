@@ -1,0 +1,210 @@
+"""Operations of several steps, without an event loop.
+
+An operation is a generator: it yields requests to the cluster and is sent their
+answers.  `Operation` drives one generator; while a request is under way nothing
+runs.  Requests that are answered at once (a shard in this process) do not grow
+the stack.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator
+from typing import Any, Final
+
+from node.broker.cluster_facade import SESSION_LOST, ClusterFacade, Done, SessionLost
+from node.catalog import Refusal
+
+logger = logging.getLogger(__name__)
+
+SOFT_ERRORS: Final = frozenset((311, 313, 403, 404, 405, 406))
+"""Reply codes that close a channel; all others close the connection (AMQP 0-9-1, 1.8.3.8)."""
+
+
+class AmqpError(Exception):
+    """A refusal for the client: a reply code and a text without the code's name."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(code, text)
+        self.code = code
+        self.text = text
+
+    @property
+    def closes_connection(self) -> bool:
+        """Whether the whole connection must go."""
+        return self.code not in SOFT_ERRORS
+
+
+class Request:
+    """One step of an operation; `start` must lead to one call of `done`."""
+
+    def start(self, cluster: ClusterFacade, done: Done) -> None:
+        """Set the step going."""
+        raise NotImplementedError
+
+
+class CatalogStep(Request):
+    """Submit a catalog command; answers with its result."""
+
+    def __init__(self, command: Any) -> None:
+        self.command = command
+
+    def start(self, cluster: ClusterFacade, done: Done) -> None:
+        cluster.submit_catalog(self.command, done)
+
+
+class CatalogBarrier:
+    """Brings the local catalog replica up to date, for all who ask at once.
+
+    A barrier that is under way says nothing about what was committed after it began,
+    so those who ask meanwhile share the next one.
+    """
+
+    def __init__(self, cluster: ClusterFacade) -> None:
+        self._cluster = cluster
+        self._under_way = False
+        self._next: list[Done] = []
+
+    def wait(self, done: Done) -> None:
+        """`done(None)` once the replica is as new as this moment (or SESSION_LOST)."""
+        self._next.append(done)
+        if not self._under_way:
+            self._begin()
+
+    def _begin(self) -> None:
+        self._under_way = True
+        waiting = self._next
+        self._next = []
+
+        def reached(result: object) -> None:
+            self._under_way = False
+            if self._next:
+                self._begin()
+            for done in waiting:
+                done(result)
+
+        self._cluster.catalog_barrier(reached)
+
+
+class BarrierStep(Request):
+    """Wait until the local catalog replica is as new as this moment."""
+
+    def __init__(self, barrier: CatalogBarrier) -> None:
+        self.barrier = barrier
+
+    def start(self, cluster: ClusterFacade, done: Done) -> None:
+        self.barrier.wait(done)
+
+
+class ShardStep(Request):
+    """Submit a session command to a shard; answers with its result."""
+
+    def __init__(self, shard_id: int, command: bytes) -> None:
+        self.shard_id = shard_id
+        self.command = command
+
+    def start(self, cluster: ClusterFacade, done: Done) -> None:
+        cluster.shard(self.shard_id).submit(self.command, done)
+
+
+Steps = Generator[Request, Any, None]
+"""What an operation's generator looks like."""
+
+
+class Operation:
+    """Drives the generator of one operation to its end."""
+
+    def __init__(
+        self,
+        cluster: ClusterFacade,
+        steps: Steps,
+        failed: Callable[[AmqpError], None],
+        finished: Callable[[], None],
+    ) -> None:
+        """`failed(error)` is called if the generator raises AmqpError, then, and in any
+        other case, `finished()`; each at most once."""
+        self._cluster = cluster
+        self._steps = steps
+        self._failed = failed
+        self._finished = finished
+        self._inside = False
+        self._answered = False
+        self._answer: object = None
+        self.over = False
+
+    def start(self) -> None:
+        """Run up to the first request that is not answered at once."""
+        self._run(None)
+
+    def _done(self, answer: object) -> None:
+        if self.over or self._answered:
+            return
+        if self._inside:
+            self._answered = True
+            self._answer = answer
+            return
+        self._run(answer)
+
+    def _run(self, answer: object) -> None:
+        self._inside = True
+        try:
+            while True:
+                self._answered = False
+                request = self._steps.send(answer)
+                request.start(self._cluster, self._done)
+                if not self._answered:
+                    return
+                answer = self._answer
+        except StopIteration:
+            self.over = True
+        except AmqpError as error:
+            self.over = True
+            self._failed(error)
+        except Exception:
+            # A defect of ours must not end the node: the client is told, the log has the trace.
+            logger.exception("an operation failed")
+            self.over = True
+            self._failed(AmqpError(541, "internal error"))
+        finally:
+            self._inside = False
+            self._answered = False
+            self._answer = None
+        if self.over:
+            self._finished()
+
+
+def as_error(refusal: Refusal) -> AmqpError:
+    """A refusal of the catalog as the error for the client."""
+    return AmqpError(refusal.code, refusal.text)
+
+
+def check(refusal: Refusal | None) -> None:
+    """Raise if there is a refusal."""
+    if refusal is not None:
+        raise as_error(refusal)
+
+
+def known(answer: Any) -> Any:
+    """The answer; raises AmqpError if it is a refusal, or if the cluster lost track of the command."""
+    if isinstance(answer, Refusal):
+        raise as_error(answer)
+    if isinstance(answer, SessionLost):
+        raise AmqpError(541, "the cluster lost track of the operation; it may or may not have been done")
+    return answer
+
+
+__all__ = [
+    "SESSION_LOST",
+    "SOFT_ERRORS",
+    "AmqpError",
+    "BarrierStep",
+    "CatalogBarrier",
+    "CatalogStep",
+    "Operation",
+    "Request",
+    "ShardStep",
+    "Steps",
+    "as_error",
+    "check",
+    "known",
+]

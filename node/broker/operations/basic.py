@@ -1,0 +1,166 @@
+"""Class basic without publishing and settling: qos, consume, cancel, get, recover (AMQP 0-9-1, 1.8)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from pamqp import commands
+
+from node.broker.consumers import Consumer, content_of
+from node.broker.operation import AmqpError, ShardStep, Steps, as_error, check
+from node.broker.operations.steps import find_queue, on_queue, queue_name
+from node.broker.unacknowledged import Holder
+from node.catalog import QueueRecord, Refusal, consumer_priority
+from node.catalog.permissions import check_access
+from node.shard.commands import REQUEUE, encode_attach, encode_detach, encode_get
+from node.shard.results import EXCLUSIVE, GetResult, Refused
+
+if TYPE_CHECKING:
+    from node.broker.channel import Channel
+
+GENERATED_TAG: Final = "amq.ctag-"
+_LOWEST_PRIORITY: Final = -(2**31)
+_HIGHEST_PRIORITY: Final = 2**31 - 1
+_GET_ATTEMPTS: Final = 1000
+"""Each gets past a bounded number of expired messages (RULES C4)."""
+
+
+def qos(channel: Channel, method: Any, arguments: bytes) -> None:
+    """basic.qos: a prefetch count for the consumers that follow on this channel."""
+    if method.prefetch_size:
+        raise AmqpError(540, f"prefetch_size!=0 ({method.prefetch_size})")
+    channel.prefetch_is_global = bool(method.global_) and method.prefetch_count > 0
+    channel.prefetch = method.prefetch_count
+    channel.send(commands.Basic.QosOk())
+
+
+def consume(channel: Channel, method: Any, arguments: bytes) -> Steps:
+    """basic.consume."""
+    connection = channel.connection
+    broker = channel.broker
+    name = queue_name(channel, method.queue)
+    check(check_access(broker.cluster.catalog, connection.user, "read", "queue", connection.vhost, name))
+    tag = method.consumer_tag or GENERATED_TAG + broker.random_name()
+    if tag in channel.consumers:
+        raise AmqpError(530, f"attempt to reuse consumer tag '{tag}'")
+    yield from find_queue(channel, name)
+    if channel.prefetch_is_global:
+        raise AmqpError(540, f"queue '{name}' in vhost '{connection.vhost}' does not support global qos")
+    priority = _priority(connection.vhost, name, method.arguments or {})
+    consumer_id = broker.new_id()
+    no_ack = bool(method.no_ack)
+
+    def attach(record: QueueRecord) -> bytes:
+        return encode_attach(
+            record.id, consumer_id, channel.prefetch, no_ack, bool(method.exclusive), priority
+        )
+
+    record, result = yield from on_queue(channel, name, attach)
+    if isinstance(result, Refused):
+        if result.reason == EXCLUSIVE:
+            raise AmqpError(403, f"queue '{name}' in vhost '{connection.vhost}' in exclusive use")
+        raise AmqpError(541, f"consumer could not be attached: {result.reason}")
+    consumer = Consumer(
+        channel,
+        tag,
+        Holder(consumer_id, record.shard, record.id),
+        broker.cluster.shard(record.shard),
+        no_ack,
+        record.replicated,
+    )
+    channel.consumers[tag] = consumer
+    broker.add_consumer(consumer)
+    if not method.nowait:
+        channel.send(commands.Basic.ConsumeOk(consumer_tag=tag))
+    if connection.output_blocked or not channel.flow_active:
+        consumer.set_paused(True)
+
+
+def _priority(vhost: str, queue: str, arguments: dict[str, Any]) -> int:
+    try:
+        priority = consumer_priority(vhost, queue, arguments)
+    except Refusal as refusal:
+        raise as_error(refusal) from None
+    return max(_LOWEST_PRIORITY, min(_HIGHEST_PRIORITY, priority))
+
+
+def cancel(channel: Channel, method: Any, arguments: bytes) -> Steps:
+    """basic.cancel: no more deliveries after cancel-ok.  What the consumer holds stays held.  An unknown
+    tag is no error."""
+    consumer = channel.consumers.get(method.consumer_tag)
+    if consumer is not None:
+        holder = consumer.holder
+        yield ShardStep(holder.shard_id, encode_detach(holder.queue_id, holder.holder_id, False))
+        if channel.consumers.get(consumer.tag) is consumer:
+            del channel.consumers[consumer.tag]
+        channel.broker.forget_consumer(consumer)
+    if not method.nowait:
+        channel.send(commands.Basic.CancelOk(consumer_tag=method.consumer_tag))
+
+
+def get(channel: Channel, method: Any, arguments: bytes) -> Steps:
+    """basic.get: one message, or get-empty."""
+    connection = channel.connection
+    broker = channel.broker
+    name = queue_name(channel, method.queue)
+    check(check_access(broker.cluster.catalog, connection.user, "read", "queue", connection.vhost, name))
+    no_ack = bool(method.no_ack)
+
+    def encode(record: QueueRecord) -> bytes:
+        return encode_get(record.id, 0 if no_ack else get_holder(channel, record).holder_id, no_ack)
+
+    for _ in range(_GET_ATTEMPTS):
+        record, result = yield from on_queue(channel, name, encode)
+        if not (isinstance(result, GetResult) and result.try_again and channel.open):
+            break
+    if not channel.open:
+        return
+    if not isinstance(result, GetResult) or result.message is None:
+        channel.send(commands.Basic.GetEmpty(cluster_id=""))
+        return
+    message = result.message
+    content = content_of(broker.cluster.shard(record.shard), message, record.replicated)
+    if no_ack:
+        tag = channel.unacknowledged.skip(1)
+    else:
+        tag = channel.unacknowledged.hold(get_holder(channel, record), result.delivery_id, 1)
+    connection.amqp.send_get_ok(channel.channel_id, tag, message.delivery_count > 0, content, result.ready_count)
+    connection.mark()
+
+
+def get_holder(channel: Channel, record: QueueRecord) -> Holder:
+    """Under what name the channel holds messages it got from this queue."""
+    holder = channel.get_holders.get(record.id)
+    if holder is None:
+        holder = Holder(channel.broker.new_id(), record.shard, record.id)
+        channel.get_holders[record.id] = holder
+    return holder
+
+
+def recover(channel: Channel, method: Any, arguments: bytes) -> None:
+    """basic.recover: everything unacknowledged goes back to its queue; RabbitMQ refuses requeue=false."""
+    _requeue_all(channel, method)
+    channel.send(commands.Basic.RecoverOk())
+
+
+def recover_async(channel: Channel, method: Any, arguments: bytes) -> None:
+    """basic.recover-async: recover without an answer."""
+    _requeue_all(channel, method)
+
+
+def _requeue_all(channel: Channel, method: Any) -> None:
+    if not method.requeue:
+        raise AmqpError(540, "requeue=false")
+    channel.unacknowledged.settle(0, True, REQUEUE)
+    channel.submit_settlements()
+
+
+HANDLERS: Final[dict[str, Callable[[Channel, Any, bytes], Steps | None]]] = {
+    "Basic.Qos": qos,
+    "Basic.Consume": consume,
+    "Basic.Cancel": cancel,
+    "Basic.Get": get,
+    "Basic.Recover": recover,
+    "Basic.RecoverAsync": recover_async,
+}

@@ -1,0 +1,97 @@
+"""Class exchange: declare, delete, bind, unbind (AMQP 0-9-1, 1.6, with RabbitMQ's exchange-to-exchange bindings)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from pamqp import commands
+
+from node.broker.operation import BarrierStep, CatalogStep, Steps, as_error, check, known
+from node.catalog import Bind, DeclareExchange, DeleteExchange, Refusal, Unbind, refusals
+from node.catalog.permissions import check_access, check_binding, check_declare_exchange
+
+if TYPE_CHECKING:
+    from node.broker.channel import Channel
+
+
+def declare(channel: Channel, method: Any, arguments: bytes) -> Steps:
+    """exchange.declare, active or passive."""
+    connection = channel.connection
+    catalog = channel.broker.cluster.catalog
+    if not method.exchange:
+        check(refusals.default_exchange())
+    if method.passive:
+        if catalog.exchange(connection.vhost, method.exchange) is None:
+            known((yield BarrierStep(channel.broker.barrier)))
+            found = catalog.find_exchange(connection.vhost, method.exchange)
+            if isinstance(found, Refusal):
+                raise as_error(found)
+    else:
+        command = DeclareExchange(
+            vhost=connection.vhost,
+            name=method.exchange,
+            type=method.exchange_type,
+            durable=bool(method.durable),
+            auto_delete=bool(method.auto_delete),
+            internal=bool(method.internal),
+            arguments=method.arguments or {},
+        )
+        check(check_declare_exchange(catalog, connection.user, command))
+        present = catalog.inspect_exchange(command)
+        if present is None or isinstance(present, Refusal):
+            # The log decides: the replica here may be behind.
+            known((yield CatalogStep(command)))
+    if not method.nowait:
+        channel.send(commands.Exchange.DeclareOk())
+
+
+def delete(channel: Channel, method: Any, arguments: bytes) -> Steps:
+    """exchange.delete; no such exchange is no error."""
+    connection = channel.connection
+    catalog = channel.broker.cluster.catalog
+    if not method.exchange:
+        check(refusals.default_exchange())
+    check(check_access(catalog, connection.user, "configure", "exchange", connection.vhost, method.exchange))
+    known((yield CatalogStep(DeleteExchange(connection.vhost, method.exchange, bool(method.if_unused)))))
+    if not method.nowait:
+        channel.send(commands.Exchange.DeleteOk())
+
+
+def bind(channel: Channel, method: Any, arguments: bytes) -> Steps:
+    """exchange.bind."""
+    return _change_binding(channel, method, Bind, commands.Exchange.BindOk)
+
+
+def unbind(channel: Channel, method: Any, arguments: bytes) -> Steps:
+    """exchange.unbind; unbinding what is not bound is no error."""
+    return _change_binding(channel, method, Unbind, commands.Exchange.UnbindOk)
+
+
+def _change_binding(
+    channel: Channel, method: Any, make: type[Bind] | type[Unbind], answer: Callable[[], Any]
+) -> Steps:
+    connection = channel.connection
+    cluster = channel.broker.cluster
+    command = make(
+        vhost=connection.vhost,
+        source=method.source,
+        destination_kind="exchange",
+        destination=method.destination,
+        routing_key=method.routing_key,
+        arguments=method.arguments or {},
+        node_id=cluster.node_id,
+        connection=connection.name,
+    )
+    check(check_binding(cluster.catalog, connection.user, command))
+    known((yield CatalogStep(command)))
+    if not method.nowait:
+        channel.send(answer())
+
+
+HANDLERS: Final[dict[str, Callable[[Channel, Any, bytes], Steps | None]]] = {
+    "Exchange.Declare": declare,
+    "Exchange.Delete": delete,
+    "Exchange.Bind": bind,
+    "Exchange.Unbind": unbind,
+}

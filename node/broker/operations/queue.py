@@ -1,0 +1,210 @@
+"""Class queue: declare, bind, unbind, purge, delete (AMQP 0-9-1, 1.7)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any, Final
+
+from pamqp import commands
+
+from node.broker.cluster_facade import SESSION_LOST
+from node.broker.limits import DECLARE_ATTEMPTS
+from node.broker.operation import AmqpError, BarrierStep, CatalogStep, Request, ShardStep, Steps, as_error, check, known
+from node.broker.operations.steps import create_missing, on_queue, queue_name, refuse_unreachable
+from node.broker.queue_settings import shard_settings
+from node.catalog import Bind, DeclareQueue, QueueRecord, Refusal, RemoveQueues, Unbind
+from node.catalog.permissions import check_access, check_binding, check_declare_queue
+from node.shard.commands import (
+    encode_create_queue,
+    encode_delete_queue,
+    encode_purge,
+    encode_touch_queue,
+)
+from node.shard.results import IN_USE, Deleted, Gone, Purged, QueueCounts, Refused
+
+if TYPE_CHECKING:
+    from node.broker.channel import Channel
+
+SERVER_NAMED: Final = "amq.gen-"
+REPLY_TO: Final = "amq.rabbitmq.reply-to"
+
+
+def declare(channel: Channel, method: Any, arguments: bytes) -> Steps:
+    """queue.declare, active or passive."""
+    if method.passive:
+        return _declare_passive(channel, method)
+    return _declare_active(channel, method)
+
+
+def _declare_ok(channel: Channel, method: Any, name: str, counts: QueueCounts) -> None:
+    channel.last_queue = name
+    if not method.nowait:
+        channel.send(
+            commands.Queue.DeclareOk(queue=name, message_count=counts.ready, consumer_count=counts.consumers)
+        )
+
+
+def _declare_passive(channel: Channel, method: Any) -> Steps:
+    if method.queue == REPLY_TO or method.queue.startswith(REPLY_TO + "."):
+        _declare_ok(channel, method, method.queue, QueueCounts(0, 1, False))
+        return
+    name = queue_name(channel, method.queue)
+    record, counts = yield from on_queue(channel, name, lambda record: encode_touch_queue(record.id))
+    _declare_ok(channel, method, record.name, counts)
+
+
+def _declare_active(channel: Channel, method: Any) -> Steps:
+    connection = channel.connection
+    cluster = channel.broker.cluster
+    server_named = not method.queue
+    command = DeclareQueue(
+        vhost=connection.vhost,
+        name=SERVER_NAMED + channel.broker.random_name() if server_named else method.queue,
+        durable=bool(method.durable),
+        exclusive=bool(method.exclusive),
+        auto_delete=bool(method.auto_delete),
+        arguments=method.arguments or {},
+        server_named=server_named,
+        node_id=cluster.node_id,
+        incarnation=cluster.incarnation,
+        connection=connection.name,
+    )
+    check(check_declare_queue(cluster.catalog, connection.user, command))
+    for _ in range(DECLARE_ATTEMPTS):
+        record, created = yield from _in_catalog(channel, command)
+        if record.exclusive:
+            connection.exclusive_queues[record.id] = record.shard
+        if created:
+            encoded = encode_create_queue(record.id, shard_settings(record))
+        else:
+            encoded = encode_touch_queue(record.id)
+        result = yield ShardStep(record.shard, encoded)
+        if result is SESSION_LOST:
+            refuse_unreachable(record)
+        elif isinstance(result, QueueCounts):
+            _declare_ok(channel, method, record.name, result)
+            return
+        elif isinstance(result, Gone) and result.reason:
+            connection.exclusive_queues.pop(record.id, None)
+            known((yield CatalogStep(RemoveQueues((record.id,)))))
+        else:
+            yield from create_missing(channel, record)
+    raise AmqpError(541, f"queue '{command.name}' in vhost '{command.vhost}' was deleted over and over")
+
+
+def _in_catalog(channel: Channel, command: DeclareQueue) -> Generator[Request, Any, tuple[QueueRecord, bool]]:
+    """The queue's record, and whether it is new."""
+    catalog = channel.broker.cluster.catalog
+    present = catalog.inspect_queue(command)
+    if isinstance(present, Refusal):
+        # The replica may be behind: what it holds against the declare may be gone.
+        yield from _clear_dead_owner(channel, command)
+        known((yield BarrierStep(channel.broker.barrier)))
+        present = catalog.inspect_queue(command)
+        if isinstance(present, Refusal):
+            raise as_error(present)
+    if present is not None:
+        return present, False
+    declared = known((yield CatalogStep(command)))
+    return declared.queue, declared.created
+
+
+def _clear_dead_owner(channel: Channel, command: DeclareQueue) -> Generator[Request, Any, None]:
+    """An exclusive queue of a connection that has just ended here may not have been taken out yet."""
+    broker = channel.broker
+    record = broker.cluster.catalog.queue(command.vhost, command.name)
+    if (
+        record is not None
+        and record.exclusive
+        and record.owner_node == broker.cluster.node_id
+        and record.owner_connection not in broker.connections
+    ):
+        yield CatalogStep(RemoveQueues((record.id,)))
+
+
+def bind(channel: Channel, method: Any, arguments: bytes) -> Steps:
+    """queue.bind."""
+    return _change_binding(channel, method, Bind, commands.Queue.BindOk)
+
+
+def unbind(channel: Channel, method: Any, arguments: bytes) -> Steps:
+    """queue.unbind; unbinding what is not bound is no error."""
+    return _change_binding(channel, method, Unbind, commands.Queue.UnbindOk)
+
+
+def _change_binding(
+    channel: Channel, method: Any, make: type[Bind] | type[Unbind], answer: Callable[[], Any]
+) -> Steps:
+    connection = channel.connection
+    cluster = channel.broker.cluster
+    command = make(
+        vhost=connection.vhost,
+        source=method.exchange,
+        destination_kind="queue",
+        destination=queue_name(channel, method.queue),
+        routing_key=_binding_key(channel, method),
+        arguments=method.arguments or {},
+        node_id=cluster.node_id,
+        connection=connection.name,
+    )
+    check(check_binding(cluster.catalog, connection.user, command))
+    known((yield CatalogStep(command)))
+    if not getattr(method, "nowait", False):
+        channel.send(answer())
+
+
+def _binding_key(channel: Channel, method: Any) -> str:
+    """An empty key with an empty queue name means the queue's name (AMQP 0-9-1, queue.bind, routing-key)."""
+    if not method.routing_key and not method.queue:
+        return channel.last_queue
+    return str(method.routing_key)
+
+
+def purge(channel: Channel, method: Any, arguments: bytes) -> Steps:
+    """queue.purge: what is ready goes, without dead-lettering."""
+    connection = channel.connection
+    name = queue_name(channel, method.queue)
+    catalog = channel.broker.cluster.catalog
+    check(check_access(catalog, connection.user, "read", "queue", connection.vhost, name))
+    _, result = yield from on_queue(channel, name, lambda record: encode_purge(record.id))
+    if not method.nowait:
+        channel.send(commands.Queue.PurgeOk(message_count=result.messages if isinstance(result, Purged) else 0))
+
+
+def delete(channel: Channel, method: Any, arguments: bytes) -> Steps:
+    """queue.delete; answered when the queue is out of the catalog here.  No such queue is no error."""
+    connection = channel.connection
+    cluster = channel.broker.cluster
+    name = queue_name(channel, method.queue)
+    check(check_access(cluster.catalog, connection.user, "configure", "queue", connection.vhost, name))
+    messages = 0
+    try:
+        record, result = yield from on_queue(
+            channel, name, lambda record: encode_delete_queue(record.id, bool(method.if_unused), bool(method.if_empty))
+        )
+    except AmqpError as error:
+        if error.code != 404:
+            raise
+        left = cluster.catalog.queue(connection.vhost, name)
+        if left is not None:
+            # Gone in its shard, or its node is: nothing is left but the name.
+            known((yield CatalogStep(RemoveQueues((left.id,)))))
+    else:
+        if isinstance(result, Refused):
+            why = "in use" if result.reason == IN_USE else "not empty"
+            raise AmqpError(406, f"queue '{name}' in vhost '{connection.vhost}' {why}")
+        if isinstance(result, Deleted):
+            messages = result.messages
+        connection.exclusive_queues.pop(record.id, None)
+        known((yield CatalogStep(RemoveQueues((record.id,)))))
+    if not method.nowait:
+        channel.send(commands.Queue.DeleteOk(message_count=messages))
+
+
+HANDLERS: Final[dict[str, Callable[[Channel, Any, bytes], Steps | None]]] = {
+    "Queue.Declare": declare,
+    "Queue.Bind": bind,
+    "Queue.Unbind": unbind,
+    "Queue.Purge": purge,
+    "Queue.Delete": delete,
+}

@@ -1,0 +1,87 @@
+"""Steps that several operations share: finding a queue, and doing something to it
+in its shard, although catalog and shard learn of each other's news a little later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any, Final
+
+from node.broker.cluster_facade import SESSION_LOST
+from node.broker.limits import DECLARE_ATTEMPTS
+from node.broker.operation import AmqpError, BarrierStep, Request, ShardStep, as_error, known
+from node.broker.queue_settings import shard_settings
+from node.catalog import QueueRecord, Refusal, refusals
+from node.shard.commands import encode_create_queue
+from node.shard.results import Gone
+
+if TYPE_CHECKING:
+    from node.broker.channel import Channel
+
+NOT_FOUND: Final = 404
+
+Found = Generator[Request, Any, QueueRecord]
+"""Steps that answer a queue."""
+
+Answered = Generator[Request, Any, tuple[QueueRecord, Any]]
+"""Steps that answer a queue and what its shard said."""
+
+
+def queue_name(channel: Channel, name: str) -> str:
+    """The name meant: an empty one is the last queue declared on the channel (AMQP 0-9-1, 1.7.2)."""
+    if name:
+        return name
+    if not channel.last_queue:
+        raise AmqpError(NOT_FOUND, "no previously declared queue")
+    return channel.last_queue
+
+
+def find_queue(channel: Channel, name: str) -> Found:
+    """The queue of that name; refused with 404 or 405 only after the catalog was brought up to date."""
+    connection = channel.connection
+    cluster = channel.broker.cluster
+    found = cluster.catalog.find_queue(connection.vhost, name, cluster.node_id, connection.name)
+    if isinstance(found, Refusal):
+        known((yield BarrierStep(channel.broker.barrier)))
+        found = cluster.catalog.find_queue(connection.vhost, name, cluster.node_id, connection.name)
+        if isinstance(found, Refusal):
+            raise as_error(found)
+    return found
+
+
+def on_queue(channel: Channel, name: str, encode: Callable[[QueueRecord], bytes]) -> Answered:
+    """Give a command to a queue's shard.  Answers the queue and the shard's result, which is
+    not Gone: a queue that is gone is looked up again, and refused with 404 if it stays gone."""
+    connection = channel.connection
+    for _ in range(DECLARE_ATTEMPTS):
+        record = yield from find_queue(channel, name)
+        result = yield ShardStep(record.shard, encode(record))
+        if result is SESSION_LOST:
+            refuse_unreachable(record)
+            continue
+        if not isinstance(result, Gone):
+            return record, result
+        if result.reason:
+            known((yield BarrierStep(channel.broker.barrier)))
+            again = channel.broker.cluster.catalog.queue(connection.vhost, name)
+            if again is None or again.id == record.id:
+                break
+        else:
+            yield from create_missing(channel, record)
+    raise as_error(refusals.not_found("queue", connection.vhost, name))
+
+
+def create_missing(channel: Channel, record: QueueRecord) -> Generator[Request, Any, None]:
+    """The shard has never heard of a queue that our catalog has: either it was removed and
+    our catalog is behind, or whoever declared it has not got round to creating it."""
+    known((yield BarrierStep(channel.broker.barrier)))
+    again = channel.broker.cluster.catalog.queue_by_id(record.id)
+    if again is not None:
+        yield ShardStep(record.shard, encode_create_queue(record.id, shard_settings(record)))
+
+
+def refuse_unreachable(record: QueueRecord) -> None:
+    """Raise 404 if the queue lives on a node that cannot be reached; a replicated one can be asked again."""
+    if not record.replicated:
+        raise AmqpError(
+            NOT_FOUND, f"home node of queue '{record.name}' in vhost '{record.vhost}' is down or inaccessible"
+        )

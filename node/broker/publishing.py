@@ -1,0 +1,231 @@
+"""What one channel publishes: routing, checks, one run per shard, confirms.  HOT.
+
+All publishes of one event go out as one run per shard they are routed to; the
+answer for the run settles all of them.  Publishing does not wait, with one
+exception: an exchange or a route that the local catalog replica does not have
+may be on its way from another node, so the catalog is brought up to date first.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from node.amqp.content import USER_ID, Content
+from node.amqp.events import IMMEDIATE, MANDATORY
+from node.broker.cluster_facade import SESSION_LOST, ShardHandle
+from node.broker.confirms import Confirms, PublishGroup
+from node.broker.consumers import without_bcc
+from node.broker.operation import AmqpError, as_error
+from node.broker.routes import Route, Routes, Target, copies_of
+from node.catalog import Refusal, expiration_ttl_ms
+from node.shard.commands import NO_TTL, encode_publish
+
+if TYPE_CHECKING:
+    from node.broker.channel import Channel
+
+_FLAGS_AT: Final = 12
+_HEADERS_OR_EXPIRATION: Final = 0x21
+"""In the first octet of the property flags: headers and expiration (AMQP 0-9-1, 4.2.6.1)."""
+_USER_ID: Final = 0x10
+"""In the second octet: user-id."""
+
+BASIC_CLASS: Final = 60
+PUBLISH_METHOD: Final = 40
+
+
+class Run:
+    """The publishes of one event that go to one shard."""
+
+    def __init__(self, handle: ShardHandle) -> None:
+        self.handle: ShardHandle = handle
+        self.parts: list[bytes] = []
+        self.size_bytes: int = 0
+        # Positions within the event, ascending, each once.
+        self.offsets: list[int] = []
+
+
+class Publisher:
+    """The publishing side of one channel."""
+
+    def __init__(self, channel: Channel, routes: Routes) -> None:
+        self.channel: Channel = channel
+        self.routes: Routes = routes
+        self.confirms: Confirms | None = None
+
+    def publish(self, contents: list[Content], flags: list[int], first: int, fresh: bool) -> int:
+        """Publish contents[first:].  The position reached: less than their number if the
+        catalog must be brought up to date before the next one.
+
+        `fresh` says that this has just been done.  Raises AmqpError for the first publish
+        that is refused; those before it are on their way.
+        """
+        routes = self.routes
+        routes.renew()
+        known = routes.known
+        runs: dict[int, Run] = {}
+        run: Run | None = None
+        target: Target | None = None
+        position = first
+        count = len(contents)
+        error: AmqpError | None = None
+        try:
+            while position < count:
+                content = contents[position]
+                route = known.get(content.exchange_and_key)
+                header = content.header
+                if (
+                    route is None
+                    or route.only is None
+                    or flags[position] & IMMEDIATE
+                    or header[_FLAGS_AT] & _HEADERS_OR_EXPIRATION
+                    or header[_FLAGS_AT + 1] & _USER_ID
+                ):
+                    if not self._publish_with_care(content, flags[position], position, route, runs, fresh):
+                        break
+                    position += 1
+                    continue
+                if route.only is not target or run is None:
+                    target = route.only
+                    run = runs.get(target.shard_id)
+                    if run is None:
+                        run = runs[target.shard_id] = Run(target.handle)
+                run.size_bytes += encode_publish(
+                    run.parts, target.queue_ids, NO_TTL, content.exchange_and_key, header, content.body
+                )
+                run.offsets.append(position)
+                position += 1
+        except AmqpError as refused:
+            error = refused
+        if position > first:
+            self._send(runs, first, position)
+        if error is not None:
+            raise error
+        return position
+
+    def _publish_with_care(
+        self, content: Content, flags: int, position: int, route: Route | None, runs: dict[int, Run], fresh: bool
+    ) -> bool:
+        """Everything the hot way leaves out.  False: the catalog must be fresh for this one."""
+        if flags & IMMEDIATE:
+            raise AmqpError(540, "immediate=true")
+        routes = self.routes
+        if route is None:
+            try:
+                route = routes.find(content)
+            except AmqpError as error:
+                if error.code != 404 or fresh:
+                    raise
+                return False
+        if content.header[_FLAGS_AT + 1] & _USER_ID:
+            self._check_user(content)
+        ttl_ms: int | Refusal = NO_TTL
+        expiration = content.expiration_bytes()
+        if expiration is not None:
+            ttl_ms = expiration_ttl_ms(expiration)
+            if isinstance(ttl_ms, Refusal):
+                raise as_error(ttl_ms)
+        sent = content
+        copies: tuple[str, ...] = ()
+        if content.may_have_copies():
+            copies, has_bcc = copies_of(content)
+            if has_bcc:
+                sent = Content(content.exchange_and_key, without_bcc(content.header), content.body)
+        if route.by_headers or copies:
+            route = routes.find_by_content(content, copies)
+        if not route.targets:
+            if not fresh:
+                return False
+            if flags & MANDATORY:
+                channel = self.channel
+                channel.connection.amqp.send_return(channel.channel_id, 312, "NO_ROUTE", content)
+                channel.connection.mark()
+            return True
+        for target in route.targets:
+            run = runs.get(target.shard_id)
+            if run is None:
+                run = runs[target.shard_id] = Run(target.handle)
+            run.size_bytes += encode_publish(
+                run.parts, target.queue_ids, ttl_ms, sent.exchange_and_key, sent.header, sent.body
+            )
+            run.offsets.append(position)
+        return True
+
+    def _check_user(self, content: Content) -> None:
+        """The user-id property must be the user's own, as RabbitMQ has it."""
+        named = content.short_property(USER_ID)
+        user = self.channel.connection.user
+        if named is not None and named != user.encode("utf-8", "surrogateescape"):
+            raise AmqpError(
+                406,
+                f"user_id property set to '{named.decode('utf-8', 'replace')}' but authenticated user was '{user}'",
+            )
+
+    def refuse_all(self, count: int, why: str) -> None:
+        """Nothing can be stored: nack in confirm mode, else refuse with an error (406)."""
+        confirms = self.confirms
+        if confirms is None:
+            raise AmqpError(406, why)
+        base = confirms.assign(count)
+        confirms.refuse(base, base + count - 1)
+        self.channel.connection.mark_channel(self.channel)
+
+    def _send(self, runs: dict[int, Run], first: int, end: int) -> None:
+        confirms = self.confirms
+        if confirms is None:
+            for run in runs.values():
+                run.handle.publish(run.parts, run.size_bytes, None)
+            return
+        base = confirms.assign(end - first)
+        if len(runs) == 1:
+            (run,) = runs.values()
+            if len(run.offsets) == end - first:
+                run.handle.publish(run.parts, run.size_bytes, partial(self._whole_run_done, base, base + end - first - 1))
+                return
+        group = PublishGroup(confirms, base, end - first)
+        for run in runs.values():
+            if first:
+                run.offsets = [offset - first for offset in run.offsets]
+            group.expect(run.offsets)
+        group.settle_unexpected()
+        self.channel.connection.mark_channel(self.channel)
+        for run in runs.values():
+            run.handle.publish(run.parts, run.size_bytes, partial(self._run_done, group, run.offsets))
+
+    def _whole_run_done(self, first: int, last: int, result: object) -> None:
+        confirms = self.confirms
+        if confirms is not None:
+            if result is SESSION_LOST:
+                confirms.refuse(first, last)
+            else:
+                confirms.acknowledge(first, last)
+            self.channel.connection.mark_channel(self.channel)
+
+    def _run_done(self, group: PublishGroup, offsets: list[int], result: object) -> None:
+        group.settled(offsets, result is SESSION_LOST)
+        self.channel.connection.mark_channel(self.channel)
+
+    def send_confirms(self) -> None:
+        """Tell the client what was settled since the last call."""
+        confirms = self.confirms
+        if confirms is None or not confirms.has_news:
+            return
+        amqp = self.channel.connection.amqp
+        channel_id = self.channel.channel_id
+        acks: list[tuple[int, bool]] = []
+        nacks: list[tuple[int, bool]] = []
+        for sequence, multiple, refused in confirms.take():
+            if refused:
+                if acks:
+                    amqp.send_confirms(channel_id, acks)
+                    acks = []
+                nacks.append((sequence, multiple))
+            else:
+                if nacks:
+                    amqp.send_confirms(channel_id, nacks, nack=True)
+                    nacks = []
+                acks.append((sequence, multiple))
+        if acks:
+            amqp.send_confirms(channel_id, acks)
+        if nacks:
+            amqp.send_confirms(channel_id, nacks, nack=True)

@@ -1,0 +1,24 @@
+"""What a shard is told about a queue of the catalog."""
+
+from __future__ import annotations
+
+from node.catalog import QueueRecord
+from node.shard.settings import ShardQueueSettings
+
+
+def shard_settings(record: QueueRecord) -> ShardQueueSettings:
+    """The part of the record that the queue state machine depends on."""
+    settings = record.settings
+    return ShardQueueSettings(
+        vhost=record.vhost,
+        name=record.name,
+        message_ttl_ms=settings.message_ttl_ms,
+        expires_ms=settings.expires_ms,
+        dead_letter_exchange=settings.dead_letter_exchange,
+        dead_letter_routing_key=settings.dead_letter_routing_key,
+        delivery_limit=settings.delivery_limit,
+        auto_delete=record.auto_delete,
+        single_active_consumer=settings.single_active_consumer,
+        ttl_retroactive=settings.ttl_retroactive,
+        dead_letter_at_most_once=settings.dead_letter_strategy == "at-most-once",
+    )

@@ -1,0 +1,118 @@
+"""Where publishes go: routes remembered per vhost and user.  HOT.
+
+A route is found in the catalog once per (exchange, routing key) and kept until
+the catalog's routing or permissions change.  Exchanges whose routes depend on headers, and
+messages with CC or BCC, are routed anew each time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from node.amqp.content import HEADERS, Content
+from node.amqp.field_table import ARRAY, LONG_STRING
+from node.broker.cluster_facade import ClusterFacade, ShardHandle
+from node.broker.limits import ROUTES_CACHED
+from node.broker.operation import AmqpError, as_error, check
+from node.catalog import Refusal
+from node.catalog.permissions import check_access
+
+if TYPE_CHECKING:
+    from node.catalog import QueueRecord
+
+
+class Target:
+    """The queues of one shard that a message goes to."""
+
+    def __init__(self, shard_id: int, handle: ShardHandle, queue_ids: tuple[int, ...]) -> None:
+        self.shard_id: int = shard_id
+        self.handle: ShardHandle = handle
+        self.queue_ids: tuple[int, ...] = queue_ids
+
+
+class Route:
+    """The targets of one (exchange, routing key); none when it is unroutable."""
+
+    def __init__(self, targets: list[Target], by_headers: bool) -> None:
+        self.targets: list[Target] = targets
+        # The only target, the hot way; None when there are several or none, or headers decide.
+        self.only: Target | None = targets[0] if len(targets) == 1 and not by_headers else None
+        self.by_headers: bool = by_headers
+
+
+class Routes:
+    """The routes of one vhost as one user may use them."""
+
+    def __init__(self, cluster: ClusterFacade, vhost: str, user: str) -> None:
+        self._cluster = cluster
+        self._vhost = vhost
+        self._user = user
+        self.version: int = -1
+        self.known: dict[bytes, Route] = {}
+
+    def renew(self) -> None:
+        """Forget all routes if the catalog has changed since they were found."""
+        catalog = self._cluster.catalog
+        # Both only grow, so an equal sum means that neither has changed.
+        version = catalog.routing_version + catalog.permissions_version
+        if version != self.version:
+            self.version = version
+            self.known.clear()
+
+    def find(self, content: Content) -> Route:
+        """Look the route up in the catalog and remember it if it leads anywhere.
+
+        Raises AmqpError 404 (no such exchange, as far as the local replica knows) or 403.
+        """
+        exchange = content.exchange
+        catalog = self._cluster.catalog
+        record = catalog.find_exchange_to_publish(self._vhost, exchange)
+        if isinstance(record, Refusal):
+            raise as_error(record)
+        check(check_access(catalog, self._user, "write", "exchange", self._vhost, exchange))
+        if catalog.looks_at_headers(self._vhost, exchange):
+            route = Route([], True)
+        else:
+            queues = catalog.route(self._vhost, exchange, content.routing_key, None)
+            route = Route(self._targets(queues), False)
+            if not queues:
+                return route
+        if len(self.known) >= ROUTES_CACHED:
+            self.known.clear()
+        self.known[content.exchange_and_key] = route
+        return route
+
+    def find_by_content(self, content: Content, copies: tuple[str, ...]) -> Route:
+        """The route of one message, by its headers and the further routing keys of CC and BCC."""
+        headers: Any = content.properties().headers if content.has_property(HEADERS) else None
+        queues = self._cluster.catalog.route(
+            self._vhost, content.exchange, content.routing_key, headers, extra_keys=copies
+        )
+        return Route(self._targets(queues), False)
+
+    def _targets(self, queues: tuple[QueueRecord, ...]) -> list[Target]:
+        by_shard: dict[int, list[int]] = {}
+        for queue in queues:
+            by_shard.setdefault(queue.shard, []).append(queue.id)
+        return [Target(shard, self._cluster.shard(shard), tuple(ids)) for shard, ids in by_shard.items()]
+
+
+def copies_of(content: Content) -> tuple[tuple[str, ...], bool]:
+    """The routing keys in the CC and BCC headers, and whether there is a BCC to strip.
+
+    Raises AmqpError 406 if either is not an array, as RabbitMQ does.
+    """
+    table = content.headers_table()
+    if table is None:
+        return (), False
+    keys: list[str] = []
+    for name in ("CC", "BCC"):
+        value = table.get(name)
+        if value is None:
+            continue
+        if value.tag != ARRAY:
+            raise AmqpError(
+                406, f'invalid message: {{unacceptable_type_in_header,"{name}",{value.type_name()}}}'
+            )
+        keys.extend(each.text() for each in value.array() if each.tag == LONG_STRING)
+    return tuple(keys), "BCC" in table
