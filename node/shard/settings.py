@@ -73,7 +73,7 @@ class ShardQueueSettings:
 # In the order of the constructor. New ones go at the end: an array from before them is still read.
 _FIELD_TYPES: Final = (
     str, str, int | None, int | None, str | None, str | None, int | None, bool, bool, bool, bool,
-)  # fmt: skip
+)
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(list[object])
 

@@ -1,0 +1,189 @@
+"""The commands that move dead letters: ROUTE, TRANSFER, SETTLED, LANE_CLOSED and the operator's (RULES
+D6-D9). HOT.
+"""
+
+from typing import Final
+
+from node.shard.commands import (
+    CONTENT_HEAD,
+    DECISION_HEAD,
+    DROPPED_CYCLE,
+    DROPPED_UNROUTABLE,
+    LIST_HEAD,
+    PARKED,
+    ROUTED,
+    TRANSFER_HEAD,
+)
+from node.shard.errors import ShardError
+from node.shard.message import NO_DEADLINE, Message
+from node.shard.packing import NUMBER_BYTES, unpack_numbers
+from node.shard.queue import Queue
+from node.shard.state import State
+
+_REMOTE_NUMBERS: Final = 2
+
+
+def apply_route(state: State, position: int, end: int) -> int:
+    """Apply the ROUTE at ``position``; where it ends.
+
+    Decisions count only for the death at the head of ``unrouted``: an earlier one was routed before, after a
+    gap the rest of the command is refused. A bad decision raises ShardError; those before it stay applied.
+    """
+    data = state.data
+    _, count = LIST_HEAD.unpack_from(data, position)
+    position += LIST_HEAD.size
+    outbox = state.outbox
+    for _ in range(count):
+        if position + DECISION_HEAD.size > end:
+            raise ShardError(f"ROUTE is cut off at {position}")
+        head = DECISION_HEAD.unpack_from(data, position)
+        sequence, outcome, key_length, header_length, body_length, locals_, remotes = head
+        targets_at = position + DECISION_HEAD.size
+        offset = targets_at + (locals_ + _REMOTE_NUMBERS * remotes) * NUMBER_BYTES
+        position = offset + key_length + header_length + body_length
+        if position > end or outcome > DROPPED_UNROUTABLE:
+            raise ShardError(f"decision with outcome {outcome} reaches to {position}, its batch to {end}")
+        first = outbox.unrouted[0].sequence if outbox.unrouted else outbox.next_sequence
+        if sequence != first or not outbox.unrouted:
+            if sequence >= first:
+                state.refused_routes += 1
+            continue
+        death = outbox.unrouted.popleft()
+        if outcome == PARKED:
+            outbox.parked[sequence] = death
+            continue
+        if outcome == ROUTED:
+            content = Message(
+                state.index, offset, key_length, header_length, body_length, state.time_ms, NO_DEADLINE, 0
+            )
+            _move(state, content, targets_at, locals_, remotes, offset)
+            outbox.routed += 1
+        elif outcome == DROPPED_CYCLE:
+            outbox.dropped_cycle += 1
+        else:
+            outbox.dropped_unroutable += 1
+        state.release(death.message.index, 1)
+    return position
+
+
+def _move(state: State, content: Message, targets_at: int, locals_: int, remotes: int, end: int) -> None:
+    """Put the new content into queues of this shard and into the lanes of others: one entry does it all
+    (RULES D6).
+    """
+    data = state.data
+    references = 0
+    for target in unpack_numbers(data, targets_at, locals_, end):
+        queue = state.queues.get(target)
+        if queue is None:
+            state.outbox.lost += 1
+            continue
+        _enqueue(state, queue, content)
+        references += 1
+    pairs = unpack_numbers(data, targets_at + locals_ * NUMBER_BYTES, _REMOTE_NUMBERS * remotes, end)
+    for place in range(0, len(pairs), _REMOTE_NUMBERS):
+        state.outbox.lane(pairs[place], pairs[place + 1]).items.append(content)
+        references += 1
+    if references:
+        state.retain(references)
+
+
+def _enqueue(state: State, queue: Queue, content: Message) -> None:
+    """A dead letter arrives: the queue's own TTL applies to it as to any other (RULES D9)."""
+    state.enqueue(
+        queue,
+        Message(
+            content.index,
+            content.offset,
+            content.key_length,
+            content.header_length,
+            content.body_length,
+            state.time_ms,
+            queue.deadline_ms(state.time_ms, -1),
+            0,
+        ),
+    )
+
+
+def apply_transfer(state: State, position: int, end: int) -> int:
+    """Apply the TRANSFER at ``position``; where it ends.
+
+    Repeats are dropped and counted; a gap refuses the command (RULES D6, D7): the source sends from where it
+    was.
+    """
+    data = state.data
+    _, count, source, lane, first_sequence = TRANSFER_HEAD.unpack_from(data, position)
+    position += TRANSFER_HEAD.size
+    if first_sequence == 0:
+        raise ShardError("TRANSFER from sequence 0")
+    contents: list[Message] = []
+    for _ in range(count):
+        if position + CONTENT_HEAD.size > end:
+            raise ShardError(f"TRANSFER is cut off at {position}")
+        key_length, header_length, body_length = CONTENT_HEAD.unpack_from(data, position)
+        offset = position + CONTENT_HEAD.size
+        position = offset + key_length + header_length + body_length
+        if position > end:
+            raise ShardError(f"TRANSFER reaches to {position}, its batch to {end}")
+        contents.append(
+            Message(
+                state.index, offset, key_length, header_length, body_length, state.time_ms, NO_DEADLINE, 0
+            )
+        )
+    queue = state.queues.get(lane)
+    if queue is None:
+        state.transfers_lost += count
+        return position
+    highest = queue.received.get(source, 0)
+    if first_sequence > highest + 1:
+        state.refused_transfers += 1
+        return position
+    repeats = min(highest + 1 - first_sequence, count)
+    queue.duplicates += repeats
+    fresh = count - repeats
+    if fresh:
+        for content in contents[repeats:]:
+            _enqueue(state, queue, content)
+        state.retain(fresh)
+        queue.received[source] = highest + fresh
+    return position
+
+
+def settled(state: State, lane_id: int, up_to: int) -> None:
+    """The target has committed the lane's items up to here: they go."""
+    lane = state.outbox.lanes.get(lane_id)
+    if lane is None:
+        return
+    while lane.items and lane.first_sequence <= up_to:
+        state.release(lane.items.popleft().index, 1)
+        lane.first_sequence += 1
+        state.outbox.settled += 1
+
+
+def lane_closed(state: State, lane_id: int) -> None:
+    """The target queue is gone for ever: what waits for it goes, and the lane."""
+    lane = state.outbox.lanes.pop(lane_id, None)
+    if lane is not None:
+        state.outbox.lost += len(lane.items)
+        state.release_all(list(lane.items))
+
+
+def retry_parked(state: State, sequence: int) -> None:
+    """A parked death waits for a decision once more, behind all others, under a new number."""
+    outbox = state.outbox
+    death = outbox.parked.pop(sequence, None)
+    if death is not None:
+        outbox.add(death.queue_id, death.message, death.reason, death.time_ms, death.settings)
+
+
+def drop_parked(state: State, sequence: int) -> None:
+    """A parked death is given up."""
+    death = state.outbox.parked.pop(sequence, None)
+    if death is not None:
+        state.outbox.dropped_by_operator += 1
+        state.release(death.message.index, 1)
+
+
+def forget_source(state: State, source: int) -> None:
+    """This source never sends again."""
+    for queue in state.queues.values():
+        queue.received.pop(source, None)

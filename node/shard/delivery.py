@@ -1,0 +1,211 @@
+"""Service of a queue: expired heads leave, consumers with room are given what is live. HOT."""
+
+from typing import Final
+
+from node.shard.consumers import Band, Holder
+from node.shard.effects import Deliver
+from node.shard.line import Line
+from node.shard.message import Message
+from node.shard.outbox import EXPIRED
+from node.shard.queue import Queue
+from node.shard.state import State
+
+_FEW_CONSUMERS: Final = 32
+_NO_ENTRY: Final = -1
+
+
+def serve(state: State, queue: Queue) -> None:
+    """Deliver what can be delivered, expire the heads that are due, set the queue's timer.
+
+    Both within the entry's bounds (RULES C4); a queue left with messages and willing consumers is
+    ``unserved``.
+    """
+    if queue.consumers.bands:
+        _deliver(state, queue)
+    if queue.returned.timed:
+        _expire_head(state, queue, queue.returned)
+    if queue.ready.timed:
+        _expire_head(state, queue, queue.ready)
+    note_due(state, queue)
+
+
+def note_due(state: State, queue: Queue) -> None:
+    """Note what is left to do for a queue as its state says it: its next deadline, and whether a bound cut it
+    short.
+    """
+    queue_id = queue.queue_id
+    due_ms = queue.next_deadline_ms()
+    if due_ms >= 0:
+        state.message_timers.arm(queue_id, due_ms)
+    else:
+        state.message_timers.cancel(queue_id)
+    if queue.ready_count() and queue.consumers.top_band() is not None:
+        state.unserved[queue_id] = queue
+    elif state.unserved:
+        state.unserved.pop(queue_id, None)
+
+
+def take(state: State, queue: Queue, count: int, fresh_index: int) -> list[Message]:
+    """Take at most ``count`` live messages off the queue, returned ones first; expired heads leave on the way
+    (T5).
+
+    A message whose deadline is this very moment is live only if it was enqueued by the entry ``fresh_index``:
+    TTL 0 gives it this one chance (RULES T8). Fewer than ``count`` come when the queue or the bound of
+    expiries ends.
+    """
+    messages: list[Message] = []
+    if queue.returned.items:
+        _take_from(state, queue, queue.returned, count, fresh_index, messages)
+        if queue.returned.items:
+            # There are more, or what heads the line is expired and the bound is reached: order is kept.
+            return messages
+    if len(messages) < count:
+        _take_from(state, queue, queue.ready, count - len(messages), fresh_index, messages)
+    return messages
+
+
+def _take_from(
+    state: State, queue: Queue, line: Line, count: int, fresh_index: int, messages: list[Message]
+) -> None:
+    """Move at most ``count`` live messages from the line to ``messages``."""
+    items = line.items
+    head = line.head
+    if line.timed == 0:
+        taken = items[head : head + count]
+        line.advance(len(taken))
+        messages.extend(taken)
+        return
+    now_ms = state.time_ms
+    position = head
+    end = len(items)
+    timed = 0
+    while count and position < end:
+        message = items[position]
+        deadline_ms = message.deadline_ms
+        if deadline_ms >= 0:
+            if deadline_ms < now_ms or (deadline_ms == now_ms and message.index != fresh_index):
+                if state.expiry_budget <= 0:
+                    break
+                _expire(state, queue, message)
+                timed += 1
+                position += 1
+                continue
+            timed += 1
+        messages.append(message)
+        count -= 1
+        position += 1
+    line.timed -= timed
+    line.advance(position - head)
+
+
+def _expire_head(state: State, queue: Queue, line: Line) -> None:
+    """Expired messages at the head of a line leave (RULES T6), those with TTL 0 that nobody took among them
+    (T8).
+    """
+    now_ms = state.time_ms
+    items = line.items
+    position = line.head
+    end = len(items)
+    while position < end:
+        message = items[position]
+        if not 0 <= message.deadline_ms <= now_ms or state.expiry_budget <= 0:
+            break
+        _expire(state, queue, message)
+        position += 1
+    gone = position - line.head
+    if gone:
+        line.timed -= gone
+        line.advance(gone)
+
+
+def _expire(state: State, queue: Queue, message: Message) -> None:
+    """One message that was ready dies of its deadline."""
+    state.expiry_budget -= 1
+    queue.ready_bytes -= message.body_length
+    queue.expired += 1
+    state.died(queue, message, EXPIRED)
+
+
+def _deliver(state: State, queue: Queue) -> None:
+    """Give messages to waiting consumers, the highest band first, until either side has no more."""
+    consumers = queue.consumers
+    while state.delivery_budget > 0 and (queue.ready.items or queue.returned.items):
+        band = consumers.top_band()
+        if band is None:
+            break
+        waiting = len(band.waiting)
+        if waiting == 1:
+            room = band.waiting[0].room()
+        elif waiting <= _FEW_CONSUMERS:
+            room = 0
+            for holder in band.waiting:
+                room += holder.room()
+        else:
+            room = waiting
+        messages = take(state, queue, min(room, state.delivery_budget), state.index)
+        if not messages:
+            break
+        state.delivery_budget -= len(messages)
+        queue.delivered += len(messages)
+        if waiting == 1:
+            holder = band.waiting[0]
+            hand_over(state, queue, holder, messages)
+            if len(messages) >= room:
+                band.waiting.popleft()
+                holder.waiting = False
+        else:
+            _share_out(state, queue, band, messages)
+
+
+def _share_out(state: State, queue: Queue, band: Band, messages: list[Message]) -> None:
+    """One message each in turn; who has no room left leaves the band."""
+    waiting = band.waiting
+    served: list[Holder] = []
+    for message in messages:
+        holder = waiting.popleft()
+        pending = holder.pending
+        if not pending:
+            served.append(holder)
+        pending.append(message)
+        if holder.room() > len(pending):
+            waiting.append(holder)
+        else:
+            holder.waiting = False
+    for holder in served:
+        pending = holder.pending
+        holder.pending = []
+        hand_over(state, queue, holder, pending)
+
+
+def hand_over(state: State, queue: Queue, holder: Holder, messages: list[Message]) -> None:
+    """These messages, taken off the queue, are the holder's: held until settled, or gone at once without
+    acks.
+    """
+    count = len(messages)
+    first = holder.last_delivery_id + 1
+    holder.last_delivery_id += count
+    if holder.no_ack:
+        queue.ready_bytes -= state.release_all(messages)
+        queue.acknowledged += count
+    else:
+        holder.held.update(zip(range(first, first + count), messages, strict=True))
+        body_bytes = 0
+        for message in messages:
+            body_bytes += message.body_length
+        queue.ready_bytes -= body_bytes
+        queue.held_bytes += body_bytes
+        queue.held_count += count
+    if holder.local and holder.is_consumer:
+        state.effects.append(Deliver(holder.holder_id, first, messages, holder.session))
+
+
+def get_one(state: State, queue: Queue) -> Message | None:
+    """Take the first live message for a basic.get; None when there is none."""
+    messages = take(state, queue, 1, _NO_ENTRY)
+    return messages[0] if messages else None
+
+
+def expiry_is_behind(state: State, queue: Queue) -> bool:
+    """Whether an expired head stands in the way because the entry's bound is reached."""
+    return state.expiry_budget <= 0 and 0 <= queue.next_deadline_ms() <= state.time_ms
+

@@ -1,0 +1,183 @@
+"""Consumers and holders of basic.get: how they come, pause and go."""
+
+from node.shard.consumers import Holder
+from node.shard.delivery import expiry_is_behind, get_one, hand_over, serve
+from node.shard.errors import ShardError
+from node.shard.queue import Queue
+from node.shard.queues import gone, remove_queue
+from node.shard.results import DUPLICATE_CONSUMER, EXCLUSIVE, Attached, GetResult, Refused, Result
+from node.shard.returns import come_back
+from node.shard.state import State
+from node.shard.tombstone import AUTO_DELETED
+
+
+def _find(state: State, session: tuple[int, int], queue_id: int, holder_id: int) -> Holder | None:
+    holders = state.sessions.get(session)
+    return None if holders is None else holders.get((queue_id, holder_id))
+
+
+def _add(
+    state: State, session: tuple[int, int], queue: Queue, holder_id: int, is_consumer: bool
+) -> Holder:
+    """A new holder, entered in the queue and in the session."""
+    order = state.next_order
+    state.next_order += 1
+    local = session[0] == state.local_node
+    holder = Holder(session, queue.queue_id, holder_id, order, local, is_consumer)
+    enter_holder(state, queue, holder)
+    return holder
+
+
+def enter_holder(state: State, queue: Queue, holder: Holder) -> None:
+    """Make the holder known to its queue and its session."""
+    queue.holders[holder.order] = holder
+    holders = state.sessions.get(holder.session)
+    if holders is None:
+        holders = {}
+        state.sessions[holder.session] = holders
+    holders[(queue.queue_id, holder.holder_id)] = holder
+
+
+def _forget(state: State, queue: Queue, holder: Holder) -> None:
+    """The holder holds nothing and is not attached: nothing refers to it any more."""
+    del queue.holders[holder.order]
+    holders = state.sessions[holder.session]
+    del holders[(queue.queue_id, holder.holder_id)]
+    if not holders:
+        del state.sessions[holder.session]
+
+
+def get(state: State, session: tuple[int, int], queue_id: int, holder_id: int, no_ack: bool) -> Result:
+    """basic.get: the first live message (RULES T5); a use of the queue even if it is empty (L2)."""
+    queue = state.queues.get(queue_id)
+    if queue is None:
+        return gone(state, queue_id)
+    state.used(queue)
+    if queue.touched and queue.consumers.bands:
+        # Consumers come before this get for whatever the entry has enqueued so far.
+        serve(state, queue)
+    message = get_one(state, queue)
+    state.touch(queue)
+    if message is None:
+        return GetResult(None, 0, queue.ready_count(), expiry_is_behind(state, queue))
+    queue.delivered += 1
+    delivery_id = 0
+    if no_ack:
+        queue.ready_bytes -= message.body_length
+        queue.acknowledged += 1
+        state.release(message.index, 1)
+    else:
+        holder = _find(state, session, queue_id, holder_id)
+        if holder is None:
+            holder = _add(state, session, queue, holder_id, False)
+        hand_over(state, queue, holder, [message])
+        delivery_id = holder.last_delivery_id
+    return GetResult(message, delivery_id, queue.ready_count(), False)
+
+
+def attach(
+    state: State,
+    session: tuple[int, int],
+    queue_id: int,
+    consumer_id: int,
+    prefetch: int,
+    no_ack: bool,
+    exclusive: bool,
+    priority: int,
+) -> Result:
+    """basic.consume. The lease is suspended from here on (RULES L3)."""
+    queue = state.queues.get(queue_id)
+    if queue is None:
+        return gone(state, queue_id)
+    if _find(state, session, queue_id, consumer_id) is not None:
+        return Refused(DUPLICATE_CONSUMER)
+    consumers = queue.consumers
+    if consumers.exclusive or (exclusive and consumers.count):
+        return Refused(EXCLUSIVE)
+    holder = _add(state, session, queue, consumer_id, True)
+    holder.prefetch = prefetch
+    holder.no_ack = no_ack
+    holder.exclusive = exclusive
+    holder.priority = priority
+    queue.lease.suspended_by += 1
+    state.used(queue)
+    state.lease_timers.cancel(queue_id)
+    consumers.attach(holder)
+    state.touch(queue)
+    return Attached(consumers.count)
+
+
+def detach(
+    state: State, session: tuple[int, int], queue_id: int, holder_id: int, return_messages: bool
+) -> None:
+    """basic.cancel, or the end of a channel (``return_messages``). Unknown ones are ignored."""
+    holder = _find(state, session, queue_id, holder_id)
+    if holder is None:
+        return
+    queue = state.queues[queue_id]
+    if holder.attached:
+        queue.consumers.detach(holder, list(queue.holders.values()))
+        state.touch(queue)
+    _let_go(state, queue, holder, return_messages)
+    if holder.is_consumer and queue.auto_delete and queue.consumers.count == 0:
+        remove_queue(state, queue, AUTO_DELETED)
+
+
+def _let_go(state: State, queue: Queue, holder: Holder, return_messages: bool) -> None:
+    """The holder is not attached (any more): it keeps what it holds, or gives it back and is forgotten."""
+    if return_messages and holder.held:
+        messages = list(holder.held.values())
+        holder.held = {}
+        queue.held_count -= len(messages)
+        come_back(state, queue, messages, False)
+    if holder.held:
+        return
+    if holder.is_consumer:
+        drop_idle_holder(state, queue, holder)
+    elif return_messages:
+        _forget(state, queue, holder)
+
+
+def drop_idle_holder(state: State, queue: Queue, holder: Holder) -> None:
+    """A consumer that was cancelled holds nothing any more: it is forgotten, and the lease may run again
+    (RULES L3).
+
+    A holder of basic.get stays until its channel ends: its delivery ids go on.
+    """
+    if holder.is_consumer:
+        _forget(state, queue, holder)
+        queue.lease.suspended_by -= 1
+        if queue.lease.suspended_by == 0:
+            state.used(queue)
+
+
+def flow(state: State, session: tuple[int, int], queue_id: int, consumer_id: int, active: bool) -> None:
+    """Pause or resume a consumer."""
+    holder = _find(state, session, queue_id, consumer_id)
+    if holder is None or not holder.attached:
+        return
+    queue = state.queues[queue_id]
+    holder.active = active
+    if not active:
+        queue.consumers.suspend(holder)
+    elif queue.consumers.admit(holder):
+        state.touch(queue)
+
+
+def close_session(state: State, session: tuple[int, int]) -> None:
+    """A node is lost: its consumers are detached in the order they came, what it held comes back (RULES T4,
+    L3).
+    """
+    holders = state.sessions.get(session)
+    if holders is None:
+        return
+    for holder in sorted(holders.values(), key=_order_of):
+        # A queue with auto-delete may have gone with an earlier one, and this one with it.
+        if _find(state, session, holder.queue_id, holder.holder_id) is holder:
+            detach(state, session, holder.queue_id, holder.holder_id, True)
+    if state.sessions.pop(session, None):
+        raise ShardError(f"session {session} still holds something after it was closed")
+
+
+def _order_of(holder: Holder) -> int:
+    return holder.order

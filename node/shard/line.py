@@ -1,0 +1,65 @@
+"""A line of messages: first in, first out, in a list with a head, so that runs leave it by slice. HOT."""
+
+from typing import Final
+
+from node.shard.message import Message
+
+_TRIM_FROM: Final = 256
+
+
+class Line:
+    """Messages in order. ``items[head:]`` are in it; what is before ``head`` has left and is trimmed now and
+    then.
+
+    ``timed`` counts those with a deadline: without any, a whole run can leave unlooked at.
+    """
+
+    __slots__ = ("head", "items", "timed")
+
+    def __init__(self) -> None:
+        self.items: list[Message] = []
+        self.head = 0
+        self.timed = 0
+
+    def count(self) -> int:
+        """How many are in line."""
+        return len(self.items) - self.head
+
+    def append(self, message: Message) -> None:
+        """Add one at the end."""
+        self.items.append(message)
+        if message.deadline_ms >= 0:
+            self.timed += 1
+
+    def first_deadline_ms(self) -> int:
+        """The deadline of the head; -1 when it has none or there is no head."""
+        if self.timed == 0 or self.head == len(self.items):
+            return -1
+        return self.items[self.head].deadline_ms
+
+    def advance(self, count: int) -> None:
+        """The first ``count`` have left (their share of ``timed`` is taken off by the caller)."""
+        head = self.head + count
+        items = self.items
+        if head == len(items):
+            items.clear()
+            self.head = 0
+        elif head >= _TRIM_FROM and head * 2 >= len(items):
+            del items[:head]
+            self.head = 0
+        else:
+            self.head = head
+
+    def live(self) -> list[Message]:
+        """A copy of what is in line, in order."""
+        return self.items[self.head :]
+
+    def replace(self, messages: list[Message]) -> None:
+        """These instead of what was in line."""
+        self.items = messages
+        self.head = 0
+        timed = 0
+        for message in messages:
+            if message.deadline_ms >= 0:
+                timed += 1
+        self.timed = timed

@@ -1,0 +1,120 @@
+"""PUBLISH: a run of them in one loop. HOT: every message passes here."""
+
+from struct import error as StructError  # noqa: N812  (it is an exception class)
+from typing import Final
+
+from node.shard.commands import PUBLISH, PUBLISH_HEAD
+from node.shard.errors import ShardError
+from node.shard.message import Message
+from node.shard.packing import NUMBER_BYTES, unpack_numbers
+from node.shard.queue import Queue
+from node.shard.state import State
+
+_HEAD_BYTES: Final = PUBLISH_HEAD.size
+
+
+def apply_publishes(state: State, position: int, end: int) -> int:
+    """Apply the PUBLISH at ``position`` and all that follow it without a break; where they end.
+
+    Deadlines are fixed here, for each queue by its own TTL (RULES T3, T4, T9). What all messages of a run for
+    one queue have in common is counted once. ShardError when a command does not fit; those before it are
+    applied.
+    """
+    data = state.data
+    index = state.index
+    now_ms = state.time_ms
+    queues = state.queues
+    unpack = PUBLISH_HEAD.unpack_from
+    head_bytes = _HEAD_BYTES
+    queue: Queue | None = None
+    queue_id = -1
+    queue_ttl_ms = -1
+    queue_deadline_ms = -1
+    items: list[Message] = []
+    messages = 0
+    body_bytes = 0
+    timed = 0
+    try:
+        while position < end and data[position] == PUBLISH:
+            _, key_length, extra, header_length, body_length, target, ttl_ms = unpack(data, position)
+            offset = position + head_bytes + extra * NUMBER_BYTES
+            stop = offset + key_length + header_length + body_length
+            if stop > end:
+                raise ShardError(f"PUBLISH at {position} reaches past {end}")
+            if target != queue_id:
+                if queue is not None:
+                    _count(state, queue, messages, body_bytes, timed)
+                elif queue_id >= 0:
+                    state.missing_targets += messages
+                messages = body_bytes = timed = 0
+                queue_id = target
+                queue = queues.get(target)
+                if queue is not None:
+                    items = queue.ready.items
+                    queue_ttl_ms = queue.ttl_ms
+                    queue_deadline_ms = now_ms + queue_ttl_ms if queue_ttl_ms >= 0 else -1
+            messages += 1
+            if queue is not None:
+                if ttl_ms < 0:
+                    deadline_ms = queue_deadline_ms
+                elif queue_ttl_ms < 0 or ttl_ms < queue_ttl_ms:
+                    deadline_ms = now_ms + ttl_ms
+                else:
+                    deadline_ms = queue_deadline_ms
+                if deadline_ms >= 0:
+                    timed += 1
+                body_bytes += body_length
+                items.append(
+                    Message(
+                        index, offset, key_length, header_length, body_length, now_ms, deadline_ms, 0, ttl_ms
+                    )
+                )
+            if extra:
+                _to_further_queues(
+                    state, position + head_bytes, extra, offset,
+                    key_length, header_length, body_length, ttl_ms,
+                )
+            position = stop
+    except StructError:
+        raise ShardError(f"PUBLISH at {position} is cut off") from None
+    finally:
+        if queue is not None:
+            _count(state, queue, messages, body_bytes, timed)
+        else:
+            state.missing_targets += messages
+    return position
+
+
+def _count(state: State, queue: Queue, messages: int, body_bytes: int, timed: int) -> None:
+    """A run of messages was put at the end of this queue."""
+    queue.ready.timed += timed
+    queue.ready_bytes += body_bytes
+    queue.enqueued += messages
+    state.expiry_budget += messages
+    state.delivery_budget += messages
+    state.retain(messages)
+    state.touch(queue)
+
+
+def _to_further_queues(
+    state: State, position: int, count: int, offset: int,
+    key_length: int, header_length: int, body_length: int, ttl_ms: int,
+) -> None:
+    """The same content in the other queues of a fan-out, each with its own deadline (RULES T9)."""
+    now_ms = state.time_ms
+    found = 0
+    for target in unpack_numbers(state.data, position, count, offset):
+        queue = state.queues.get(target)
+        if queue is None:
+            state.missing_targets += 1
+            continue
+        found += 1
+        deadline_ms = queue.deadline_ms(now_ms, ttl_ms)
+        state.enqueue(
+            queue,
+            Message(
+                state.index, offset, key_length, header_length, body_length, now_ms, deadline_ms, 0, ttl_ms
+            ),
+        )
+    if found:
+        state.retain(found)

@@ -1,0 +1,163 @@
+"""How a queue comes, is used, changes and goes."""
+
+from node.shard.effects import ConsumerCancelled
+from node.shard.lease import Lease
+from node.shard.message import Message
+from node.shard.queue import Queue
+from node.shard.results import IN_USE, NOT_EMPTY, Deleted, Gone, Purged, QueueCounts, Refused, Result
+from node.shard.settings import decode_settings
+from node.shard.state import State
+from node.shard.tombstone import DELETED, EXPIRED, Tombstone
+
+
+def gone(state: State, queue_id: int) -> Gone:
+    """The answer for a queue that is not here."""
+    tombstone = state.deleted.get(queue_id)
+    return Gone(queue_id, "" if tombstone is None else tombstone.reason)
+
+
+def counts(queue: Queue, created: bool) -> QueueCounts:
+    """The answer to a declare."""
+    return QueueCounts(queue.ready_count(), queue.consumers.count, created)
+
+
+def create_queue(state: State, queue_id: int, settings_bytes: bytes, by_leader: bool) -> Result:
+    """A new queue; an existing one is used (RULES L2), unless it is only the leader making sure."""
+    if queue_id in state.deleted:
+        return gone(state, queue_id)
+    queue = state.queues.get(queue_id)
+    if queue is not None:
+        if not by_leader:
+            state.used(queue)
+        return counts(queue, False)
+    settings = decode_settings(settings_bytes)
+    queue = Queue(queue_id, settings, settings_bytes, Lease(state.led_ms, state.time_ms))
+    state.queues[queue_id] = queue
+    if queue.expires_ms >= 0:
+        state.lease_timers.arm(queue_id, state.led_ms + queue.expires_ms)
+    return counts(queue, True)
+
+
+def touch_queue(state: State, queue_id: int) -> Result:
+    """A declare of a queue that is here, active or passive (RULES L2)."""
+    queue = state.queues.get(queue_id)
+    if queue is None:
+        return gone(state, queue_id)
+    state.used(queue)
+    return counts(queue, False)
+
+
+def update_queue(state: State, queue_id: int, settings_bytes: bytes) -> None:
+    """New settings (RULES T12, L9); nothing happens when they are the same or the queue is gone."""
+    queue = state.queues.get(queue_id)
+    if queue is None or queue.settings_bytes == settings_bytes:
+        return
+    settings = decode_settings(settings_bytes)
+    expires_before_ms = queue.expires_ms
+    queue.configure(settings, settings_bytes)
+    if queue.expires_ms != expires_before_ms:
+        activity_ms = queue.lease.last_activity_ms
+        queue.lease.renew(state.led_ms, activity_ms)
+        if queue.expires_ms < 0:
+            state.lease_timers.cancel(queue_id)
+        elif queue.lease.suspended_by == 0:
+            state.lease_timers.arm(queue_id, state.led_ms + queue.expires_ms)
+    if settings.ttl_retroactive:
+        queue.returned.replace([_with_ttl_of(queue, message) for message in queue.returned.live()])
+        queue.ready.replace([_with_ttl_of(queue, message) for message in queue.ready.live()])
+        for holder in queue.holders.values():
+            for delivery_id, message in holder.held.items():
+                holder.held[delivery_id] = _with_ttl_of(queue, message)
+        state.touch(queue)
+
+
+def _with_ttl_of(queue: Queue, message: Message) -> Message:
+    """The message with its deadline as if the queue's TTL had been this one when it was enqueued."""
+    return Message(
+        message.index,
+        message.offset,
+        message.key_length,
+        message.header_length,
+        message.body_length,
+        message.enqueued_ms,
+        queue.deadline_ms(message.enqueued_ms, message.ttl_ms),
+        message.delivery_count,
+        message.ttl_ms,
+    )
+
+
+def purge(state: State, queue_id: int) -> Result:
+    """What is ready goes, without being dead-lettered; what is held stays (RULES T13)."""
+    queue = state.queues.get(queue_id)
+    if queue is None:
+        return gone(state, queue_id)
+    messages = queue.returned.live() + queue.ready.live()
+    queue.returned.replace([])
+    queue.ready.replace([])
+    queue.ready_bytes = 0
+    state.release_all(messages)
+    state.touch(queue)
+    return Purged(len(messages))
+
+
+def delete_queue(state: State, queue_id: int, if_unused: bool, if_empty: bool) -> Result:
+    """Delete at a client's wish."""
+    queue = state.queues.get(queue_id)
+    if queue is None:
+        return gone(state, queue_id)
+    if if_unused and queue.consumers.count:
+        return Refused(IN_USE)
+    ready = queue.ready_count()
+    if if_empty and ready:
+        return Refused(NOT_EMPTY)
+    remove_queue(state, queue, DELETED)
+    return Deleted(ready)
+
+
+def expire_queue(state: State, queue_id: int, epoch: int) -> None:
+    """The leader found that this lease has run out; it is so only if nothing happened to it meanwhile (RULES
+    L5).
+    """
+    queue = state.queues.get(queue_id)
+    if queue is not None and queue.lease.has_run_out(epoch, queue.expires_ms, state.led_ms):
+        remove_queue(state, queue, EXPIRED)
+
+
+def drop_queue(state: State, queue_id: int) -> None:
+    """The catalog does not know this queue: nothing of it is kept."""
+    queue = state.queues.get(queue_id)
+    if queue is not None:
+        remove_queue(state, queue, "")
+
+
+def remove_queue(state: State, queue: Queue, reason: str) -> None:
+    """The queue goes with all it has, ready and held (RULES L4); deaths that wait in the outbox stay.
+
+    Its consumers are told. With a ``reason`` it leaves a tombstone.
+    """
+    queue_id = queue.queue_id
+    messages = queue.returned.live() + queue.ready.live()
+    for holder in queue.holders.values():
+        messages.extend(holder.held.values())
+        session_holders = state.sessions[holder.session]
+        del session_holders[(queue_id, holder.holder_id)]
+        if not session_holders:
+            del state.sessions[holder.session]
+        if holder.local and holder.attached:
+            state.effects.append(ConsumerCancelled(holder.holder_id, queue_id, holder.session))
+    state.release_all(messages)
+    state.message_timers.cancel(queue_id)
+    state.lease_timers.cancel(queue_id)
+    state.unserved.pop(queue_id, None)
+    state.past.add(queue)
+    del state.queues[queue_id]
+    queue.deleted = True
+    if reason:
+        state.deleted[queue_id] = Tombstone(
+            reason,
+            state.time_ms,
+            queue.lease.last_activity_ms,
+            len(messages),
+            queue.settings.vhost,
+            queue.settings.name,
+        )

@@ -1,0 +1,34 @@
+"""The way back of messages that nobody holds any more. HOT."""
+
+from node.shard.message import Message
+from node.shard.outbox import DELIVERY_LIMIT, EXPIRED
+from node.shard.queue import Queue
+from node.shard.state import State
+
+
+def come_back(state: State, queue: Queue, messages: list[Message], to_back: bool) -> None:
+    """Messages no longer held come back: they are counted, and judged now (RULES T10).
+
+    ``to_back``: to the end of the queue instead of before what was never delivered. An expired one that the
+    entry's bound leaves for later goes among the returned ones, where it is due.
+    """
+    now_ms = state.time_ms
+    limit = queue.delivery_limit
+    for message in messages:
+        body_bytes = message.body_length
+        queue.held_bytes -= body_bytes
+        back = message.returned()
+        late = 0 <= back.deadline_ms <= now_ms
+        if 0 <= limit < back.delivery_count:
+            state.died(queue, back, DELIVERY_LIMIT)
+        elif late and state.expiry_budget > 0:
+            state.expiry_budget -= 1
+            queue.expired += 1
+            state.died(queue, back, EXPIRED)
+        else:
+            queue.ready_bytes += body_bytes
+            if to_back and not late:
+                queue.ready.append(back)
+            else:
+                queue.returned.append(back)
+    state.touch(queue)

@@ -1,0 +1,102 @@
+"""SETTLE: acknowledge, requeue or reject what a holder holds. HOT."""
+
+from itertools import repeat
+from typing import Final
+
+from node.shard.commands import (
+    ACK,
+    LIST,
+    NUMBER,
+    NUMBER_PAIR,
+    RANGE,
+    REJECT,
+    REQUEUE,
+    SETTLE_HEAD,
+    UP_TO,
+)
+from node.shard.consumers import Holder
+from node.shard.errors import ShardError
+from node.shard.holders import drop_idle_holder
+from node.shard.message import Message
+from node.shard.outbox import REJECTED
+from node.shard.packing import unpack_numbers
+from node.shard.queue import Queue
+from node.shard.returns import come_back
+from node.shard.state import State
+
+_SPARSE: Final = 64
+
+
+def apply_settle(state: State, session: tuple[int, int], position: int, end: int) -> int:
+    """Apply the SETTLE at ``position``; where it ends. Unknown queue, holder and ids are ignored."""
+    data = state.data
+    _, outcome, form, count, queue_id, holder_id = SETTLE_HEAD.unpack_from(data, position)
+    position += SETTLE_HEAD.size
+    if form == RANGE:
+        stop = position + NUMBER_PAIR.size
+    elif form == LIST:
+        stop = position + count * NUMBER.size
+    elif form == UP_TO:
+        stop = position + NUMBER.size
+    else:
+        raise ShardError(f"SETTLE of unknown form {form}")
+    if stop > end or not ACK <= outcome <= REJECT:
+        raise ShardError(f"SETTLE with outcome {outcome} reaches to {stop}, its batch to {end}")
+    queue = state.queues.get(queue_id)
+    holders = state.sessions.get(session)
+    if queue is None or holders is None:
+        return stop
+    holder = holders.get((queue_id, holder_id))
+    if holder is None or not holder.held:
+        return stop
+    if form == RANGE:
+        first, last = NUMBER_PAIR.unpack_from(data, position)
+        messages = _take_range(holder, first, last)
+    elif form == UP_TO:
+        (last,) = NUMBER.unpack_from(data, position)
+        messages = _take_range(holder, 0, last)
+    else:
+        held = holder.held
+        found = [held.pop(number, None) for number in unpack_numbers(data, position, count, end)]
+        messages = [message for message in found if message is not None]
+    if messages:
+        _settle(state, queue, holder, messages, outcome)
+    return stop
+
+
+def _take_range(holder: Holder, first: int, last: int) -> list[Message]:
+    """Take out of the holder what it holds from ``first`` to ``last``, in order."""
+    held = holder.held
+    first = max(first, holder.first_held)
+    last = min(last, holder.last_delivery_id)
+    if last < first:
+        return []
+    if first == holder.first_held:
+        holder.first_held = last + 1
+    if last - first > 2 * len(held) + _SPARSE:
+        # Long settled ids in between: look at what is held instead of at every id.
+        numbers = [number for number in held if first <= number <= last]
+        return [held.pop(number) for number in numbers]
+    found = list(map(held.pop, range(first, last + 1), repeat(None)))
+    if None in found:
+        return [message for message in found if message is not None]
+    return found  # type: ignore[return-value]
+
+
+def _settle(state: State, queue: Queue, holder: Holder, messages: list[Message], outcome: int) -> None:
+    """What was taken out of the holder goes its way; the holder has room again."""
+    queue.held_count -= len(messages)
+    if outcome == ACK:
+        queue.held_bytes -= state.release_all(messages)
+        queue.acknowledged += len(messages)
+    elif outcome == REQUEUE:
+        come_back(state, queue, messages, queue.delivery_limit < 0)
+    else:
+        for message in messages:
+            queue.held_bytes -= message.body_length
+            state.died(queue, message, REJECTED)
+    if holder.attached:
+        if queue.consumers.admit(holder):
+            state.touch(queue)
+    elif not holder.held:
+        drop_idle_holder(state, queue, holder)

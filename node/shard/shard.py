@@ -1,0 +1,379 @@
+"""The shard: a deterministic state machine over log entries that holds many queues. HOT.
+
+Same log, same state, byte for byte, on every replica and at every replay (RULES C1). It knows no clock but
+the one the entries carry, and never looks at content: messages are references into the log.
+"""
+
+import struct
+from collections.abc import Collection, Iterable
+from hashlib import sha256
+from typing import Final
+
+from node.shard import commands, dead_letters, holders, queues, settle
+from node.shard.delivery import serve
+from node.shard.errors import ShardError
+from node.shard.outbox import Death, Lane
+from node.shard.packing import NUMBER_BYTES, unpack_numbers
+from node.shard.publish import apply_publishes
+from node.shard.queue import Queue
+from node.shard.results import Detached, Done
+from node.shard.snapshot import restore, snapshot
+from node.shard.state import State
+from node.shard.statistics import QueueStatistics, ShardStatistics
+from node.shard.timers import NEVER
+from node.shard.tombstone import Tombstone
+
+SessionKey = tuple[int, int]
+
+_DUE_AT_ONCE: Final = 0
+
+
+class Shard:
+    """One shard, replicated or transient.
+
+    For each log entry: ``begin``, then ``apply`` and ``session_closed`` in the order of the log, then
+    ``finish``. ``take_effects`` and ``take_released`` have what the node must do then. Everything else is for
+    reading, between entries. ``local_node`` decides about effects only, never about state.
+    """
+
+    def __init__(self, shard_id: int, local_node: int) -> None:
+        self.shard_id = shard_id
+        self.local_node = local_node
+        self._state = State(shard_id, local_node)
+
+    # -- entries -------------------------------------------------------------------------------------------
+
+    def begin(self, index: int, time_ms: int, led_ms: int, data: bytes) -> None:
+        """An entry begins. ``data`` is its whole payload: offsets of messages count from its start.
+
+        ``time_ms`` is shard time, ``led_ms`` lease time; what would go back stays (RULES C2).
+        """
+        state = self._state
+        state.index = index
+        state.time_ms = max(state.time_ms, time_ms)
+        state.led_ms = max(state.led_ms, led_ms)
+        state.data = data
+        state.begin_entry()
+
+    def apply(self, session: SessionKey | None, start: int, end: int) -> list[object]:
+        """Apply the commands in ``data[start:end]``, in order; the answers of those that answer, in order.
+
+        ``session`` is (node id, incarnation), None for the shard's leader. ShardError for bytes that are no
+        command: those before it are applied, the answers are lost, and so is the rest of the batch, on every
+        replica alike.
+        """
+        state = self._state
+        data = state.data
+        if not 0 <= start <= end <= len(data):
+            raise ShardError(f"batch from {start} to {end} in an entry of {len(data)} bytes")
+        results: list[object] = []
+        position = start
+        try:
+            while position < end:
+                kind = data[position]
+                if kind == commands.PUBLISH:
+                    position = apply_publishes(state, position, end)
+                elif kind == commands.SETTLE:
+                    position = settle.apply_settle(state, _required(session), position, end)
+                elif kind < commands.EXPIRE_DUE:
+                    position = self._apply_client_command(kind, session, position, end, results)
+                else:
+                    position = self._apply_internal_command(kind, position, end)
+        except struct.error as error:
+            raise ShardError(f"command at {position} is cut off: {error}") from error
+        return results
+
+    def finish(self) -> None:
+        """The entry ends: queues it touched are served, then those a bound left waiting, then what is due."""
+        state = self._state
+        touched = state.touched
+        for queue in touched:
+            queue.touched = False
+            if not queue.deleted:
+                serve(state, queue)
+        touched.clear()
+        if state.unserved and state.delivery_budget > 0:
+            for queue_id in sorted(state.unserved):
+                serve(state, state.unserved[queue_id])
+                if state.delivery_budget <= 0:
+                    break
+        if state.expiry_due:
+            self._expire_due()
+        state.end_entry()
+
+    def _expire_due(self) -> None:
+        """Serve the queues whose head is due, in the order of their deadlines, as far as the entry's bound
+        goes.
+        """
+        state = self._state
+        while state.expiry_budget > 0:
+            due_ms, queue_id = state.message_timers.first()
+            if due_ms == NEVER or due_ms > state.time_ms:
+                break
+            serve(state, state.queues[queue_id])
+
+    def session_closed(self, session: SessionKey) -> None:
+        """A node's session is over: its consumers are detached, what they held comes back, leases start
+        again.
+        """
+        holders.close_session(self._state, session)
+
+    def take_effects(self) -> list[object]:
+        """``Deliver`` and ``ConsumerCancelled`` for consumers of the local node since the last call, in
+        order.
+        """
+        effects = self._state.effects
+        if effects:
+            self._state.effects = []
+        return effects
+
+    def take_released(self) -> list[int]:
+        """Indices of entries that held live messages and hold none any more, since the last call."""
+        released = self._state.released
+        if released:
+            self._state.released = []
+        return released
+
+    # -- commands ------------------------------------------------------------------------------------------
+
+    def _apply_client_command(
+        self, kind: int, session: SessionKey | None, position: int, end: int, results: list[object]
+    ) -> int:
+        """One command of a session other than PUBLISH and SETTLE; where it ends."""
+        state = self._state
+        data = state.data
+        if kind == commands.GET:
+            after = _after(commands.GET_HEAD, position, end)
+            _, no_ack, queue_id, holder_id = commands.GET_HEAD.unpack_from(data, position)
+            results.append(holders.get(state, _required(session), queue_id, holder_id, no_ack != 0))
+        elif kind == commands.ATTACH:
+            after = _after(commands.ATTACH_HEAD, position, end)
+            head = commands.ATTACH_HEAD.unpack_from(data, position)
+            _, flags, prefetch, queue_id, consumer_id, priority = head
+            no_ack = (flags & commands.FLAG_NO_ACK) != 0
+            exclusive = (flags & commands.FLAG_EXCLUSIVE) != 0
+            results.append(
+                holders.attach(
+                    state, _required(session), queue_id, consumer_id, prefetch, no_ack, exclusive, priority
+                )
+            )
+        elif kind == commands.DETACH:
+            after = _after(commands.CONSUMER_HEAD, position, end)
+            _, flag, queue_id, consumer_id = commands.CONSUMER_HEAD.unpack_from(data, position)
+            holders.detach(state, _required(session), queue_id, consumer_id, flag != 0)
+            results.append(Detached())
+        elif kind == commands.FLOW:
+            after = _after(commands.CONSUMER_HEAD, position, end)
+            _, flag, queue_id, consumer_id = commands.CONSUMER_HEAD.unpack_from(data, position)
+            holders.flow(state, _required(session), queue_id, consumer_id, flag != 0)
+        elif kind == commands.CREATE_QUEUE:
+            after, queue_id, settings = _settings(data, position, end)
+            results.append(queues.create_queue(state, queue_id, settings, session is None))
+        elif kind == commands.TOUCH_QUEUE:
+            after = _after(commands.QUEUE_HEAD, position, end)
+            _, queue_id = commands.QUEUE_HEAD.unpack_from(data, position)
+            results.append(queues.touch_queue(state, queue_id))
+        elif kind == commands.PURGE:
+            after = _after(commands.QUEUE_HEAD, position, end)
+            _, queue_id = commands.QUEUE_HEAD.unpack_from(data, position)
+            results.append(queues.purge(state, queue_id))
+        elif kind == commands.DELETE_QUEUE:
+            after = _after(commands.DELETE_HEAD, position, end)
+            _, flags, queue_id = commands.DELETE_HEAD.unpack_from(data, position)
+            if_unused = (flags & commands.FLAG_IF_UNUSED) != 0
+            if_empty = (flags & commands.FLAG_IF_EMPTY) != 0
+            results.append(queues.delete_queue(state, queue_id, if_unused, if_empty))
+        elif kind == commands.NOOP:
+            after = position + 1
+            results.append(Done())
+        else:
+            raise ShardError(f"unknown command {kind} at {position}")
+        return after
+
+    def _apply_internal_command(self, kind: int, position: int, end: int) -> int:
+        """One command of the leader; where it ends."""
+        state = self._state
+        data = state.data
+        if kind == commands.EXPIRE_DUE:
+            state.expiry_due = True
+            return position + 1
+        if kind == commands.ROUTE:
+            _after(commands.LIST_HEAD, position, end)
+            return dead_letters.apply_route(state, position, end)
+        if kind == commands.TRANSFER:
+            _after(commands.TRANSFER_HEAD, position, end)
+            return dead_letters.apply_transfer(state, position, end)
+        if kind == commands.UPDATE_QUEUE:
+            after, queue_id, settings = _settings(data, position, end)
+            queues.update_queue(state, queue_id, settings)
+            return after
+        if kind in (commands.EXPIRE_QUEUE, commands.SETTLED):
+            after = _after(commands.NUMBERED_HEAD, position, end)
+            _, queue_id, number = commands.NUMBERED_HEAD.unpack_from(data, position)
+            if kind == commands.EXPIRE_QUEUE:
+                queues.expire_queue(state, queue_id, number)
+            else:
+                dead_letters.settled(state, queue_id, number)
+            return after
+        if kind in (commands.LANE_CLOSED, commands.DROP_QUEUE):
+            after = _after(commands.QUEUE_HEAD, position, end)
+            _, queue_id = commands.QUEUE_HEAD.unpack_from(data, position)
+            if kind == commands.LANE_CLOSED:
+                dead_letters.lane_closed(state, queue_id)
+            else:
+                queues.drop_queue(state, queue_id)
+            return after
+        return self._apply_listed(kind, position, end)
+
+    def _apply_listed(self, kind: int, position: int, end: int) -> int:
+        """One command of the leader that is a list of numbers."""
+        state = self._state
+        after = _after(commands.LIST_HEAD, position, end)
+        count: int = commands.LIST_HEAD.unpack_from(state.data, position)[1]
+        if not commands.FORGET_DELETED <= kind <= commands.FORGET_SOURCES:
+            raise ShardError(f"unknown command {kind} at {position}")
+        for number in unpack_numbers(state.data, after, count, end):
+            if kind == commands.FORGET_DELETED:
+                state.deleted.pop(number, None)
+            elif kind == commands.RETRY_PARKED:
+                dead_letters.retry_parked(state, number)
+            elif kind == commands.DROP_PARKED:
+                dead_letters.drop_parked(state, number)
+            elif kind == commands.FORGET_SOURCES:
+                dead_letters.forget_source(state, number)
+        return after + count * NUMBER_BYTES
+
+    # -- snapshots -----------------------------------------------------------------------------------------
+
+    def snapshot(self) -> bytes:
+        """The state between two entries; equal on replicas that applied the same log."""
+        return snapshot(self._state)
+
+    def restore(self, data: bytes) -> None:
+        """Become what ``data`` describes; effects and releases not taken yet are dropped.
+
+        ShardError when it can't be read; the shard stays what it was then.
+        """
+        state = State(self.shard_id, self.local_node)
+        restore(state, data)
+        self._state = state
+
+    def digest(self) -> str:
+        """A fingerprint of the state, to compare replicas in tests."""
+        return sha256(self.snapshot()).hexdigest()
+
+    def live_entries(self) -> Collection[int]:
+        """Indices of the entries that hold live messages, in no particular order."""
+        return self._state.live.keys()
+
+    # -- what is due (for the leader's ticker) -------------------------------------------------------------
+
+    def due_messages(self, time_ms: int) -> bool:
+        """Whether an EXPIRE_DUE stamped ``time_ms`` has work: a head is due, or a bound cut the last entry
+        short.
+        """
+        return 0 <= self.next_message_due_ms() <= time_ms
+
+    def next_message_due_ms(self) -> int:
+        """The shard time at which EXPIRE_DUE next has work, 0 for at once, -1 for never as things are."""
+        if self._state.unserved:
+            return _DUE_AT_ONCE
+        return self._state.message_timers.first()[0]
+
+    def due_leases(self, led_ms: int, limit: int = 1000) -> list[tuple[int, int]]:
+        """At most ``limit`` (queue id, epoch) whose lease has run out at this lease time, for EXPIRE_QUEUE
+        (L5, L6).
+        """
+        all_queues = self._state.queues
+        due = self._state.lease_timers.all_due(led_ms, limit)
+        return [(queue_id, all_queues[queue_id].lease.epoch) for queue_id in due]
+
+    def next_lease_due_ms(self) -> int:
+        """The lease time at which the next lease runs out, -1 for never as things are."""
+        return self._state.lease_timers.first()[0]
+
+    # -- reading -------------------------------------------------------------------------------------------
+
+    @property
+    def time_ms(self) -> int:
+        """Shard time of the last entry."""
+        return self._state.time_ms
+
+    @property
+    def led_ms(self) -> int:
+        """Lease time of the last entry."""
+        return self._state.led_ms
+
+    @property
+    def deleted(self) -> dict[int, Tombstone]:
+        """Queues that are gone and that the catalog may still have. Not to be changed."""
+        return self._state.deleted
+
+    def queue_ids(self) -> Collection[int]:
+        """The queues that are here, to compare with the catalog."""
+        return self._state.queues.keys()
+
+    def queue(self, queue_id: int) -> Queue | None:
+        """A queue's state, to look at."""
+        return self._state.queues.get(queue_id)
+
+    def unrouted(self, limit: int) -> list[Death]:
+        """The first ``limit`` deaths that wait for a ROUTE, in order."""
+        waiting = self._state.outbox.unrouted
+        count = min(limit, len(waiting))
+        if count == len(waiting):
+            return list(waiting)
+        return [waiting[place] for place in range(count)]
+
+    def parked(self) -> Collection[Death]:
+        """Deaths without a route that wait for an operator, oldest first."""
+        return self._state.outbox.parked.values()
+
+    def lanes(self) -> Iterable[Lane]:
+        """The lanes to other shards, empty ones too (their numbers go on). Not to be changed."""
+        return self._state.outbox.lanes.values()
+
+    def lane(self, target_queue: int) -> Lane | None:
+        """The lane to one queue of another shard."""
+        return self._state.outbox.lanes.get(target_queue)
+
+    def received_up_to(self, queue_id: int, source: int) -> int:
+        """The highest sequence that ``source`` has transferred into this queue, 0 for none, -1 when it is not
+        here.
+
+        -1 says nothing about a queue that is still to be created here: ask the catalog before closing a lane.
+        """
+        queue = self._state.queues.get(queue_id)
+        return -1 if queue is None else queue.received.get(source, 0)
+
+    def statistics(self) -> ShardStatistics:
+        """Counts of the whole shard; looks at every queue."""
+        return ShardStatistics(self._state)
+
+    def queue_statistics(self, queue_id: int) -> QueueStatistics | None:
+        """Counts of one queue."""
+        queue = self._state.queues.get(queue_id)
+        return None if queue is None else QueueStatistics(queue)
+
+
+def _required(session: SessionKey | None) -> SessionKey:
+    if session is None:
+        raise ShardError("a command of consumers without a session")
+    return session
+
+
+def _after(head: struct.Struct, position: int, end: int) -> int:
+    """Where a command of this fixed size ends; ShardError when the batch ends before."""
+    after = position + head.size
+    if after > end:
+        raise ShardError(f"command at {position} reaches to {after}, its batch to {end}")
+    return after
+
+
+def _settings(data: bytes, position: int, end: int) -> tuple[int, int, bytes]:
+    """End, queue and settings of a CREATE_QUEUE or UPDATE_QUEUE."""
+    after = _after(commands.SETTINGS_HEAD, position, end)
+    _, length, queue_id = commands.SETTINGS_HEAD.unpack_from(data, position)
+    if after + length > end:
+        raise ShardError(f"settings at {after} reach to {after + length}, their batch to {end}")
+    return after + length, queue_id, data[after : after + length]

@@ -1,0 +1,321 @@
+"""The state as bytes and back: the same state gives the same bytes on every replica (RULES C1).
+
+Messages are columns of 64-bit numbers, so that a million of them take well under a second. What follows from
+the rest (timers, live counts, sessions, sums) is not written but made anew.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from node.shard.consumers import Holder
+from node.shard.delivery import note_due
+from node.shard.errors import ShardError
+from node.shard.holders import enter_holder
+from node.shard.lease import Lease
+from node.shard.line import Line
+from node.shard.message import Message
+from node.shard.outbox import REASONS, Death, Lane, Outbox
+from node.shard.packing import NUMBER_BYTES, pack_numbers, pack_signed, unpack_numbers, unpack_signed
+from node.shard.queue import Queue
+from node.shard.settings import ShardQueueSettings, decode_settings, encode_settings
+from node.shard.state import Past, State
+from node.shard.tombstone import Tombstone
+
+VERSION: Final = 1
+_MESSAGE_COLUMNS: Final = 9
+_DEATH_COLUMNS: Final = 5
+_ATTACHED: Final = 1
+_CONSUMER: Final = 2
+_ACTIVE: Final = 4
+_NO_ACK: Final = 8
+_EXCLUSIVE: Final = 16
+
+
+def snapshot(state: State) -> bytes:
+    """The state between two entries, as bytes."""
+    past = state.past
+    return msgspec.msgpack.encode(
+        [
+            VERSION,
+            [state.time_ms, state.led_ms, state.next_order],
+            [state.missing_targets, state.transfers_lost, state.refused_transfers, state.refused_routes],
+            [
+                past.enqueued, past.delivered, past.acknowledged,
+                past.expired, past.dead_lettered, past.duplicates,
+            ],
+            [_queue_row(queue) for queue in state.queues.values()],
+            [_tombstone_row(queue_id, tombstone) for queue_id, tombstone in state.deleted.items()],
+            _outbox_row(state.outbox),
+        ]
+    )
+
+
+def restore(state: State, data: bytes) -> None:
+    """Fill a new state from a ``snapshot``; ShardError when it is none (the state is then of no use)."""
+    try:
+        version, times, counters, past, queues, tombstones, outbox = msgspec.msgpack.decode(data)
+        if version != VERSION:
+            raise ShardError(f"shard snapshot of version {version}, {VERSION} expected")
+        state.time_ms, state.led_ms, state.next_order = times
+        state.missing_targets, state.transfers_lost, state.refused_transfers, state.refused_routes = counters
+        _restore_past(state.past, past)
+        for row in queues:
+            _restore_queue(state, row)
+        for queue_id, reason, time_ms, activity_ms, messages, vhost, name in tombstones:
+            state.deleted[queue_id] = Tombstone(reason, time_ms, activity_ms, messages, vhost, name)
+        _restore_outbox(state, outbox)
+    except (TypeError, ValueError, LookupError, OverflowError, AttributeError, msgspec.MsgspecError) as error:
+        raise ShardError(f"shard snapshot that can't be read: {error!r}") from error
+
+
+def pack_messages(messages: Sequence[Message]) -> bytes:
+    """Messages as columns."""
+    return b"".join(
+        (
+            pack_signed([message.index for message in messages]),
+            pack_signed([message.offset for message in messages]),
+            pack_signed([message.key_length for message in messages]),
+            pack_signed([message.header_length for message in messages]),
+            pack_signed([message.body_length for message in messages]),
+            pack_signed([message.enqueued_ms for message in messages]),
+            pack_signed([message.deadline_ms for message in messages]),
+            pack_signed([message.delivery_count for message in messages]),
+            pack_signed([message.ttl_ms for message in messages]),
+        )
+    )
+
+
+def unpack_messages(data: bytes) -> list[Message]:
+    """The messages in ``data``."""
+    columns = _columns(data, _MESSAGE_COLUMNS)
+    return [Message(*row) for row in zip(*columns, strict=True)]
+
+
+def _columns(data: bytes, count: int) -> "list[Any]":
+    """``count`` columns of equal length."""
+    if len(data) % (count * NUMBER_BYTES):
+        raise ShardError(f"{len(data)} bytes are not {count} columns")
+    numbers = unpack_signed(data)
+    length = len(numbers) // count
+    return [numbers[place * length : (place + 1) * length] for place in range(count)]
+
+
+def _retain(state: State, messages: Iterable[Message]) -> None:
+    """Count the references of these messages to their entries."""
+    live = state.live
+    for message in messages:
+        live[message.index] = live.get(message.index, 0) + 1
+
+
+def _restore_past(past: Past, row: Any) -> None:
+    (
+        past.enqueued, past.delivered, past.acknowledged,
+        past.expired, past.dead_lettered, past.duplicates,
+    ) = row
+
+
+def _tombstone_row(queue_id: int, tombstone: Tombstone) -> list[object]:
+    return [
+        queue_id, tombstone.reason, tombstone.time_ms, tombstone.last_activity_ms, tombstone.messages,
+        tombstone.vhost, tombstone.name,
+    ]
+
+
+def _queue_row(queue: Queue) -> list[object]:
+    lease = queue.lease
+    single = queue.consumers.single
+    return [
+        queue.queue_id,
+        queue.settings_bytes,
+        [lease.epoch, lease.started_ms, lease.last_activity_ms],
+        [
+            queue.enqueued, queue.delivered, queue.acknowledged,
+            queue.expired, queue.dead_lettered, queue.duplicates,
+        ],
+        list(queue.received.items()),
+        pack_messages(queue.returned.live()) if queue.returned.items else b"",
+        pack_messages(queue.ready.live()) if queue.ready.items else b"",
+        [_holder_row(holder) for holder in queue.holders.values()],
+        [
+            [band.priority, [holder.order for holder in band.waiting]]
+            for band in queue.consumers.bands
+            if band.waiting
+        ],
+        queue.consumers.single_active,
+        0 if single is None else single.order,
+    ]
+
+
+def _holder_row(holder: Holder) -> list[object]:
+    flags = (
+        (_ATTACHED if holder.attached else 0)
+        | (_CONSUMER if holder.is_consumer else 0)
+        | (_ACTIVE if holder.active else 0)
+        | (_NO_ACK if holder.no_ack else 0)
+        | (_EXCLUSIVE if holder.exclusive else 0)
+    )
+    return [
+        holder.session[0],
+        holder.session[1],
+        holder.holder_id,
+        holder.order,
+        flags,
+        holder.prefetch,
+        holder.priority,
+        holder.last_delivery_id,
+        holder.first_held,
+        pack_numbers(holder.held),
+        pack_messages(list(holder.held.values())),
+    ]
+
+
+def _restore_queue(state: State, row: Any) -> None:
+    (
+        queue_id, settings_bytes, lease_row, counters, received, returned, ready, holders, bands,
+        single_active, single,
+    ) = row
+    lease = Lease(0, 0)
+    lease.epoch, lease.started_ms, lease.last_activity_ms = lease_row
+    queue = Queue(queue_id, decode_settings(settings_bytes), settings_bytes, lease)
+    (
+        queue.enqueued, queue.delivered, queue.acknowledged,
+        queue.expired, queue.dead_lettered, queue.duplicates,
+    ) = counters
+    for source, sequence in received:
+        queue.received[source] = sequence
+    _restore_line(state, queue, queue.returned, returned)
+    _restore_line(state, queue, queue.ready, ready)
+    consumers = queue.consumers
+    consumers.single_active = single_active
+    for holder_row in holders:
+        _restore_holder(state, queue, holder_row)
+    for priority, orders in bands:
+        band = consumers.band(priority)
+        for order in orders:
+            holder = queue.holders[order]
+            holder.waiting = True
+            band.waiting.append(holder)
+    if single:
+        consumers.single = queue.holders[single]
+    state.queues[queue_id] = queue
+    if queue.expires_ms >= 0 and lease.suspended_by == 0:
+        state.lease_timers.arm(queue_id, lease.started_ms + queue.expires_ms)
+    note_due(state, queue)
+
+
+def _restore_line(state: State, queue: Queue, line: Line, data: bytes) -> None:
+    if data:
+        messages = unpack_messages(data)
+        line.replace(messages)
+        _retain(state, messages)
+        for message in messages:
+            queue.ready_bytes += message.body_length
+
+
+def _restore_holder(state: State, queue: Queue, row: Any) -> None:
+    (
+        node, incarnation, holder_id, order, flags, prefetch, priority, last_delivery_id, first_held,
+        held_ids, held_messages,
+    ) = row
+    is_consumer = bool(flags & _CONSUMER)
+    local = node == state.local_node
+    holder = Holder((node, incarnation), queue.queue_id, holder_id, order, local, is_consumer)
+    holder.attached = bool(flags & _ATTACHED)
+    holder.active = bool(flags & _ACTIVE)
+    holder.no_ack = bool(flags & _NO_ACK)
+    holder.exclusive = bool(flags & _EXCLUSIVE)
+    holder.prefetch = prefetch
+    holder.priority = priority
+    holder.last_delivery_id = last_delivery_id
+    holder.first_held = first_held
+    messages = unpack_messages(held_messages)
+    ids = unpack_numbers(held_ids, 0, len(messages), len(held_ids))
+    holder.held = dict(zip(ids, messages, strict=True))
+    enter_holder(state, queue, holder)
+    _retain(state, messages)
+    queue.held_count += len(messages)
+    for message in messages:
+        queue.held_bytes += message.body_length
+    if is_consumer:
+        queue.lease.suspended_by += 1
+    if holder.attached:
+        queue.consumers.count += 1
+        queue.consumers.band(priority).members += 1
+        if holder.exclusive:
+            queue.consumers.exclusive = True
+
+
+def _outbox_row(outbox: Outbox) -> list[object]:
+    table: dict[bytes, int] = {}
+    places: dict[int, int] = {}
+    unrouted = _deaths_row(outbox.unrouted, table, places)
+    parked = _deaths_row(outbox.parked.values(), table, places)
+    return [
+        outbox.next_sequence,
+        [
+            outbox.routed, outbox.settled, outbox.lost,
+            outbox.dropped_cycle, outbox.dropped_unroutable, outbox.dropped_by_operator,
+        ],
+        list(table),
+        unrouted,
+        parked,
+        [
+            [lane.target_shard, lane.target_queue, lane.first_sequence, pack_messages(list(lane.items))]
+            for lane in outbox.lanes.values()
+        ],
+    ]
+
+
+def _deaths_row(deaths: Iterable[Death], table: dict[bytes, int], places: dict[int, int]) -> list[bytes]:
+    """Deaths as columns. Settings are written once each (``table``), whether or not deaths share the object.
+    """
+    rows = list(deaths)
+    settings_column: list[int] = []
+    for death in rows:
+        place = places.get(id(death.settings), -1)
+        if place < 0:
+            place = table.setdefault(encode_settings(death.settings), len(table))
+            places[id(death.settings)] = place
+        settings_column.append(place)
+    columns = (
+        pack_signed([death.sequence for death in rows]),
+        pack_signed([death.queue_id for death in rows]),
+        pack_signed([REASONS.index(death.reason) for death in rows]),
+        pack_signed([death.time_ms for death in rows]),
+        pack_signed(settings_column),
+    )
+    return [b"".join(columns), pack_messages([death.message for death in rows])]
+
+
+def _restore_deaths(state: State, row: Any, settings: "list[ShardQueueSettings]") -> list[Death]:
+    numbers, packed = row
+    messages = unpack_messages(packed)
+    _retain(state, messages)
+    columns = _columns(numbers, _DEATH_COLUMNS)
+    deaths = []
+    for sequence, queue_id, reason, time_ms, place, message in zip(*columns, messages, strict=True):
+        deaths.append(Death(sequence, queue_id, message, REASONS[reason], time_ms, settings[place]))
+    return deaths
+
+
+def _restore_outbox(state: State, row: Any) -> None:
+    next_sequence, counters, table, unrouted, parked, lanes = row
+    outbox = state.outbox
+    outbox.next_sequence = next_sequence
+    (
+        outbox.routed, outbox.settled, outbox.lost,
+        outbox.dropped_cycle, outbox.dropped_unroutable, outbox.dropped_by_operator,
+    ) = counters
+    settings = [decode_settings(encoded) for encoded in table]
+    outbox.unrouted.extend(_restore_deaths(state, unrouted, settings))
+    for death in _restore_deaths(state, parked, settings):
+        outbox.parked[death.sequence] = death
+    for target_shard, target_queue, first_sequence, packed in lanes:
+        lane = Lane(target_shard, target_queue)
+        lane.first_sequence = first_sequence
+        items = unpack_messages(packed)
+        lane.items.extend(items)
+        _retain(state, items)
+        outbox.lanes[target_queue] = lane

@@ -1,0 +1,190 @@
+"""The state of a shard, and the entry being applied to it. HOT."""
+
+from typing import Final
+
+from node.shard.consumers import Holder
+from node.shard.errors import ShardError
+from node.shard.message import Message
+from node.shard.outbox import Outbox
+from node.shard.queue import Queue
+from node.shard.timers import Timers
+from node.shard.tombstone import Tombstone
+
+EXPIRIES_PER_ENTRY: Final = 2000
+"""Messages that one entry expires at most, besides as many as it enqueues itself (RULES C4)."""
+DELIVERIES_PER_ENTRY: Final = 10_000
+"""Messages that one entry delivers at most, besides as many as it enqueues itself; the rest is due at once.
+"""
+
+
+class Past:
+    """What happened to messages in queues that are gone: totals outlive their queue."""
+
+    __slots__ = ("acknowledged", "dead_lettered", "delivered", "duplicates", "enqueued", "expired")
+
+    def __init__(self) -> None:
+        self.enqueued = 0
+        self.delivered = 0
+        self.acknowledged = 0
+        self.expired = 0
+        self.dead_lettered = 0
+        self.duplicates = 0
+
+    def add(self, queue: Queue) -> None:
+        """A queue goes."""
+        self.enqueued += queue.enqueued
+        self.delivered += queue.delivered
+        self.acknowledged += queue.acknowledged
+        self.expired += queue.expired
+        self.dead_lettered += queue.dead_lettered
+        self.duplicates += queue.duplicates
+
+
+class State:
+    """Everything a shard knows. Queues, tombstones, outbox and counters are the state proper; timers, live
+    counts, sessions and ``unserved`` follow from them; the rest belongs to the entry under way.
+
+    ``live`` counts, per log entry, the places in which the state still refers to it. ``unserved`` are queues
+    with messages and willing consumers that the bound of an entry left waiting.
+    """
+
+    __slots__ = (
+        "current_released",
+        "data",
+        "deleted",
+        "delivery_budget",
+        "effects",
+        "expiry_budget",
+        "expiry_due",
+        "index",
+        "lease_timers",
+        "led_ms",
+        "live",
+        "local_node",
+        "message_timers",
+        "missing_targets",
+        "next_order",
+        "outbox",
+        "past",
+        "queues",
+        "refused_routes",
+        "refused_transfers",
+        "released",
+        "sessions",
+        "shard_id",
+        "time_ms",
+        "touched",
+        "transfers_lost",
+        "unserved",
+    )
+
+    def __init__(self, shard_id: int, local_node: int) -> None:
+        self.shard_id = shard_id
+        self.local_node = local_node
+        self.time_ms = 0
+        self.led_ms = 0
+        self.queues: dict[int, Queue] = {}
+        self.deleted: dict[int, Tombstone] = {}
+        self.outbox = Outbox()
+        self.past = Past()
+        self.next_order = 1
+        self.missing_targets = 0
+        self.transfers_lost = 0
+        self.refused_transfers = 0
+        self.refused_routes = 0
+        # Derived.
+        self.sessions: dict[tuple[int, int], dict[tuple[int, int], Holder]] = {}
+        self.live: dict[int, int] = {}
+        self.message_timers = Timers()
+        self.lease_timers = Timers()
+        self.unserved: dict[int, Queue] = {}
+        # Of the entry.
+        self.index = 0
+        self.data = b""
+        self.touched: list[Queue] = []
+        self.effects: list[object] = []
+        self.released: list[int] = []
+        self.current_released = False
+        self.expiry_due = False
+        self.expiry_budget = 0
+        self.delivery_budget = 0
+
+    def begin_entry(self) -> None:
+        """The bounds are fresh."""
+        self.expiry_budget = EXPIRIES_PER_ENTRY
+        self.delivery_budget = DELIVERIES_PER_ENTRY
+        self.expiry_due = False
+
+    def end_entry(self) -> None:
+        """Judge whether the entry itself still holds something; let go of its data."""
+        if self.current_released:
+            self.current_released = False
+            if self.index not in self.live:
+                self.released.append(self.index)
+        self.data = b""
+
+    def release(self, index: int, count: int) -> None:
+        """``count`` references to an entry are gone."""
+        left = self.live[index] - count
+        if left > 0:
+            self.live[index] = left
+            return
+        if left < 0:
+            raise ShardError(f"entry {index} is released {-left} times too often")
+        del self.live[index]
+        if index == self.index:
+            # More of the same entry may still be enqueued: judged at its end.
+            self.current_released = True
+        else:
+            self.released.append(index)
+
+    def release_all(self, messages: list[Message]) -> int:
+        """These messages are gone; their bodies' bytes. Runs of one entry are counted off together."""
+        total_bytes = 0
+        run = 0
+        run_index = -1
+        for message in messages:
+            total_bytes += message.body_length
+            if message.index != run_index:
+                if run:
+                    self.release(run_index, run)
+                    run = 0
+                run_index = message.index
+            run += 1
+        if run:
+            self.release(run_index, run)
+        return total_bytes
+
+    def retain(self, count: int) -> None:
+        """``count`` more references to the current entry."""
+        self.live[self.index] = self.live.get(self.index, 0) + count
+
+    def touch(self, queue: Queue) -> None:
+        """The queue is to be served at the end of the entry."""
+        if not queue.touched:
+            queue.touched = True
+            self.touched.append(queue)
+
+    def died(self, queue: Queue, message: Message, reason: str) -> None:
+        """A message left the queue by dying: it is dead-lettered, or gone (RULES D)."""
+        if queue.dead_letters:
+            queue.dead_lettered += 1
+            self.outbox.add(queue.queue_id, message, reason, self.time_ms, queue.settings)
+        else:
+            self.release(message.index, 1)
+
+    def used(self, queue: Queue) -> None:
+        """A use that renews the lease (RULES L2)."""
+        lease = queue.lease
+        lease.renew(self.led_ms, self.time_ms)
+        if queue.expires_ms >= 0 and lease.suspended_by == 0:
+            self.lease_timers.arm(queue.queue_id, self.led_ms + queue.expires_ms)
+
+    def enqueue(self, queue: Queue, message: Message) -> None:
+        """Put one message of the current entry at the end of a queue; the caller retains the entry."""
+        queue.ready.append(message)
+        queue.ready_bytes += message.body_length
+        queue.enqueued += 1
+        self.expiry_budget += 1
+        self.delivery_budget += 1
+        self.touch(queue)

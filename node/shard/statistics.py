@@ -1,0 +1,117 @@
+"""Counts for operators, taken when asked for."""
+
+from node.shard.queue import Queue
+from node.shard.state import State
+
+
+class QueueStatistics:
+    """One queue: messages and bytes of bodies now, and what happened to it since it was created."""
+
+    __slots__ = (
+        "acknowledged",
+        "consumers",
+        "dead_lettered",
+        "delivered",
+        "duplicates",
+        "enqueued",
+        "expired",
+        "queue_id",
+        "ready",
+        "ready_bytes",
+        "unacknowledged",
+        "unacknowledged_bytes",
+    )
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue_id = queue.queue_id
+        self.ready = queue.ready_count()
+        self.ready_bytes = queue.ready_bytes
+        self.unacknowledged = queue.held_count
+        self.unacknowledged_bytes = queue.held_bytes
+        self.consumers = queue.consumers.count
+        self.enqueued = queue.enqueued
+        self.delivered = queue.delivered
+        self.acknowledged = queue.acknowledged
+        self.expired = queue.expired
+        self.dead_lettered = queue.dead_lettered
+        self.duplicates = queue.duplicates
+
+
+class ShardStatistics:
+    """The whole shard now, and its totals since it was created: those of deleted queues are in them.
+
+    ``outbox`` counts deaths without a decision and lane items; ``routed``, ``settled``, ``lost`` and
+    ``dropped_*`` are explained at ``Outbox``. ``missing_targets``: publishes to a queue that was gone.
+    ``transfers_lost``: dead letters that came for a queue that was gone. ``refused_*``: commands after a gap.
+    """
+
+    __slots__ = (
+        "acknowledged",
+        "consumers",
+        "dead_lettered",
+        "delivered",
+        "dropped_by_operator",
+        "dropped_cycle",
+        "dropped_unroutable",
+        "duplicates",
+        "enqueued",
+        "expired",
+        "live_entries",
+        "lost",
+        "missing_targets",
+        "outbox",
+        "parked",
+        "queues",
+        "ready",
+        "ready_bytes",
+        "refused_routes",
+        "refused_transfers",
+        "routed",
+        "settled",
+        "tombstones",
+        "transfers_lost",
+        "unacknowledged",
+        "unacknowledged_bytes",
+    )
+
+    def __init__(self, state: State) -> None:
+        outbox = state.outbox
+        self.queues = len(state.queues)
+        self.tombstones = len(state.deleted)
+        self.live_entries = len(state.live)
+        self.parked = len(outbox.parked)
+        self.outbox = outbox.depth()
+        self.routed = outbox.routed
+        self.settled = outbox.settled
+        self.lost = outbox.lost
+        self.dropped_cycle = outbox.dropped_cycle
+        self.dropped_unroutable = outbox.dropped_unroutable
+        self.dropped_by_operator = outbox.dropped_by_operator
+        self.missing_targets = state.missing_targets
+        self.transfers_lost = state.transfers_lost
+        self.refused_transfers = state.refused_transfers
+        self.refused_routes = state.refused_routes
+        self.ready = 0
+        self.ready_bytes = 0
+        self.unacknowledged = 0
+        self.unacknowledged_bytes = 0
+        self.consumers = 0
+        past = state.past
+        self.enqueued = past.enqueued
+        self.delivered = past.delivered
+        self.acknowledged = past.acknowledged
+        self.expired = past.expired
+        self.dead_lettered = past.dead_lettered
+        self.duplicates = past.duplicates
+        for queue in state.queues.values():
+            self.ready += queue.ready_count()
+            self.ready_bytes += queue.ready_bytes
+            self.unacknowledged += queue.held_count
+            self.unacknowledged_bytes += queue.held_bytes
+            self.consumers += queue.consumers.count
+            self.enqueued += queue.enqueued
+            self.delivered += queue.delivered
+            self.acknowledged += queue.acknowledged
+            self.expired += queue.expired
+            self.dead_lettered += queue.dead_lettered
+            self.duplicates += queue.duplicates

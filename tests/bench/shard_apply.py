@@ -1,0 +1,175 @@
+"""What one message costs the state machine: publish, deliver, acknowledge, in batches; and a million of them at rest.
+
+    PYTHONPATH=. python tests/bench/shard_apply.py [--backlog 1000000]
+
+Compiled or not is whatever `node.shard` is imported as; the first line says which.
+"""
+
+import argparse
+import gc
+import time
+
+import node.shard.state
+from node.shard.commands import (
+    ACK,
+    encode_attach,
+    encode_create_queue,
+    encode_expire_due,
+    encode_get,
+    encode_publish,
+    encode_settle,
+    encode_settle_up_to,
+)
+from node.shard.effects import Deliver
+from node.shard.settings import ShardQueueSettings
+from node.shard.shard import Shard
+
+KEY = b"\x08exchange\x0brouting.key"
+HEADER = bytes(40)
+BODY = bytes(1024)
+SESSION = (1, 1)
+ROUNDS = 500
+BATCH = 200
+
+
+class Driver:
+    """Applies one batch of commands an entry, and measures the time spent in the shard alone."""
+
+    def __init__(self, local_node: int = 1) -> None:
+        self.shard = Shard(1, local_node)
+        self.index = 0
+        self.spent_seconds = 0.0
+
+    def entry(self, data: bytes, time_ms: int = 1000) -> list[object]:
+        """Apply one entry; its effects."""
+        self.index += 1
+        shard = self.shard
+        start = time.perf_counter()
+        shard.begin(self.index, time_ms, time_ms, data)
+        shard.apply(SESSION, 0, len(data))
+        shard.finish()
+        self.spent_seconds += time.perf_counter() - start
+        shard.take_released()
+        return shard.take_effects()
+
+
+def publishes(count: int, ttl_ms: int = -1, queues: int = 1) -> bytes:
+    """A batch of `count` publishes, of a burst a queue."""
+    parts: list[bytes] = []
+    for number in range(count):
+        encode_publish(parts, [1 + number * queues // count], ttl_ms, KEY, HEADER, BODY)
+    return b"".join(parts)
+
+
+def cycle(name: str, ttl_ms: int = -1, consumers: int = 1, queues: int = 1, single_acks: bool = False) -> None:
+    """Publish, deliver and acknowledge in three-step rounds."""
+    driver = Driver()
+    for queue in range(1, queues + 1):
+        driver.entry(encode_create_queue(queue, ShardQueueSettings(name=f"q{queue}")))
+        for consumer in range(consumers):
+            driver.entry(encode_attach(queue, queue * 100 + consumer, 1000, False, False, 0))
+    data = publishes(BATCH, ttl_ms, queues)
+    driver.spent_seconds = publish_seconds = ack_seconds = 0.0
+    for _ in range(ROUNDS):
+        before = driver.spent_seconds
+        effects = driver.entry(data)
+        publish_seconds += driver.spent_seconds - before
+        settles = []
+        for effect in effects:
+            assert isinstance(effect, Deliver)
+            first, count = effect.first_delivery_id, len(effect.messages)
+            queue = effect.consumer_id // 100
+            if single_acks:
+                numbers = list(range(first, first + count))
+                settles.append(encode_settle(queue, effect.consumer_id, ACK, numbers[::-1]))
+            else:
+                settles.append(encode_settle_up_to(queue, effect.consumer_id, ACK, first + count - 1))
+        before = driver.spent_seconds
+        driver.entry(b"".join(settles))
+        ack_seconds += driver.spent_seconds - before
+    total = ROUNDS * BATCH
+    assert driver.shard.statistics().acknowledged == total
+    print(
+        f"{name:44} {driver.spent_seconds / total * 1e6:6.2f} us a message "
+        f"(publish + deliver {publish_seconds / total * 1e6:.2f}, acknowledge {ack_seconds / total * 1e6:.2f})"
+    )
+
+
+def gets() -> None:
+    """basic.get one by one, an entry of 200 of them."""
+    driver = Driver()
+    driver.entry(encode_create_queue(1, ShardQueueSettings(name="q", expires_ms=60_000)))
+    data = publishes(BATCH)
+    for _ in range(50):
+        driver.entry(data)
+    driver.spent_seconds = 0.0
+    for _ in range(50):
+        driver.entry(encode_get(1, 7, True) * BATCH)
+    print(f"{'basic.get, no ack, leased queue':44} {driver.spent_seconds / 50 / BATCH * 1e6:6.2f} us a message")
+
+
+def expiry() -> None:
+    """A backlog that is all due, into the outbox."""
+    driver = Driver()
+    driver.entry(
+        encode_create_queue(1, ShardQueueSettings(name="q", message_ttl_ms=500, dead_letter_exchange=""))
+    )
+    data = publishes(BATCH)
+    for _ in range(100):
+        driver.entry(data)
+    driver.spent_seconds = 0.0
+    entries = 0
+    longest = 0.0
+    while driver.shard.due_messages(5000):
+        before = driver.spent_seconds
+        driver.entry(encode_expire_due(), 5000)
+        longest = max(longest, driver.spent_seconds - before)
+        entries += 1
+    total = 100 * BATCH
+    assert len(driver.shard.unrouted(total + 1)) == total
+    print(
+        f"{'expiry into the outbox':44} {driver.spent_seconds / total * 1e6:6.2f} us a message "
+        f"({entries} entries, longest {longest * 1e3:.2f} ms)"
+    )
+
+
+def backlog(count: int) -> None:
+    """Snapshot, restore and delivery of a long queue."""
+    driver = Driver()
+    driver.entry(encode_create_queue(1, ShardQueueSettings(name="q")))
+    data = publishes(1000, 3_600_000)
+    driver.spent_seconds = 0.0
+    for _ in range(count // 1000):
+        driver.entry(data)
+    print(f"{f'publish {count} without consumer':44} {driver.spent_seconds / count * 1e6:6.2f} us a message")
+    start = time.perf_counter()
+    state = driver.shard.snapshot()
+    taken = time.perf_counter() - start
+    print(f"{f'snapshot of {count} messages':44} {taken:6.2f} s, {len(state) / 1e6:.0f} MB")
+    other = Shard(1, 2)
+    start = time.perf_counter()
+    other.restore(state)
+    print(f"{f'restore of {count} messages':44} {time.perf_counter() - start:6.2f} s")
+    assert other.snapshot() == state
+
+
+def main() -> None:
+    """All of them."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--backlog", type=int, default=1_000_000)
+    arguments = parser.parse_args()
+    compiled = not str(node.shard.state.__file__).endswith(".py")
+    gc.freeze()
+    print("compiled" if compiled else "not compiled", f"batches of {BATCH}, 1 KB bodies")
+    cycle("one consumer, multiple acks")
+    cycle("one consumer, acks one by one, out of order", single_acks=True)
+    cycle("one consumer, message TTL", ttl_ms=60_000)
+    cycle("eight consumers in turn", consumers=8)
+    cycle("ten queues", queues=10)
+    gets()
+    expiry()
+    backlog(arguments.backlog)
+
+
+if __name__ == "__main__":
+    main()
