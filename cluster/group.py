@@ -10,14 +10,14 @@ The group is driven by `cluster.host.Host`; it touches no clock, disk or network
 a `GroupWrite`; nothing that depends on it leaves the node before `persisted` is called.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from cluster.clock import GroupClock
 from cluster.group_state import decode_group_state, encode_group_state
 from cluster.log.batch import GroupWrite, StoredGroup, StoredSnapshot
 from cluster.log.group_log import EntryCache, GroupLog
 from cluster.log.snapshot_codec import decode_snapshot, encode_snapshot
-from cluster.machine import GroupEvents, StateMachine
+from cluster.machine import BadCommand, GroupEvents, StateMachine
 from cluster.raft import (
     Config,
     ConfState,
@@ -386,7 +386,7 @@ class Group:
             if kind == KIND_SESSION:
                 self._apply_session_batch(node, incarnation, sequence, position, position + length)
             elif kind == KIND_INTERNAL:
-                machine.apply(None, position, position + length)
+                self._run(None, position, position + length)
             elif self.sessions.close(node, incarnation):
                 machine.session_closed((node, incarnation))
                 lost = lost or (node, incarnation) == (self.node, self.sender.incarnation)
@@ -404,17 +404,26 @@ class Group:
             self.machine.session_closed(ended)
         if not admitted:
             return
-        results = self.machine.apply((node, incarnation), start, end)
+        results = self._run((node, incarnation), start, end)
         if node != self.node or incarnation != self.sender.incarnation:
             return
         position = 0
         for answers, waiter in self.sender.applied(sequence):
             result: object = None
             if answers:
-                result = results[position]
+                result = results[position] if position < len(results) else self.lost
                 position += 1
             if waiter is not None:
                 waiter(result)
+
+    def _run(self, session: SessionKey | None, start: int, end: int) -> Sequence[object]:
+        """Commands of one batch; no answers if they turn out to be none (a defect: told, and alike on all replicas)."""
+        try:
+            return self.machine.apply(session, start, end)
+        except BadCommand as error:
+            if self.raw.raft.trace is not None:
+                self.raw.raft.trace(f"group {self.id}: a batch of session {session} was cut short: {error}")
+            return ()
 
     def _skip_unseen(self) -> None:
         """What was applied where this node could not see it gets no answer."""

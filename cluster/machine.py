@@ -6,6 +6,10 @@ from typing import Protocol
 from cluster.sessions import SessionKey
 
 
+class BadCommand(Exception):
+    """A state machine found bytes that are no command: the rest of that batch is passed over, on every replica alike."""
+
+
 class StateMachine(Protocol):
     """A deterministic state machine: the same entries give the same state on every replica (RULES C1).
 
@@ -20,7 +24,7 @@ class StateMachine(Protocol):
     def apply(self, session: SessionKey | None, start: int, end: int) -> Sequence[object]:
         """Apply the commands in `data[start:end]`; the results of those that answer, in order.
 
-        `session` is None for commands of the group's leader."""
+        `session` is None for commands of the group's leader. Raises BadCommand."""
         ...
 
     def finish(self) -> None:

@@ -16,11 +16,12 @@ from cluster.machine import StateMachine
 from cluster.raft import Entry
 from cluster.sessions import KIND_INTERNAL, encode_batch
 from node.broker.cluster_facade import SESSION_LOST, TRANSIENT_SHARD_BASE, ClusterEvents, Done, ShardHandle
-from node.catalog import Barrier, Catalog, CatalogCommand, NodeLost, NodeStarted, RemoveQueues, encode
+from node.catalog import Barrier, Catalog, CatalogCommand, NodeLost, NodeStarted, QueueRecord, RemoveQueues, encode
 from node.catalog_machine import CatalogMachine, frame_command
 from node.dead_letter_routes import DeathRouter
 from node.limits import PENDING_BYTES_HIGH, PENDING_BYTES_LOW
 from node.shard import commands
+from node.shard.outbox import Death
 from node.shard.shard import Shard
 from node.shard_leader import ShardLeader
 
@@ -82,7 +83,8 @@ class Engine:
         self.catalog: Catalog = settings.catalog()
         self.shards: dict[int, Shard] = {id: Shard(id, self.node_id) for id in range(1, settings.shards + 1)}
         machines: dict[int, StateMachine] = {CATALOG_GROUP: CatalogMachine(self.catalog, self._catalog_applied)}
-        machines.update(self.shards)
+        for id, shard in self.shards.items():
+            machines[id] = shard
         self.host: Host = Host(
             host_settings, machines, self, reader, cache, random, incarnation, SESSION_LOST, trace
         )
@@ -93,7 +95,7 @@ class Engine:
         self._handles: dict[int, ShardHandle] = {}
         self._leaders: dict[int, ShardLeader] = {}
         self._changed: dict[int, None] = {}
-        self._deaths = DeathRouter(self)
+        self._deaths = DeathRouter(self.catalog, self)
         self._now_ms = 0
         self._disk_short = False
         self._lost_reported: set[tuple[int, int]] = set()
@@ -159,7 +161,7 @@ class Engine:
                     leader.more_due(now_ms)
                     leader.advance(now_ms)
             for id, leader in self._leaders.items():
-                if leader.shard.lanes and id not in changed:
+                if id not in changed and leader.has_lanes:
                     leader.advance(now_ms)
         self._watch_pressure()
         return output
@@ -211,10 +213,15 @@ class Engine:
         assert self.transient is not None, f"shard {shard_id} asked for before start"
         return self.transient.handle(shard_id - TRANSIENT_SHARD_BASE)
 
-    def _watch_pressure(self) -> None:
+    def pending_bytes(self) -> int:
+        """Bytes of commands given and not yet applied here, over all groups."""
         pending = 0
         for group in self.host.groups.values():
             pending += group.sender.pending_bytes
+        return pending
+
+    def _watch_pressure(self) -> None:
+        pending = self.pending_bytes()
         overloaded = pending > (PENDING_BYTES_LOW if self.overloaded else PENDING_BYTES_HIGH)
         if overloaded != self.overloaded:
             self.overloaded = overloaded
@@ -263,7 +270,7 @@ class Engine:
         """See `LeaderPort.transfer`."""
         self.host.send_internal(target_shard, encode_batch(KIND_INTERNAL, 0, 0, 0, command))
 
-    def received_up_to(self, target_shard: int, queue: int, source: int) -> int | None:
+    def received_up_to(self, target_shard: int, queue: int, source: int) -> int:
         """See `LeaderPort.received_up_to`."""
         return self.shards[target_shard].received_up_to(queue, source)
 
@@ -275,14 +282,25 @@ class Engine:
         """See `LeaderPort.barrier`."""
         self.submit_catalog(Barrier(), lambda _: done())
 
-    def route_death(self, shard: Shard, death: object) -> commands.RouteDecision:
+    def route_death(self, group: Group, death: Death) -> commands.RouteDecision:
         """See `LeaderPort.route_death`."""
-        return self._deaths.decide(shard, death)
+        return self._deaths.decide(group, death)
+
+    def publish_transient(self, queues: list[QueueRecord], content: commands.Content) -> None:
+        """See `TransientTargets.publish_transient`."""
+        for queue in queues:
+            parts: list[bytes] = []
+            ttl_ms = commands.NO_TTL
+            size = commands.encode_publish(
+                parts, (queue.id,), ttl_ms, content.exchange_and_key, content.header, content.body
+            )
+            self.shard(queue.shard).publish(parts, size, None)
 
     def _drop_lost_nodes(self, now_ms: int) -> None:
         """The catalog's leader takes out nodes that have not been heard of for the session timeout."""
         group = self.host.groups[CATALOG_GROUP]
         if not group.established:
+            self._lost_reported.clear()
             return
         timeout_ms = self.host.settings.group.session_timeout_ms
         for record in self.catalog.nodes():
@@ -291,7 +309,7 @@ class Engine:
                 continue
             if not self.host.heard_within(record.id, now_ms, timeout_ms):
                 self._lost_reported.add(known)
-                self.submit_catalog(NodeLost(*known), lambda _, known=known: self._lost_reported.discard(known))
+                self.submit_catalog(NodeLost(*known), lambda _: None)
 
     # ------------------------------------------------------------------ for operators
 

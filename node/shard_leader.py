@@ -13,12 +13,15 @@ keeps a leader from proposing the same thing many times.
 """
 
 from collections.abc import Callable
+from itertools import islice
 from typing import Final, Protocol
 
 from cluster.group import Group
 from node.catalog import Catalog, QueueRecord
-from node.limits import DEAD_LETTERS_PER_ENTRY, TRANSFER_BYTES
+from node.dead_letter_routes import content_of
+from node.limits import DEAD_LETTERS_PER_ENTRY, DEAD_LETTERS_UNDER_WAY, TRANSFER_BYTES
 from node.shard import commands
+from node.shard.outbox import Death, Lane
 from node.shard.settings import ShardQueueSettings
 from node.shard.shard import Shard
 
@@ -42,8 +45,8 @@ class LeaderPort(Protocol):
         """An internal command for another shard's leader, wherever it is; it may get lost."""
         ...
 
-    def received_up_to(self, target_shard: int, queue: int, source: int) -> int | None:
-        """Highest sequence that our replica of the target has from `source`; None if the queue is gone there."""
+    def received_up_to(self, target_shard: int, queue: int, source: int) -> int:
+        """Highest sequence that our replica of the target has from `source`; -1 if the queue is not there."""
         ...
 
     def remove_queues(self, ids: tuple[int, ...], done: Callable[[], None]) -> None:
@@ -54,7 +57,7 @@ class LeaderPort(Protocol):
         """`done` once the local catalog has everything that was committed before now."""
         ...
 
-    def route_death(self, shard: Shard, death: object) -> commands.RouteDecision:
+    def route_death(self, group: Group, death: Death) -> commands.RouteDecision:
         """Decide where a dead message goes, with the catalog as it is here."""
         ...
 
@@ -92,8 +95,8 @@ class ShardLeader:
         self._next_reconcile_ms = 0
         self._routing_until = 0
         self._settling_until = 0
-        self._sent: dict[int, tuple[int, int]] = {}
-        """lane -> (highest sequence sent, when)"""
+        self._sent: dict[int, tuple[int, int, int]] = {}
+        """target queue -> (highest sequence sent, when something last arrived, what was wanted then)"""
         self._removing: set[int] = set()
         self._reconciling = False
 
@@ -111,15 +114,18 @@ class ShardLeader:
 
     def advance(self, now_ms: int) -> None:
         """The shard (or the target of a lane) has changed: go on with deaths, lanes and tombstones."""
-        shard = self.shard
-        if not (shard.unrouted or shard.lanes or shard.deleted) or not self._leads():
+        if not self._leads():
             return
-        if shard.unrouted and self.group.applied >= self._routing_until:
+        if self.group.applied >= self._routing_until:
             self._route()
-        if shard.lanes:
-            self._move_lanes(now_ms)
-        if shard.deleted:
+        self._move_lanes(now_ms)
+        if self.shard.deleted:
             self._clear_tombstones()
+
+    @property
+    def has_lanes(self) -> bool:
+        """Whether dead letters for other shards wait here, so that what those apply matters."""
+        return any(lane.items for lane in self.shard.lanes())
 
     def _leads(self) -> bool:
         if not self.group.established:
@@ -154,56 +160,56 @@ class ShardLeader:
     # ------------------------------------------------------------------ dead letters
 
     def _route(self) -> None:
-        decisions = []
-        for death in self.shard.unrouted:
-            decisions.append(self._port.route_death(self.shard, death))
-            if len(decisions) >= DEAD_LETTERS_PER_ENTRY:
+        decisions: list[commands.RouteDecision] = []
+        size = 0
+        for death in self.shard.unrouted(DEAD_LETTERS_PER_ENTRY):
+            decisions.append(self._port.route_death(self.group, death))
+            size += death.message.content_length
+            if size >= TRANSFER_BYTES:
                 break
-        self._routing_until = self._propose(commands.encode_route(decisions))
+        if decisions:
+            self._routing_until = self._propose(commands.encode_route(decisions))
 
     def _move_lanes(self, now_ms: int) -> None:
         settled: list[bytes] = []
         settling_done = self.group.applied >= self._settling_until
         source = self.shard.shard_id
-        for lane_id, lane in self.shard.lanes.items():
-            received = self._port.received_up_to(lane.target_shard, lane_id, source)
-            if received is None:
-                if settling_done and self._target_is_gone(lane_id):
-                    settled.append(commands.encode_lane_closed(lane_id))
-                    self._sent.pop(lane_id, None)
+        for lane in self.shard.lanes():
+            if not lane.items:
                 continue
-            first = lane.first_unsettled
-            if received >= first and settling_done:
-                settled.append(commands.encode_settled(lane_id, received))
-            self._send_lane(lane_id, max(first, received + 1), now_ms)
+            queue_id = lane.target_queue
+            received = self._port.received_up_to(lane.target_shard, queue_id, source)
+            if received < 0:
+                if settling_done and self._port.catalog.queue_by_id(queue_id) is None:
+                    settled.append(commands.encode_lane_closed(queue_id))
+                    self._sent.pop(queue_id, None)
+                continue
+            if received >= lane.first_sequence and settling_done:
+                settled.append(commands.encode_settled(queue_id, received))
+            self._send_lane(lane, max(lane.first_sequence, received + 1), now_ms)
         if settled:
             self._settling_until = self._propose(b"".join(settled))
 
-    def _target_is_gone(self, queue_id: int) -> bool:
-        return self._port.catalog.queue_by_id(queue_id) is None
-
-    def _send_lane(self, lane_id: int, wanted: int, now_ms: int) -> None:
+    def _send_lane(self, lane: Lane, wanted: int, now_ms: int) -> None:
         """Send what follows; everything again from `wanted` when nothing has arrived for a while."""
-        lane = self.shard.lanes[lane_id]
-        sent, when = self._sent.get(lane_id, (0, now_ms))
+        sent, when, seen = self._sent.get(lane.target_queue, (wanted - 1, now_ms, wanted))
+        if wanted > seen:
+            when, seen = now_ms, wanted
         if sent < wanted - 1 or (sent >= wanted and now_ms - when >= TRANSFER_AGAIN_MS):
-            sent = wanted - 1
-        next_sequence = sent + 1
-        contents: list[commands.Content] = []
-        size = 0
-        for item in lane.items_from(next_sequence):
-            content = self._content(item)
-            contents.append(content)
-            size += len(content.body) + len(content.header)
-            if size >= TRANSFER_BYTES or len(contents) >= DEAD_LETTERS_PER_ENTRY:
-                break
-        if contents:
-            command = commands.encode_transfer(self.shard.shard_id, lane_id, next_sequence, contents)
+            sent, when = wanted - 1, now_ms
+        last = lane.first_sequence + len(lane.items) - 1
+        while sent < last and sent - wanted < DEAD_LETTERS_UNDER_WAY:
+            contents: list[commands.Content] = []
+            size = 0
+            for item in islice(lane.items, sent + 1 - lane.first_sequence, None):
+                contents.append(content_of(self.group.log.data(item.index), item))
+                size += item.content_length
+                if size >= TRANSFER_BYTES or len(contents) >= DEAD_LETTERS_PER_ENTRY:
+                    break
+            command = commands.encode_transfer(self.shard.shard_id, lane.target_queue, sent + 1, contents)
             self._port.transfer(lane.target_shard, command)
-            self._sent[lane_id] = (sent + len(contents), now_ms)
-
-    def _content(self, item: object) -> commands.Content:
-        raise NotImplementedError
+            sent += len(contents)
+        self._sent[lane.target_queue] = (sent, when, seen)
 
     # ------------------------------------------------------------------ queues that went, queues that differ
 
@@ -232,7 +238,8 @@ class ShardLeader:
             self._reconciling = False
             if not self._leads():
                 return
-            wanted = {record.id: record for record in self._port.catalog.queues_of_shard(self.shard.shard_id)}
+            shard_id = self.shard.shard_id
+            wanted = {record.id: record for record in self._port.catalog.queues() if record.shard == shard_id}
             present = set(self.shard.queue_ids())
             missing = [id for id in wanted if id not in present and id not in self.shard.deleted]
             surplus = sorted(id for id in present_before & present if id not in wanted)

@@ -1,0 +1,46 @@
+"""Every limit of a node above consensus: value, unit, reason. The limits of the layer below are in `cluster.limits`."""
+
+from typing import Final
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+
+# --- commands on their way into a group ------------------------------------------------------------------
+
+SESSION_WINDOW: Final = 4
+"""Batches of one node under way to one group. More would make batches smaller, fewer would leave the leader idle."""
+
+BATCH_BYTES: Final = 512 * KIB
+"""A batch is sealed at this size: below it, the longer the way takes, the larger batches become by themselves."""
+
+ENTRY_BYTES: Final = 1 * MIB
+"""Largest log entry made of several batches. A single larger message still makes one entry."""
+
+INFLIGHT_BYTES: Final = 16 * MIB
+"""Entries under way to one follower of one group."""
+
+PENDING_BYTES_HIGH: Final = 64 * MIB
+"""Commands given and not yet applied, over all groups, above which publishers are not read from."""
+
+PENDING_BYTES_LOW: Final = 16 * MIB
+"""...and below which they are again."""
+
+# --- the log ---------------------------------------------------------------------------------------------
+
+COMPACT_BYTES: Final = 64 * MIB
+"""A group's log is compacted when this much was added since the last time (a leader waits for lagging members up to
+four times this)."""
+
+COMPACT_ENTRIES: Final = 20_000
+"""...or this many entries: terms are kept in memory."""
+
+# --- dead letters ----------------------------------------------------------------------------------------
+
+DEAD_LETTERS_PER_ENTRY: Final = 1000
+"""Decisions in one ROUTE, messages in one TRANSFER: bounds the time one entry takes to apply (RULES C4)."""
+
+DEAD_LETTERS_UNDER_WAY: Final = 8000
+"""Messages of one lane sent and not yet seen committed in the target."""
+
+TRANSFER_BYTES: Final = 512 * KIB
+"""Contents in one ROUTE or TRANSFER."""
