@@ -16,6 +16,7 @@ from node.broker.credentials import CredentialCache
 from node.broker.operation import AmqpError, CatalogBarrier
 from node.broker.routes import Routes
 from node.shard.effects import ConsumerCancelled, Deliver
+from node.version import VERSION
 
 _IDS_BITS: Final = 40
 _INCARNATION_STEP_BITS: Final = 20

@@ -19,6 +19,7 @@ from node.amqp.events import (
     PublishesReceived,
     SettlementsReceived,
 )
+from node.amqp.methods import unchecked
 from node.broker.channel import Channel
 from node.broker.cluster_facade import Done, SessionLost
 from node.broker.limits import WAITING_EVENTS_BYTES
@@ -217,10 +218,8 @@ class ClientConnection:
 
     def _refuse_login(self, event: AuthenticationRequested, why: str) -> None:
         logger.warning("connection %s: login of %r refused: %s", self.name, event.username, why)
-        self.amqp.authentication_failed(
-            f"Login was refused using authentication mechanism {event.mechanism}. "
-            "For details see the broker logfile."
-        )
+        self.amqp.authentication_failed(why)
+        self.mark()
 
     def _logged_in(self, user: str) -> None:
         self.user = user
@@ -257,7 +256,7 @@ class ClientConnection:
     @property
     def wants_reading(self) -> bool:
         """Whether the socket should be read from."""
-        if self.waiting_bytes > WAITING_EVENTS_BYTES:
+        if self.waiting_bytes > WAITING_EVENTS_BYTES or not self.amqp.wants_input:
             return False
         return not (self.has_published and self.broker.cluster.overloaded)
 
@@ -291,8 +290,8 @@ class ClientConnection:
 
     def send_cancel(self, channel_id: int, consumer_tag: str) -> None:
         """basic.cancel from the server, for clients with consumer_cancel_notify."""
-        if self.amqp.client_has("consumer_cancel_notify"):
-            self.amqp.send(channel_id, Basic.Cancel(consumer_tag=consumer_tag, nowait=True))
+        if "consumer_cancel_notify" in self.amqp.client_capabilities:
+            self.amqp.send(channel_id, unchecked(Basic.Cancel, consumer_tag=consumer_tag, nowait=True))
             self.mark()
 
     def session_lost(self, shard_id: int) -> None:

@@ -119,12 +119,13 @@ class Publisher:
                 return False
         if content.header[_FLAGS_AT + 1] & _USER_ID:
             self._check_user(content)
-        ttl_ms: int | Refusal = NO_TTL
+        ttl_ms = NO_TTL
         expiration = content.expiration_bytes()
         if expiration is not None:
-            ttl_ms = expiration_ttl_ms(expiration)
-            if isinstance(ttl_ms, Refusal):
-                raise as_error(ttl_ms)
+            asked = expiration_ttl_ms(expiration)
+            if isinstance(asked, Refusal):
+                raise as_error(asked)
+            ttl_ms = asked
         sent = content
         copies: tuple[str, ...] = ()
         if content.may_have_copies():
@@ -180,7 +181,8 @@ class Publisher:
         if len(runs) == 1:
             (run,) = runs.values()
             if len(run.offsets) == end - first:
-                run.handle.publish(run.parts, run.size_bytes, partial(self._whole_run_done, base, base + end - first - 1))
+                done = partial(self._whole_run_done, base, base + end - first - 1)
+                run.handle.publish(run.parts, run.size_bytes, done)
                 return
         group = PublishGroup(confirms, base, end - first)
         for run in runs.values():

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pamqp import commands
 
+from node.amqp.methods import unchecked
 from node.broker.consumers import Consumer, content_of
 from node.broker.operation import AmqpError, ShardStep, Steps, as_error, check
 from node.broker.operations.steps import find_queue, on_queue, queue_name
@@ -72,7 +73,7 @@ def consume(channel: Channel, method: Any, arguments: bytes) -> Steps:
     channel.consumers[tag] = consumer
     broker.add_consumer(consumer)
     if not method.nowait:
-        channel.send(commands.Basic.ConsumeOk(consumer_tag=tag))
+        channel.send(unchecked(commands.Basic.ConsumeOk, consumer_tag=tag))
     if connection.output_blocked or not channel.flow_active:
         consumer.set_paused(True)
 
@@ -96,7 +97,7 @@ def cancel(channel: Channel, method: Any, arguments: bytes) -> Steps:
             del channel.consumers[consumer.tag]
         channel.broker.forget_consumer(consumer)
     if not method.nowait:
-        channel.send(commands.Basic.CancelOk(consumer_tag=method.consumer_tag))
+        channel.send(unchecked(commands.Basic.CancelOk, consumer_tag=method.consumer_tag))
 
 
 def get(channel: Channel, method: Any, arguments: bytes) -> Steps:

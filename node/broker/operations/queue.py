@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pamqp import commands
 
+from node.amqp.methods import unchecked
 from node.broker.cluster_facade import SESSION_LOST
 from node.broker.limits import DECLARE_ATTEMPTS
 from node.broker.operation import AmqpError, BarrierStep, CatalogStep, Request, ShardStep, Steps, as_error, check, known
@@ -40,7 +41,12 @@ def _declare_ok(channel: Channel, method: Any, name: str, counts: QueueCounts) -
     channel.last_queue = name
     if not method.nowait:
         channel.send(
-            commands.Queue.DeclareOk(queue=name, message_count=counts.ready, consumer_count=counts.consumers)
+            unchecked(
+                commands.Queue.DeclareOk,
+                queue=name,
+                message_count=counts.ready,
+                consumer_count=counts.consumers,
+            )
         )
 
 

@@ -1,0 +1,135 @@
+"""A whole cluster in this process: one node, no Raft, no disk, time given from outside.
+
+A real `ClusterFacade` for tests and for trying things out: catalog and shards are the
+same state machines, applied at `pump` instead of after replication.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from node.broker.cluster_facade import TRANSIENT_SHARD_BASE, ClusterEvents, Done, ShardHandle
+from node.broker.local_shard import LocalHandle, LocalShard, UnreachableHandle
+from node.catalog import Catalog, CatalogCommand, NodeStarted, RemoveQueues, decode, encode
+
+ENTRY_COMMANDS: Final = 5000
+_ROUNDS: Final = 200
+
+
+class DirectCluster:
+    """One node that is its own cluster.  `pump` does what was asked for since the last one."""
+
+    def __init__(
+        self, shard_count: int = 4, now_ms: int = 0, node_id: int = 1, wake: Callable[[], None] | None = None
+    ) -> None:
+        """`wake()` is called when there is something to pump."""
+        self.node_id: int = node_id
+        self.incarnation: int = 1 << 20
+        self.catalog: Catalog = Catalog(shard_count)
+        self.events: ClusterEvents | None = None
+        self.overloaded: bool = False
+        self.disk_alarm: str | None = None
+        self.now_ms: int = now_ms
+        self.barriers: int = 0
+        """How many barriers were asked for."""
+        self._wake = wake or _nothing
+        self._commands: list[tuple[bytes, Done]] = []
+        self._barriers: list[Done] = []
+        self.shards: dict[int, LocalShard] = {}
+        self._handles: dict[int, ShardHandle] = {}
+        for shard_id in [*range(1, shard_count + 1), TRANSIENT_SHARD_BASE + node_id]:
+            local = LocalShard(shard_id, node_id, shard_id, self, ENTRY_COMMANDS)
+            self.shards[shard_id] = local
+            self._handles[shard_id] = LocalHandle(local, (node_id, self.incarnation), self._wake)
+        self.catalog.apply(NodeStarted(node_id, self.incarnation, "direct"), now_ms)
+
+    # -- ClusterFacade ------------------------------------------------------------
+
+    def submit_catalog(self, command: CatalogCommand, done: Done) -> None:
+        """See `ClusterFacade.submit_catalog`."""
+        self._commands.append((encode(command), done))
+        self._wake()
+
+    def catalog_barrier(self, done: Done) -> None:
+        """See `ClusterFacade.catalog_barrier`."""
+        self.barriers += 1
+        self._barriers.append(done)
+        self._wake()
+
+    def shard(self, shard_id: int) -> ShardHandle:
+        """See `ClusterFacade.shard`."""
+        return self._handles.get(shard_id) or UnreachableHandle(shard_id)
+
+    # -- driven from outside --------------------------------------------------------
+
+    def tick(self, now_ms: int) -> None:
+        """Time has passed: what is due expires at the next `pump`."""
+        self.now_ms = max(self.now_ms, now_ms)
+        for local in self.shards.values():
+            local.tick(self.now_ms)
+
+    def pump(self, now_ms: int | None = None) -> None:
+        """Apply what was gathered until nothing is left to do."""
+        if now_ms is not None:
+            self.now_ms = max(self.now_ms, now_ms)
+        for _ in range(_ROUNDS):
+            if not self._pump_once():
+                return
+
+    @property
+    def busy(self) -> bool:
+        """Whether `pump` has something to do."""
+        return bool(self._commands or self._barriers or any(local.busy for local in self.shards.values()))
+
+    def _pump_once(self) -> bool:
+        did_something = self._pump_catalog()
+        events = self.events
+        for local in self.shards.values():
+            if local.busy:
+                did_something = True
+                local.pump(self.now_ms)
+            if local.effects:
+                effects, local.effects = local.effects, []
+                if events is not None:
+                    events.shard_effects(local.shard_id, effects)
+            local.release()
+        return did_something
+
+    def _pump_catalog(self) -> bool:
+        commands, self._commands = self._commands, []
+        barriers, self._barriers = self._barriers, []
+        for data, done in commands:
+            done(self.catalog.apply(decode(data), self.now_ms))
+        if commands and self.events is not None:
+            self.events.catalog_changed()
+        for reached in barriers:
+            reached(None)
+        return bool(commands or barriers)
+
+    def lose_session(self, shard_id: int) -> None:
+        """As if the shard had dropped this node's session (for tests)."""
+        local = self.shards[shard_id]
+        local.close_session((self.node_id, self.incarnation))
+        local.pump(self.now_ms)
+        local.effects.clear()
+        if self.events is not None:
+            self.events.session_lost(shard_id)
+
+    # -- LocalShardPort -------------------------------------------------------------
+
+    def remove_queues(self, ids: tuple[int, ...], done: Callable[[], None]) -> None:
+        """See `LocalShardPort.remove_queues`."""
+        self.submit_catalog(RemoveQueues(ids), lambda _: done())
+
+    def transfer(self, target_shard: int, command: bytes) -> None:
+        """See `LocalShardPort.transfer`."""
+        self.shards[target_shard].internal(command)
+
+    def received_up_to(self, target_shard: int, queue: int, source: int) -> int:
+        """See `LocalShardPort.received_up_to`."""
+        return self.shards[target_shard].shard.received_up_to(queue, source)
+
+
+def _nothing() -> None:
+    """Nobody needs to be woken."""

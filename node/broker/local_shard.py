@@ -1,0 +1,305 @@
+"""A shard that lives in this process alone: no log, no replicas, no disk.
+
+It carries a node's exclusive, auto-delete and non-durable queues, and all queues of
+a `DirectCluster`.  Commands are gathered until `pump`, which applies them as one
+entry: what many clients do in one turn of the loop is one step of the queue state
+machine.  An entry's payload is kept while a message in it lives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import Final, Protocol
+
+from node.broker.cluster_facade import SESSION_LOST, Done
+from node.catalog import Catalog
+from node.dead_letter import DeadLetterRouter
+from node.shard import commands
+from node.shard.message import Message
+from node.shard.outbox import Death, Lane
+from node.shard.shard import Shard
+
+Session = tuple[int, int]
+
+_DECISIONS_PER_ENTRY: Final = 500
+_TRANSFERS_PER_COMMAND: Final = 500
+_TRANSFER_AGAIN_MS: Final = 1000
+_ROUNDS_PER_PUMP: Final = 50
+
+
+class LocalShardPort(Protocol):
+    """What a local shard needs of the node around it."""
+
+    @property
+    def catalog(self) -> Catalog:
+        """The local catalog replica."""
+        ...
+
+    def remove_queues(self, ids: tuple[int, ...], done: Callable[[], None]) -> None:
+        """Take queues out of the catalog; `done` once that is applied here."""
+        ...
+
+    def transfer(self, target_shard: int, command: bytes) -> None:
+        """Give an encoded TRANSFER to another shard; it may get lost."""
+        ...
+
+    def received_up_to(self, target_shard: int, queue: int, source: int) -> int:
+        """The highest sequence the target has from `source`, 0 for none; -1 if it has no such queue
+        (or is not known to have it)."""
+        ...
+
+
+class LocalShard:
+    """One local shard and the duties a leader would have for it."""
+
+    def __init__(self, shard_id: int, node_id: int, source: int, port: LocalShardPort, entry_commands: int) -> None:
+        """`source` names this shard's life in transfers (it must never come again).
+        `entry_commands`: how many commands one entry takes at most."""
+        self.shard_id: int = shard_id
+        self.shard: Shard = Shard(shard_id, node_id)
+        self.source: int = source
+        self._port = port
+        self._entry_commands = entry_commands
+        self._router = DeadLetterRouter(port.catalog)
+        self._entries: dict[int, bytes] = {}
+        self._fresh: list[int] = []
+        self._index = 0
+        self._time_ms = 0
+        self._pending: list[tuple[Session | None, list[bytes], bool, Done | None]] = []
+        self._closing: list[Session] = []
+        self._removing: set[int] = set()
+        self._sent: dict[int, tuple[int, int]] = {}
+        """lane -> (highest sequence sent, when)"""
+        self.effects: list[object] = []
+        """Effects of all sessions since they were last taken."""
+
+    # -- the way in ---------------------------------------------------------------
+
+    def submit(self, session: Session, parts: list[bytes], answers: bool, done: Done | None) -> None:
+        """Gather commands of a session.  `answers`: they are one command, which has a result."""
+        self._pending.append((session, parts, answers, done))
+
+    def internal(self, command: bytes) -> None:
+        """Gather a command of nobody's session, such as a TRANSFER."""
+        self._pending.append((None, [command], False, None))
+
+    def close_session(self, session: Session) -> None:
+        """A session is over: what was gathered for it is dropped, what it holds goes back."""
+        kept = []
+        for item in self._pending:
+            if item[0] != session:
+                kept.append(item)
+        self._pending = kept
+        self._closing.append(session)
+
+    def entry(self, index: int) -> bytes:
+        """See `ShardHandle.entry`.  Raises KeyError."""
+        return self._entries[index]
+
+    # -- time ---------------------------------------------------------------------
+
+    @property
+    def busy(self) -> bool:
+        """Whether `pump` has something to do."""
+        return bool(self._pending or self._closing)
+
+    def tick(self, now_ms: int) -> None:
+        """Time has passed: gather what expires.  Lease time is the same as message time here."""
+        now_ms = max(now_ms, self._time_ms)
+        if self.shard.due_messages(now_ms):
+            self.internal(commands.encode_expire_due())
+        for queue_id, epoch in self.shard.due_leases(now_ms):
+            self.internal(commands.encode_expire_queue(queue_id, epoch))
+
+    def pump(self, now_ms: int) -> None:
+        """Apply what was gathered, and what follows from it."""
+        for _ in range(_ROUNDS_PER_PUMP):
+            if not self.busy:
+                break
+            self._apply(max(now_ms, self._time_ms))
+            self._lead(now_ms)
+
+    # -- applying -----------------------------------------------------------------
+
+    def _apply(self, now_ms: int) -> None:
+        if len(self._pending) > self._entry_commands:
+            pending = self._pending[: self._entry_commands]
+            del self._pending[: self._entry_commands]
+        else:
+            pending, self._pending = self._pending, []
+        closing, self._closing = self._closing, []
+        self._index += 1
+        self._time_ms = now_ms
+        data = b"".join([part for _, parts, _, _ in pending for part in parts])
+        self._entries[self._index] = data
+        self._fresh.append(self._index)
+        shard = self.shard
+        shard.begin(self._index, now_ms, now_ms, data)
+        for session in closing:
+            shard.session_closed(session)
+        answers: list[tuple[Done, object]] = []
+        position = 0
+        first = 0
+        while first < len(pending):
+            session_of_run = pending[first][0]
+            end = first
+            start = position
+            while end < len(pending) and pending[end][0] == session_of_run:
+                position += sum(map(len, pending[end][1]))
+                end += 1
+            results = iter(shard.apply(session_of_run, start, position))
+            for _, _, has_result, done in pending[first:end]:
+                result = next(results) if has_result else None
+                if done is not None:
+                    answers.append((done, result))
+            first = end
+        for done, result in answers:
+            done(result)
+        shard.finish()
+        self.effects.extend(shard.take_effects())
+
+    def release(self) -> None:
+        """Drop the payloads that hold nothing alive; effects must have been dealt with."""
+        live = self.shard.live_entries()
+        for index in self._fresh:
+            if index not in live:
+                self._entries.pop(index, None)
+        self._fresh.clear()
+        for index in self.shard.take_released():
+            self._entries.pop(index, None)
+
+    # -- what a leader does ---------------------------------------------------------
+
+    def _lead(self, now_ms: int) -> None:
+        shard = self.shard
+        if shard.due_messages(self._time_ms):
+            # The bound of an entry was reached (RULES C4): go on at once.
+            self.internal(commands.encode_expire_due())
+        deaths = shard.unrouted(_DECISIONS_PER_ENTRY)
+        if deaths:
+            self.internal(commands.encode_route([self._decide(death) for death in deaths]))
+        self.move_lanes(now_ms)
+        if shard.deleted:
+            self._clear_tombstones()
+
+    def _decide(self, death: Death) -> commands.RouteDecision:
+        decision = self._router.decide(
+            death.settings, self._content(death.message), death.reason, death.time_ms // 1000
+        )
+        if decision.targets:
+            local = [queue.id for queue in decision.targets if queue.shard == self.shard_id]
+            remote = [(queue.shard, queue.id) for queue in decision.targets if queue.shard != self.shard_id]
+            moved = commands.Content(
+                decision.content.exchange_and_key, decision.content.header, decision.content.body
+            )
+            return commands.RouteDecision(death.sequence, commands.ROUTED, local, remote, moved)
+        if decision.cycles:
+            return commands.RouteDecision(death.sequence, commands.DROPPED_CYCLE)
+        if death.settings.dead_letter_at_most_once:
+            return commands.RouteDecision(death.sequence, commands.DROPPED_UNROUTABLE)
+        return commands.RouteDecision(death.sequence, commands.PARKED)
+
+    def move_lanes(self, now_ms: int) -> None:
+        """Send what waits for queues of other shards; what has arrived there is settled (RULES D6)."""
+        for lane in list(self.shard.lanes()):
+            lane_id = lane.target_queue
+            received = self._port.received_up_to(lane.target_shard, lane_id, self.source)
+            if received < 0:
+                if self._port.catalog.queue_by_id(lane_id) is None:
+                    self.internal(commands.encode_lane_closed(lane_id))
+                    self._sent.pop(lane_id, None)
+                    continue
+                # The queue is still to be created there: nothing has arrived yet.
+                received = lane.first_sequence - 1
+            if lane.items and received >= lane.first_sequence:
+                self.internal(commands.encode_settled(lane_id, received))
+            self._send_lane(lane, max(lane.first_sequence, received + 1), now_ms)
+
+    def _send_lane(self, lane: Lane, wanted: int, now_ms: int) -> None:
+        """Send what follows; everything again from `wanted` when nothing has arrived for a while."""
+        sent, when = self._sent.get(lane.target_queue, (0, now_ms))
+        if sent < wanted - 1 or (sent >= wanted and now_ms - when >= _TRANSFER_AGAIN_MS):
+            sent = wanted - 1
+        start = sent + 1 - lane.first_sequence
+        items = list(islice(lane.items, start, start + _TRANSFERS_PER_COMMAND))
+        if items:
+            contents = [self._content(message) for message in items]
+            command = commands.encode_transfer(self.source, lane.target_queue, sent + 1, contents)
+            self._port.transfer(lane.target_shard, command)
+            self._sent[lane.target_queue] = (sent + len(items), now_ms)
+
+    def _content(self, message: Message) -> commands.Content:
+        data = self._entries[message.index]
+        header_at = message.offset + message.key_length
+        body_at = header_at + message.header_length
+        return commands.Content(
+            data[message.offset : header_at], data[header_at:body_at], data[body_at : body_at + message.body_length]
+        )
+
+    def _clear_tombstones(self) -> None:
+        ids = tuple(id for id in self.shard.deleted if id not in self._removing)
+        if not ids:
+            return
+        self._removing.update(ids)
+
+        def removed() -> None:
+            self._removing.difference_update(ids)
+            self.internal(commands.encode_forget_deleted(ids))
+
+        self._port.remove_queues(ids, removed)
+
+    def drop_queues(self, ids: Sequence[int]) -> None:
+        """The catalog has no such queues any more."""
+        for queue_id in ids:
+            self.internal(commands.encode_drop_queue(queue_id))
+
+
+class LocalHandle:
+    """The `ShardHandle` of a local shard for the clients of one session."""
+
+    __slots__ = ("_local", "_session", "_wake", "shard_id")
+
+    def __init__(self, local: LocalShard, session: Session, wake: Callable[[], None]) -> None:
+        """`wake()` is called when there is something to pump."""
+        self.shard_id: int = local.shard_id
+        self._local = local
+        self._session = session
+        self._wake = wake
+
+    def submit(self, command: bytes, done: Done | None) -> None:
+        """See `ShardHandle.submit`."""
+        self._local.submit(self._session, [command], command[0] in commands.ANSWERING, done)
+        self._wake()
+
+    def publish(self, parts: list[bytes], size_bytes: int, done: Done | None) -> None:
+        """See `ShardHandle.publish`."""
+        self._local.submit(self._session, parts, False, done)
+        self._wake()
+
+    def entry(self, index: int) -> bytes:
+        """See `ShardHandle.entry`."""
+        return self._local.entry(index)
+
+
+class UnreachableHandle:
+    """The `ShardHandle` of a shard whose node cannot be reached."""
+
+    __slots__ = ("shard_id",)
+
+    def __init__(self, shard_id: int) -> None:
+        self.shard_id: int = shard_id
+
+    def submit(self, command: bytes, done: Done | None) -> None:
+        """See `ShardHandle.submit`: answers SESSION_LOST at once."""
+        if done is not None:
+            done(SESSION_LOST)
+
+    def publish(self, parts: list[bytes], size_bytes: int, done: Done | None) -> None:
+        """See `ShardHandle.publish`: answers SESSION_LOST at once."""
+        if done is not None:
+            done(SESSION_LOST)
+
+    def entry(self, index: int) -> bytes:
+        """See `ShardHandle.entry`."""
+        raise LookupError(f"shard {self.shard_id} cannot be reached")

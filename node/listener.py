@@ -1,0 +1,280 @@
+"""The sockets of AMQP clients: a thin asyncio shell around `node.broker`.
+
+Octets go in as they come; what the broker has to say is gathered and written once
+per turn of the loop.  Nothing is decided here but when to read, when to write, and
+when to give up on a client that does not read, write or leave in time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, cast
+
+from node.broker.broker import Broker
+from node.broker.cluster_facade import Done
+from node.broker.connection import ClientConnection
+from node.broker.limits import (
+    CLOSE_OK_SECONDS,
+    CONNECTIONS,
+    HANDSHAKE_SECONDS,
+    OUTPUT_HIGH_WATER_BYTES,
+    OUTPUT_LOW_WATER_BYTES,
+)
+from node.catalog.passwords import verify_password
+
+logger = logging.getLogger(__name__)
+
+_TICK_SECONDS: Final = 0.5
+_PASSWORD_THREADS: Final = 2
+_BACKLOG: Final = 1024
+
+
+class AmqpListener:
+    """Accepts AMQP connections on one address."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        host: str,
+        port: int,
+        schedule: Callable[[], None],
+        tls: ssl.SSLContext | None = None,
+        connection_limit: int = CONNECTIONS,
+    ) -> None:
+        """`port` 0 takes a free one.  `schedule()` must lead to a call of `flush` soon, after the
+        cluster was given the chance to do what the clients asked for."""
+        self.broker: Broker = broker
+        self.port: int = port
+        self._host = host
+        self._schedule = schedule
+        self._tls = tls
+        self._connection_limit = connection_limit
+        self._server: asyncio.Server | None = None
+        self._protocols: set[ClientProtocol] = set()
+        self._dirty: list[ClientProtocol] = []
+        self._ticker: asyncio.TimerHandle | None = None
+        self._passwords = ThreadPoolExecutor(_PASSWORD_THREADS, thread_name_prefix="password")
+        self._refused = 0
+
+    async def start(self) -> None:
+        """Listen.  Raises OSError if the address cannot be had."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            lambda: ClientProtocol(self, loop),
+            self._host,
+            self.port,
+            ssl=self._tls,
+            ssl_handshake_timeout=HANDSHAKE_SECONDS if self._tls else None,
+            backlog=_BACKLOG,
+        )
+        self.port = self._server.sockets[0].getsockname()[1]
+        self._ticker = loop.call_later(_TICK_SECONDS, self._tick, loop)
+
+    async def stop(self, text: str = "the node is shutting down") -> None:
+        """Stop listening and close the connections, waiting for their close-ok for a bounded time."""
+        if self._server is not None:
+            self._server.close()
+        self.broker.close_all(text)
+        self.flush()
+        deadline = time.monotonic() + CLOSE_OK_SECONDS
+        while self._protocols and time.monotonic() < deadline:
+            await asyncio.sleep(0.02)
+        for protocol in list(self._protocols):
+            protocol.abort()
+        if self._ticker is not None:
+            self._ticker.cancel()
+        self._passwords.shutdown(wait=False, cancel_futures=True)
+
+    def flush(self) -> None:
+        """Write what there is to write, for all connections."""
+        dirty, self._dirty = self._dirty, []
+        for protocol in dirty:
+            protocol.flush()
+
+    @property
+    def connection_count(self) -> int:
+        """Open sockets."""
+        return len(self._protocols)
+
+    # -- for the protocols ----------------------------------------------------------
+
+    def opened(self, protocol: ClientProtocol) -> bool:
+        """A socket was accepted; False if there are too many."""
+        if len(self._protocols) >= self._connection_limit:
+            self._refused += 1
+            if self._refused & (self._refused - 1) == 0:
+                logger.warning(
+                    "%d connections are open, the limit: %d refused so far", self._connection_limit, self._refused
+                )
+            return False
+        self._protocols.add(protocol)
+        return True
+
+    def closed(self, protocol: ClientProtocol) -> None:
+        """A socket is gone."""
+        self._protocols.discard(protocol)
+
+    def wake(self, protocol: ClientProtocol) -> None:
+        """The connection has something to write."""
+        self._dirty.append(protocol)
+        self._schedule()
+
+    def schedule(self) -> None:
+        """A client's input was taken."""
+        self._schedule()
+
+    def verify(self, loop: asyncio.AbstractEventLoop, stored_hash: str, password: str, done: Done) -> None:
+        """Check a password in a thread."""
+        future = loop.run_in_executor(self._passwords, verify_password, stored_hash, password)
+
+        def finished(future: asyncio.Future[bool]) -> None:
+            if not future.cancelled():
+                done(future.exception() is None and future.result())
+                self._schedule()
+
+        future.add_done_callback(finished)
+
+    def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
+        now_ms = time.monotonic_ns() // 1_000_000
+        for protocol in list(self._protocols):
+            protocol.tick(now_ms)
+        self._ticker = loop.call_later(_TICK_SECONDS, self._tick, loop)
+
+
+class ClientProtocol(asyncio.Protocol):
+    """One client's socket.  Implements `ConnectionHost`."""
+
+    def __init__(self, listener: AmqpListener, loop: asyncio.AbstractEventLoop) -> None:
+        self._listener = listener
+        self._loop = loop
+        self._transport: asyncio.Transport
+        self._connection: ClientConnection | None = None
+        self._reading = True
+
+    # -- asyncio ----------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client is there."""
+        self._transport = cast(asyncio.Transport, transport)
+        if not self._listener.opened(self):
+            self._transport.abort()
+            return
+        peer = transport.get_extra_info("peername")
+        own_socket = transport.get_extra_info("socket")
+        if own_socket is not None and own_socket.family in (socket.AF_INET, socket.AF_INET6):
+            own_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._transport.set_write_buffer_limits(OUTPUT_HIGH_WATER_BYTES, OUTPUT_LOW_WATER_BYTES)
+        self._connection = self._listener.broker.connect(self, _name_of(peer), _is_loopback(peer))
+
+    def data_received(self, data: bytes) -> None:
+        """Octets from the client."""
+        connection = self._connection
+        if connection is None:
+            return
+        try:
+            connection.receive(data)
+        except Exception:
+            # A defect of ours: this client is lost, the others are not.
+            logger.exception("connection %s failed", connection.name)
+            self.abort()
+        if not connection.wants_reading:
+            self.reading_changed()
+        self._listener.schedule()
+
+    def eof_received(self) -> bool:
+        """The client has closed its side: so do we."""
+        return False
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The socket is gone."""
+        self._listener.closed(self)
+        connection = self._connection
+        if connection is not None:
+            self._connection = None
+            connection.lost()
+            self._listener.schedule()
+
+    def pause_writing(self) -> None:
+        """The client does not read as fast as it is written to."""
+        if self._connection is not None:
+            self._connection.set_output_blocked(True)
+            self._listener.schedule()
+
+    def resume_writing(self) -> None:
+        """The client has caught up."""
+        if self._connection is not None:
+            self._connection.set_output_blocked(False)
+            self._listener.schedule()
+
+    # -- ConnectionHost ---------------------------------------------------------------
+
+    def wake(self) -> None:
+        """See `ConnectionHost.wake`."""
+        self._listener.wake(self)
+
+    def verify_password(self, stored_hash: str, password: str, done: Done) -> None:
+        """See `ConnectionHost.verify_password`."""
+        self._listener.verify(self._loop, stored_hash, password, done)
+
+    def reading_changed(self) -> None:
+        """See `ConnectionHost.reading_changed`."""
+        connection = self._connection
+        if connection is None or self._transport.is_closing():
+            return
+        wanted = connection.wants_reading
+        if wanted != self._reading:
+            self._reading = wanted
+            connection.amqp.reading_paused = not wanted
+            if wanted:
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
+
+    # -- for the listener ---------------------------------------------------------------
+
+    def tick(self, now_ms: int) -> None:
+        """Heartbeats and time limits."""
+        if self._connection is not None:
+            self._connection.tick(now_ms)
+
+    def flush(self) -> None:
+        """Write what there is to write."""
+        connection = self._connection
+        if connection is None:
+            return
+        output = connection.flush()
+        if output and not self._transport.is_closing():
+            self._transport.write(output[0] if len(output) == 1 else b"".join(output))
+        if connection.amqp.should_close:
+            self._transport.close()
+        elif not self._reading:
+            self.reading_changed()
+
+    def abort(self) -> None:
+        """Drop the socket."""
+        self._transport.abort()
+
+
+def _name_of(peer: Any) -> str:
+    if isinstance(peer, tuple) and len(peer) >= 2:
+        return f"{peer[0]}:{peer[1]}"
+    return str(peer or "local")
+
+
+def _is_loopback(peer: Any) -> bool:
+    if not isinstance(peer, tuple):
+        return True
+    try:
+        address = ipaddress.ip_address(str(peer[0]).partition("%")[0])
+    except ValueError:
+        return False
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        return address.ipv4_mapped.is_loopback
+    return address.is_loopback
