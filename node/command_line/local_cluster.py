@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -70,7 +70,7 @@ class NodePlan:
 
     def command(self) -> str:
         """A line for the shell that starts this node alone, again, on the same data."""
-        return shlex.join([*_mayfly(), *self.arguments()])
+        return shlex.join([*this_mayfly(), *self.arguments()])
 
 
 def plan_cluster(count: int, base_port: int, data_dir: Path, config: Path | None = None) -> list[NodePlan]:
@@ -279,13 +279,12 @@ def _is_installed() -> bool:
     return _SOURCE_ROOT.name in ("site-packages", "dist-packages")
 
 
-def _mayfly() -> Iterator[str]:
-    """How this very build is called from a shell."""
+def this_mayfly() -> list[str]:
+    """The words that call this very build from a shell."""
     script = Path(sys.executable).parent / "mayfly"
     if _is_installed() and script.exists():
-        yield str(script)
-    else:
-        yield from ("env", f"PYTHONPATH={_SOURCE_ROOT}", sys.executable, "-P", "-m", "node")
+        return [str(script)]
+    return ["env", f"PYTHONPATH={_SOURCE_ROOT}", sys.executable, "-P", "-m", "node"]
 
 
 def _child_environment() -> Mapping[str, str]:
