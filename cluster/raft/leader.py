@@ -209,7 +209,8 @@ def on_transfer_leader(raft: Raft, message: Message) -> None:
 
 def on_read_index(raft: Raft, message: Message) -> None:
     """Find out an index up to which state is fresh (section 8). Waits for the term's first commit."""
-    if raft.tracker.is_singleton():
+    # A leader that was removed may be left with one voter, which is not itself: that one may lead by now.
+    if raft.tracker.is_singleton() and raft.tracker.configuration.is_voter(raft.id):
         _answer_read(raft, message, raft.raft_log.committed)
     elif not raft.has_committed_in_term():
         raft.postponed_reads.append(message)
