@@ -22,6 +22,7 @@ from cluster.raft import (
     HardState,
     MemoryStorage,
     Message,
+    MessageType,
     ProposalDropped,
     RaftError,
     RawNode,
@@ -30,6 +31,7 @@ from cluster.raft import (
     SnapshotMetadata,
     StateType,
 )
+from cluster.raft.conf_change import decode_conf_change
 from cluster.simulator.datagrams import DatagramNetwork, DatagramProfile
 from cluster.simulator.events import MILLISECOND_US, SECOND_US, EventQueue
 from cluster.simulator.raft_invariants import InvariantError, RaftObserver
@@ -81,6 +83,7 @@ class RaftMember:
                 max_inflight_messages=self.group.max_inflight,
                 check_quorum=self.group.check_quorum,
                 pre_vote=self.group.pre_vote,
+                step_down_on_removal=self.group.step_down_on_removal,
             )
         )
         self._schedule_tick(self._life)
@@ -175,12 +178,16 @@ class RaftMember:
             self.digest = observer.entry_applied(self.id, entry, self.digest)
             self.applied = entry.index
             if entry.type != EntryType.NORMAL:
-                self.conf_state = raw.apply_committed_conf_change(entry)
+                self.conf_state = raw.apply_conf_change(decode_conf_change(entry))
             self.group.check_durable(entry)
         raw.advance()
         self._maybe_compact()
 
     def _maybe_compact(self) -> None:
+        metadata = self.storage.snapshot().metadata
+        if self.conf_state != metadata.conf_state and self.storage.last_index() >= self.applied:
+            # A member that has just come in can't use a snapshot of a time when it did not belong.
+            self.storage.create_snapshot(self.applied, self.conf_state, self.digest)
         behind = self.applied - self.storage.snapshot().metadata.index
         if behind >= self.group.compact_every and self.storage.last_index() >= self.applied:
             self.storage.create_snapshot(self.applied, self.conf_state, self.digest)
@@ -215,6 +222,7 @@ class RaftGroup:
         self.spares = random.choice((0, 0, 1, 2))
         self.check_quorum = random.random() < 0.7
         self.pre_vote = random.random() < 0.7
+        self.step_down_on_removal = random.random() < 0.7
         self.max_message_bytes = random.choice((64, 4_096, 1 << 20))
         self.max_inflight = random.choice((1, 4, 256))
         self.compact_every = random.choice((5, 20, 10_000))
@@ -242,6 +250,22 @@ class RaftGroup:
             if message.to == source:
                 raise InvariantError(f"{source} sent itself {message!r}")
             self.network.send(source, message.to, message)
+            if message.type == MessageType.SNAP:
+                self._report_snapshot(source, message.to)
+
+    def _report_snapshot(self, source: int, target: int) -> None:
+        """What a transport owes its node: the fate of a snapshot, which may be wrong if the network lost it."""
+        arrived = self.random.random() < 0.5
+
+        def report() -> None:
+            member = self.members[source]
+            if member.frozen:
+                self.queue.after(TICK_US, report)
+            elif member.raw is not None:
+                member.raw.report_snapshot(target, arrived)
+                member.progress()
+
+        self.queue.after(self.random.randint(1, 2 * SECOND_US), report)
 
     def _deliver(self, target: int, source: int, message: Message) -> None:
         self.trace.add("message", repr(message))

@@ -84,7 +84,7 @@ def check_lingering(history: History, topology: Topology, tolerance: Tolerance) 
             violations.append(
                 Violation(
                     "L4 late",
-                    f"{name} is still there {(history.ended_us - last_use_us) / 1e6:.3f}s after its last use, "
+                    f"{name} is there {(history.ended_us - last_use_us) / 1e6:.3f}s after its last use, "
                     f"with a lease of {expires_ms} ms",
                 )
             )
