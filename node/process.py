@@ -12,6 +12,7 @@ import hashlib
 import json
 import logging
 import random
+import ssl
 from typing import Final
 
 from cluster.group import GroupSettings
@@ -23,20 +24,34 @@ from cluster.transport.peer_transport import LocalPeer, PeerTransport
 from cluster.transport.tls import TlsFiles
 from node import limits
 from node.broker.broker import Broker
-from node.catalog import Catalog
+from node.catalog import Catalog, DeleteUser, PutUser, SetPermissions
+from node.catalog.passwords import make_password_hash, verify_password
 from node.engine import Engine, EngineSettings
 from node.http.server import HttpServer
 from node.listener import AmqpListener
 from node.log_writer import LogWriter
 from node.process_clock import ProcessClock
 from node.settings import NodeSettings
-from node.status import engine_metrics, engine_status, queue_info
+from node.settings import TlsFiles as SettingsTls
+from node.status import Metric, engine_metrics, engine_status, queue_info
 
 log = logging.getLogger("mayfly.node")
 
 DISK_LOOK_S: Final = 1.0
 RETRY_FULL_DISK_S: Final = 0.5
 MANY_OBJECTS: Final = 100_000
+
+
+def _client_tls(files: SettingsTls | None) -> ssl.SSLContext | None:
+    """TLS towards clients; with an authority, clients have to show a certificate."""
+    if files is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(files.certificate, files.key)
+    if files.authority is not None:
+        context.load_verify_locations(files.authority)
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
 
 
 class NodeRefused(Exception):
@@ -85,9 +100,12 @@ class NodeProcess:
         self._writer = LogWriter(self._store, self._loop, self._written)
         self._transport = self._make_transport()
         await self._transport.start()
-        self._broker = Broker(self.engine, random_token=lambda: random.SystemRandom().randbytes(16))
+        self._broker = Broker(self.engine, lambda: random.SystemRandom().randbytes(16))
         self.engine.broker = self._broker
-        self._listener = AmqpListener(self._broker, settings, self.schedule_pump)
+        amqp = settings.amqp_address
+        self._listener = AmqpListener(
+            self._broker, amqp.host, amqp.port, self.schedule_pump, _client_tls(settings.amqp_tls)
+        )
         self._tasks.append(self._loop.create_task(self._tick_forever()))
         self._tasks.append(self._loop.create_task(self._watch_disk()))
         self.schedule_pump()
@@ -173,14 +191,30 @@ class NodeProcess:
 
     async def _wait_until_ready(self) -> None:
         """Serve only once the catalog here is up to date, so that the first client finds what there is."""
-        ready = self._loop.create_future()
-        self.engine.catalog_barrier(lambda _: ready.done() or ready.set_result(None))
+        ready = asyncio.Event()
+        self.engine.catalog_barrier(lambda _: ready.set())
         self.schedule_pump()
-        await ready
+        await ready.wait()
         await self._ensure_default_user()
 
     async def _ensure_default_user(self) -> None:
-        """Make the configured first user, once, in a cluster that has none."""
+        """Put the configured first user in the place of the built-in one, as long as that is untouched."""
+        name, password = self.settings.default_user, self.settings.default_pass
+        built_in = next(iter(Catalog(1).users()))
+        if self.engine.catalog.user(built_in.name) != built_in:
+            return
+        if name == built_in.name and verify_password(built_in.password_hash, password):
+            return
+        salt = random.SystemRandom().randbytes(16)
+        hashed = await self._loop.run_in_executor(None, make_password_hash, password, salt)
+        done = asyncio.Event()
+        self.engine.submit_catalog(PutUser(name, hashed, ("administrator",)), lambda _: None)
+        self.engine.submit_catalog(SetPermissions(name, "/", ".*", ".*", ".*"), lambda _: None)
+        if name != built_in.name:
+            self.engine.submit_catalog(DeleteUser(built_in.name), lambda _: None)
+        self.engine.catalog_barrier(lambda _: done.set())
+        self.schedule_pump()
+        await done.wait()
 
     async def run_until_stopped(self) -> None:
         """Serve until `stop` is called or the node fails."""
@@ -302,6 +336,6 @@ class NodeProcess:
         """One queue, or None."""
         return queue_info(self.engine, vhost, name)
 
-    def metrics_snapshot(self) -> list[tuple[str, str, str, list[tuple[dict[str, str], float]]]]:
+    def metrics_snapshot(self) -> list[Metric]:
         """(name, help, type, samples) of every metric."""
         return engine_metrics(self.engine, self.settings, self.clock.now_ms())
