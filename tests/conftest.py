@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import node
-from node.version import describe_version
+from node.build import describe_version
 
 
 def pytest_report_header() -> str:

@@ -4,7 +4,8 @@ from typing import Final
 
 import click
 
-from node.version import VERSION, describe_version
+from node.build import describe_version
+from node.version import VERSION
 
 # Subcommand -> (module, help). The modules of one do not burden the others: `mayfly status` needs no gRPC.
 _COMMANDS: Final = {

@@ -11,6 +11,7 @@ from typing import Final, NoReturn
 
 from rich.text import Text
 
+from node.build import describe_version
 from node.command_line.local_cluster import (
     ClusterError,
     LocalCluster,
@@ -26,7 +27,6 @@ from node.demonstration import expiry_scene, lease_scene, return_scene
 from node.demonstration.narrator import Narrator
 from node.settings import NodeSettings, SettingsError
 from node.settings_sources import load_settings
-from node.version import describe_version
 
 NODES: Final = 3
 _START_WITHIN_S: Final = 20.0

@@ -12,11 +12,12 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.console import Console
 
+from node.build import compiled_modules, describe_version
 from node.command_line import main
 from node.command_line.status_command import show_status
 from node.settings import setting_keys
 from node.settings_sources import option_of
-from node.version import VERSION, compiled_modules, describe_version
+from node.version import VERSION
 
 STATUS: dict[str, Any] = {
     "name": "node1",

@@ -1,0 +1,165 @@
+"""What the repository promises about itself: its two commands, its build, what may not stand in its files."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tomllib
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+import node
+from node.build import compiled_modules
+from node.version import VERSION
+
+ROOT: Final = Path(__file__).resolve().parent.parent.parent
+# Hosts and options of package registries: which one is used is for each machine to say.
+REGISTRY: Final = re.compile(
+    r"pypi\.org|pythonhosted\.org|index-url|find-links|trusted-host|--hash=", re.IGNORECASE
+)
+
+
+def project() -> dict[str, Any]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def tracked_files() -> list[Path]:
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a git checkout")
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    return [ROOT / name for name in listed.split("\0") if name and (ROOT / name).is_file()]
+
+
+def hot_modules() -> set[str]:
+    patterns = [pattern for group in project()["tool"]["mayfly"]["compiled"].values() for pattern in group]
+    paths = {path.relative_to(ROOT) for pattern in patterns for path in ROOT.glob(pattern)}
+    return {".".join(path.with_suffix("").parts) for path in paths if path.name != "__init__.py"}
+
+
+def dry_run(*arguments: str) -> str:
+    if shutil.which("make") is None:
+        pytest.skip("there is no make")
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("MAKE")}
+    return subprocess.run(
+        ["make", "--dry-run", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment,
+    ).stdout
+
+
+def test_the_commands_of_the_readme_are_there() -> None:
+    readme = (ROOT / "README.md").read_text()
+    for target in ("run", "test"):
+        assert f"make {target}" in readme
+        assert dry_run(target)
+    assert "mayfly demo" in dry_run("run")
+    assert "--once" in dry_run("run", "ONCE=1")
+    assert "--once" not in dry_run("run")
+
+
+def test_make_test_checks_everything() -> None:
+    commands = dry_run("test")
+    for command in ("ruff check", "mypy", "pytest"):
+        assert command in commands
+
+
+def test_ci_runs_the_tests_of_the_readme() -> None:
+    script = ROOT / ".ci" / "run"
+    assert os.access(script, os.X_OK)
+    assert script.read_text().rstrip().endswith("exec make test")
+
+
+def test_the_licence_is_there() -> None:
+    assert "Apache License" in (ROOT / "LICENSE").read_text()
+    assert project()["project"]["license"] == "Apache-2.0"
+
+
+def test_no_registry_is_named_in_any_file() -> None:
+    here = Path(__file__)
+    named = [
+        f"{path.relative_to(ROOT)}: {match[0]}"
+        for path in tracked_files()
+        if path != here and path.stat().st_size < 1_000_000
+        if (match := REGISTRY.search(path.read_text(errors="replace")))
+    ]
+    assert not named, "\n".join(named)
+
+
+def test_the_lock_has_exact_versions_of_all_that_is_needed() -> None:
+    lines = (ROOT / "requirements" / "lock.txt").read_text().splitlines()
+    locked = {}
+    for line in lines:
+        if line and not line.startswith("#"):
+            match = re.match(r"([A-Za-z0-9._-]+)==([A-Za-z0-9.+!]+)( ; .*)?\Z", line)
+            assert match, line
+            locked[_normal(match[1])] = match[2]
+    metadata = project()["project"]
+    needed = [
+        *metadata["dependencies"],
+        *(part for extra in metadata["optional-dependencies"].values() for part in extra),
+    ]
+    for requirement in needed:
+        name = _normal(re.split(r"[ ;<>=!\[]", requirement)[0])
+        assert name == "mayfly" or name in locked, requirement
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def test_no_compiled_file_is_in_the_source_tree() -> None:
+    stray = [path for package in ("cluster", "node") for path in (ROOT / package).rglob("*.so")]
+    assert stray == []
+
+
+def test_no_secret_or_editor_leftover_is_tracked() -> None:
+    suffixes = {".so", ".pyc", ".orig", ".rej", ".swp", ".log", ".mdb"}
+    assert [path for path in tracked_files() if path.suffix in suffixes] == []
+
+
+def test_the_installed_version_is_this_one() -> None:
+    from importlib.metadata import PackageNotFoundError, version
+
+    if ROOT in Path(node.__file__).parents:
+        pytest.skip("this is the source tree")
+    try:
+        assert version("mayfly") == VERSION
+    except PackageNotFoundError:
+        pytest.fail("mayfly is not installed")
+
+
+def test_with_a_compiler_the_installed_modules_are_compiled() -> None:
+    """A hot module that mypyc refuses would make the install fall back to Python, and nobody would see."""
+    if ROOT in Path(node.__file__).parents:
+        assert compiled_modules() == ()
+        return
+    compiler = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
+    headers = Path(sysconfig.get_path("include"), "Python.h").exists()
+    if os.environ.get("MAYFLY_PURE", "") not in ("", "0") or not shutil.which(compiler) or not headers:
+        assert compiled_modules() == ()
+    else:
+        assert set(compiled_modules()) == hot_modules()
+
+
+def test_the_tests_do_not_mix_two_builds() -> None:
+    """`cluster` and `node` come from the same place: installed, or the source tree."""
+    import cluster
+
+    assert Path(cluster.__file__ or "").parent.parent == Path(node.__file__ or "").parent.parent
+
+
+def test_the_command_is_installed_beside_python() -> None:
+    if ROOT in Path(node.__file__).parents:
+        pytest.skip("this is the source tree")
+    script = Path(sys.executable).parent / "mayfly"
+    shown = subprocess.run([script, "--version"], capture_output=True, text=True, check=True).stdout
+    assert VERSION in shown
