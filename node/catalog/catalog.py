@@ -272,8 +272,10 @@ class Catalog:
 
     def _new_queue(self, command: DeclareQueue, settings: QueueSettings, time_ms: int) -> QueueRecord:
         replicated = command.durable and not command.exclusive and not command.auto_delete
-        if not replicated and self._is_lost(command.node_id, command.incarnation):
-            raise refusals.stale_node(command.node_id)
+        if not replicated and (
+            command.node_id == REPLICATED or self._is_lost(command.node_id, command.incarnation)
+        ):
+            raise refusals.no_such_node(command.node_id)
         return QueueRecord(
             id=self._state.next_queue_id,
             vhost=command.vhost,

@@ -12,7 +12,7 @@ import msgspec
 from node.catalog.records import DestinationKind
 
 
-class MalformedCommand(ValueError):  # noqa: N818
+class MalformedCommand(ValueError):
     """The bytes are not a catalog command this version knows."""
 
 

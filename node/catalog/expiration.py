@@ -8,7 +8,7 @@ from node.catalog.results import Refusal
 from node.catalog.values import erlang_string
 
 _PRECONDITION_FAILED: Final = 406
-_LONGEST_DIGITS: Final = len(str(MAX_TTL_MS))
+_LONGEST_BYTES: Final = 255  # of a short string
 
 
 def expiration_ttl_ms(expiration: bytes) -> int | Refusal:
@@ -16,7 +16,7 @@ def expiration_ttl_ms(expiration: bytes) -> int | Refusal:
 
     T2, golden args.expiration_property: decimal digits and nothing else, at most ten years.
     """
-    if expiration.isdigit() and len(expiration) <= _LONGEST_DIGITS:
+    if expiration.isdigit() and len(expiration) <= _LONGEST_BYTES:
         ttl_ms = int(expiration)
         if ttl_ms <= MAX_TTL_MS:
             return ttl_ms

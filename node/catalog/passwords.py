@@ -35,7 +35,7 @@ def verify_password(stored: str, password: str) -> bool:
         n, r, p = int(parts[1]), int(parts[2]), int(parts[3])
         salt, expected = bytes.fromhex(parts[4]), bytes.fromhex(parts[5])
         return hmac.compare_digest(_digest(password, salt, n, r, p), expected)
-    except (ValueError, OverflowError):
+    except (TypeError, ValueError, OverflowError):
         return False
 
 

@@ -135,9 +135,9 @@ def invalid_permission(text: str) -> Refusal:
     return Refusal(_PRECONDITION_FAILED, text)
 
 
-def stale_node(node_id: int) -> Refusal:
-    """A declare of a transient queue by a node incarnation that is known to be gone; nobody hears it."""
-    return Refusal(_INTERNAL_ERROR, f"node {node_id} has been lost", hard=True)
+def no_such_node(node_id: int) -> Refusal:
+    """A transient queue cannot live on no node, nor on an incarnation of one that is known to be gone."""
+    return Refusal(_INTERNAL_ERROR, f"there is no node {node_id} to hold the queue, or it was lost", hard=True)
 
 
 def inequivalent_flag(

@@ -6,7 +6,7 @@ import msgspec
 from node.catalog.records import ExchangeRecord, QueueRecord
 
 
-class Refusal(Exception):  # noqa: N818
+class Refusal(Exception):
     """The command changed nothing.
 
     `code` is the AMQP reply code, `text` what follows the code's name and " - ". `hard` means that the

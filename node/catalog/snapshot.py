@@ -23,7 +23,7 @@ from node.catalog.vhost import Vhost
 FORMAT_VERSION: Final = 1
 
 
-class MalformedSnapshot(ValueError):  # noqa: N818
+class MalformedSnapshot(ValueError):
     """The bytes are not a catalog snapshot this version can read, or it is of another number of shards."""
 
 
