@@ -205,7 +205,7 @@ class RaftMember:
             self.group.trace.add("leads", self.id, raft.term)
             log = raft.raft_log
             terms = {index: log.term(index) for index in range(log.first_index(), log.last_index() + 1)}
-            self.group.observer.leader_has(self.id, terms)
+            self.group.observer.leader_has(self.id, raft.term, terms)
 
 
 class RaftGroup:
@@ -254,7 +254,7 @@ class RaftGroup:
                 self._report_snapshot(source, message.to)
 
     def _report_snapshot(self, source: int, target: int) -> None:
-        """What a transport owes its node: the fate of a snapshot, which may be wrong if the network lost it."""
+        """What a transport owes its node: the fate of a snapshot, here not always the truth."""
         arrived = self.random.random() < 0.5
 
         def report() -> None:

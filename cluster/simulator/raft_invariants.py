@@ -76,22 +76,24 @@ class RaftObserver:
         if self.digests.get(index, digest) != digest:
             raise InvariantError(f"{node} restored another state at index {index}")
 
-    def leader_has(self, node: int, term_at: dict[int, int]) -> None:
-        """Leader completeness: a new leader's log holds every entry that anyone has applied.
+    def leader_has(self, node: int, leader_term: int, term_at: dict[int, int]) -> None:
+        """Leader completeness: a new leader's log holds every entry committed in an earlier term that anyone
+        has applied.
 
         `term_at` gives the terms of the leader's log by index; what it has compacted is left out.
         """
-        for index, term in term_at.items():
+        if not term_at:
+            return
+        last = max(term_at)
+        for index in range(min(term_at), self.highest_applied + 1):
             known = self.applied.get(index)
-            if known is not None and known.term != term:
+            # It may be a leader of the past that was frozen since: of later terms it knows nothing.
+            if known is None or known.term >= leader_term:
+                continue
+            if index > last or term_at[index] != known.term:
                 raise InvariantError(
-                    f"leader completeness: {node} leads with {term}/{index}, applied was {known.term}"
+                    f"leader completeness: {node} leads in term {leader_term} without the applied {known!r}"
                 )
-        if term_at and max(term_at) < self.highest_applied:
-            raise InvariantError(
-                f"leader completeness: {node} leads with a log up to {max(term_at)}, "
-                f"{self.highest_applied} was applied"
-            )
 
     def read_requested(self, context: bytes) -> None:
         """A read that begins now must see at least everything applied by now."""
