@@ -8,6 +8,7 @@ when to give up on a client that does not read, write or leave in time.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import logging
 import socket
@@ -62,6 +63,7 @@ class AmqpListener:
         self._ticker: asyncio.TimerHandle | None = None
         self._passwords = ThreadPoolExecutor(_PASSWORD_THREADS, thread_name_prefix="password")
         self._refused = 0
+        self._emptied: asyncio.Event | None = None
 
     async def start(self) -> None:
         """Listen.  Raises OSError if the address cannot be had."""
@@ -83,9 +85,10 @@ class AmqpListener:
             self._server.close()
         self.broker.close_all(text)
         self.flush()
-        deadline = time.monotonic() + CLOSE_OK_SECONDS
-        while self._protocols and time.monotonic() < deadline:
-            await asyncio.sleep(0.02)
+        if self._protocols:
+            self._emptied = asyncio.Event()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._emptied.wait(), CLOSE_OK_SECONDS)
         for protocol in list(self._protocols):
             protocol.abort()
         if self._ticker is not None:
@@ -111,7 +114,9 @@ class AmqpListener:
             self._refused += 1
             if self._refused & (self._refused - 1) == 0:
                 logger.warning(
-                    "%d connections are open, the limit: %d refused so far", self._connection_limit, self._refused
+                    "%d connections are open, the limit: %d refused so far",
+                    self._connection_limit,
+                    self._refused,
                 )
             return False
         self._protocols.add(protocol)
@@ -120,6 +125,8 @@ class AmqpListener:
     def closed(self, protocol: ClientProtocol) -> None:
         """A socket is gone."""
         self._protocols.discard(protocol)
+        if self._emptied is not None and not self._protocols:
+            self._emptied.set()
 
     def wake(self, protocol: ClientProtocol) -> None:
         """The connection has something to write."""

@@ -87,7 +87,9 @@ class Channel:
                 connection.first_publish()
             alarm = self.broker.cluster.disk_alarm
             if alarm is not None:
-                self.publisher.refuse_all(len(contents), f"disk alarm: {alarm}; publishes are refused until it is over")
+                self.publisher.refuse_all(
+                    len(contents), f"disk alarm: {alarm}; publishes are refused until it is over"
+                )
                 return
             position = self.publisher.publish(contents, flags, 0, False)
         except AmqpError as error:
@@ -142,7 +144,9 @@ class Channel:
     def run(self, steps: Steps, class_id: int, method_id: int) -> None:
         """Start an operation; events wait until it is over."""
         self._failing_method = (class_id, method_id)
-        self._operation = Operation(self.broker.cluster, steps, self._operation_failed, self._operation_finished)
+        self._operation = Operation(
+            self.broker.cluster, steps, self._operation_failed, self._operation_finished
+        )
         self._operation.start()
 
     def _operation_failed(self, error: AmqpError) -> None:

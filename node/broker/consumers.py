@@ -63,7 +63,11 @@ class Consumer:
             if redelivered and self.counts_deliveries:
                 header = with_delivery_count(header, message.delivery_count)
             deliveries.append(
-                (tag, redelivered, Content(data[start:header_at], header, data[body_at : body_at + message.body_length]))
+                (
+                    tag,
+                    redelivered,
+                    Content(data[start:header_at], header, data[body_at : body_at + message.body_length]),
+                )
             )
             tag += 1
         connection = channel.connection

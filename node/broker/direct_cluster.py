@@ -7,13 +7,13 @@ same state machines, applied at `pump` instead of after replication.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from node.broker.cluster_facade import TRANSIENT_SHARD_BASE, ClusterEvents, Done, ShardHandle
 from node.broker.local_shard import LocalHandle, LocalShard, UnreachableHandle
 from node.catalog import Catalog, CatalogCommand, NodeStarted, RemoveQueues, decode, encode
 
-ENTRY_COMMANDS: Final = 5000
 _ROUNDS: Final = 200
 
 
@@ -39,7 +39,7 @@ class DirectCluster:
         self.shards: dict[int, LocalShard] = {}
         self._handles: dict[int, ShardHandle] = {}
         for shard_id in [*range(1, shard_count + 1), TRANSIENT_SHARD_BASE + node_id]:
-            local = LocalShard(shard_id, node_id, shard_id, self, ENTRY_COMMANDS)
+            local = LocalShard(shard_id, node_id, shard_id, self, partial(self._deliver, shard_id))
             self.shards[shard_id] = local
             self._handles[shard_id] = LocalHandle(local, (node_id, self.incarnation), self._wake)
         self.catalog.apply(NodeStarted(node_id, self.incarnation, "direct"), now_ms)
@@ -84,17 +84,15 @@ class DirectCluster:
 
     def _pump_once(self) -> bool:
         did_something = self._pump_catalog()
-        events = self.events
         for local in self.shards.values():
             if local.busy:
                 did_something = True
                 local.pump(self.now_ms)
-            if local.effects:
-                effects, local.effects = local.effects, []
-                if events is not None:
-                    events.shard_effects(local.shard_id, effects)
-            local.release()
         return did_something
+
+    def _deliver(self, shard_id: int, effects: list[object]) -> None:
+        if self.events is not None:
+            self.events.shard_effects(shard_id, effects)
 
     def _pump_catalog(self) -> bool:
         commands, self._commands = self._commands, []
@@ -112,7 +110,6 @@ class DirectCluster:
         local = self.shards[shard_id]
         local.close_session((self.node_id, self.incarnation))
         local.pump(self.now_ms)
-        local.effects.clear()
         if self.events is not None:
             self.events.session_lost(shard_id)
 

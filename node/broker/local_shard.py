@@ -8,6 +8,7 @@ machine.  An entry's payload is kept while a message in it lives.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Final, Protocol
@@ -16,11 +17,16 @@ from node.broker.cluster_facade import SESSION_LOST, Done
 from node.catalog import Catalog
 from node.dead_letter import DeadLetterRouter
 from node.shard import commands
+from node.shard.errors import ShardError
 from node.shard.message import Message
 from node.shard.outbox import Death, Lane
 from node.shard.shard import Shard
 
+logger = logging.getLogger(__name__)
+
 Session = tuple[int, int]
+
+ENTRY_COMMANDS: Final = 5000
 
 _DECISIONS_PER_ENTRY: Final = 500
 _TRANSFERS_PER_COMMAND: Final = 500
@@ -53,13 +59,23 @@ class LocalShardPort(Protocol):
 class LocalShard:
     """One local shard and the duties a leader would have for it."""
 
-    def __init__(self, shard_id: int, node_id: int, source: int, port: LocalShardPort, entry_commands: int) -> None:
+    def __init__(
+        self,
+        shard_id: int,
+        node_id: int,
+        source: int,
+        port: LocalShardPort,
+        deliver: Callable[[list[object]], None],
+        entry_commands: int = ENTRY_COMMANDS,
+    ) -> None:
         """`source` names this shard's life in transfers (it must never come again).
+        `deliver(effects)` is given the effects of each entry, of all sessions, after the entry's answers.
         `entry_commands`: how many commands one entry takes at most."""
         self.shard_id: int = shard_id
         self.shard: Shard = Shard(shard_id, node_id)
         self.source: int = source
         self._port = port
+        self._deliver = deliver
         self._entry_commands = entry_commands
         self._router = DeadLetterRouter(port.catalog)
         self._entries: dict[int, bytes] = {}
@@ -71,8 +87,8 @@ class LocalShard:
         self._removing: set[int] = set()
         self._sent: dict[int, tuple[int, int]] = {}
         """lane -> (highest sequence sent, when)"""
-        self.effects: list[object] = []
-        """Effects of all sessions since they were last taken."""
+        self.stored_bytes: int = 0
+        """Bytes of the entries that are kept."""
 
     # -- the way in ---------------------------------------------------------------
 
@@ -86,12 +102,12 @@ class LocalShard:
 
     def close_session(self, session: Session) -> None:
         """A session is over: what was gathered for it is dropped, what it holds goes back."""
-        kept = []
-        for item in self._pending:
-            if item[0] != session:
-                kept.append(item)
-        self._pending = kept
+        dropped = [item for item in self._pending if item[0] == session]
+        self._pending = [item for item in self._pending if item[0] != session]
         self._closing.append(session)
+        for _, _, _, done in dropped:
+            if done is not None:
+                done(SESSION_LOST)
 
     def entry(self, index: int) -> bytes:
         """See `ShardHandle.entry`.  Raises KeyError."""
@@ -133,6 +149,7 @@ class LocalShard:
         self._time_ms = now_ms
         data = b"".join([part for _, parts, _, _ in pending for part in parts])
         self._entries[self._index] = data
+        self.stored_bytes += len(data)
         self._fresh.append(self._index)
         shard = self.shard
         shard.begin(self._index, now_ms, now_ms, data)
@@ -148,26 +165,40 @@ class LocalShard:
             while end < len(pending) and pending[end][0] == session_of_run:
                 position += sum(map(len, pending[end][1]))
                 end += 1
-            results = iter(shard.apply(session_of_run, start, position))
+            try:
+                results = iter(shard.apply(session_of_run, start, position))
+            except ShardError:
+                logger.exception(
+                    "commands of session %s for shard %d cannot be read", session_of_run, self.shard_id
+                )
+                results = iter(())
             for _, _, has_result, done in pending[first:end]:
-                result = next(results) if has_result else None
+                result = next(results, SESSION_LOST) if has_result else None
                 if done is not None:
                     answers.append((done, result))
             first = end
         for done, result in answers:
             done(result)
         shard.finish()
-        self.effects.extend(shard.take_effects())
+        effects = shard.take_effects()
+        if effects:
+            self._deliver(effects)
+        self._release()
 
-    def release(self) -> None:
-        """Drop the payloads that hold nothing alive; effects must have been dealt with."""
+    def _release(self) -> None:
+        """Drop the payloads that hold nothing alive any more."""
         live = self.shard.live_entries()
         for index in self._fresh:
             if index not in live:
-                self._entries.pop(index, None)
+                self._drop_entry(index)
         self._fresh.clear()
         for index in self.shard.take_released():
-            self._entries.pop(index, None)
+            self._drop_entry(index)
+
+    def _drop_entry(self, index: int) -> None:
+        data = self._entries.pop(index, None)
+        if data is not None:
+            self.stored_bytes -= len(data)
 
     # -- what a leader does ---------------------------------------------------------
 
@@ -234,7 +265,9 @@ class LocalShard:
         header_at = message.offset + message.key_length
         body_at = header_at + message.header_length
         return commands.Content(
-            data[message.offset : header_at], data[header_at:body_at], data[body_at : body_at + message.body_length]
+            data[message.offset : header_at],
+            data[header_at:body_at],
+            data[body_at : body_at + message.body_length],
         )
 
     def _clear_tombstones(self) -> None:

@@ -104,7 +104,13 @@ class Publisher:
         return position
 
     def _publish_with_care(
-        self, content: Content, flags: int, position: int, route: Route | None, runs: dict[int, Run], fresh: bool
+        self,
+        content: Content,
+        flags: int,
+        position: int,
+        route: Route | None,
+        runs: dict[int, Run],
+        fresh: bool,
     ) -> bool:
         """Everything the hot way leaves out.  False: the catalog must be fresh for this one."""
         if flags & IMMEDIATE:
@@ -157,10 +163,8 @@ class Publisher:
         named = content.short_property(USER_ID)
         user = self.channel.connection.user
         if named is not None and named != user.encode("utf-8", "surrogateescape"):
-            raise AmqpError(
-                406,
-                f"user_id property set to '{named.decode('utf-8', 'replace')}' but authenticated user was '{user}'",
-            )
+            shown = named.decode("utf-8", "replace")
+            raise AmqpError(406, f"user_id property set to '{shown}' but authenticated user was '{user}'")
 
     def refuse_all(self, count: int, why: str) -> None:
         """Nothing can be stored: nack in confirm mode, else refuse with an error (406)."""

@@ -126,8 +126,13 @@ class Unacknowledged:
             if run.lowest_tag == tag and run.settled is None:
                 delivery_id = tag + run.offset
                 last = self._last
-                if last is not None and last.last + 1 == delivery_id and last.holder is run.holder \
-                        and last.outcome == outcome and last.scattered is None:
+                if (
+                    last is not None
+                    and last.last + 1 == delivery_id
+                    and last.holder is run.holder
+                    and last.outcome == outcome
+                    and last.scattered is None
+                ):
                     last.last = delivery_id
                 else:
                     self._note(run.holder, outcome, delivery_id, delivery_id)

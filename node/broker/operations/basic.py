@@ -126,7 +126,9 @@ def get(channel: Channel, method: Any, arguments: bytes) -> Steps:
         tag = channel.unacknowledged.skip(1)
     else:
         tag = channel.unacknowledged.hold(get_holder(channel, record), result.delivery_id, 1)
-    connection.amqp.send_get_ok(channel.channel_id, tag, message.delivery_count > 0, content, result.ready_count)
+    connection.amqp.send_get_ok(
+        channel.channel_id, tag, message.delivery_count > 0, content, result.ready_count
+    )
     connection.mark()
 
 

@@ -10,7 +10,17 @@ from pamqp import commands
 from node.amqp.methods import unchecked
 from node.broker.cluster_facade import SESSION_LOST
 from node.broker.limits import DECLARE_ATTEMPTS
-from node.broker.operation import AmqpError, BarrierStep, CatalogStep, Request, ShardStep, Steps, as_error, check, known
+from node.broker.operation import (
+    AmqpError,
+    BarrierStep,
+    CatalogStep,
+    Request,
+    ShardStep,
+    Steps,
+    as_error,
+    check,
+    known,
+)
 from node.broker.operations.steps import create_missing, on_queue, queue_name, refuse_unreachable
 from node.broker.queue_settings import shard_settings
 from node.catalog import Bind, DeclareQueue, QueueRecord, Refusal, RemoveQueues, Unbind
@@ -174,7 +184,9 @@ def purge(channel: Channel, method: Any, arguments: bytes) -> Steps:
     check(check_access(catalog, connection.user, "read", "queue", connection.vhost, name))
     _, result = yield from on_queue(channel, name, lambda record: encode_purge(record.id))
     if not method.nowait:
-        channel.send(commands.Queue.PurgeOk(message_count=result.messages if isinstance(result, Purged) else 0))
+        channel.send(
+            commands.Queue.PurgeOk(message_count=result.messages if isinstance(result, Purged) else 0)
+        )
 
 
 def delete(channel: Channel, method: Any, arguments: bytes) -> Steps:
@@ -186,7 +198,9 @@ def delete(channel: Channel, method: Any, arguments: bytes) -> Steps:
     messages = 0
     try:
         record, result = yield from on_queue(
-            channel, name, lambda record: encode_delete_queue(record.id, bool(method.if_unused), bool(method.if_empty))
+            channel,
+            name,
+            lambda record: encode_delete_queue(record.id, bool(method.if_unused), bool(method.if_empty)),
         )
     except AmqpError as error:
         if error.code != 404:
