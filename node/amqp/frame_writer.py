@@ -152,9 +152,7 @@ def append_confirms(
     """basic.ack or basic.nack for each (delivery tag, multiple), in one piece; the octets appended."""
     method = _NACK_METHOD if nack else _ACK_METHOD
     pack = _CONFIRM_FRAME.pack
-    frames = [
-        pack(_METHOD, channel_id, 13, method, tag, multiple, _FRAME_END) for tag, multiple in confirms
-    ]
+    frames = [pack(_METHOD, channel_id, 13, method, tag, multiple, _FRAME_END) for tag, multiple in confirms]
     piece = b"".join(frames)
     output.append(piece)
     return len(piece)
