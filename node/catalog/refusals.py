@@ -137,7 +137,7 @@ def invalid_permission(text: str) -> Refusal:
 
 def no_such_node(node_id: int) -> Refusal:
     """A transient queue cannot live on no node, nor on an incarnation of one that is known to be gone."""
-    return Refusal(_INTERNAL_ERROR, f"there is no node {node_id} to hold the queue, or it was lost", hard=True)
+    return Refusal(_INTERNAL_ERROR, f"no node {node_id} to hold the queue, or it was lost", hard=True)
 
 
 def inequivalent_flag(
