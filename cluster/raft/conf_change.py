@@ -1,7 +1,5 @@
 """A membership change as it is proposed, and as it travels in an entry (thesis chapter 4)."""
 
-# ruff: noqa: A002 - the fields bear the names that Raft and its wire format give them.
-
 import struct
 from typing import Final
 

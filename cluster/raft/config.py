@@ -1,7 +1,5 @@
 """The settings of one member of a Raft group."""
 
-# ruff: noqa: A002 - the fields bear the names that Raft and its wire format give them.
-
 from collections.abc import Callable
 from typing import Final
 

@@ -1,7 +1,5 @@
 """What can go wrong in a Raft group, as exceptions."""
 
-# ruff: noqa: N818 - callers read better with what happened than with the word Error.
-
 from typing import Final
 
 

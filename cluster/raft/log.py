@@ -197,8 +197,11 @@ class RaftLog:
         return min(self.committed, self.unstable.offset - 1)
 
     def has_unapplied_conf_change(self) -> bool:
-        """Whether a membership change is committed but not applied. Reads page by page."""
-        low = self.applied + 1
+        """Whether a membership change is committed but not applied. Reads page by page.
+
+        What is compacted has been applied, even where `applied_to` wasn't told yet.
+        """
+        low = max(self.applied + 1, self.first_index())
         while low <= self.committed:
             page = self.slice(low, self.committed + 1, self._max_applying_bytes)
             for entry in page:

@@ -10,8 +10,6 @@ The indices and terms are Raft's own (Ongaro and Ousterhout, figure 2): both sta
 stands for "none". Node ids are positive integers; 0 is nobody.
 """
 
-# ruff: noqa: A002 - the fields bear the names that Raft and its wire format give them.
-
 from typing import Final
 
 NO_NODE: Final = 0

@@ -79,6 +79,7 @@ class Raft:
         self.tracker: Tracker = Tracker(configuration, progress)
         self.read_only: ReadOnly = ReadOnly(config.read_only_option)
         self.postponed_reads: list[Message] = []
+        self.held_snapshot: Message | None = None
         self.read_states: list[ReadState] = []
 
         self.messages: list[Message] = []
@@ -111,11 +112,11 @@ class Raft:
     def _load(self, hard_state: HardState, applied: int) -> None:
         log = self.raft_log
         if not hard_state.is_empty():
-            if not log.committed <= hard_state.commit <= log.last_index():
-                raise RaftError(
-                    f"stored commit {hard_state.commit} is outside of [{log.committed}, {log.last_index()}]"
-                )
-            log.committed = hard_state.commit
+            last = log.last_index()
+            if hard_state.commit > last:
+                raise RaftError(f"commit {hard_state.commit} is stored, the last entry is {last}: log lost?")
+            # The stored commit index is only a hint; a snapshot may be ahead of it.
+            log.committed = max(log.committed, hard_state.commit)
         if applied > 0:
             log.applied_to(applied, 0)
 

@@ -61,7 +61,6 @@ class RawNode:
         self._own_messages: list[Message] = []
         self._append_response: Message | None = None
         self._applying: list[Entry] = []
-        self._held_snapshot: Message | None = None
 
     # What goes in.
 
@@ -111,10 +110,6 @@ class RawNode:
         then.
         """
         check_message(self.raft, message, self._async_storage_writes)
-        if message.type == MessageType.SNAP and self._applying:
-            # Its membership would come into force before the changes among the entries being applied.
-            self._held_snapshot = message
-            return
         step(self.raft, message)
 
     def report_unreachable(self, node_id: int) -> None:
@@ -297,10 +292,6 @@ class RawNode:
             self._applying = []
             entries_applied(raft, applied)
         self._awaits_advance = False
-        held = self._held_snapshot
-        if held is not None:
-            self._held_snapshot = None
-            step(raft, held)
 
     def status(self) -> Status:
         """A copy of what this node knows."""

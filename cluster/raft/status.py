@@ -11,7 +11,7 @@ class Status:
 
     def __init__(
         self,
-        id: int,  # noqa: A002 - the name it has everywhere
+        id: int,
         hard_state: HardState,
         lead: int,
         state: int,

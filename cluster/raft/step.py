@@ -49,6 +49,7 @@ def _tick_leader(raft: Raft) -> None:
             return
         # A transfer that took so long won't succeed any more.
         raft.lead_transferee = NO_NODE
+        leave_joint_if_due(raft)
     if raft.heartbeat_elapsed >= raft.heartbeat_timeout:
         raft.heartbeat_elapsed = 0
         leader.on_beat(raft, Message(MessageType.BEAT))
@@ -66,6 +67,10 @@ def step(raft: Raft, message: Message) -> None:
             return
         if not _meet_higher_term(raft, message):
             return
+    if message.type == MessageType.SNAP and raft.raft_log.applying > raft.raft_log.applied:
+        # It would put its membership in force before the changes among the entries that are being applied.
+        raft.held_snapshot = message
+        return
     handler = TABLES[raft.state][message.type]
     if handler is not None:
         handler(raft, message)
@@ -142,15 +147,24 @@ def snapshot_applied(raft: Raft, snapshot: Snapshot) -> None:
 def _applied_to(raft: Raft, index: int, size: int) -> None:
     log = raft.raft_log
     log.applied_to(index if index > log.applied else log.applied, size)
+    leave_joint_if_due(raft)
+    held = raft.held_snapshot
+    if held is not None and log.applying == log.applied:
+        raft.held_snapshot = None
+        step(raft, held)
+
+
+def leave_joint_if_due(raft: Raft) -> None:
+    """Propose to leave a joint configuration that is to be left by itself, once it is in force."""
     if (
         raft.tracker.configuration.auto_leave
         and raft.state == StateType.LEADER
-        and log.applied >= raft.pending_conf_index
+        and raft.raft_log.applied >= raft.pending_conf_index
     ):
         try:
             leader.propose(raft, [encode_conf_change(ConfChangeV2())])
         except ProposalDropped as reason:
-            # Leadership is being handed over. The next leader does it, or this one after the next entry.
+            # Leadership is being handed over. The next leader does it, or this one when that has failed.
             raft.tell(f"doesn't leave the joint configuration yet: {reason}")
 
 

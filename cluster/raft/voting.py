@@ -1,5 +1,6 @@
 """Elections: how one begins, and how a request for a vote is answered (sections 5.2 and 5.4.1)."""
 
+import struct
 from typing import Final
 
 from cluster.raft.messages import (
@@ -13,6 +14,8 @@ from cluster.raft.messages import (
 from cluster.raft.quorum import VoteResult
 from cluster.raft.raft import Raft
 from cluster.raft.replication import append_entries, broadcast_append
+
+_POSITION: Final = struct.Struct(">QQ")
 
 
 class Campaign:
@@ -63,6 +66,9 @@ def campaign(raft: Raft, kind: int) -> None:
 
 def count_vote(raft: Raft, message: Message) -> None:
     """Count an answer to the request that this (pre-)candidate made."""
+    if message.reject and _learn_commit(raft, message.context):
+        raft.become_follower(raft.term, NO_LEADER)
+        return
     raft.tracker.record_vote(message.from_, not message.reject)
     result = raft.tracker.tally()
     if result == VoteResult.WON:
@@ -72,6 +78,29 @@ def count_vote(raft: Raft, message: Message) -> None:
             take_lead(raft)
     elif result == VoteResult.LOST:
         raft.become_follower(raft.term, NO_LEADER)
+
+
+# Without what follows a group can lock up. Membership counts when it is applied; say a leader commits a
+# change that makes another node the only voter, appends a little more, and goes. The others' logs are now
+# longer than that node's, so they refuse it their vote; but they are no voters any more, and it doesn't know,
+# because it hasn't heard of the commitment. So a refusal says what its sender knows to be committed.
+
+
+def _committed_position(raft: Raft) -> bytes:
+    log = raft.raft_log
+    return _POSITION.pack(log.committed, log.term_or_zero(log.committed))
+
+
+def _learn_commit(raft: Raft, context: bytes) -> bool:
+    """Commit what the sender of a refusal knows to be committed, where it is in this log too (Log Matching).
+
+    True when a membership change is among it: then there is no standing for election before it is applied.
+    """
+    if len(context) != _POSITION.size:
+        return False
+    index, term = _POSITION.unpack(context)
+    log = raft.raft_log
+    return log.maybe_commit(index, term) and log.has_unapplied_conf_change()
 
 
 def take_lead(raft: Raft) -> None:
@@ -109,7 +138,9 @@ def on_vote_request(raft: Raft, message: Message) -> None:
             raft.vote = message.from_
     else:
         raft.messages_after_append.append(
-            Message(response, message.from_, raft.id, raft.term, reject=True)
+            Message(
+                response, message.from_, raft.id, raft.term, reject=True, context=_committed_position(raft)
+            )
         )
         raft.tell(f"no vote for {message.from_}")
 

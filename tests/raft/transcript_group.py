@@ -43,12 +43,30 @@ DROPPED = "raft proposal dropped"
 UNKNOWN_PEER = "raft: cannot step as peer not found"
 
 
-class HistoryStorage(MemoryStorage):
-    """Storage whose snapshot is always that of the state machine's newest state."""
+class HistoryStorage:
+    """Storage whose snapshot is always that of the state machine's newest state.
+
+    Not a subclass: a compiled `MemoryStorage` can't have one.
+    """
 
     def __init__(self) -> None:
-        super().__init__()
+        self.inner = MemoryStorage()
         self.history: list[Snapshot] = []
+
+    def initial_state(self) -> tuple[HardState, ConfState]:
+        return self.inner.initial_state()
+
+    def entries(self, low: int, high: int, max_bytes: int) -> list[Entry]:
+        return self.inner.entries(low, high, max_bytes)
+
+    def term(self, index: int) -> int:
+        return self.inner.term(index)
+
+    def first_index(self) -> int:
+        return self.inner.first_index()
+
+    def last_index(self) -> int:
+        return self.inner.last_index()
 
     def snapshot(self) -> Snapshot:
         return self.history[-1]
@@ -66,11 +84,11 @@ class Member:
 
     def store(self, hard_state: HardState | None, entries: list[Entry], snapshot: Snapshot | None) -> None:
         if hard_state is not None and not hard_state.is_empty():
-            self.storage.set_hard_state(hard_state)
+            self.storage.inner.set_hard_state(hard_state)
         if snapshot is not None:
             assert not entries
-            self.storage.apply_snapshot(snapshot)
-        self.storage.append(entries)
+            self.storage.inner.apply_snapshot(snapshot)
+        self.storage.inner.append(entries)
 
     def apply(self, entries: list[Entry]) -> None:
         for entry in entries:
@@ -166,7 +184,7 @@ class TranscriptGroup:
         for _ in range(int(directive.bare()[0])):
             storage = HistoryStorage()
             if index:
-                storage.apply_snapshot(Snapshot(metadata))
+                storage.inner.apply_snapshot(Snapshot(metadata))
             storage.history.append(Snapshot(metadata))
             lease_based = directive.values("read-only") == ["lease-based"]
             config = Config(
@@ -190,7 +208,7 @@ class TranscriptGroup:
 
     def compact(self, directive: Directive) -> None:
         member = self.named(directive)
-        member.storage.compact(int(directive.bare()[1]))
+        member.storage.inner.compact(int(directive.bare()[1]))
         self.show_log(member)
 
     def propose(self, directive: Directive) -> None:
