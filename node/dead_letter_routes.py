@@ -1,10 +1,7 @@
 """From a death in a shard's outbox to the decision that goes into the log (RULES D5, D6, D8)."""
 
-from typing import Protocol
-
 from cluster.group import Group
-from node.broker.cluster_facade import TRANSIENT_SHARD_BASE
-from node.catalog import Catalog, QueueRecord
+from node.catalog import Catalog
 from node.dead_letter.routing import DeadLetterRouter
 from node.shard import commands
 from node.shard.message import Message
@@ -20,20 +17,11 @@ def content_of(data: bytes, message: Message) -> commands.Content:
     )
 
 
-class TransientTargets(Protocol):
-    """The way to queues that live in one node's memory."""
-
-    def publish_transient(self, queues: list[QueueRecord], content: commands.Content) -> None:
-        """Enqueue there, once at most: such a queue is gone with its node, so there is nothing to be exact about."""
-        ...
-
-
 class DeathRouter:
     """Decides with the local catalog; the decision counts once it is in the log."""
 
-    def __init__(self, catalog: Catalog, transient: TransientTargets) -> None:
+    def __init__(self, catalog: Catalog) -> None:
         self._router = DeadLetterRouter(catalog)
-        self._transient = transient
 
     def decide(self, group: Group, death: Death) -> commands.RouteDecision:
         """Where a dead message goes."""
@@ -45,25 +33,11 @@ class DeathRouter:
             if death.settings.dead_letter_at_most_once:
                 outcome = commands.DROPPED_UNROUTABLE
             return commands.RouteDecision(death.sequence, outcome)
+        if not decision.targets:
+            return commands.RouteDecision(death.sequence, commands.DROPPED_CYCLE)
+        local = [queue.id for queue in decision.targets if queue.shard == group.id]
+        remote = [(queue.shard, queue.id) for queue in decision.targets if queue.shard != group.id]
         content = commands.Content(
             decision.content.exchange_and_key, decision.content.header, decision.content.body
         )
-        local: list[int] = []
-        remote: list[tuple[int, int]] = []
-        transient: list[QueueRecord] = []
-        for queue in decision.targets:
-            if queue.shard == group.id:
-                local.append(queue.id)
-            elif queue.shard < TRANSIENT_SHARD_BASE:
-                remote.append((queue.shard, queue.id))
-            else:
-                transient.append(queue)
-        if transient:
-            self._transient.publish_transient(transient, content)
-        if local or remote:
-            return commands.RouteDecision(death.sequence, commands.ROUTED, local, remote, content)
-        if transient:
-            return commands.RouteDecision(death.sequence, commands.DROPPED_UNROUTABLE)
-        return commands.RouteDecision(death.sequence, commands.DROPPED_CYCLE)
-
-
+        return commands.RouteDecision(death.sequence, commands.ROUTED, local, remote, content)

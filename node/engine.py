@@ -16,7 +16,8 @@ from cluster.machine import StateMachine
 from cluster.raft import Entry
 from cluster.sessions import KIND_INTERNAL, encode_batch
 from node.broker.cluster_facade import SESSION_LOST, TRANSIENT_SHARD_BASE, ClusterEvents, Done, ShardHandle
-from node.catalog import Barrier, Catalog, CatalogCommand, NodeLost, NodeStarted, QueueRecord, RemoveQueues, encode
+from node.broker.transient_shards import TransientShards
+from node.catalog import Barrier, Catalog, CatalogCommand, NodeLost, NodeStarted, RemoveQueues, encode
 from node.catalog_machine import CatalogMachine, frame_command
 from node.dead_letter_routes import DeathRouter
 from node.limits import PENDING_BYTES_HIGH, PENDING_BYTES_LOW
@@ -89,13 +90,15 @@ class Engine:
             host_settings, machines, self, reader, cache, random, incarnation, SESSION_LOST, trace
         )
         self.broker: ClusterEvents | None = None
-        self.transient: TransientShards | None = None
+        self.transient: TransientShards = TransientShards(
+            self, self.host.send_datagram, lambda: self.broker, _pumped_anyway
+        )
         self.overloaded: bool = False
         self.disk_alarm: str | None = None
         self._handles: dict[int, ShardHandle] = {}
         self._leaders: dict[int, ShardLeader] = {}
         self._changed: dict[int, None] = {}
-        self._deaths = DeathRouter(self.catalog, self)
+        self._deaths = DeathRouter(self.catalog)
         self._now_ms = 0
         self._disk_short = False
         self._lost_reported: set[tuple[int, int]] = set()
@@ -123,35 +126,31 @@ class Engine:
         self.host.tick(now_ms)
         for leader in self._leaders.values():
             leader.tick(now_ms)
-        if self.transient is not None:
-            self.transient.tick(now_ms)
+        self.transient.tick(now_ms)
         self._drop_lost_nodes(now_ms)
 
     def receive(self, peer: int, frame: Frame, now_ms: int) -> None:
         """A frame of a peer."""
         self._now_ms = now_ms
         self.host.receive(peer, frame, now_ms)
-        if frame.datagrams and self.transient is not None:
+        if frame.datagrams:
             for kind, data in frame.datagrams:
                 self.transient.datagram(peer, kind, data)
 
     def peer_up(self, peer: int, now_ms: int) -> None:
         """The stream to a peer opened."""
         self.host.peer_up(peer, now_ms)
-        if self.transient is not None:
-            self.transient.peer_up(peer)
+        self.transient.peer_up(peer)
 
     def peer_down(self, peer: int, now_ms: int) -> None:
         """The stream to a peer broke."""
         self.host.peer_down(peer, now_ms)
-        if self.transient is not None:
-            self.transient.peer_down(peer)
+        self.transient.peer_down(peer)
 
     def pump(self, now_ms: int) -> Output:
         """Do what is due; frames to send and a batch to write. Call again while `busy`."""
         self._now_ms = now_ms
-        if self.transient is not None:
-            self.transient.pump(now_ms)
+        self.transient.pump(now_ms)
         output = self.host.pump(now_ms)
         if self._changed:
             changed, self._changed = self._changed, {}
@@ -169,7 +168,7 @@ class Engine:
     @property
     def busy(self) -> bool:
         """Whether `pump` should be called again at once."""
-        return self.host.busy
+        return self.host.busy or self.transient.busy
 
     def persisted(self, now_ms: int) -> None:
         """The batch of the last `pump` is on disk."""
@@ -210,7 +209,6 @@ class Engine:
         handle = self._handles.get(shard_id)
         if handle is not None:
             return handle
-        assert self.transient is not None, f"shard {shard_id} asked for before start"
         return self.transient.handle(shard_id - TRANSIENT_SHARD_BASE)
 
     def pending_bytes(self) -> int:
@@ -255,8 +253,7 @@ class Engine:
         if record is not None and record.incarnation == self.incarnation and not record.alive:
             self.incarnation += 1
             self._announce()
-        if self.transient is not None:
-            self.transient.catalog_changed()
+        self.transient.catalog_changed()
         if self.broker is not None:
             self.broker.catalog_changed()
 
@@ -268,10 +265,15 @@ class Engine:
 
     def transfer(self, target_shard: int, command: bytes) -> None:
         """See `LeaderPort.transfer`."""
-        self.host.send_internal(target_shard, encode_batch(KIND_INTERNAL, 0, 0, 0, command))
+        if target_shard >= TRANSIENT_SHARD_BASE:
+            self.transient.transfer(target_shard, command)
+        else:
+            self.host.send_internal(target_shard, encode_batch(KIND_INTERNAL, 0, 0, 0, command))
 
     def received_up_to(self, target_shard: int, queue: int, source: int) -> int:
         """See `LeaderPort.received_up_to`."""
+        if target_shard >= TRANSIENT_SHARD_BASE:
+            return self.transient.received_up_to(target_shard, queue, source)
         return self.shards[target_shard].received_up_to(queue, source)
 
     def remove_queues(self, ids: tuple[int, ...], done: Callable[[], None]) -> None:
@@ -285,16 +287,6 @@ class Engine:
     def route_death(self, group: Group, death: Death) -> commands.RouteDecision:
         """See `LeaderPort.route_death`."""
         return self._deaths.decide(group, death)
-
-    def publish_transient(self, queues: list[QueueRecord], content: commands.Content) -> None:
-        """See `TransientTargets.publish_transient`."""
-        for queue in queues:
-            parts: list[bytes] = []
-            ttl_ms = commands.NO_TTL
-            size = commands.encode_publish(
-                parts, (queue.id,), ttl_ms, content.exchange_and_key, content.header, content.body
-            )
-            self.shard(queue.shard).publish(parts, size, None)
 
     def _drop_lost_nodes(self, now_ms: int) -> None:
         """The catalog's leader takes out nodes that have not been heard of for the session timeout."""
@@ -316,3 +308,7 @@ class Engine:
     def group(self, id: int) -> Group:
         """A replica of this node."""
         return self.host.groups[id]
+
+
+def _pumped_anyway() -> None:
+    """Whoever gives a command to a transient shard is in the middle of a turn that ends with `pump`."""
