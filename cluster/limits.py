@@ -17,8 +17,8 @@ DEFAULT_MAP_SIZE_BYTES: Final = 64 * GIB
 
 LOG_FILE_STEP_BYTES: Final = 16 * MIB
 """The log file is lengthened in such steps, ahead of use, with its blocks reserved: a full file system shows
-before a write begins and not in its middle, a file shorter than its content claims has been cut off by someone
-else, and few syncs have to write a new file length."""
+before a write begins and not in its middle, a file shorter than its content claims has been cut off by
+someone else, and few syncs have to write a new file length."""
 
 LOG_RESERVE_DIVISOR: Final = 32
 LOG_RESERVE_MIN_BYTES: Final = 256 * KIB
@@ -35,8 +35,8 @@ READ_CACHE_DEFAULT_BYTES: Final = 256 * MIB
 PROTOCOL_VERSION: Final = 1
 """Version of the peer protocol, sent in Hello. Nodes of different versions refuse each other."""
 
-MAX_GRPC_MESSAGE_BYTES: Final = 64 * MIB
-"""Largest gRPC message taken from a peer. Well above any frame (see below), well below what hurts."""
+MAX_GRPC_MESSAGE_BYTES: Final = 256 * MIB
+"""Largest gRPC message taken from a peer: an entry may hold one AMQP message, and those can be large."""
 
 MAX_FRAME_BYTES: Final = 4 * MIB
 """Frames that wait for a write to end are merged up to this size; the rest leaves in the next frame. Larger

@@ -4,8 +4,6 @@ A node has one store for all its groups. Everything that became due at the same 
 groups, goes into one `WriteBatch`: one transaction, one sync. A batch is written whole or not at all.
 """
 
-# ruff: noqa: N818 - callers read better with what happened than with the word Error.
-
 from typing import Protocol
 
 from cluster.raft.messages import Entry, HardState, SnapshotMetadata

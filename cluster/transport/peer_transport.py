@@ -1,9 +1,19 @@
 """Frames and snapshots between this node and its peers."""
 
+import logging
 from collections.abc import Callable
 
+import grpc
+import grpc.aio
+
 from cluster.frame import Frame
+from cluster.transport import codec, options
+from cluster.transport.counters import PeerCounters
+from cluster.transport.incoming import Incoming
+from cluster.transport.outgoing import PeerLink
 from cluster.transport.tls import TlsFiles
+
+log = logging.getLogger(__name__)
 
 
 class LocalPeer:
@@ -16,7 +26,11 @@ class LocalPeer:
 
 
 class PeerTransport:
-    """Sends frames to peers and hands over theirs. Callbacks run in the event loop that called `start`."""
+    """Sends frames to peers and hands over theirs. All calls and all callbacks happen in one event loop.
+
+    A peer is *up* while this node's own stream to it is open and accepted. Frames arrive in the order in
+    which they were sent, or not at all; only a SNAP message may be overtaken by what was sent after it.
+    """
 
     def __init__(
         self,
@@ -29,29 +43,110 @@ class PeerTransport:
         on_snapshot_sent: Callable[[int, int, bool], None],
         tls: TlsFiles | None = None,
     ) -> None:
-        raise NotImplementedError
+        """`peers` maps node ids to "host:port"; this node's own id in it is passed over.
 
-    @property
-    def port(self) -> int:
+        `on_frame(peer, frame)`; `on_snapshot_sent(peer, group, ok)` once for every SNAP message given to
+        `send`, unless a newer one of the same group took its place. Port 0 in `listen_address` means any.
+        """
+        self._local = local
+        self._listen_address = listen_address
+        self._addresses = dict(peers)
+        self._on_frame = on_frame
+        self._on_peer_up = on_peer_up
+        self._on_peer_down = on_peer_down
+        self._on_snapshot_sent = on_snapshot_sent
+        self._tls = tls
+        self._hello = codec.new_hello(local.node_id, local.name, local.cluster_id)
+        self._links: dict[int, PeerLink] = {}
+        self._server: grpc.aio.Server | None = None
+        self._credentials: grpc.ChannelCredentials | None = None
+        self.counters: dict[int, PeerCounters] = {}
+        """Traffic by peer, kept over reconnections."""
+        self.port = 0
         """The port that is listened on, known after `start`."""
-        raise NotImplementedError
 
     async def start(self) -> None:
-        """Listen, and begin to connect to the peers. Raises `OSError` when the address is taken."""
-        raise NotImplementedError
+        """Listen, and begin to connect to peers. Raises `OSError`: address taken, TLS files unreadable."""
+        server = grpc.aio.server(options=options.server_options(), compression=options.compression())
+        incoming = Incoming(self._local.node_id, self._local.cluster_id, self.counters.get, self._on_frame)
+        server.add_generic_rpc_handlers((incoming.handlers(),))
+        try:
+            if self._tls is None:
+                self.port = server.add_insecure_port(self._listen_address)
+            else:
+                self._credentials = self._tls.channel_credentials()
+                self.port = server.add_secure_port(self._listen_address, self._tls.server_credentials())
+        except RuntimeError:
+            raise OSError(f"can't listen on {self._listen_address}: address taken, or not ours") from None
+        self._count_peers()
+        await server.start()
+        self._server = server
+        log.info("listening for peers on port %d", self.port)
+        self._open_links()
 
     async def stop(self) -> None:
-        """End all streams and stop listening."""
-        raise NotImplementedError
+        """End all streams and stop listening. No callback comes after this."""
+        links, self._links = self._links, {}
+        for link in links.values():
+            await link.stop()
+        server, self._server = self._server, None
+        if server is not None:
+            await server.stop(None)
 
-    def send(self, peer_id: int, frame: Frame) -> None:
-        """Send, never blocking. A received snapshot arrives as an ordinary SNAP message in a frame."""
-        raise NotImplementedError
+    def send(self, peer: int, frame: Frame) -> None:
+        """Send a frame, never blocking; it belongs to the transport from here on.
 
-    def set_peers(self, peers: dict[int, str]) -> None:
-        """Replace addresses: connections to peers that changed or went are closed, new ones opened."""
-        raise NotImplementedError
+        What is sent while a write is under way is merged into one message. A frame for a peer that is away,
+        or that has too much waiting already, is dropped; one for an unknown peer is ignored.
+        """
+        link = self._links.get(peer)
+        if link is not None:
+            link.send(frame)
+
+    def is_up(self, peer: int) -> bool:
+        """Whether frames can be sent to a peer now."""
+        link = self._links.get(peer)
+        return link is not None and link.up
 
     def connected(self) -> list[int]:
-        """Ids of the peers that can be sent to."""
-        raise NotImplementedError
+        """Ids of the peers that are up."""
+        return [peer for peer, link in self._links.items() if link.up]
+
+    async def set_peers(self, peers: dict[int, str]) -> None:
+        """Change who the peers are: streams to those that went or moved are closed, to new ones opened."""
+        self._addresses = dict(peers)
+        for peer, link in list(self._links.items()):
+            if peers.get(peer) != link.address:
+                del self._links[peer]
+                was_up = link.up
+                await link.stop()
+                if was_up:
+                    self._on_peer_down(peer)
+        self._count_peers()
+        if self._server is not None:
+            self._open_links()
+
+    def _count_peers(self) -> None:
+        """Keep counters for exactly the peers: who has counters is let in."""
+        for peer in [peer for peer in self.counters if peer not in self._addresses]:
+            del self.counters[peer]
+        for peer in self._addresses:
+            if peer != self._local.node_id:
+                self.counters.setdefault(peer, PeerCounters())
+
+    def _open_links(self) -> None:
+        server_name = "" if self._tls is None else self._tls.server_name
+        for peer, address in self._addresses.items():
+            if peer == self._local.node_id or peer in self._links:
+                continue
+            self._links[peer] = PeerLink(
+                self._hello,
+                peer,
+                address,
+                self._credentials,
+                server_name,
+                self.counters[peer],
+                self._on_peer_up,
+                self._on_peer_down,
+                self._on_snapshot_sent,
+            )

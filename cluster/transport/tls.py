@@ -6,12 +6,18 @@ import grpc
 
 
 class TlsFiles:
-    """PEM files of a node: its certificate (chain), its key, and the authority that signed all nodes'."""
+    """PEM files of a node: its certificate (chain), its key, and the authority that signed all nodes'.
 
-    def __init__(self, certificate: Path | str, key: Path | str, authority: Path | str) -> None:
+    Peers' certificates have to name the host that this node connects to; or, with `server_name`, that name.
+    """
+
+    def __init__(
+        self, certificate: Path | str, key: Path | str, authority: Path | str, server_name: str = ""
+    ) -> None:
         self.certificate = Path(certificate)
         self.key = Path(key)
         self.authority = Path(authority)
+        self.server_name = server_name
 
     def server_credentials(self) -> grpc.ServerCredentials:
         """Credentials of a server that demands a certificate of the same authority. Raises `OSError`."""

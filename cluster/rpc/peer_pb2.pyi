@@ -1,0 +1,151 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Hello(_message.Message):
+    __slots__ = ("protocol_version", "node_id", "node_name", "cluster_id")
+    PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    NODE_NAME_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    protocol_version: int
+    node_id: int
+    node_name: str
+    cluster_id: str
+    def __init__(self, protocol_version: _Optional[int] = ..., node_id: _Optional[int] = ..., node_name: _Optional[str] = ..., cluster_id: _Optional[str] = ...) -> None: ...
+
+class Frame(_message.Message):
+    __slots__ = ("clock_ms", "raft", "group_clocks", "proposals", "datagrams", "hello")
+    CLOCK_MS_FIELD_NUMBER: _ClassVar[int]
+    RAFT_FIELD_NUMBER: _ClassVar[int]
+    GROUP_CLOCKS_FIELD_NUMBER: _ClassVar[int]
+    PROPOSALS_FIELD_NUMBER: _ClassVar[int]
+    DATAGRAMS_FIELD_NUMBER: _ClassVar[int]
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    clock_ms: int
+    raft: _containers.RepeatedCompositeFieldContainer[GroupMessage]
+    group_clocks: _containers.RepeatedCompositeFieldContainer[GroupClock]
+    proposals: _containers.RepeatedCompositeFieldContainer[Proposal]
+    datagrams: _containers.RepeatedCompositeFieldContainer[Datagram]
+    hello: Hello
+    def __init__(self, clock_ms: _Optional[int] = ..., raft: _Optional[_Iterable[_Union[GroupMessage, _Mapping]]] = ..., group_clocks: _Optional[_Iterable[_Union[GroupClock, _Mapping]]] = ..., proposals: _Optional[_Iterable[_Union[Proposal, _Mapping]]] = ..., datagrams: _Optional[_Iterable[_Union[Datagram, _Mapping]]] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ...) -> None: ...
+
+class GroupMessage(_message.Message):
+    __slots__ = ("group", "type", "term", "log_term", "index", "commit", "vote", "reject", "reject_hint", "context", "entries")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    LOG_TERM_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_FIELD_NUMBER: _ClassVar[int]
+    VOTE_FIELD_NUMBER: _ClassVar[int]
+    REJECT_FIELD_NUMBER: _ClassVar[int]
+    REJECT_HINT_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    group: int
+    type: int
+    term: int
+    log_term: int
+    index: int
+    commit: int
+    vote: int
+    reject: bool
+    reject_hint: int
+    context: bytes
+    entries: _containers.RepeatedCompositeFieldContainer[Entry]
+    def __init__(self, group: _Optional[int] = ..., type: _Optional[int] = ..., term: _Optional[int] = ..., log_term: _Optional[int] = ..., index: _Optional[int] = ..., commit: _Optional[int] = ..., vote: _Optional[int] = ..., reject: _Optional[bool] = ..., reject_hint: _Optional[int] = ..., context: _Optional[bytes] = ..., entries: _Optional[_Iterable[_Union[Entry, _Mapping]]] = ...) -> None: ...
+
+class Entry(_message.Message):
+    __slots__ = ("term", "index", "type", "data")
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    term: int
+    index: int
+    type: int
+    data: bytes
+    def __init__(self, term: _Optional[int] = ..., index: _Optional[int] = ..., type: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class GroupClock(_message.Message):
+    __slots__ = ("group", "time_ms", "led_ms")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TIME_MS_FIELD_NUMBER: _ClassVar[int]
+    LED_MS_FIELD_NUMBER: _ClassVar[int]
+    group: int
+    time_ms: int
+    led_ms: int
+    def __init__(self, group: _Optional[int] = ..., time_ms: _Optional[int] = ..., led_ms: _Optional[int] = ...) -> None: ...
+
+class Proposal(_message.Message):
+    __slots__ = ("group", "envelope")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    ENVELOPE_FIELD_NUMBER: _ClassVar[int]
+    group: int
+    envelope: bytes
+    def __init__(self, group: _Optional[int] = ..., envelope: _Optional[bytes] = ...) -> None: ...
+
+class Datagram(_message.Message):
+    __slots__ = ("kind", "data")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    kind: int
+    data: bytes
+    def __init__(self, kind: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class ConfState(_message.Message):
+    __slots__ = ("voters", "learners", "voters_outgoing", "learners_next", "auto_leave")
+    VOTERS_FIELD_NUMBER: _ClassVar[int]
+    LEARNERS_FIELD_NUMBER: _ClassVar[int]
+    VOTERS_OUTGOING_FIELD_NUMBER: _ClassVar[int]
+    LEARNERS_NEXT_FIELD_NUMBER: _ClassVar[int]
+    AUTO_LEAVE_FIELD_NUMBER: _ClassVar[int]
+    voters: _containers.RepeatedScalarFieldContainer[int]
+    learners: _containers.RepeatedScalarFieldContainer[int]
+    voters_outgoing: _containers.RepeatedScalarFieldContainer[int]
+    learners_next: _containers.RepeatedScalarFieldContainer[int]
+    auto_leave: bool
+    def __init__(self, voters: _Optional[_Iterable[int]] = ..., learners: _Optional[_Iterable[int]] = ..., voters_outgoing: _Optional[_Iterable[int]] = ..., learners_next: _Optional[_Iterable[int]] = ..., auto_leave: _Optional[bool] = ...) -> None: ...
+
+class SnapshotMetadata(_message.Message):
+    __slots__ = ("index", "term", "conf_state")
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    CONF_STATE_FIELD_NUMBER: _ClassVar[int]
+    index: int
+    term: int
+    conf_state: ConfState
+    def __init__(self, index: _Optional[int] = ..., term: _Optional[int] = ..., conf_state: _Optional[_Union[ConfState, _Mapping]] = ...) -> None: ...
+
+class SnapshotHeader(_message.Message):
+    __slots__ = ("hello", "message", "metadata", "total_bytes")
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    hello: Hello
+    message: GroupMessage
+    metadata: SnapshotMetadata
+    total_bytes: int
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., message: _Optional[_Union[GroupMessage, _Mapping]] = ..., metadata: _Optional[_Union[SnapshotMetadata, _Mapping]] = ..., total_bytes: _Optional[int] = ...) -> None: ...
+
+class SnapshotChunk(_message.Message):
+    __slots__ = ("header", "data")
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    header: SnapshotHeader
+    data: bytes
+    def __init__(self, header: _Optional[_Union[SnapshotHeader, _Mapping]] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class SnapshotReceipt(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ExchangeEnd(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

@@ -1,0 +1,310 @@
+"""Frames and snapshots as bytes of `proto/peer.proto`, and back.
+
+What comes from the network is checked before anyone else sees it: what no honest peer sends raises
+`Refused`, and nothing else does.
+"""
+
+from collections.abc import Collection
+from typing import Final, TypeVar
+
+from google.protobuf.message import DecodeError
+
+from cluster import limits
+from cluster.frame import Frame
+from cluster.raft.messages import (
+    MAX_NODE_ID,
+    ConfState,
+    Entry,
+    EntryType,
+    Message,
+    MessageType,
+    Snapshot,
+    SnapshotMetadata,
+)
+from cluster.rpc import peer_pb2
+
+_BETWEEN_NODES: Final = frozenset(
+    (
+        MessageType.PROP,
+        MessageType.APP,
+        MessageType.APP_RESP,
+        MessageType.VOTE,
+        MessageType.VOTE_RESP,
+        MessageType.HEARTBEAT,
+        MessageType.HEARTBEAT_RESP,
+        MessageType.TRANSFER_LEADER,
+        MessageType.TIMEOUT_NOW,
+        MessageType.READ_INDEX,
+        MessageType.READ_INDEX_RESP,
+        MessageType.PRE_VOTE,
+        MessageType.PRE_VOTE_RESP,
+        MessageType.FORGET_LEADER,
+    )
+)
+"""Types that may stand in a frame. Snapshots have a call of their own, the others never leave a node."""
+
+_ENTRY_TYPES: Final = frozenset((EntryType.NORMAL, EntryType.CONF_CHANGE, EntryType.CONF_CHANGE_V2))
+MAX_KIND: Final = (1 << 32) - 1
+
+
+class Refused(Exception):
+    """A peer sent what can't be. The text says what, for the log and for the peer."""
+
+
+# --- hello --------------------------------------------------------------------------------------------
+
+
+def new_hello(node_id: int, node_name: str, cluster_id: str) -> peer_pb2.Hello:
+    """The greeting of this node."""
+    return peer_pb2.Hello(
+        protocol_version=limits.PROTOCOL_VERSION, node_id=node_id, node_name=node_name, cluster_id=cluster_id
+    )
+
+
+def encode_hello(hello: peer_pb2.Hello) -> bytes:
+    """The first message of an Exchange."""
+    return peer_pb2.Frame(hello=hello).SerializeToString()
+
+
+def decode_hello(data: bytes) -> peer_pb2.Hello:
+    """The greeting in the first message of an Exchange. Raises `Refused`."""
+    frame = _parse(peer_pb2.Frame, data)
+    if not frame.HasField("hello"):
+        raise Refused("the first message is not a hello")
+    return checked_hello(frame.hello)
+
+
+def checked_hello(hello: peer_pb2.Hello) -> peer_pb2.Hello:
+    """The greeting itself, if its values can be. Raises `Refused`."""
+    if max(len(hello.node_name), len(hello.cluster_id)) > limits.MAX_NAME_LENGTH:
+        raise Refused("hello with too long a name")
+    return hello
+
+
+# --- frames -------------------------------------------------------------------------------------------
+
+
+def encode_frame(frame: Frame) -> bytes:
+    """A frame without snapshots as the bytes of one gRPC message."""
+    wire = peer_pb2.Frame(clock_ms=frame.clock_ms)
+    add_message = wire.raft.add
+    for group, message in frame.raft:
+        _fill_message(add_message(), group, message)
+    for group, time_ms, led_ms in frame.group_clocks:
+        wire.group_clocks.add(group=group, time_ms=time_ms, led_ms=led_ms)
+    for group, envelope in frame.proposals:
+        wire.proposals.add(group=group, envelope=envelope)
+    for kind, data in frame.datagrams:
+        wire.datagrams.add(kind=kind, data=data)
+    return wire.SerializeToString()
+
+
+def _fill_message(wire: peer_pb2.GroupMessage, group: int, message: Message) -> None:
+    # Unset fields cost nothing, and most are unset in most messages.
+    wire.group = group
+    wire.type = message.type
+    wire.term = message.term
+    wire.index = message.index
+    if message.log_term:
+        wire.log_term = message.log_term
+    if message.commit:
+        wire.commit = message.commit
+    if message.vote:
+        wire.vote = message.vote
+    if message.reject:
+        wire.reject = True
+    if message.reject_hint:
+        wire.reject_hint = message.reject_hint
+    if message.context:
+        wire.context = message.context
+    if message.entries:
+        add_entry = wire.entries.add
+        for entry in message.entries:
+            add_entry(term=entry.term, index=entry.index, type=entry.type, data=entry.data)
+
+
+def decode_frame(data: bytes, sender: int, receiver: int) -> Frame:
+    """The frame that `sender` sent to `receiver`. Raises `Refused`."""
+    wire = _parse(peer_pb2.Frame, data)
+    items = len(wire.raft) + len(wire.group_clocks) + len(wire.proposals) + len(wire.datagrams)
+    if items > limits.MAX_ITEMS_PER_FRAME:
+        raise Refused(f"frame with {items} items")
+    frame = Frame(_time(wire.clock_ms))
+    for message in wire.raft:
+        if message.type not in _BETWEEN_NODES:
+            raise Refused(f"Raft message of type {message.type}")
+        frame.raft.append((_group(message.group), _read_message(message, sender, receiver)))
+    for clock in wire.group_clocks:
+        frame.group_clocks.append((_group(clock.group), _time(clock.time_ms), _time(clock.led_ms)))
+    for proposal in wire.proposals:
+        frame.proposals.append((_group(proposal.group), proposal.envelope))
+    for datagram in wire.datagrams:
+        frame.datagrams.append((datagram.kind, datagram.data))
+    return frame
+
+
+def _read_message(wire: peer_pb2.GroupMessage, sender: int, receiver: int) -> Message:
+    message = Message(
+        wire.type,
+        receiver,
+        sender,
+        _term(wire.term),
+        _term(wire.log_term),
+        _index(wire.index),
+        _index(wire.commit),
+        wire.vote,
+        wire.reject,
+        _index(wire.reject_hint),
+    )
+    if message.vote > MAX_NODE_ID:
+        raise Refused(f"vote for node {message.vote}")
+    if wire.context:
+        message.context = wire.context
+        if len(message.context) > limits.MAX_CONTEXT_BYTES:
+            raise Refused(f"Raft message with a context of {len(message.context)} bytes")
+    if wire.entries:
+        if len(wire.entries) > limits.MAX_ENTRIES_PER_MESSAGE:
+            raise Refused(f"Raft message with {len(wire.entries)} entries")
+        message.entries = [Entry(entry.term, entry.index, entry.type, entry.data) for entry in wire.entries]
+        _check_entries(message)
+    return message
+
+
+def _check_entries(message: Message) -> None:
+    """Entries of an append follow its index without a gap, in terms that don't fall (Raft section 5.3)."""
+    appended = message.type == MessageType.APP
+    index = message.index
+    term = message.log_term
+    for entry in message.entries:
+        index += 1
+        if entry.type not in _ENTRY_TYPES:
+            raise Refused(f"entry of type {entry.type}")
+        if appended and (entry.index != index or not term <= entry.term <= message.term):
+            raise Refused(
+                f"entry {entry.term}/{entry.index} where {index} was due, in terms {term} to {message.term}"
+            )
+        if not appended and not (entry.index <= limits.MAX_INDEX and entry.term <= limits.MAX_TERM):
+            raise Refused(f"entry {entry.term}/{entry.index}")
+        term = entry.term
+    if index > limits.MAX_INDEX:
+        raise Refused(f"entry {index}")
+
+
+# --- snapshots ----------------------------------------------------------------------------------------
+
+
+def encode_snapshot_header(hello: peer_pb2.Hello, group: int, message: Message, snapshot: Snapshot) -> bytes:
+    """The first piece of a snapshot that `message` carries; it has no data."""
+    chunk = peer_pb2.SnapshotChunk()
+    header = chunk.header
+    header.hello.CopyFrom(hello)
+    _fill_message(header.message, group, message)
+    metadata, conf_state = snapshot.metadata, snapshot.metadata.conf_state
+    header.metadata.index = metadata.index
+    header.metadata.term = metadata.term
+    wire = header.metadata.conf_state
+    wire.voters.extend(conf_state.voters)
+    wire.learners.extend(conf_state.learners)
+    wire.voters_outgoing.extend(conf_state.voters_outgoing)
+    wire.learners_next.extend(conf_state.learners_next)
+    wire.auto_leave = conf_state.auto_leave
+    header.total_bytes = len(snapshot.data)
+    return chunk.SerializeToString()
+
+
+def encode_snapshot_data(data: bytes) -> bytes:
+    """A further piece."""
+    return peer_pb2.SnapshotChunk(data=data).SerializeToString()
+
+
+class SnapshotHeader:
+    """What the first piece of a snapshot says; `message.snapshot` has no data yet."""
+
+    __slots__ = ("group", "hello", "message", "snapshot", "total_bytes")
+
+    def __init__(
+        self, hello: peer_pb2.Hello, group: int, message: Message, snapshot: Snapshot, total_bytes: int
+    ) -> None:
+        self.hello = hello
+        self.group = group
+        self.message = message
+        self.snapshot = snapshot
+        self.total_bytes = total_bytes
+
+
+def decode_snapshot_header(data: bytes, receiver: int) -> SnapshotHeader:
+    """The first piece of a snapshot. Raises `Refused`."""
+    chunk = _parse(peer_pb2.SnapshotChunk, data)
+    if not chunk.HasField("header") or chunk.data:
+        raise Refused("the first piece of a snapshot is not its header")
+    wire = chunk.header
+    if wire.message.type != MessageType.SNAP or wire.message.entries:
+        raise Refused(f"snapshot in a Raft message of type {wire.message.type}")
+    if wire.total_bytes > limits.MAX_SNAPSHOT_BYTES:
+        raise Refused(f"snapshot of {wire.total_bytes} bytes")
+    hello = checked_hello(wire.hello)
+    conf_state = ConfState(
+        _members(wire.metadata.conf_state.voters),
+        _members(wire.metadata.conf_state.learners),
+        _members(wire.metadata.conf_state.voters_outgoing),
+        _members(wire.metadata.conf_state.learners_next),
+        wire.metadata.conf_state.auto_leave,
+    )
+    metadata = SnapshotMetadata(_index(wire.metadata.index), _term(wire.metadata.term), conf_state)
+    message = _read_message(wire.message, hello.node_id, receiver)
+    message.snapshot = Snapshot(metadata)
+    return SnapshotHeader(hello, _group(wire.message.group), message, message.snapshot, wire.total_bytes)
+
+
+def decode_snapshot_data(data: bytes) -> bytes:
+    """The data of a further piece. Raises `Refused`."""
+    chunk = _parse(peer_pb2.SnapshotChunk, data)
+    if chunk.HasField("header") or not chunk.data:
+        raise Refused("a piece of a snapshot without data")
+    return chunk.data
+
+
+# --- values -------------------------------------------------------------------------------------------
+
+
+_Wire = TypeVar("_Wire", peer_pb2.Frame, peer_pb2.SnapshotChunk)
+
+
+def _parse(kind: type[_Wire], data: bytes) -> _Wire:
+    try:
+        return kind.FromString(data)
+    except DecodeError:
+        raise Refused("not a message of this protocol") from None
+
+
+def _group(group: int) -> int:
+    if group > limits.MAX_GROUP:
+        raise Refused(f"group {group}")
+    return group
+
+
+def _index(index: int) -> int:
+    if index > limits.MAX_INDEX:
+        raise Refused(f"log index {index}")
+    return index
+
+
+def _term(term: int) -> int:
+    if term > limits.MAX_TERM:
+        raise Refused(f"term {term}")
+    return term
+
+
+def _time(time_ms: int) -> int:
+    if not 0 <= time_ms <= limits.MAX_TERM:
+        raise Refused(f"clock {time_ms}")
+    return time_ms
+
+
+def _members(ids: Collection[int]) -> list[int]:
+    if len(ids) > limits.MAX_MEMBERS:
+        raise Refused(f"membership of {len(ids)} nodes")
+    members = list(ids)
+    if any(not 0 < member <= MAX_NODE_ID for member in members):
+        raise Refused("membership with an impossible node id")
+    return members

@@ -1,0 +1,30 @@
+"""What the transport counts, for the metrics."""
+
+
+class PeerCounters:
+    """Traffic with one peer since the start of the process."""
+
+    __slots__ = (
+        "bytes_received",
+        "bytes_sent",
+        "connects",
+        "frames_dropped",
+        "frames_received",
+        "frames_sent",
+        "snapshots_failed",
+        "snapshots_received",
+        "snapshots_sent",
+    )
+
+    def __init__(self) -> None:
+        self.frames_sent = 0
+        """gRPC messages written; several frames may have been merged into one."""
+        self.bytes_sent = 0
+        self.frames_received = 0
+        self.bytes_received = 0
+        self.frames_dropped = 0
+        """Frames not sent because the peer was away, or its queue full."""
+        self.connects = 0
+        self.snapshots_sent = 0
+        self.snapshots_failed = 0
+        self.snapshots_received = 0

@@ -1,0 +1,189 @@
+"""What peers send to this node."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+import grpc
+import grpc.aio
+
+from cluster import limits
+from cluster.frame import Frame
+from cluster.rpc import peer_pb2
+from cluster.transport import codec, options
+from cluster.transport.codec import Refused
+from cluster.transport.counters import PeerCounters
+
+log = logging.getLogger(__name__)
+
+MOST_COMPLAINTS: Final = 1000
+"""Remembered refusals, so that each is logged once; at this many the memory starts afresh."""
+
+
+class TurnedAway(Refused):
+    """A peer that has no business here; `code` tells it why."""
+
+    def __init__(self, code: grpc.StatusCode, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class Incoming:
+    """Answers the calls of peers."""
+
+    def __init__(
+        self,
+        node_id: int,
+        cluster_id: str,
+        counters: Callable[[int], PeerCounters | None],
+        on_frame: Callable[[int, Frame], None],
+    ) -> None:
+        """`counters` gives those of a known peer, None for an unknown one."""
+        self._node_id = node_id
+        self._cluster_id = cluster_id
+        self._counters = counters
+        self._on_frame = on_frame
+        self._streams: dict[int, object] = {}
+        self._clocks: dict[int, tuple[int, float]] = {}
+        self._complaints: dict[str, str] = {}
+        self._snapshot_places = asyncio.Semaphore(limits.MAX_SNAPSHOTS_AT_ONCE)
+
+    def handlers(self) -> grpc.GenericRpcHandler:
+        """The service for the server. It takes bytes: what gRPC can't parse, it logs with a traceback."""
+        service, exchange = options.EXCHANGE.lstrip("/").split("/")
+        send_snapshot = options.SEND_SNAPSHOT.rsplit("/", 1)[1]
+        return grpc.method_handlers_generic_handler(
+            service,
+            {
+                exchange: grpc.stream_unary_rpc_method_handler(self.exchange),
+                send_snapshot: grpc.stream_unary_rpc_method_handler(self.receive_snapshot),
+            },
+        )
+
+    async def exchange(self, _: object, context: grpc.aio.ServicerContext) -> bytes:
+        """Frames of one peer, until it goes."""
+        try:
+            await self._exchange(context)
+        except Refused as refusal:
+            await self._turn_away(context, refusal)
+        return peer_pb2.ExchangeEnd().SerializeToString()
+
+    async def _exchange(self, context: grpc.aio.ServicerContext) -> None:
+        first = await self._first(context)
+        if first is None:
+            return
+        peer, counters = self._admit(codec.decode_hello(first))
+        stream = self._streams[peer] = object()
+        self._complaints.pop(_host(context), None)
+        await context.send_initial_metadata((options.CONSENT,))
+        clock = asyncio.get_running_loop().time
+        while True:
+            data = await context.read()
+            if data is grpc.aio.EOF:
+                return
+            if self._streams.get(peer) is not stream:
+                raise TurnedAway(grpc.StatusCode.ABORTED, f"node {peer} has opened a newer stream")
+            frame = codec.decode_frame(data, peer, self._node_id)
+            counters.frames_received += 1
+            counters.bytes_received += len(data)
+            self._clocks[peer] = (frame.clock_ms, clock())
+            self._deliver(peer, frame)
+
+    async def receive_snapshot(self, _: object, context: grpc.aio.ServicerContext) -> bytes:
+        """One snapshot of a peer; it is handed over like a frame that holds its message."""
+        try:
+            await self._receive_snapshot(context)
+        except Refused as refusal:
+            await self._turn_away(context, refusal)
+        return peer_pb2.SnapshotReceipt().SerializeToString()
+
+    async def _receive_snapshot(self, context: grpc.aio.ServicerContext) -> None:
+        first = await self._first(context)
+        if first is None:
+            return
+        header = codec.decode_snapshot_header(first, self._node_id)
+        peer, counters = self._admit(header.hello)
+        async with self._snapshot_places:
+            await context.send_initial_metadata((options.CONSENT,))
+            pieces: list[bytes] = []
+            missing_bytes = header.total_bytes
+            while missing_bytes:
+                data = await self._next(context, limits.SNAPSHOT_STALL_SECONDS)
+                if data is None:
+                    raise Refused(f"snapshot ended {missing_bytes} bytes early")
+                pieces.append(codec.decode_snapshot_data(data))
+                missing_bytes -= len(pieces[-1])
+                counters.bytes_received += len(data)
+                if missing_bytes < 0:
+                    raise Refused("snapshot is longer than its header says")
+            header.snapshot.data = b"".join(pieces)
+            pieces.clear()
+            seen = self._clocks.get(peer)
+            if seen is None:
+                # Without its clock there is no frame; the peer sends one before long, and the snapshot again.
+                raise TurnedAway(grpc.StatusCode.UNAVAILABLE, f"nothing was heard of node {peer} yet")
+            counters.snapshots_received += 1
+            elapsed_ms = int((asyncio.get_running_loop().time() - seen[1]) * 1000)
+            frame = Frame(seen[0] + elapsed_ms)
+            frame.raft.append((header.group, header.message))
+            self._deliver(peer, frame)
+
+    async def _first(self, context: grpc.aio.ServicerContext) -> bytes | None:
+        return await self._next(context, limits.HELLO_TIMEOUT_SECONDS)
+
+    async def _next(self, context: grpc.aio.ServicerContext, timeout_seconds: float) -> bytes | None:
+        """The next message, None when the peer has ended its stream. Raises `TurnedAway` when none comes."""
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                data = await context.read()
+        except TimeoutError:
+            raise TurnedAway(
+                grpc.StatusCode.DEADLINE_EXCEEDED, f"nothing was sent for {timeout_seconds} s"
+            ) from None
+        return None if data is grpc.aio.EOF else data
+
+    def _admit(self, hello: peer_pb2.Hello) -> tuple[int, PeerCounters]:
+        """The id of a peer that belongs to the cluster, and its counters. Raises `TurnedAway`."""
+        if hello.protocol_version != limits.PROTOCOL_VERSION:
+            raise TurnedAway(
+                grpc.StatusCode.FAILED_PRECONDITION,
+                f"node {self._node_id} speaks protocol version {limits.PROTOCOL_VERSION}, "
+                f"node {hello.node_id} version {hello.protocol_version}",
+            )
+        if hello.cluster_id != self._cluster_id:
+            raise TurnedAway(
+                grpc.StatusCode.FAILED_PRECONDITION,
+                f"node {self._node_id} belongs to cluster {self._cluster_id!r}, "
+                f"node {hello.node_id} to {hello.cluster_id!r}",
+            )
+        counters = self._counters(hello.node_id)
+        if counters is None:
+            raise TurnedAway(
+                grpc.StatusCode.PERMISSION_DENIED,
+                f"node {self._node_id} knows no node {hello.node_id} ({hello.node_name!r})",
+            )
+        return hello.node_id, counters
+
+    async def _turn_away(self, context: grpc.aio.ServicerContext, refusal: Refused) -> None:
+        code = refusal.code if isinstance(refusal, TurnedAway) else grpc.StatusCode.INVALID_ARGUMENT
+        text, host = str(refusal), _host(context)
+        if self._complaints.get(host) != text:
+            if len(self._complaints) >= MOST_COMPLAINTS:
+                self._complaints.clear()
+            self._complaints[host] = text
+            log.warning("turned away a peer at %s: %s (more of the same are not logged)", host, text)
+        await context.abort(code, text)
+
+    def _deliver(self, peer: int, frame: Frame) -> None:
+        try:
+            self._on_frame(peer, frame)
+        except Exception:
+            # A mistake in the layer above. Without this, gRPC would log it, and end the stream.
+            log.exception("a frame of node %d was not handled", peer)
+
+
+def _host(context: grpc.aio.ServicerContext) -> str:
+    """Where the peer is, without its port: "ipv4:10.0.0.7"."""
+    address: str = context.peer()
+    return address.rpartition(":")[0]

@@ -1,0 +1,104 @@
+"""Transports in one process, on ports of the system's choosing."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+from cluster.frame import Frame
+from cluster.transport.peer_transport import LocalPeer, PeerTransport
+from cluster.transport.tls import TlsFiles
+
+BOUND_SECONDS = 10.0
+
+Result = TypeVar("Result")
+
+
+async def until(condition: Callable[[], bool], what: str, bound_seconds: float = BOUND_SECONDS) -> float:
+    """Wait for a condition; the seconds it took."""
+    start = time.monotonic()
+    while not condition():
+        if time.monotonic() - start > bound_seconds:
+            raise AssertionError(f"{what}: not within {bound_seconds} s")
+        await asyncio.sleep(0.002)
+    return time.monotonic() - start
+
+
+class Member:
+    """A transport and what it reported."""
+
+    def __init__(
+        self, node_id: int, port: int = 0, cluster_id: str = "blue", tls: TlsFiles | None = None
+    ) -> None:
+        self.node_id = node_id
+        self.frames: list[tuple[int, Frame]] = []
+        self.events: list[tuple[str, int]] = []
+        self.snapshots: list[tuple[int, int, bool]] = []
+        self.transport = PeerTransport(
+            LocalPeer(node_id, f"node-{node_id}", cluster_id),
+            f"127.0.0.1:{port}",
+            {},
+            lambda peer, frame: self.frames.append((peer, frame)),
+            lambda peer: self.events.append(("up", peer)),
+            lambda peer: self.events.append(("down", peer)),
+            lambda peer, group, ok: self.snapshots.append((peer, group, ok)),
+            tls,
+        )
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.transport.port}"
+
+    def clocks(self, peer: int) -> list[int]:
+        return [frame.clock_ms for sender, frame in self.frames if sender == peer]
+
+
+class Members:
+    """Members that know each other, and end with the test."""
+
+    def __init__(self) -> None:
+        self.all: list[Member] = []
+
+    async def add(
+        self, node_id: int, port: int = 0, cluster_id: str = "blue", tls: TlsFiles | None = None
+    ) -> Member:
+        member = Member(node_id, port, cluster_id, tls)
+        await member.transport.start()
+        self.all.append(member)
+        return member
+
+    async def introduce(self) -> None:
+        addresses = {member.node_id: member.address for member in self.all}
+        for member in self.all:
+            await member.transport.set_peers(addresses)
+
+    async def full_mesh(self, count: int) -> list[Member]:
+        for node_id in range(1, count + 1):
+            await self.add(node_id)
+        await self.introduce()
+        await until(
+            lambda: all(len(member.transport.connected()) == count - 1 for member in self.all), "connections"
+        )
+        return self.all
+
+    async def stop(self) -> None:
+        for member in self.all:
+            await member.transport.stop()
+
+
+@asynccontextmanager
+async def members() -> AsyncIterator[Members]:
+    group = Members()
+    try:
+        yield group
+    finally:
+        await group.stop()
+
+
+def run(test: Awaitable[None]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(60):
+            await test
+
+    asyncio.run(bounded())
