@@ -32,9 +32,7 @@ class _Commands(click.Group):
         return command
 
 
-@click.group(
-    cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
-)
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(VERSION, message=f"mayfly {describe_version()}")
 def main() -> None:
     """MayflyMQ: a clustered AMQP 0-9-1 broker whose subject is time.

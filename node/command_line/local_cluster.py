@@ -135,9 +135,7 @@ class LocalCluster:
         """Start every node. Raises ClusterError if an address is taken."""
         taken = taken_addresses(self.plans)
         if taken:
-            raise ClusterError(
-                f"{', '.join(map(str, taken))} in use by another process; choose another --base-port"
-            )
+            raise ClusterError(f"{', '.join(map(str, taken))} in use by another process; choose another --base-port")
         for plan in self.plans:
             self.start_node(plan)
 

@@ -64,9 +64,7 @@ def command(config: Path | None, stop_with_parent: int | None, **options: object
         _follow_parent(stop_with_parent)
     configure_logging(settings.log_level)
     _LOG.info("mayfly %s", describe_version())
-    _LOG.info(
-        "settings: %s", ", ".join(f"{key}={value}" for key, value in settings.describe().items() if value)
-    )
+    _LOG.info("settings: %s", ", ".join(f"{key}={value}" for key, value in settings.describe().items() if value))
     _LOG.info("open files allowed: %s", raise_open_files_limit())
     sys.exit(_event_loop_runner()(_serve(settings)))
 
@@ -110,21 +108,21 @@ async def _serve(settings: NodeSettings) -> int:
 
 async def _run(process: "NodeProcess", settings: NodeSettings, stop_asked: asyncio.Event) -> int:
     asked = asyncio.create_task(stop_asked.wait())
+    starting = asyncio.create_task(process.start())
+    await asyncio.wait({starting, asked}, return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        # Nobody was served yet and the log is always ready for a crash: there is nothing to finish.
+        starting.cancel()
+        await asyncio.wait({starting})
+        return 0
+    await starting
+    _LOG.info(
+        "%s (node %d) serves: AMQP %s, HTTP %s, peers %s, data in %s",
+        *(settings.name, settings.node_id, settings.amqp_address, settings.http_address),
+        *(settings.peer_address, settings.data_dir),
+    )
+    running = asyncio.create_task(process.run_until_stopped())
     try:
-        starting = asyncio.create_task(process.start())
-        await asyncio.wait({starting, asked}, return_when=asyncio.FIRST_COMPLETED)
-        if not starting.done():
-            starting.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await starting
-            return 0
-        await starting
-        _LOG.info(
-            "%s (node %d) serves: AMQP %s, HTTP %s, peers %s, data in %s",
-            *(settings.name, settings.node_id, settings.amqp_address, settings.http_address),
-            *(settings.peer_address, settings.data_dir),
-        )
-        running = asyncio.create_task(process.run_until_stopped())
         await asyncio.wait({running, asked}, return_when=asyncio.FIRST_COMPLETED)
         if asked.done():
             return 0
@@ -134,6 +132,7 @@ async def _run(process: "NodeProcess", settings: NodeSettings, stop_asked: async
     finally:
         asked.cancel()
         await process.stop()
+        running.cancel()
 
 
 def _stop_on_signals() -> asyncio.Event:

@@ -14,10 +14,7 @@ _POLL_S: Final = 0.5
 
 def stop_with_parent(parent_id: int) -> None:
     """Send SIGTERM to this process when the process that started it, `parent_id`, is gone."""
-    if (
-        sys.platform == "linux"
-        and ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM) == 0
-    ):
+    if sys.platform == "linux" and ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM) == 0:
         # It may have gone before the system knew that we want to be told.
         if os.getppid() != parent_id:
             os.kill(os.getpid(), signal.SIGTERM)

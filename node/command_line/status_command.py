@@ -62,9 +62,7 @@ def show_status(status: Mapping[str, Any], console: Console) -> None:
     console.print(_groups(status))
     queues = status.get("queues")
     if isinstance(queues, Mapping):
-        console.print(
-            Text("Totals: " + ", ".join(f"{name} {_text(value)}" for name, value in queues.items()))
-        )
+        console.print(Text("Totals: " + ", ".join(f"{name} {_text(value)}" for name, value in queues.items())))
     for alarm in status.get("alarms", ()):
         console.print(Text(f"ALARM: {_text(alarm)}", style="bold red"))
 
@@ -76,9 +74,7 @@ def _nodes(status: Mapping[str, Any]) -> Table:
         table.add_column(heading, justify="right" if right else "left")
     for node in status.get("nodes", ()):
         up = Text("yes", style="green") if node.get("up") else Text("no", style="bold red")
-        table.add_row(
-            _text(node.get("id")), Text(_text(node.get("name"))), up, _text(node.get("clock_offset_ms"))
-        )
+        table.add_row(_text(node.get("id")), Text(_text(node.get("name"))), up, _text(node.get("clock_offset_ms")))
     return table
 
 

@@ -22,9 +22,7 @@ _MOST_NODES: Final = 99
 
 
 @click.command("up")
-@click.option(
-    "--nodes", type=click.IntRange(1, _MOST_NODES), default=3, show_default=True, help="How many nodes."
-)
+@click.option("--nodes", type=click.IntRange(1, _MOST_NODES), default=3, show_default=True, help="How many nodes.")
 @click.option(
     "--base-port",
     type=int,

@@ -59,13 +59,19 @@ def declare_where(
     leader_suits: Callable[[int], bool],
 ) -> str:
     """Declare a quorum queue whose shard is led by a suitable node, by trying names; its name."""
-    for number in range(1, _MOST_NAMES_TRIED + 1):
-        name = f"{prefix}-{number}"
-        channel.queue_declare(name, durable=True, arguments={"x-queue-type": "quorum", **arguments})
-        leader = leader_of(plan, name)
-        if leader and leader_suits(leader):
-            return name
-        channel.queue_delete(name)
+    unsuitable: list[str] = []
+    try:
+        for number in range(1, _MOST_NAMES_TRIED + 1):
+            name = f"{prefix}-{number}"
+            channel.queue_declare(name, durable=True, arguments={"x-queue-type": "quorum", **arguments})
+            leader = leader_of(plan, name)
+            if leader and leader_suits(leader):
+                return name
+            unsuitable.append(name)
+    finally:
+        # Only now: a shard that became empty again would be the first choice for the next queue.
+        for name in unsuitable:
+            channel.queue_delete(name)
     raise DemonstrationError(f"no name of {_MOST_NAMES_TRIED} gave {prefix} a shard with a suitable leader")
 
 

@@ -127,7 +127,7 @@ def _judge(narrator: Narrator, source: str, sent_ms: Sequence[int], arrivals: Se
     faults = sorted(
         {fault for arrival in arrivals for fault in death_faults(arrival.properties.headers, source)}
     )
-    example = ", ".join(f"{key} {value}" for key, value in _first_death(arrivals).items() if key != "time")
+    example = ", ".join(f"{key} {value!r}" for key, value in _first_death(arrivals).items() if key != "time")
     narrator.promise(
         "x-death tells the story of each",
         bool(arrivals) and not faults,

@@ -8,7 +8,14 @@ from pika.adapters.blocking_connection import BlockingChannel, BlockingConnectio
 from pika.exceptions import ChannelClosedByBroker
 
 from node.command_line.local_cluster import LocalCluster, NodePlan
-from node.demonstration.client import connect, declare_where, leader_of, queue_info, wait_until
+from node.demonstration.client import (
+    DemonstrationError,
+    connect,
+    declare_where,
+    leader_of,
+    queue_info,
+    wait_until,
+)
 from node.demonstration.narrator import Narrator
 from node.demonstration.traffic import Consumer, Publisher
 from node.settings import NodeSettings
@@ -59,6 +66,7 @@ def play(narrator: Narrator, cluster: LocalCluster, settings: NodeSettings) -> N
             f"queue {lease}, led by {victim.name}: leased for {LEASE_MS} ms (x-expires), and left alone"
         )
         time.sleep(max(0.0, used.after_s + KILL_AFTER_S - time.monotonic()))
+        _require_leader(publishing, victim_id, stream, lease)
         kill = _kill(narrator, cluster, victim, publishing, lease)
         _watch_lease(narrator, cluster.running(), lease, used, kill)
         _use_expired(narrator, connection, lease)
@@ -75,6 +83,13 @@ def _lease(channel: BlockingChannel, plan: NodePlan, leader_id: int) -> tuple[st
     before_s = time.monotonic()
     channel.queue_declare(name, passive=True)
     return name, Span(before_s, time.monotonic())
+
+
+def _require_leader(plan: NodePlan, leader_id: int, *queues: str) -> None:
+    """The death of another node than the leader would show nothing."""
+    moved = [queue for queue in queues if leader_of(plan, queue) != leader_id]
+    if moved:
+        raise DemonstrationError(f"node {leader_id} no longer leads {', '.join(moved)}")
 
 
 def _kill(narrator: Narrator, cluster: LocalCluster, victim: NodePlan, witness: NodePlan, queue: str) -> Kill:

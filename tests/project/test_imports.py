@@ -178,9 +178,7 @@ def test_the_product_does_not_import_its_simulators() -> None:
 def test_listed_shells_exist() -> None:
     """A name that is no longer there would excuse the next module that is called so."""
     known = {module for module, _, _ in modules()}
-    assert [
-        name for name in SHELLS if name not in known and not (ROOT / name.replace(".", "/")).is_dir()
-    ] == []
+    assert [name for name in SHELLS if name not in known and not (ROOT / name.replace(".", "/")).is_dir()] == []
 
 
 @pytest.mark.parametrize(
@@ -200,9 +198,7 @@ def test_the_reading_of_imports(source: str, fault: bool) -> None:
 
 
 def test_the_reading_of_calls() -> None:
-    source = (
-        "a = datetime.datetime.now(UTC)\nb = open('x')\nc = self.open('x')\nd = datetime.fromtimestamp(0)\n"
-    )
+    source = "a = datetime.datetime.now(UTC)\nb = open('x')\nc = self.open('x')\nd = datetime.fromtimestamp(0)\n"
     assert [fault.split()[-1] for fault in impure_calls(ROOT / "x.py", ast.parse(source))] == [
         "datetime.datetime.now",
         "open",

@@ -89,10 +89,7 @@ def test_the_command_of_a_node_is_complete(tmp_path: Path) -> None:
     for i, plan in enumerate(plan_cluster(3, 5672, folder), 1):
         words = shlex.split(plan.command())
         arguments = words[words.index("node", words.index("node") + 1 if "-m" in words else 0) + 1 :]
-        options = {
-            key[2:].replace("-", "_"): value
-            for key, value in zip(arguments[::2], arguments[1::2], strict=True)
-        }
+        options = {key[2:].replace("-", "_"): value for key, value in zip(arguments[::2], arguments[1::2], strict=True)}
         settings = load_settings(options=options)
         assert (settings.node_id, settings.name, len(settings.nodes)) == (i, f"node{i}", 3)
         assert settings.data_dir == folder / f"node{i}"
@@ -102,9 +99,7 @@ def test_the_command_of_a_node_is_complete(tmp_path: Path) -> None:
 def test_taken_ports_are_told_before_anything_starts(cluster: LocalCluster, base_port: int) -> None:
     with (
         socket.create_server(("127.0.0.1", base_port + HTTP_OFFSET + 1)),
-        pytest.raises(
-            ClusterError, match=f"127.0.0.1:{base_port + HTTP_OFFSET + 1} in use by another process"
-        ),
+        pytest.raises(ClusterError, match=f"127.0.0.1:{base_port + HTTP_OFFSET + 1} in use by another process"),
     ):
         cluster.start()
     assert cluster.running() == []
@@ -193,9 +188,7 @@ def test_up_prints_a_line_per_node_and_ends_cleanly(
     supervisor: subprocess.Popen[str], base_port: int, number: signal.Signals
 ) -> None:
     lines = serving_lines(supervisor)
-    form = (
-        r"node[123] serves: AMQP 127\.0\.0\.1:\d+, HTTP .*, peers .*, pid \d+\. Alone again: .* node --name"
-    )
+    form = r"node[123] serves: AMQP 127\.0\.0\.1:\d+, HTTP .*, peers .*, pid \d+\. Alone again: .* node --name"
     assert all(re.match(form, line) for line in lines)
     pids = pids_in(lines)
     assert all(is_running(pid) for pid in pids)

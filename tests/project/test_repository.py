@@ -18,9 +18,7 @@ from node.version import VERSION
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
 # Hosts and options of package registries: which one is used is for each machine to say.
-REGISTRY: Final = re.compile(
-    r"pypi\.org|pythonhosted\.org|index-url|find-links|trusted-host|--hash=", re.IGNORECASE
-)
+REGISTRY: Final = re.compile(r"pypi\.org|pythonhosted\.org|index-url|find-links|trusted-host|--hash=", re.IGNORECASE)
 
 
 def project() -> dict[str, Any]:
@@ -30,9 +28,7 @@ def project() -> dict[str, Any]:
 def tracked_files() -> list[Path]:
     if not (ROOT / ".git").exists():
         pytest.skip("not a git checkout")
-    listed = subprocess.run(
-        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     return [ROOT / name for name in listed.split("\0") if name and (ROOT / name).is_file()]
 
 

@@ -1,0 +1,158 @@
+"""The command with real nodes: the demonstration, a cluster of processes and its status, one node alone."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+import node
+from node.command_line.local_cluster import LocalCluster, fetch, plan_cluster, taken_addresses, why_not_ready
+
+pytestmark = [pytest.mark.processes]
+
+PATIENCE_S: Final = 60.0
+# The build under test, wherever pytest took it from.
+MAYFLY: Final = [sys.executable, "-P", "-m", "node"]
+ENVIRONMENT: Final = os.environ | {"PYTHONPATH": str(Path(node.__file__).parent.parent)}
+
+
+@pytest.fixture
+def base_port() -> int:
+    """A base port whose neighbours, and those 10 000 and 20 000 above, are free now."""
+    start = 7000 + os.getpid() % 1000 * 10
+    for port in range(start, start + 5000, 10):
+        if not taken_addresses(plan_cluster(3, port, Path("unused"))):
+            return port
+    raise AssertionError("no free ports")
+
+
+@pytest.fixture
+def cluster(base_port: int, tmp_path: Path) -> Iterator[LocalCluster]:
+    cluster = LocalCluster(plan_cluster(3, base_port, tmp_path))
+    cluster.start()
+    cluster.wait_until_serving(timeout_s=PATIENCE_S)
+    yield cluster
+    cluster.stop()
+
+
+def mayfly(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*MAYFLY, *arguments], cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=PATIENCE_S
+    )
+
+
+def test_the_demonstration_keeps_its_promises_in_time(base_port: int, tmp_path: Path) -> None:
+    """T4-T7, L2, L4, L7, L10, D3, D4, D6, D7, as a reader of the README sees them; within 60 s."""
+    result = mayfly("demo", "--once", "--base-port", str(base_port), folder=tmp_path)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "promises kept" in result.stdout
+    assert result.stderr == ""
+
+
+def test_a_taken_port_does_not_stop_the_demonstration(base_port: int, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", base_port)):
+        process = subprocess.Popen(
+            [*MAYFLY, "demo", "--base-port", str(base_port)],
+            cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert process.stdout is not None
+        told = ""
+        while "serves: AMQP" not in told and (line := process.stdout.readline()):
+            told += line
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=PATIENCE_S)
+    assert f"127.0.0.1:{base_port} in use by another process" in told
+    assert f"Taking base port {base_port + 100} instead" in told
+    assert "serves: AMQP" in told
+    assert process.returncode == 130
+
+
+def test_status_from_any_node(cluster: LocalCluster, tmp_path: Path) -> None:
+    for plan in cluster.plans:
+        shown = mayfly("status", "--node", str(plan.http), folder=tmp_path)
+        assert shown.returncode == 0, shown.stderr
+        for name in ("node1", "node2", "node3", "catalog", "shard 16"):
+            assert name in shown.stdout
+        status = json.loads(mayfly("status", "--json", "--node", str(plan.http), folder=tmp_path).stdout)
+        leaders = {group["leader"] for group in status["groups"]}
+        assert leaders == {1, 2, 3}, "leaders are spread over the nodes"
+        assert len(status["groups"]) == 17
+
+
+def test_pages_of_a_real_node(cluster: LocalCluster) -> None:
+    plan = cluster.plans[0]
+    assert fetch(plan.http, "/health/live")[0] == 200
+    assert fetch(plan.http, "/health/ready")[0] == 200
+    assert fetch(plan.http, "/queues/%2F/none")[0] == 404
+    from urllib.request import urlopen
+
+    from prometheus_client.parser import text_string_to_metric_families
+
+    with urlopen(f"http://{plan.http}/metrics") as answer:
+        families = list(text_string_to_metric_families(answer.read().decode()))
+    assert any(family.name.startswith("mayfly_") for family in families)
+
+
+def test_nodes_log_no_traceback_and_end_on_sigterm(cluster: LocalCluster) -> None:
+    began_s = time.monotonic()
+    cluster.stop(patience_s=10)
+    assert time.monotonic() - began_s < 8, "a node had to be killed"
+    for plan in cluster.plans:
+        assert "Traceback" not in plan.log_file.read_text()
+
+
+@pytest.mark.parametrize("listener", ["amqp", "http", "peer"])
+def test_a_node_whose_port_is_taken_says_so_and_ends(listener: str, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        ports = {"amqp": 0, "http": 0, "peer": 0, listener: taken.getsockname()[1]}
+        addresses = [word for name in ports for word in (f"--{name}-address", f"127.0.0.1:{ports[name]}")]
+        result = mayfly("node", *addresses, folder=tmp_path)
+    assert result.returncode == 1
+    assert "Traceback" not in result.stderr
+    assert "node1 cannot start" in result.stderr
+    assert str(ports[listener]) in result.stderr
+
+
+def test_a_node_that_waits_for_its_cluster_is_alive_not_ready_and_ends_on_sigterm(
+    base_port: int, tmp_path: Path
+) -> None:
+    plan = plan_cluster(3, base_port, tmp_path)[0]
+    alone = LocalCluster([plan])
+    alone.start()
+    try:
+        deadline = time.monotonic() + PATIENCE_S
+        while (reason := why_not_ready(plan.http)) is None or "starting" not in reason:
+            assert time.monotonic() < deadline, reason
+            time.sleep(0.05)
+        assert fetch(plan.http, "/health/live")[0] == 200
+        assert fetch(plan.http, "/health/ready")[0] == 503
+        began_s = time.monotonic()
+    finally:
+        alone.stop(patience_s=10)
+    assert time.monotonic() - began_s < 8, "the node had to be killed"
+    assert "Traceback" not in plan.log_file.read_text()
+
+
+def test_data_of_another_cluster_is_refused(cluster: LocalCluster, base_port: int, tmp_path: Path) -> None:
+    plan = cluster.plans[2]
+    cluster.stop()
+    alone = [
+        "--amqp-address",
+        str(plan.amqp),
+        "--http-address",
+        str(plan.http),
+        "--peer-address",
+        str(plan.peer),
+    ]
+    result = mayfly("node", "--data-dir", str(plan.data_dir), *alone, folder=tmp_path)
+    assert result.returncode == 1
+    assert "Traceback" not in result.stderr
+    assert "was made with" in result.stderr
