@@ -154,6 +154,12 @@ class FrameReader:
         contents: list[Content] = []
         flags: list[int] = []
         settlements: list[tuple[int, int, bool, bool]] = []
+        kind: int
+        channel_id: int
+        size: int
+        index: int
+        tag: int
+        bits: int
         while not self.stopped:
             if end - offset >= 11:
                 kind, channel_id, size, index = unpack_frame(data, offset)
@@ -225,6 +231,13 @@ class FrameReader:
         None if not all of it is here, or if it has more than one body frame, or if anything is odd about it:
         then it is taken frame by frame.
         """
+        kind: int
+        header_channel: int
+        body_channel: int
+        size: int
+        class_id: int
+        weight: int
+        body_size: int
         end = len(data)
         if end - at < 19:
             return None
