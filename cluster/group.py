@@ -252,6 +252,8 @@ class Group:
         if not self.leads:
             self._drop_proposals()
             return
+        # The led clock up to this moment: a renewal stamped with the last tick's would shorten its lease (RULES L4).
+        self.clock.advance_led(now_ms)
         start, gathered = 0, self.proposals
         while start < len(gathered):
             size, end = 0, start
