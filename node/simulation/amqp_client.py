@@ -1,7 +1,8 @@
 """A small AMQP 0-9-1 client without sockets: one connection, one channel, octets in and octets out.
 
-It is written for histories: every answer reaches a callback at the virtual time at which a client would read it.
-An error that closes the channel ends the connection as well; whoever uses the client connects anew.
+It is written for histories: every answer reaches a callback at the virtual time at which a client would
+read it. An error that closes the channel ends the connection as well; whoever uses the client connects
+anew.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Message:
     properties: commands.Basic.Properties
 
 
-class Refused(Exception):  # noqa: N818 - reads better as what happened
+class Refused(Exception):
     """The broker closed the channel or the connection instead of answering."""
 
     def __init__(self, code: int | None, text: str) -> None:
@@ -44,12 +45,15 @@ Answer = Callable[[Any], None]
 class AmqpClient:
     """The client's side of one connection. `write` sends octets; `receive` takes them.
 
-    `on_ready` is called when the channel is open and in confirm mode. `on_closed(error)` is called once: with the
-    Refused that ended it, or with None if the socket broke.
+    `on_ready` is called when the channel is open and in confirm mode. `on_closed(error)` is called once:
+    with the Refused that ended it, or with None if the socket broke.
     """
 
     def __init__(
-        self, write: Callable[[bytes], None], on_ready: Answer, on_closed: Callable[[Refused | None], None]
+        self,
+        write: Callable[[bytes], None],
+        on_ready: Answer,
+        on_closed: Callable[[Refused | None], None],
     ) -> None:
         self._write = write
         self._on_ready = on_ready
@@ -136,7 +140,9 @@ class AmqpClient:
 
     def _on_connection(self, method: Any) -> None:
         if isinstance(method, commands.Connection.Start):
-            properties: Any = {"capabilities": {"consumer_cancel_notify": True, "publisher_confirms": True}}
+            properties: Any = {
+                "capabilities": {"consumer_cancel_notify": True, "publisher_confirms": True}
+            }
             self._send(0, commands.Connection.StartOk(properties, "PLAIN", "\x00guest\x00guest", "en_US"))
         elif isinstance(method, commands.Connection.Tune):
             self._send(0, commands.Connection.TuneOk(10, FRAME_MAX, 0))
@@ -202,4 +208,3 @@ class AmqpClient:
         for answer in waiting:
             answer(error if error is not None else Refused(0, "the connection broke"))
         self._on_closed(error)
-

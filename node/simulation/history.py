@@ -38,6 +38,7 @@ class Publish:
     invoked_us: int
     outcome: str = IN_DOUBT
     completed_us: int | None = None
+    """When the answer came, or when the connection broke and none could come any more."""
     clocks_ms: tuple[int, ...] = ()
     """The newest shard clock known anywhere when it was invoked, per queue; empty if not probed."""
 
@@ -145,6 +146,8 @@ class History:
     disappearances: list[Disappearance] = field(default_factory=list)
     touched: dict[str, None] = field(default_factory=dict)
     """Queues that anyone tried to consume or get from before the drain."""
+    given_up: list[tuple[int, str, int]] = field(default_factory=list)
+    """Since when, who and at which node: clients that got no answer for as long as their patience lasts."""
     present_at_end: list[str] = field(default_factory=list)
     """Queues that some replica still knew when the run ended."""
     calm_us: int = 0

@@ -37,7 +37,9 @@ class Wire:
         self.client_broken: Callable[[], None] = lambda: None
 
     def _later(self, way: int, action: Callable[[], None]) -> None:
-        arrival = self._queue.now_us + 30 + exponential_us(self._random, self._mean_us, 50 * self._mean_us)
+        arrival = (
+            self._queue.now_us + 30 + exponential_us(self._random, self._mean_us, 50 * self._mean_us)
+        )
         arrival = max(arrival, self._clear_at_us[way] + 1)
         self._clear_at_us[way] = arrival
         self._queue.at(arrival, action)

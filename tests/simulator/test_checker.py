@@ -144,8 +144,11 @@ class TestLost:
         made.removals = [Removal("plain", 6 * SECOND, 7 * SECOND)]
         assert rules(made) == ["lost"]
 
-    def test_a_publish_in_the_calm_is_answered(self) -> None:
-        made = history(published(1, "plain", at_s=40, outcome="in doubt"))
+    def test_a_client_is_answered_in_the_calm(self) -> None:
+        made = history()
+        made.given_up = [(20 * SECOND, "publisher", 1)]
+        assert rules(made) == []
+        made.given_up.append((40 * SECOND, "publisher", 1))
         assert rules(made) == ["unanswered"]
 
 

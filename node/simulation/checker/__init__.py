@@ -34,7 +34,7 @@ def check(history: History, topology: Topology, tolerance: Tolerance) -> list[Vi
         *check_duplicates(history),
         *check_order(history),
         *check_lost(history, topology),
-        *check_answered(history),
+        *check_answered(history, tolerance),
         *check_decisions(history),
         *check_early(history, topology, tolerance),
         *check_late(history, topology, tolerance),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from node.simulation.checker.verdict import Tolerance, Violation
-from node.simulation.history import EXPIRED, Delivery, History, Publish
+from node.simulation.history import CONFIRMED, EXPIRED, Delivery, History, Publish
 from node.simulation.topology import Topology
 
 
@@ -69,6 +69,7 @@ def check_late(history: History, topology: Topology, tolerance: Tolerance) -> li
         if (
             publish is None
             or publish.invoked_us < settled_us
+            or publish.outcome != CONFIRMED
             or publish.completed_us is None
             or delivery.deaths
         ):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from node.simulation.checker.verdict import Violation
-from node.simulation.history import ACK, CONFIRMED, IN_DOUBT, REJECT, Delivery, History, Publish
+from node.simulation.checker.verdict import Tolerance, Violation
+from node.simulation.history import ACK, CONFIRMED, REJECT, Delivery, History, Publish
 from node.simulation.topology import Topology
 
 
@@ -81,13 +81,11 @@ def _missing(
     return ()
 
 
-def check_answered(history: History) -> list[Violation]:
-    """After the last fault and some time to recover every publish has an answer by the end of the run."""
+def check_answered(history: History, tolerance: Tolerance) -> list[Violation]:
+    """After the last fault and some time to recover every client gets its answers."""
+    settled_us = history.calm_us + tolerance.settle_ms * 1_000
     return [
-        Violation(
-            "unanswered",
-            f"message {publish.message_id}, published in the calm at {publish.invoked_us / 1e6:.6f}s",
-        )
-        for publish in history.publishes.values()
-        if publish.invoked_us > history.calm_us and publish.outcome == IN_DOUBT
+        Violation("unanswered", f"{name} at node {node} waited in vain from {began_us / 1e6:.6f}s on")
+        for began_us, name, node in history.given_up
+        if began_us >= settled_us
     ]

@@ -1,0 +1,76 @@
+"""`python -m node.simulation --seed 17 [--trace]` replays one seed; `--seeds 1:5000` runs a range of them."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import time
+import traceback
+
+from node.simulation.run import Outcome, Simulation
+from node.simulation.scenario import Scenario, draw_scenario
+
+MOST_SHOWN = 10
+
+
+def run_seed(seed: int, trace: bool = False, verbose: bool = False) -> bool:
+    """Run one seed and report; False if it broke a promise or a node failed."""
+    scenario = draw_scenario(seed)
+    try:
+        outcome = Simulation(scenario, print if trace else None).run()
+    except Exception as error:
+        print(failure_text(scenario, [f"{type(error).__name__}: {error}"]))
+        traceback.print_exc(file=sys.stdout)
+        return False
+    if outcome.violations:
+        print(failure_text(scenario, [str(violation) for violation in outcome.violations]))
+    if verbose:
+        print(scenario.describe())
+        print(summary(outcome))
+    return not outcome.violations
+
+
+def failure_text(scenario: Scenario, reasons: list[str]) -> str:
+    """All one needs to know of a failing seed: what went wrong, under which faults, and how to see it again."""
+    shown = [f"  {reason}" for reason in reasons[:MOST_SHOWN]]
+    if len(reasons) > MOST_SHOWN:
+        shown.append(f"  ... and {len(reasons) - MOST_SHOWN} more")
+    return "\n".join(
+        [
+            f"SEED {scenario.seed} FAILED",
+            *shown,
+            scenario.describe(),
+            f"replay: python -m node.simulation --seed {scenario.seed} --trace",
+        ]
+    )
+
+
+def summary(outcome: Outcome) -> str:
+    """One line about a run."""
+    counts = ", ".join(f"{number} {name}" for name, number in outcome.counts.items())
+    return f"seed {outcome.seed}: {outcome.events} events, {counts}, trace {outcome.trace_digest}"
+
+
+def main() -> int:
+    """Run what the command line asks for; the exit code says whether all promises were kept."""
+    parser = argparse.ArgumentParser(prog="python -m node.simulation", description=__doc__)
+    parser.add_argument("--seed", type=int, help="one seed")
+    parser.add_argument("--seeds", help="a range of seeds, the end left out: 1:5000")
+    parser.add_argument("--trace", action="store_true", help="print every event of the run")
+    options = parser.parse_args()
+    logging.disable(logging.CRITICAL)
+    if options.seeds is None:
+        return 0 if run_seed(options.seed if options.seed is not None else 1, options.trace, True) else 1
+    first, end = (int(part) for part in options.seeds.split(":"))
+    started = time.perf_counter()
+    failed = [seed for seed in range(first, end) if not run_seed(seed, options.trace)]
+    print(
+        f"{end - first} seeds in {time.perf_counter() - started:.0f} s, {len(failed)} failed"
+        + (f": {failed}" if failed else "")
+    )
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

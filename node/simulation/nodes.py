@@ -1,0 +1,273 @@
+"""A whole node on a simulated machine: the engine and the broker, and the simulator's shell around them.
+
+The shell does what `node.process` does with sockets, threads and LMDB: it gives the engine time, frames
+and a disk, sends Raft's snapshots on a stream of their own, and passes octets between clients and the
+broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING
+
+from cluster.frame import Frame
+from cluster.group import GroupSettings
+from cluster.host import HostSettings
+from cluster.log.batch import WriteBatch
+from cluster.log.group_log import EntryCache
+from cluster.log.memory_store import SimulatedDisk
+from cluster.raft import MessageType
+from cluster.simulator.machine import Machine
+from node.broker.broker import Broker
+from node.broker.cluster_facade import Done
+from node.broker.connection import ClientConnection
+from node.catalog import Catalog
+from node.engine import Engine, EngineSettings
+from node.simulation.sockets import Wire
+
+if TYPE_CHECKING:
+    from node.simulation.probe import Probe
+
+MILLISECOND_US = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class NodeProfile:
+    """The settings of all nodes of a run; see `node.settings` for their meaning."""
+
+    shards: int = 3
+    replication_factor: int = 3
+    tick_ms: int = 50
+    heartbeat_ms: int = 100
+    election_timeout_ms: int = 700
+    session_timeout_ms: int = 5_000
+    expiry_tick_ms: int = 250
+    clock_bound_ms: int = 2_000
+    session_window: int = 4
+    entry_bytes: int = 1 << 20
+    compact_bytes: int = 1 << 26
+    compact_entries: int = 20_000
+    cache_bytes: int = 1 << 20
+
+
+class SimulatedNode:
+    """One life of a node's process: made anew at every start of its machine."""
+
+    def __init__(
+        self,
+        machine: Machine[Frame, WriteBatch],
+        disk: SimulatedDisk,
+        nodes: Sequence[int],
+        profile: NodeProfile,
+        random: Random,
+        probe: Probe,
+    ) -> None:
+        self.machine = machine
+        self.probe = probe
+        self.ready = False
+        self.engine = _make_engine(machine.id, machine.life, disk, nodes, profile, random)
+        self.first_write = self.engine.start(disk.load(), machine.now_ms())
+        self.broker = Broker(probe.watch(self), random_token=lambda: random.randbytes(16))
+        self.engine.broker = probe.watch_effects(self, self.broker)
+        self._random = random
+        self._sockets: dict[int, ServerSocket] = {}
+        self._next_socket = 0
+        self._dirty: dict[int, ServerSocket] = {}
+        self.engine.catalog_barrier(self._become_ready)
+
+    def _become_ready(self, result: object) -> None:
+        """Clients are served once the catalog here is up to date."""
+        self.ready = True
+
+    # ------------------------------------------------------------------ clients
+
+    def accept(self, wire: Wire) -> bool:
+        """Take a client's connection; False while the node does not serve yet."""
+        if not self.ready:
+            return False
+        self._next_socket += 1
+        socket = ServerSocket(self, self._next_socket, wire)
+        self._sockets[self._next_socket] = socket
+        wire.server = socket
+        return True
+
+    def flush(self) -> None:
+        """Write what the turn of the loop has made for clients."""
+        while self._dirty:
+            dirty, self._dirty = self._dirty, {}
+            for socket in dirty.values():
+                socket.flush()
+
+    def mark(self, socket: ServerSocket) -> None:
+        """The socket has something to write at the end of the turn."""
+        self._dirty[socket.number] = socket
+
+    def forget(self, socket: ServerSocket) -> None:
+        """A client is gone."""
+        self._sockets.pop(socket.number, None)
+        self._dirty.pop(socket.number, None)
+
+    def later(self, delay_us: int, action: Callable[[], None]) -> None:
+        """Run something in this process after a while, unless it has died by then."""
+        machine, life = self.machine, self.machine.life
+
+        def run() -> None:
+            if machine.serving and machine.life == life:
+                machine.call(action)
+
+        machine.queue.after(delay_us, run)
+
+    # ------------------------------------------------------------------ the outside that Machine drives
+
+    def tick(self, now_ms: int) -> None:
+        """See `Engine.tick`."""
+        self.engine.tick(now_ms)
+
+    def receive(self, peer_id: int, frame: Frame, now_ms: int) -> None:
+        """See `Engine.receive`."""
+        self.engine.receive(peer_id, frame, now_ms)
+
+    def peer_up(self, peer_id: int, now_ms: int) -> None:
+        """See `Engine.peer_up`."""
+        self.engine.peer_up(peer_id, now_ms)
+
+    def peer_down(self, peer_id: int, now_ms: int) -> None:
+        """See `Engine.peer_down`."""
+        self.engine.peer_down(peer_id, now_ms)
+
+    def pump(self, now_ms: int) -> NodeOutput:
+        """See `Engine.pump`; clients get what is theirs."""
+        output = self.engine.pump(now_ms)
+        self.flush()
+        return NodeOutput(output.frames, output.write)
+
+    @property
+    def busy(self) -> bool:
+        """See `Engine.busy`."""
+        return self.engine.busy
+
+    def persisted(self, now_ms: int) -> None:
+        """See `Engine.persisted`."""
+        self.engine.persisted(now_ms)
+
+    def disk_full(self, text: str) -> None:
+        """See `Engine.disk_full`."""
+        self.engine.disk_full(text)
+
+    def transmit(self, peer_id: int, frame: Frame, network_send: Callable[..., None]) -> None:
+        """Send a frame; snapshots leave it and go on a stream of their own, and their fate is reported."""
+        snapshots = [pair for pair in frame.raft if pair[1].type == MessageType.SNAP]
+        if snapshots:
+            frame.raft = [pair for pair in frame.raft if pair[1].type != MessageType.SNAP]
+        if not frame.empty():
+            network_send(self.machine.id, peer_id, frame)
+        for group, message in snapshots:
+            alone = Frame(frame.clock_ms)
+            alone.raft.append((group, message))
+            network_send(
+                self.machine.id, peer_id, alone, bulk=True, result=self._reporter(peer_id, group)
+            )
+
+    def _reporter(self, peer_id: int, group: int) -> Callable[[bool], None]:
+        def report(arrived: bool) -> None:
+            self.later(0, lambda: self.engine.host.snapshot_sent(peer_id, group, arrived))
+
+        return report
+
+
+class NodeOutput:
+    """What `Machine` wants of a pump."""
+
+    __slots__ = ("frames", "write")
+
+    def __init__(self, frames: dict[int, Frame], write: WriteBatch | None) -> None:
+        self.frames = frames
+        self.write = write
+
+
+class ServerSocket:
+    """The node's end of a client's connection: the `ConnectionHost` of its `ClientConnection`."""
+
+    def __init__(self, node: SimulatedNode, number: int, wire: Wire) -> None:
+        self.node = node
+        self.number = number
+        self.connection: ClientConnection = node.broker.connect(self, f"client-{number}", True)
+        self._wire = wire
+        self._held: list[bytes] = []
+
+    # What the wire calls.
+
+    def receive(self, octets: bytes) -> None:
+        """Octets from the client; held back while the broker does not want to read."""
+        if self._held or not self.connection.wants_reading:
+            self._held.append(octets)
+            return
+        self.connection.receive(octets)
+
+    def lost(self) -> None:
+        """The client is gone."""
+        self.node.forget(self)
+        self.connection.lost()
+
+    # What the broker calls.
+
+    def wake(self) -> None:
+        """See `ConnectionHost.wake`."""
+        self.node.mark(self)
+
+    def verify_password(self, stored_hash: str, password: str, done: Done) -> None:
+        """See `ConnectionHost.verify_password`: the slow check is another thread's, and not simulated."""
+        self.node.later(5 * MILLISECOND_US, lambda: done(password == "guest"))
+
+    def reading_changed(self) -> None:
+        """See `ConnectionHost.reading_changed`."""
+        if self._held and self.connection.wants_reading:
+            held, self._held = self._held, []
+            for octets in held:
+                self.receive(octets)
+
+    def flush(self) -> None:
+        """Send what the connection has to write."""
+        octets = b"".join(self.connection.flush())
+        if octets:
+            self._wire.write_from_server(octets)
+
+
+def _make_engine(
+    node_id: int,
+    life: int,
+    disk: SimulatedDisk,
+    nodes: Sequence[int],
+    profile: NodeProfile,
+    random: Random,
+) -> Engine:
+    group = GroupSettings(
+        election_ticks=max(2, profile.election_timeout_ms // profile.tick_ms),
+        heartbeat_ticks=max(1, profile.heartbeat_ms // profile.tick_ms),
+        session_window=profile.session_window,
+        batch_bytes=profile.entry_bytes // 2,
+        entry_bytes=profile.entry_bytes,
+        repeat_after_ms=2 * profile.election_timeout_ms,
+        session_timeout_ms=profile.session_timeout_ms,
+        compact_bytes=profile.compact_bytes,
+        compact_entries=profile.compact_entries,
+        inflight_bytes=1 << 24,
+    )
+    host = HostSettings(
+        node_id,
+        list(nodes),
+        profile.replication_factor,
+        profile.tick_ms,
+        profile.heartbeat_ms,
+        profile.election_timeout_ms,
+        profile.clock_bound_ms,
+        group,
+    )
+    settings = EngineSettings(
+        f"node-{node_id}", profile.shards, profile.expiry_tick_ms, {}, lambda: Catalog(profile.shards)
+    )
+    return Engine(
+        host, settings, disk.read_entry, EntryCache(profile.cache_bytes), random.randrange, life << 20
+    )

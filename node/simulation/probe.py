@@ -1,0 +1,243 @@
+"""What the simulator sees that no client can: the state of replicas, compared with each other as the run
+goes on.
+
+Checked at once, wherever a node has just worked: one leader in a term (Raft), shard and lease clocks that
+never go back in one process (RULES C2), equal digests at equal applied positions (C1), no delivery
+decided past a deadline (T5). Written into the history: when queues were gone, and the shard clocks that
+judge deaths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from cluster.simulator.events import EventQueue
+from node.broker.cluster_facade import ClusterEvents, ClusterFacade, Done, ShardHandle
+from node.catalog import Catalog, CatalogCommand
+from node.shard.effects import Deliver
+from node.shard.message import Message
+from node.shard.results import GetResult
+from node.simulation.history import Decision, Disappearance, History
+
+if TYPE_CHECKING:
+    from node.simulation.nodes import SimulatedNode
+
+CATALOG_GROUP = 0
+DIGEST_EVERY = 16
+
+
+class StateError(AssertionError):
+    """Replicas disagree, or a clock went back: the text says which, where and when."""
+
+
+class Probe:
+    """The eyes of one run."""
+
+    def __init__(self, queue: EventQueue, history: History) -> None:
+        self._queue = queue
+        self._history = history
+        self.shard_clocks_ms: dict[int, int] = {}
+        """The newest clock any replica of a shard has shown."""
+        self.shard_of: dict[str, int] = {}
+        """The shard of each queue, as last seen in a catalog."""
+        self.leader_terms = 0
+        self.digests_compared = 0
+        self._leaders: dict[tuple[int, int], int] = {}
+        self._digests: dict[tuple[int, int], tuple[int, str]] = {}
+        self._seen: dict[tuple[int, int, int], tuple[int, int, int]] = {}
+        self._gone: dict[int, None] = {}
+        self.session_ended: Callable[[int, int], None] = lambda shard, node: None
+        """Called with (shard, node) when a replica shows, for the first time, that a session is over."""
+        self._sessions: dict[tuple[int, int], tuple[int, bool]] = {}
+
+    def watch(self, node: SimulatedNode) -> ClusterFacade:
+        """The engine of a node as its broker shall see it: answers to gets are looked at on their way."""
+        return _WatchedCluster(self, node)
+
+    def watch_effects(self, node: SimulatedNode, events: ClusterEvents) -> ClusterEvents:
+        """The broker of a node as its engine shall see it: deliveries are looked at on their way."""
+        return _WatchedEvents(self, node, events)
+
+    def handed_out(self, node: SimulatedNode, shard: int, messages: Sequence[Message]) -> None:
+        """A replica decided that these messages go to a client."""
+        time_ms = node.engine.shards[shard].time_ms
+        for message in messages:
+            if message.deadline_ms >= 0:
+                self._history.decisions.append(
+                    Decision(self._queue.now_us, node.machine.id, shard, time_ms, message.deadline_ms)
+                )
+
+    def look(self, node: SimulatedNode) -> None:
+        """The node has worked: compare what changed."""
+        machine_id, life = node.machine.id, node.machine.life
+        for group_id, group in node.engine.host.groups.items():
+            if group.leads:
+                known = self._leaders.setdefault((group_id, group.term), machine_id)
+                if known != machine_id:
+                    raise StateError(
+                        f"group {group_id} has two leaders in term {group.term}: {known} and {machine_id}"
+                    )
+            applied = group.applied
+            key = (machine_id, life, group_id)
+            before = self._seen.get(key, (0, 0, 0))
+            if before[0] == applied:
+                continue
+            clock = group.clock
+            if clock.time_ms < before[1] or clock.led_ms < before[2]:
+                raise StateError(
+                    f"a clock of group {group_id} at node {machine_id} went back: {before[1:]} to "
+                    f"{(clock.time_ms, clock.led_ms)}"
+                )
+            self._seen[key] = (applied, clock.time_ms, clock.led_ms)
+            if group_id != CATALOG_GROUP:
+                self._look_at_shard(node, group_id)
+            else:
+                for queue in node.engine.catalog.queues():
+                    self.shard_of[queue.name] = queue.shard
+            if applied % DIGEST_EVERY == 0:
+                self.compare(node, group_id)
+
+    def _look_at_shard(self, node: SimulatedNode, shard_id: int) -> None:
+        shard = node.engine.shards[shard_id]
+        if shard.time_ms > self.shard_clocks_ms.get(shard_id, 0):
+            self.shard_clocks_ms[shard_id] = shard.time_ms
+        for session_node, incarnation, _, is_open in node.engine.host.groups[shard_id].sessions.rows():
+            known = self._sessions.get((shard_id, session_node), (incarnation, True))
+            if incarnation > known[0] or (incarnation == known[0] and known[1] and not is_open):
+                self.session_ended(shard_id, session_node)
+            self._sessions[(shard_id, session_node)] = max(known, (incarnation, is_open), key=_newness)
+        for queue_id, tombstone in shard.deleted.items():
+            if queue_id not in self._gone:
+                self._gone[queue_id] = None
+                self._history.disappearances.append(
+                    Disappearance(tombstone.name, queue_id, self._queue.now_us, tombstone.reason)
+                )
+
+    def compare(self, node: SimulatedNode, group_id: int) -> None:
+        """Compare the whole state of a replica with what others had at the same position (RULES C1)."""
+        group = node.engine.host.groups[group_id]
+        digest = digest_of(node, group_id)
+        known = self._digests.setdefault((group_id, group.applied), (node.machine.id, digest))
+        if known[0] != node.machine.id:
+            self.digests_compared += 1
+        if known[1] != digest:
+            raise StateError(
+                f"group {group_id} at {group.applied}: node {node.machine.id} has another state than node "
+                f"{known[0]} had"
+            )
+
+
+def _newness(session: tuple[int, bool]) -> tuple[int, bool]:
+    """What is known of a session only grows: a higher incarnation, or its end."""
+    return session[0], not session[1]
+
+
+def digest_of(node: SimulatedNode, group_id: int) -> str:
+    """A fingerprint of a replica: its state machine and its sessions."""
+    group = node.engine.host.groups[group_id]
+    if group_id == CATALOG_GROUP:
+        return f"{sha256(node.engine.catalog.snapshot()).hexdigest()} {group.sessions.rows()}"
+    return f"{node.engine.shards[group_id].digest()} {group.sessions.rows()}"
+
+
+class _WatchedCluster:
+    """A `ClusterFacade` that shows answers to gets to the probe."""
+
+    def __init__(self, probe: Probe, node: SimulatedNode) -> None:
+        self._probe = probe
+        self._node = node
+        self._handles: dict[int, ShardHandle] = {}
+
+    @property
+    def node_id(self) -> int:
+        return self._node.engine.node_id
+
+    @property
+    def incarnation(self) -> int:
+        return self._node.engine.incarnation
+
+    @property
+    def catalog(self) -> Catalog:
+        return self._node.engine.catalog
+
+    def submit_catalog(self, command: CatalogCommand, done: Done) -> None:
+        self._node.engine.submit_catalog(command, done)
+
+    def catalog_barrier(self, done: Done) -> None:
+        self._node.engine.catalog_barrier(done)
+
+    def shard(self, shard_id: int) -> ShardHandle:
+        handle = self._handles.get(shard_id)
+        if handle is None:
+            inner = self._node.engine.shard(shard_id)
+            handle = self._handles[shard_id] = _WatchedShard(self._probe, self._node, inner)
+        return handle
+
+    @property
+    def overloaded(self) -> bool:
+        return self._node.engine.overloaded
+
+    @property
+    def disk_alarm(self) -> str | None:
+        return self._node.engine.disk_alarm
+
+
+class _WatchedShard:
+    """A `ShardHandle` that shows answers to gets to the probe."""
+
+    def __init__(self, probe: Probe, node: SimulatedNode, inner: ShardHandle) -> None:
+        self._probe = probe
+        self._node = node
+        self._inner = inner
+
+    @property
+    def shard_id(self) -> int:
+        return self._inner.shard_id
+
+    def submit(self, command: bytes, done: Done | None) -> None:
+        if done is None:
+            self._inner.submit(command, None)
+            return
+        told = done
+
+        def watched(result: object) -> None:
+            if isinstance(result, GetResult) and result.message is not None:
+                self._probe.handed_out(self._node, self._inner.shard_id, [result.message])
+            told(result)
+
+        self._inner.submit(command, watched)
+
+    def publish(self, parts: list[bytes], size_bytes: int, done: Done | None) -> None:
+        self._inner.publish(parts, size_bytes, done)
+
+    def entry(self, index: int) -> bytes:
+        return self._inner.entry(index)
+
+
+class _WatchedEvents:
+    """`ClusterEvents` that show deliveries to the probe."""
+
+    def __init__(self, probe: Probe, node: SimulatedNode, inner: ClusterEvents) -> None:
+        self._probe = probe
+        self._node = node
+        self._inner = inner
+
+    def shard_effects(self, shard_id: int, effects: Sequence[object]) -> None:
+        for effect in effects:
+            if isinstance(effect, Deliver):
+                self._probe.handed_out(self._node, shard_id, effect.messages)
+        self._inner.shard_effects(shard_id, effects)
+
+    def session_lost(self, shard_id: int) -> None:
+        self._inner.session_lost(shard_id)
+
+    def catalog_changed(self) -> None:
+        self._inner.catalog_changed()
+
+    def alarm_changed(self, text: str | None) -> None:
+        self._inner.alarm_changed(text)
+
+    def pressure_changed(self, overloaded: bool) -> None:
+        self._inner.pressure_changed(overloaded)

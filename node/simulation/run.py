@@ -1,0 +1,263 @@
+"""One run: build what the scenario says, let time pass, judge what the clients saw and what replicas hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from cluster.frame import Frame
+from cluster.log.batch import WriteBatch
+from cluster.log.memory_store import SimulatedDisk
+from cluster.raft.messages import MESSAGE_TYPE_NAMES
+from cluster.simulator.clocks import MachineClock
+from cluster.simulator.cluster import SimulatedCluster
+from cluster.simulator.events import MILLISECOND_US, SECOND_US, EventQueue
+from cluster.simulator.faults import Fault
+from cluster.simulator.machine import Machine, MachineProfile
+from cluster.simulator.randomness import stream
+from cluster.simulator.trace import Trace
+from node.simulation.actors import (
+    Actor,
+    Drainer,
+    Founder,
+    Getter,
+    Leaseholder,
+    Publisher,
+    Remover,
+    Worker,
+)
+from node.simulation.checker import Violation, check
+from node.simulation.history import History
+from node.simulation.nodes import SimulatedNode
+from node.simulation.probe import CATALOG_GROUP
+from node.simulation.scenario import SETUP_LIMIT_US, Scenario
+from node.simulation.topology import QueuePlan
+from node.simulation.world import World
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of a run."""
+
+    seed: int
+    violations: list[Violation]
+    trace_digest: str
+    events: int
+    counts: dict[str, int] = field(default_factory=dict)
+
+
+class Simulation:
+    """A cluster, its clients and its faults. Use `run` once."""
+
+    def __init__(self, scenario: Scenario, sink: Callable[[str], None] | None = None) -> None:
+        self.scenario = scenario
+        self.queue = EventQueue()
+        self.trace = Trace(self.queue, sink)
+        self.history = History()
+        seed = scenario.seed
+        self.cluster: SimulatedCluster[Frame, WriteBatch] = SimulatedCluster(
+            self.queue, stream(seed, "network"), scenario.links, self.trace
+        )
+        self.cluster.frame_text = frame_text
+        self.cluster.transfer_leadership = self._transfer_leadership
+        self.world = World(seed, self.cluster, scenario.topology, self.history)
+        for place, node in enumerate(scenario.nodes):
+            self._add_machine(node, scenario.clock_offsets_us[place], scenario.clock_drifts_ppm[place])
+        self.workers: list[Actor] = []
+        self._founded_us = -1
+
+    def _add_machine(self, node: int, offset_us: int, drift_ppm: int) -> None:
+        scenario, disk = self.scenario, SimulatedDisk()
+
+        def boot(machine: Machine[Frame, WriteBatch]) -> tuple[SimulatedNode, WriteBatch | None]:
+            random = stream(scenario.seed, f"node {node} life {machine.life}")
+            program = SimulatedNode(
+                machine, disk, scenario.nodes, scenario.node_profile, random, self.world.probe
+            )
+            return program, program.first_write
+
+        machine: Machine[Frame, WriteBatch] = Machine(
+            node,
+            self.queue,
+            stream(scenario.seed, f"machine {node}"),
+            self.cluster.network,
+            disk,
+            boot,
+            MachineClock(offset_us, drift_ppm),
+            MachineProfile(tick_us=scenario.node_profile.tick_ms * MILLISECOND_US),
+        )
+        machine.after_input = self._look
+        machine.transmit = lambda peer, frame: self._transmit(machine, peer, frame)
+        self.cluster.add(machine)
+
+    def _transmit(self, machine: Machine[Frame, WriteBatch], peer: int, frame: Frame) -> None:
+        program = machine.program
+        if isinstance(program, SimulatedNode):
+            program.transmit(peer, frame, self.cluster.network.send)
+
+    def _look(self, machine: Machine[Frame, WriteBatch]) -> None:
+        if isinstance(machine.program, SimulatedNode):
+            self.world.probe.look(machine.program)
+
+    def _transfer_leadership(self, node: int, number: int) -> None:
+        """Whoever leads the group of that number is asked to hand over to `node`."""
+        group_id = number % (self.scenario.node_profile.shards + 1)
+        for machine in self.cluster.machines.values():
+            program = machine.program
+            if isinstance(program, SimulatedNode) and not machine.frozen:
+                group = program.engine.host.groups[group_id]
+                if group.leads and node != machine.id and node in group.conf_state.voters:
+                    self._hand_over(program, group_id, node)
+
+    def _hand_over(self, program: SimulatedNode, group_id: int, node: int) -> None:
+        program.machine.call(lambda: program.engine.host.groups[group_id].raw.transfer_leader(node))
+
+    # ------------------------------------------------------------------ the course of a run
+
+    def run(self) -> Outcome:
+        """Run to the end. Raises whatever a node raised, and StateError when replicas disagree."""
+        timeline = self.scenario.timeline
+        self.cluster.start_all()
+        founder = Founder(self.world, "founder", self._founded)
+        founder.start()
+        while self._founded_us < 0:
+            if self.queue.now_us > SETUP_LIMIT_US:
+                return self._outcome([Violation("setup", "the queues could not be declared in time")])
+            self.queue.run_until(self.queue.now_us + 10 * MILLISECOND_US)
+        start = self._founded_us
+        self.history.calm_us = start + timeline.calm
+        self._start_workers(start + timeline.quiet)
+        self.cluster.schedule([fault_at(fault, start) for fault in self.scenario.plan])
+        self.queue.run_until(start + timeline.calm)
+        self.cluster.calm_down()
+        self.queue.run_until(start + timeline.drain)
+        for worker in self.workers:
+            worker.finish()
+        self.queue.run_until(self.queue.now_us + SECOND_US // 2)
+        drainer = self._drain()
+        self.queue.run_until(start + timeline.end)
+        return self._outcome(self._judge(drainer))
+
+    def _founded(self) -> None:
+        self._founded_us = self.queue.now_us
+        self.trace.add("founded")
+
+    def _start_workers(self, until_us: int) -> None:
+        scenario, world = self.scenario, self.world
+        queues = scenario.topology.queues
+        targets: list[Publisher.Target] = [
+            ("", "plain", ("plain",), (None, None, 200, 1_500)),
+            ("", "work", ("work",), (None, None, 700)),
+            ("", "timed", ("timed",), (None, None, 100, 5_000)),
+            ("", "fanned", ("fanned",), (None, 0, 400, 400)),
+            ("", "vanishing", ("vanishing",), (None,)),
+            ("many", "", ("plain", "fanned", "vanishing"), (None, 900)),
+        ]
+        for number in range(scenario.publishers):
+            some = stream(scenario.seed, f"targets {number}").sample(targets, 3)
+            self.workers.append(Publisher(world, f"publisher{number}", some, scenario.gap_us, until_us))
+        self.workers += [
+            Worker(world, "worker1", "work", until_us, reject=0.2),
+            Worker(world, "worker2", "plain", until_us, requeue=0.2),
+            Getter(world, "getter", "vanishing", until_us),
+            Remover(world, "remover", queues["removed"], until_us),
+        ]
+        leased = [plan for plan in queues.values() if plan.expires_ms is not None]
+        for number in range(scenario.leaseholders):
+            self.workers.append(Leaseholder(world, f"leaseholder{number}", leased, until_us))
+        for worker in self.workers:
+            worker.start()
+
+    def _drain(self) -> Drainer:
+        self.history.drain_us = self.queue.now_us
+        self.trace.add("drain")
+        kept = [plan.name for plan in self.scenario.topology.queues.values() if self._is_kept(plan)]
+        drainer = Drainer(self.world, "drainer", kept)
+        drainer.start()
+        return drainer
+
+    def _is_kept(self, plan: QueuePlan) -> bool:
+        return plan.expires_ms is None and (plan.name != "removed" or self._exists("removed"))
+
+    def _exists(self, name: str) -> bool:
+        return name in self._names_at_nodes()
+
+    def _programs(self) -> list[SimulatedNode]:
+        programs = [machine.program for machine in self.cluster.machines.values()]
+        return [program for program in programs if isinstance(program, SimulatedNode)]
+
+    def _names_at_nodes(self) -> list[str]:
+        names: dict[str, None] = {}
+        for program in self._programs():
+            for queue in program.engine.catalog.queues():
+                names.setdefault(queue.name)
+        return list(names)
+
+    # ------------------------------------------------------------------ the verdict
+
+    def _judge(self, drainer: Drainer) -> list[Violation]:
+        history = self.history
+        history.ended_us = self.queue.now_us
+        history.present_at_end = self._names_at_nodes()
+        violations = [
+            Violation("unanswered", f"{queue} could not be drained at the end")
+            for queue in drainer.queues
+            if queue not in drainer.drained
+        ]
+        violations += check(history, self.scenario.topology, self.scenario.tolerance)
+        violations += self._judge_replicas()
+        return violations
+
+    def _judge_replicas(self) -> list[Violation]:
+        """In the end all replicas are at the same place, and nothing is stuck on its way."""
+        violations: list[Violation] = []
+        programs = self._programs()
+        for group_id in programs[0].engine.host.groups:
+            applied = {
+                program.machine.id: program.engine.host.groups[group_id].applied for program in programs
+            }
+            if len(set(applied.values())) != 1:
+                violations.append(
+                    Violation("convergence", f"group {group_id} is applied up to {applied}")
+                )
+                continue
+            leaders = [p.machine.id for p in programs if p.engine.host.groups[group_id].leads]
+            if len(leaders) != 1:
+                violations.append(Violation("convergence", f"group {group_id} is led by {leaders}"))
+            for program in programs:
+                self.world.probe.compare(program, group_id)
+                if group_id != CATALOG_GROUP:
+                    violations += self._judge_outbox(program, group_id)
+        return violations
+
+    def _judge_outbox(self, program: SimulatedNode, group_id: int) -> list[Violation]:
+        shard = program.engine.shards[group_id]
+        waiting = len(shard.unrouted(10))
+        if waiting or list(shard.parked()) or any(lane.items for lane in shard.lanes()):
+            return [Violation("D6", f"dead letters are stuck in the outbox of shard {group_id}")]
+        return []
+
+    def _outcome(self, violations: list[Violation]) -> Outcome:
+        counts = self.history.counts()
+        counts["digests"] = self.world.probe.digests_compared
+        return Outcome(self.scenario.seed, violations, self.trace.digest(), self.queue.executed, counts)
+
+
+def fault_at(fault: Fault, start_us: int) -> Fault:
+    """The fault, moved from the plan's time to the run's."""
+    return replace(fault, at_us=fault.at_us + start_us)
+
+
+def frame_text(frame: Frame) -> str:
+    """A frame in the trace: enough to tell two runs apart at the first difference."""
+    parts = [f"{frame.clock_ms} {len(frame.group_clocks)}"]
+    for group, message in frame.raft:
+        parts.append(
+            f"{group}:{MESSAGE_TYPE_NAMES[message.type]} {message.term} {message.log_term}/{message.index} "
+            f"{message.commit} {message.reject} {len(message.entries)}"
+        )
+    for group, batch in frame.proposals:
+        parts.append(f"{group}:proposal {len(batch)}")
+    for kind, data in frame.datagrams:
+        parts.append(f"datagram {kind} {len(data)}")
+    return "; ".join(parts)

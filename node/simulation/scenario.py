@@ -1,0 +1,159 @@
+"""What a seed decides before a run begins: settings, queues, clients, clocks, faults and the course of time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+from cluster.simulator import faults
+from cluster.simulator.events import MILLISECOND_US, SECOND_US
+from cluster.simulator.faults import Fault
+from cluster.simulator.network import LinkProfile
+from cluster.simulator.randomness import stream
+from node.simulation.checker import Tolerance
+from node.simulation.nodes import NodeProfile
+from node.simulation.topology import ExchangePlan, QueuePlan, Topology
+
+SETUP_LIMIT_US = 8 * SECOND_US
+TTLS_MS = (50, 300, 1_000, 2_500)
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """The phases of a run, in microseconds from the moment when all queues are there.
+
+    Faults happen from `chaos` to `calm`; clients work on until `quiet`; from `drain` on everything that is left is
+    taken out; at `end` the run is judged.
+    """
+
+    chaos: int = SECOND_US // 2
+    calm: int = 9 * SECOND_US
+    quiet: int = 13 * SECOND_US
+    drain: int = 19 * SECOND_US
+    end: int = 21 * SECOND_US
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """Everything about a run that does not depend on what the cluster does."""
+
+    seed: int
+    nodes: tuple[int, ...]
+    node_profile: NodeProfile
+    links: LinkProfile
+    topology: Topology
+    timeline: Timeline
+    plan: tuple[Fault, ...]
+    clock_offsets_us: tuple[int, ...]
+    clock_drifts_ppm: tuple[int, ...]
+    tolerance: Tolerance
+    publishers: int
+    leaseholders: int
+    gap_us: int
+
+    def describe(self) -> str:
+        """The scenario in a few lines, for a failing seed."""
+        profile = self.node_profile
+        lines = [
+            f"seed {self.seed}: {len(self.nodes)} nodes, {profile.shards} shards, session timeout "
+            f"{profile.session_timeout_ms} ms, compaction after {profile.compact_entries} entries, entries of "
+            f"{profile.entry_bytes} bytes, cache of {profile.cache_bytes} bytes",
+            f"links: {self.links.base_us} us + {self.links.jitter_us} us, loss {self.links.frame_loss}",
+            f"clocks off by {self.clock_offsets_us} us, drifting by {self.clock_drifts_ppm} ppm",
+            "faults (from the moment when all queues are there):",
+            faults.describe(self.plan),
+        ]
+        return "\n".join(lines)
+
+
+def draw_scenario(seed: int) -> Scenario:
+    """The scenario of a seed."""
+    random = stream(seed, "scenario")
+    nodes = tuple(range(1, random.choice((1, 3, 3, 3, 3, 3, 3, 4, 5)) + 1))
+    timeline = Timeline()
+    appetite = faults.draw_appetite(random)
+    plan = faults.draw_plan(random, appetite, nodes, timeline.chaos, timeline.calm)
+    offsets = tuple(random.randint(-50, 50) * MILLISECOND_US for _ in nodes)
+    drifts = tuple(random.randint(-100, 100) for _ in nodes)
+    stepped = faults.CLOCK_STEP in appetite.kinds
+    links = LinkProfile(
+        base_us=random.choice((50, 150, 5_000)),
+        jitter_us=random.choice((50, 150, 2_000)),
+        spike_probability=random.choice((0.0, 0.0, 0.002)),
+        frame_loss=random.choice((0.0, 0.0, 0.0, 0.01)),
+    )
+    early_ms = None if stepped else (max(offsets) - min(offsets)) // MILLISECOND_US + 500
+    return Scenario(
+        seed=seed,
+        nodes=nodes,
+        node_profile=_draw_profile(random),
+        links=links,
+        topology=_draw_topology(random),
+        timeline=timeline,
+        plan=plan,
+        clock_offsets_us=offsets,
+        clock_drifts_ppm=drifts,
+        tolerance=Tolerance(drift_ppm=200, early_ms=early_ms, late_ms=1_500, settle_ms=3_000),
+        publishers=random.choice((1, 2, 3)),
+        leaseholders=random.choice((0, 1, 2)),
+        gap_us=random.choice((30, 100, 300)) * MILLISECOND_US,
+    )
+
+
+def _draw_profile(random: Random) -> NodeProfile:
+    return NodeProfile(
+        shards=random.choice((1, 2, 3, 4)),
+        session_timeout_ms=random.choice((1_500, 3_000, 5_000)),
+        compact_entries=random.choice((15, 60, 20_000)),
+        entry_bytes=random.choice((2_000, 1 << 20)),
+        cache_bytes=random.choice((0, 4_000, 1 << 20)),
+        session_window=random.choice((1, 4)),
+        expiry_tick_ms=random.choice((50, 250)),
+    )
+
+
+def _draw_topology(random: Random) -> Topology:
+    """A plain queue, timed ones with dead letters of every kind, leased ones, and one that comes and goes."""
+    ttl = random.choice
+    return Topology.of(
+        [
+            QueuePlan("plain"),
+            QueuePlan(
+                "work",
+                message_ttl_ms=ttl((None, *TTLS_MS)),
+                dead_letter_exchange="",
+                dead_letter_routing_key="work.dead",
+                dead_letter_targets=("work.dead",),
+            ),
+            QueuePlan("work.dead"),
+            QueuePlan(
+                "timed",
+                message_ttl_ms=ttl(TTLS_MS),
+                dead_letter_exchange="",
+                dead_letter_routing_key="timed.dead",
+                dead_letter_targets=("timed.dead",),
+            ),
+            QueuePlan(
+                "timed.dead",
+                message_ttl_ms=ttl((None, *TTLS_MS)),
+                dead_letter_exchange="last",
+                dead_letter_targets=("last.one", "last.two"),
+            ),
+            QueuePlan("last.one"),
+            QueuePlan("last.two"),
+            QueuePlan(
+                "fanned",
+                message_ttl_ms=ttl((None, *TTLS_MS)),
+                dead_letter_exchange="last",
+                dead_letter_targets=("last.one", "last.two"),
+            ),
+            QueuePlan("vanishing", message_ttl_ms=ttl(TTLS_MS)),
+            QueuePlan("removed"),
+            QueuePlan("leased.short", expires_ms=random.choice((500, 1_000))),
+            QueuePlan("leased.long", expires_ms=random.choice((2_000, 3_000))),
+        ],
+        [
+            ExchangePlan("last", ("last.one", "last.two")),
+            ExchangePlan("many", ("plain", "fanned", "vanishing")),
+        ],
+    )
