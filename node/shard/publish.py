@@ -8,6 +8,7 @@ from node.shard.errors import ShardError
 from node.shard.message import Message
 from node.shard.packing import NUMBER_BYTES, unpack_numbers
 from node.shard.queue import Queue
+from node.shard.settings import MAX_NUMBER
 from node.shard.state import State
 
 _HEAD_BYTES: Final = PUBLISH_HEAD.size
@@ -39,8 +40,8 @@ def apply_publishes(state: State, position: int, end: int) -> int:
             _, key_length, extra, header_length, body_length, target, ttl_ms = unpack(data, position)
             offset = position + head_bytes + extra * NUMBER_BYTES
             stop = offset + key_length + header_length + body_length
-            if stop > end:
-                raise ShardError(f"PUBLISH at {position} reaches past {end}")
+            if stop > end or ttl_ms > MAX_NUMBER:
+                raise ShardError(f"PUBLISH at {position} reaches to {stop} of {end}, with TTL {ttl_ms}")
             if target != queue_id:
                 if queue is not None:
                     _count(state, queue, messages, body_bytes, timed)

@@ -1,11 +1,12 @@
 """How a queue comes, is used, changes and goes."""
 
 from node.shard.effects import ConsumerCancelled
+from node.shard.errors import ShardError
 from node.shard.lease import Lease
 from node.shard.message import Message
 from node.shard.queue import Queue
 from node.shard.results import IN_USE, NOT_EMPTY, Deleted, Gone, Purged, QueueCounts, Refused, Result
-from node.shard.settings import decode_settings
+from node.shard.settings import MAX_NUMBER, decode_settings
 from node.shard.state import State
 from node.shard.tombstone import DELETED, EXPIRED, Tombstone
 
@@ -30,6 +31,8 @@ def create_queue(state: State, queue_id: int, settings_bytes: bytes, by_leader: 
         if not by_leader:
             state.used(queue)
         return counts(queue, False)
+    if not 0 < queue_id <= MAX_NUMBER:
+        raise ShardError(f"queue id {queue_id}, from 1 to {MAX_NUMBER} expected")
     settings = decode_settings(settings_bytes)
     queue = Queue(queue_id, settings, settings_bytes, Lease(state.led_ms, state.time_ms))
     state.queues[queue_id] = queue

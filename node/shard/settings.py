@@ -70,6 +70,9 @@ class ShardQueueSettings:
         return f"ShardQueueSettings{_fields(self)}"
 
 
+MAX_NUMBER: Final = 1 << 48
+"""Above any time or limit that the catalog lets through, and far below what would not fit beside a time."""
+
 # In the order of the constructor. New ones go at the end: an array from before them is still read.
 _FIELD_TYPES: Final = (
     str, str, int | None, int | None, str | None, str | None, int | None, bool, bool, bool, bool,
@@ -107,7 +110,9 @@ def decode_settings(data: bytes) -> ShardQueueSettings:
             raise ShardError(f"queue settings of a newer release: {len(values)} fields")
         for value, wanted in zip(values, _FIELD_TYPES, strict=False):
             msgspec.convert(value, wanted)
-    except msgspec.MsgspecError as error:
+            if isinstance(value, int) and not 0 <= value <= MAX_NUMBER:
+                raise ShardError(f"queue settings with the number {value}, at most {MAX_NUMBER} expected")
+    except (msgspec.MsgspecError, ValueError) as error:
         raise ShardError(f"queue settings that can't be read: {error}") from error
     return _settings(*values)
 

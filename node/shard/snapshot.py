@@ -1,10 +1,12 @@
 """The state as bytes and back: the same state gives the same bytes on every replica (RULES C1).
 
-Messages are columns of 64-bit numbers, so that a million of them take well under a second. What follows from
-the rest (timers, live counts, sessions, sums) is not written but made anew.
+Messages are columns of 64-bit numbers, so that a million of them take well under a second; a column in which
+all numbers are the same is that number. What follows from the rest (timers, live counts, sessions, sums) is
+not written but made anew.
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import repeat
 from typing import Any, Final
 
 import msgspec
@@ -17,7 +19,7 @@ from node.shard.lease import Lease
 from node.shard.line import Line
 from node.shard.message import Message
 from node.shard.outbox import REASONS, Death, Lane, Outbox
-from node.shard.packing import NUMBER_BYTES, pack_numbers, pack_signed, unpack_numbers, unpack_signed
+from node.shard.packing import pack_numbers, pack_signed, unpack_numbers, unpack_signed
 from node.shard.queue import Queue
 from node.shard.settings import ShardQueueSettings, decode_settings, encode_settings
 from node.shard.state import Past, State
@@ -70,36 +72,44 @@ def restore(state: State, data: bytes) -> None:
         raise ShardError(f"shard snapshot that can't be read: {error!r}") from error
 
 
-def pack_messages(messages: Sequence[Message]) -> bytes:
-    """Messages as columns."""
-    return b"".join(
-        (
-            pack_signed([message.index for message in messages]),
-            pack_signed([message.offset for message in messages]),
-            pack_signed([message.key_length for message in messages]),
-            pack_signed([message.header_length for message in messages]),
-            pack_signed([message.body_length for message in messages]),
-            pack_signed([message.enqueued_ms for message in messages]),
-            pack_signed([message.deadline_ms for message in messages]),
-            pack_signed([message.delivery_count for message in messages]),
-            pack_signed([message.ttl_ms for message in messages]),
-        )
-    )
+def pack_messages(messages: Sequence[Message]) -> list[object]:
+    """Messages as columns, after their number."""
+    return [
+        len(messages),
+        _column([message.index for message in messages]),
+        _column([message.offset for message in messages]),
+        _column([message.key_length for message in messages]),
+        _column([message.header_length for message in messages]),
+        _column([message.body_length for message in messages]),
+        _column([message.enqueued_ms for message in messages]),
+        _column([message.deadline_ms for message in messages]),
+        _column([message.delivery_count for message in messages]),
+        _column([message.ttl_ms for message in messages]),
+    ]
 
 
-def unpack_messages(data: bytes) -> list[Message]:
-    """The messages in ``data``."""
-    columns = _columns(data, _MESSAGE_COLUMNS)
-    return [Message(*row) for row in zip(*columns, strict=True)]
+def unpack_messages(row: Any) -> list[Message]:
+    """The messages of a ``pack_messages``."""
+    return [Message(*numbers) for numbers in _rows(row, _MESSAGE_COLUMNS)]
 
 
-def _columns(data: bytes, count: int) -> "list[Any]":
-    """``count`` columns of equal length."""
-    if len(data) % (count * NUMBER_BYTES):
-        raise ShardError(f"{len(data)} bytes are not {count} columns")
-    numbers = unpack_signed(data)
-    length = len(numbers) // count
-    return [numbers[place * length : (place + 1) * length] for place in range(count)]
+def _column(numbers: list[int]) -> object:
+    """Numbers as bytes, or the one number that all of them are: lengths and TTLs often are."""
+    if numbers and numbers[-1] == numbers[0] and numbers.count(numbers[0]) == len(numbers):
+        return numbers[0]
+    return pack_signed(numbers)
+
+
+def _rows(row: Any, columns: int) -> Iterable[tuple[int, ...]]:
+    """What ``columns`` columns after their length say, row by row."""
+    count = row[0]
+    if len(row) != columns + 1:
+        raise ShardError(f"{len(row) - 1} columns, {columns} expected")
+    return zip(*[_unpacked(column, count) for column in row[1:]], strict=True)
+
+
+def _unpacked(column: Any, count: int) -> Iterable[int]:
+    return repeat(column, count) if isinstance(column, int) else unpack_signed(column)
 
 
 def _retain(state: State, messages: Iterable[Message]) -> None:
@@ -135,8 +145,8 @@ def _queue_row(queue: Queue) -> list[object]:
             queue.expired, queue.dead_lettered, queue.duplicates,
         ],
         list(queue.received.items()),
-        pack_messages(queue.returned.live()) if queue.returned.items else b"",
-        pack_messages(queue.ready.live()) if queue.ready.items else b"",
+        pack_messages(queue.returned.live()) if queue.returned.items else [],
+        pack_messages(queue.ready.live()) if queue.ready.items else [],
         [_holder_row(holder) for holder in queue.holders.values()],
         [
             [band.priority, [holder.order for holder in band.waiting]]
@@ -205,9 +215,9 @@ def _restore_queue(state: State, row: Any) -> None:
     note_due(state, queue)
 
 
-def _restore_line(state: State, queue: Queue, line: Line, data: bytes) -> None:
-    if data:
-        messages = unpack_messages(data)
+def _restore_line(state: State, queue: Queue, line: Line, row: Any) -> None:
+    if row:
+        messages = unpack_messages(row)
         line.replace(messages)
         _retain(state, messages)
         for message in messages:
@@ -268,7 +278,7 @@ def _outbox_row(outbox: Outbox) -> list[object]:
     ]
 
 
-def _deaths_row(deaths: Iterable[Death], table: dict[bytes, int], places: dict[int, int]) -> list[bytes]:
+def _deaths_row(deaths: Iterable[Death], table: dict[bytes, int], places: dict[int, int]) -> list[object]:
     """Deaths as columns. Settings are written once each (``table``), whether or not deaths share the object.
     """
     rows = list(deaths)
@@ -279,23 +289,26 @@ def _deaths_row(deaths: Iterable[Death], table: dict[bytes, int], places: dict[i
             place = table.setdefault(encode_settings(death.settings), len(table))
             places[id(death.settings)] = place
         settings_column.append(place)
-    columns = (
-        pack_signed([death.sequence for death in rows]),
-        pack_signed([death.queue_id for death in rows]),
-        pack_signed([REASONS.index(death.reason) for death in rows]),
-        pack_signed([death.time_ms for death in rows]),
-        pack_signed(settings_column),
-    )
-    return [b"".join(columns), pack_messages([death.message for death in rows])]
+    return [
+        [
+            len(rows),
+            _column([death.sequence for death in rows]),
+            _column([death.queue_id for death in rows]),
+            _column([REASONS.index(death.reason) for death in rows]),
+            _column([death.time_ms for death in rows]),
+            _column(settings_column),
+        ],
+        pack_messages([death.message for death in rows]),
+    ]
 
 
 def _restore_deaths(state: State, row: Any, settings: "list[ShardQueueSettings]") -> list[Death]:
     numbers, packed = row
     messages = unpack_messages(packed)
     _retain(state, messages)
-    columns = _columns(numbers, _DEATH_COLUMNS)
     deaths = []
-    for sequence, queue_id, reason, time_ms, place, message in zip(*columns, messages, strict=True):
+    for death_row, message in zip(_rows(numbers, _DEATH_COLUMNS), messages, strict=True):
+        sequence, queue_id, reason, time_ms, place = death_row
         deaths.append(Death(sequence, queue_id, message, REASONS[reason], time_ms, settings[place]))
     return deaths
 

@@ -1,0 +1,163 @@
+"""Commands as bytes: damaged ones are refused before they change anything."""
+
+import random
+from contextlib import suppress
+
+import pytest
+
+from node.shard import commands
+from node.shard.commands import ACK, Content, RouteDecision
+from node.shard.errors import ShardError
+from node.shard.packing import pack_numbers, pack_signed, unpack_numbers, unpack_signed
+from node.shard.settings import ShardQueueSettings, decode_settings, encode_settings
+from node.shard.shard import SessionKey, Shard
+from tests.shard.driver import A, Driver, attach, publish
+
+EVERY = {
+    "publish": publish("body", 1, 2, ttl_ms=5),
+    "settle list": commands.encode_settle(1, 5, ACK, [1, 3]),
+    "settle range": commands.encode_settle(1, 5, ACK, [1, 2]),
+    "settle up to": commands.encode_settle_up_to(1, 5, ACK, 2),
+    "get": commands.encode_get(1, 99, False),
+    "attach": attach(1, 8),
+    "detach": commands.encode_detach(1, 5, True),
+    "create": commands.encode_create_queue(3, ShardQueueSettings(name="q3")),
+    "touch": commands.encode_touch_queue(1),
+    "purge": commands.encode_purge(1),
+    "delete": commands.encode_delete_queue(1, False, False),
+    "flow": commands.encode_flow(1, 5, False),
+    "expire queue": commands.encode_expire_queue(1, 1),
+    "route": commands.encode_route([RouteDecision(1, 0, [2], [(7, 70)], Content(b"k", b"h", b"b"))]),
+    "transfer": commands.encode_transfer(5, 1, 1, [Content(b"k", b"h", b"b")]),
+    "settled": commands.encode_settled(70, 1),
+    "lane closed": commands.encode_lane_closed(70),
+    "forget": commands.encode_forget_deleted([1]),
+    "drop": commands.encode_drop_queue(1),
+    "update": commands.encode_update_queue(1, ShardQueueSettings(name="changed")),
+    "retry": commands.encode_retry_parked([1]),
+    "drop parked": commands.encode_drop_parked([1]),
+    "forget sources": commands.encode_forget_sources([1]),
+}
+
+
+def prepared() -> Driver:
+    """Some state that every command could change."""
+    driver = Driver()
+    driver.create(1, message_ttl_ms=5000, dead_letter_exchange="dlx")
+    driver.create(2)
+    driver.run(attach(1, 5, prefetch=3), *(publish(str(i)) for i in range(5)))
+    driver.run(commands.encode_settle(1, 5, commands.REJECT, [1]))
+    return driver
+
+
+def attempt(shard: Shard, driver: Driver, data: bytes, end: int, session: SessionKey | None) -> None:
+    """Apply bytes as the next entry."""
+    shard.begin(driver.index + 1, driver.time_ms, driver.led_ms, data)
+    try:
+        shard.apply(session, 0, end)
+    finally:
+        shard.finish()
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_command_cut_off_anywhere_is_refused_and_changes_nothing(name: str) -> None:
+    """At the end of the data, and at the end of its batch with other bytes behind it."""
+    driver = prepared()
+    encoded = EVERY[name]
+    before = driver.shard.digest()
+    for length in range(1, len(encoded)):
+        for data in (encoded[:length], encoded + b"\x01" * 64):
+            with pytest.raises(ShardError):
+                attempt(driver.shard, driver, data, length, A)
+            assert driver.shard.digest() == before
+    attempt(driver.shard, driver, encoded, len(encoded), A)
+
+
+@pytest.mark.parametrize("kind", [0, 12, 31, 44, 200, 255])
+def test_unknown_commands_are_refused(kind: int) -> None:
+    driver = prepared()
+    before = driver.shard.digest()
+    with pytest.raises(ShardError):
+        attempt(driver.shard, driver, bytes([kind]) + bytes(40), 41, A)
+    assert driver.shard.digest() == before
+
+
+def test_commands_of_consumers_need_a_session() -> None:
+    driver = prepared()
+    before = driver.shard.digest()
+    for name in ("settle list", "get", "attach", "detach", "flow"):
+        with pytest.raises(ShardError):
+            attempt(driver.shard, driver, EVERY[name], len(EVERY[name]), None)
+    assert driver.shard.digest() == before
+
+
+def test_what_came_before_a_bad_command_counts() -> None:
+    driver = prepared()
+    data = publish("x", 2) + publish("y", 2) + b"\xff"
+    with pytest.raises(ShardError):
+        attempt(driver.shard, driver, data, len(data), A)
+    assert driver.ready(2) == 2
+    data = publish("x", 2) + publish("y", 2)
+    with pytest.raises(ShardError):
+        attempt(driver.shard, driver, data, len(data) - 1, A)
+    assert driver.ready(2) == 3
+    assert driver.shard.statistics().ready_bytes == 4
+
+
+def test_bad_batches_settles_and_settings() -> None:
+    driver = prepared()
+    for start, end in ((5, 4), (-1, 1), (0, 100)):
+        driver.shard.begin(driver.index + 1, driver.time_ms, driver.led_ms, b"12345")
+        with pytest.raises(ShardError):
+            driver.shard.apply(A, start, end)
+        driver.shard.finish()
+    for data in (
+        commands.SETTLE_HEAD.pack(commands.SETTLE, 3, commands.UP_TO, 0, 1, 5) + bytes(8),
+        commands.SETTLE_HEAD.pack(commands.SETTLE, 0, 3, 0, 1, 5) + bytes(16),
+        commands.SETTINGS_HEAD.pack(commands.CREATE_QUEUE, 3, 9) + b"abc",
+        commands.SETTINGS_HEAD.pack(commands.UPDATE_QUEUE, 3, 1) + b"abc",
+        commands.encode_transfer(5, 1, 0, []),
+    ):
+        before = driver.shard.digest()
+        with pytest.raises(ShardError):
+            attempt(driver.shard, driver, data, len(data), A)
+        assert driver.shard.digest() == before
+
+
+def test_random_bytes_neither_loop_nor_raise_anything_else() -> None:
+    """Commands with random bytes flipped, a fixed seed."""
+    source = random.Random(7)
+    driver = prepared()
+    encoded = list(EVERY.values())
+    for round_number in range(3000):
+        data = bytearray(b"".join(source.choices(encoded, k=3)))
+        for _ in range(source.randrange(1, 4)):
+            data[source.randrange(len(data))] = source.randrange(256)
+        with suppress(ShardError):
+            attempt(driver.shard, driver, bytes(data), len(data), A)
+        driver.index += 1
+        if round_number % 300 == 0:
+            driver.shard.restore(driver.shard.snapshot())
+
+
+def test_settle_is_written_as_a_range_when_it_is_one() -> None:
+    ids = list(range(5, 300))
+    assert len(commands.encode_settle(1, 5, ACK, ids)) == len(commands.encode_settle_up_to(1, 5, ACK, 9)) + 8
+    assert len(commands.encode_settle(1, 5, ACK, ids[::-1])) > 8 * len(ids)
+
+
+def test_numbers_and_settings_survive_their_encoding() -> None:
+    numbers = [0, 1, 1 << 40, (1 << 64) - 1]
+    assert list(unpack_numbers(b"xx" + pack_numbers(numbers), 2, 4, 34)) == numbers
+    with pytest.raises(ShardError):
+        unpack_numbers(pack_numbers(numbers), 0, 5, 32)
+    assert list(unpack_signed(pack_signed([-1, 7]))) == [-1, 7]
+    with pytest.raises(ShardError):
+        unpack_signed(b"123")
+    settings = ShardQueueSettings("v", "n", 1, 2, "", "k", 0, True, True, True, True)
+    assert decode_settings(encode_settings(settings)) == settings
+    assert decode_settings(encode_settings(ShardQueueSettings())) == ShardQueueSettings()
+    assert hash(settings) == hash(decode_settings(encode_settings(settings)))
+    for bad in (b"", b"\x01", b"\x92\x01\x02", b"\xdc\x00\x20" + b"\xc0" * 32):
+        with pytest.raises(ShardError):
+            decode_settings(bad)

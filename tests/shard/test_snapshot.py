@@ -1,0 +1,93 @@
+"""Snapshots: everything is in them, damaged ones change nothing."""
+
+import msgspec
+import pytest
+
+from node.shard import commands
+from node.shard.errors import ShardError
+from node.shard.shard import Shard
+from tests.shard.driver import B, Driver, attach, publish
+from tests.shard.test_dead_letters import routed
+
+
+def everything() -> Driver:
+    """A shard with something of each kind in its state."""
+    driver = Driver()
+    driver.create(1, message_ttl_ms=100, dead_letter_exchange="dlx", expires_ms=60_000)
+    driver.create(2, delivery_limit=5, single_active_consumer=True)
+    driver.create(3)
+    driver.create(4, expires_ms=5000)
+    driver.run(*(publish(f"m{i}", 1) for i in range(6)))
+    driver.pass_ms(100)
+    driver.tick()
+    driver.lead(
+        commands.encode_route(
+            [
+                routed(1, "x", [2, 3], [(8, 80)]),
+                routed(2, "y", [2], [(8, 80)]),
+                commands.RouteDecision(3, commands.PARKED),
+                commands.RouteDecision(4, commands.DROPPED_CYCLE),
+            ]
+        ),
+        commands.encode_settled(80, 1),
+        commands.encode_transfer(9, 3, 1, [routed(1, "t", [], []).content] * 2),  # type: ignore[list-item]
+    )
+    driver.run(attach(2, 5, prefetch=1), attach(2, 6, no_ack=True, priority=-1), attach(3, 5, prefetch=2))
+    driver.run(attach(3, 5, exclusive=False), commands.encode_get(1, 9, False), session=B)
+    driver.run(publish("live", 1, ttl_ms=50), publish("held", 1), commands.encode_get(1, 99, False))
+    driver.run(commands.encode_settle(2, 5, commands.REQUEUE, [1]), commands.encode_flow(3, 5, False))
+    driver.run(commands.encode_delete_queue(4, False, False))
+    driver.run(publish("k", 3), publish("k", 2, 3, ttl_ms=9999))
+    return driver
+
+
+def test_c1_a_restored_shard_is_the_same_and_goes_on_the_same() -> None:
+    """RULES C1: bytes, due times, live entries, statistics; whoever is local."""
+    driver = everything()
+    state = driver.shard.snapshot()
+    other = Shard(3, 2)
+    other.restore(state)
+    assert other.snapshot() == state
+    assert other.digest() == driver.shard.digest() == driver.replay().digest()
+    assert sorted(other.live_entries()) == sorted(driver.shard.live_entries())
+    assert other.next_message_due_ms() == driver.shard.next_message_due_ms()
+    assert other.next_lease_due_ms() == driver.shard.next_lease_due_ms()
+    one, two = other.statistics(), driver.shard.statistics()
+    for name in one.__slots__:
+        assert getattr(one, name) == getattr(two, name), name
+    assert other._state.live == driver.shard._state.live
+
+
+def test_a_snapshot_is_small_when_messages_are_alike() -> None:
+    driver = Driver()
+    driver.create(1)
+    driver.run(*(publish("body", 1) for _ in range(1000)))
+    assert len(driver.shard.snapshot()) < 1000 * 8 + 500
+
+
+def test_a_bad_snapshot_is_refused_and_changes_nothing() -> None:
+    """Cut off, of another version, or with any part replaced."""
+    driver = everything()
+    state = driver.shard.snapshot()
+    before = driver.shard.digest()
+    decoded = msgspec.msgpack.decode(state)
+    damaged = [state[:length] for length in range(0, len(state), 37)]
+    for place in range(len(decoded)):
+        for wrong in (None, 3, "x", [], [1], [[None] * 11]):
+            copy = list(decoded)
+            copy[place] = wrong
+            if not (wrong == [] and place in (4, 5)):
+                damaged.append(msgspec.msgpack.encode(copy))
+    for data in damaged:
+        with pytest.raises(ShardError):
+            driver.shard.restore(data)
+    assert driver.shard.digest() == before
+
+
+def test_a_new_shard_has_nothing_to_do() -> None:
+    shard = Shard(1, 1)
+    assert (shard.next_message_due_ms(), shard.next_lease_due_ms()) == (-1, -1)
+    assert not shard.due_messages(1 << 40)
+    assert shard.due_leases(1 << 40) == []
+    assert shard.take_released() == []
+    assert shard.digest() == Shard(2, 5).digest()
