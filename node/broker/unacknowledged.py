@@ -152,7 +152,7 @@ class Unacknowledged:
         self._note(run.holder, outcome, tag + run.offset, tag + run.offset)
         self.count -= 1
         self._mark(run, tag)
-        while self._head < len(runs) and runs[self._head].lowest_tag == runs[self._head].end_tag:
+        if run.lowest_tag == run.end_tag and position == self._head:
             self._pop_head()
 
     def take(self) -> list[Settlement]:
@@ -257,13 +257,19 @@ class Unacknowledged:
             self._pop_head()
 
     def _pop_head(self) -> None:
-        self._head += 1
-        if self._head == len(self._runs):
-            self._runs.clear()
-            self._head = 0
-        elif self._head > 64 and self._head * 2 > len(self._runs):
-            del self._runs[: self._head]
-            self._head = 0
+        """Drop the run at the head and those after it that were settled out of order: an
+        exhausted run must not stand at the head, its end is another run's first tag."""
+        runs = self._runs
+        head = self._head + 1
+        while head < len(runs) and runs[head].lowest_tag == runs[head].end_tag:
+            head += 1
+        if head == len(runs):
+            runs.clear()
+            head = 0
+        elif head > 64 and head * 2 > len(runs):
+            del runs[:head]
+            head = 0
+        self._head = head
 
 
 def _lowest_tag(run: Run) -> int:

@@ -1,4 +1,4 @@
-"""Class exchange: declare, delete, bind, unbind (AMQP 0-9-1, 1.6, with RabbitMQ's exchange-to-exchange bindings)."""
+"""Class exchange: declare, delete, bind, unbind (AMQP 0-9-1, 1.6, with bindings between exchanges)."""
 
 from __future__ import annotations
 

@@ -1,0 +1,101 @@
+"""Class exchange as RabbitMQ answers it (goldens amqp.missing_exchange, amqp.exchange_types, amqp.bindings)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pamqp import commands
+
+
+def closed(got: Any) -> tuple[str, int, str]:
+    kind = "channel" if isinstance(got, commands.Channel.Close) else "connection"
+    return kind, got.reply_code, got.reply_text
+
+
+def again(client: Any) -> None:
+    client.send(1, commands.Channel.CloseOk())
+    client.open_channel(1)
+
+
+def test_missing_exchange(client: Any) -> None:
+    client.declare("q")
+    text = "NOT_FOUND - no exchange 'absent' in vhost '/'"
+    for method in (
+        commands.Exchange.Declare(exchange="absent", passive=True),
+        commands.Queue.Bind(queue="q", exchange="absent", routing_key="k"),
+        commands.Exchange.Bind(destination="absent", source="amq.direct", routing_key="k"),
+    ):
+        assert closed(client.call(1, method)) == ("channel", 404, text)
+        again(client)
+    assert isinstance(client.call(1, commands.Exchange.Delete(exchange="absent")), commands.Exchange.DeleteOk)
+
+
+def test_reserved_and_default(client: Any) -> None:
+    default = ("channel", 403, "ACCESS_REFUSED - operation not permitted on the default exchange")
+    client.declare("q")
+    cases = [
+        (
+            commands.Exchange.Declare(exchange="amq.mine"),
+            ("channel", 403, "ACCESS_REFUSED - exchange name 'amq.mine' contains reserved prefix 'amq.*'"),
+        ),
+        (
+            commands.Exchange.Delete(exchange="amq.direct"),
+            ("channel", 403, "ACCESS_REFUSED - deletion of system exchange 'amq.direct' in vhost '/' not allowed"),
+        ),
+        (commands.Exchange.Declare(exchange="", durable=True), default),
+        (commands.Exchange.Declare(exchange="", passive=True), default),
+        (commands.Exchange.Delete(exchange=""), default),
+        (commands.Queue.Bind(queue="q", exchange="", routing_key="k"), default),
+        (commands.Queue.Unbind(queue="q", exchange="", routing_key="q"), default),
+    ]
+    for method, wanted in cases:
+        assert closed(client.call(1, method)) == wanted
+        again(client)
+    same = commands.Exchange.Declare(exchange="amq.direct", exchange_type="direct", durable=True)
+    assert isinstance(client.call(1, same), commands.Exchange.DeclareOk)
+
+
+def test_unknown_type_closes_the_connection(client: Any) -> None:
+    got = client.call(1, commands.Exchange.Declare(exchange="x", exchange_type="sideways"))
+    assert closed(got) == ("connection", 503, "COMMAND_INVALID - unknown exchange type 'sideways'")
+    assert (got.class_id, got.method_id) == (40, 10)
+
+
+def test_inequivalent(client: Any) -> None:
+    client.call(1, commands.Exchange.Declare(exchange="x", exchange_type="direct", durable=True))
+    got = client.call(1, commands.Exchange.Declare(exchange="x", exchange_type="fanout", durable=True))
+    text = (
+        "PRECONDITION_FAILED - inequivalent arg 'type' for exchange 'x' in vhost '/': "
+        "received 'fanout' but current is 'direct'"
+    )
+    assert closed(got) == ("channel", 406, text)
+
+
+def test_bindings_between_exchanges_and_auto_delete(client: Any) -> None:
+    client.declare("q")
+    client.call(1, commands.Exchange.Declare(exchange="x", exchange_type="direct"))
+    client.call(1, commands.Exchange.Declare(exchange="y", exchange_type="fanout"))
+    client.call(1, commands.Exchange.Declare(exchange="gone", exchange_type="fanout", auto_delete=True))
+    client.call(1, commands.Queue.Bind(queue="q", exchange="x", routing_key="k"))
+    client.call(1, commands.Exchange.Bind(destination="y", source="x", routing_key="k"))
+    client.call(1, commands.Queue.Bind(queue="q", exchange="y"))
+    client.publish(1, "k", exchange="x")
+    assert client.count("q") == 1, "one queue gets one copy, whatever ways lead to it"
+    client.call(1, commands.Queue.Unbind(queue="q", exchange="x", routing_key="k"))
+    client.publish(1, "k", exchange="x")
+    assert client.count("q") == 2
+    client.call(1, commands.Exchange.Unbind(destination="y", source="x", routing_key="k"))
+    client.publish(1, "k", exchange="x")
+    assert client.count("q") == 2
+    client.call(1, commands.Queue.Bind(queue="q", exchange="gone"))
+    client.call(1, commands.Queue.Unbind(queue="q", exchange="gone"))
+    got = client.call(1, commands.Exchange.Declare(exchange="gone", passive=True))
+    assert closed(got) == ("channel", 404, "NOT_FOUND - no exchange 'gone' in vhost '/'")
+
+
+def test_delete_if_unused(client: Any) -> None:
+    client.declare("q")
+    client.call(1, commands.Exchange.Declare(exchange="x", exchange_type="direct"))
+    client.call(1, commands.Queue.Bind(queue="q", exchange="x", routing_key="k"))
+    got = client.call(1, commands.Exchange.Delete(exchange="x", if_unused=True))
+    assert closed(got) == ("channel", 406, "PRECONDITION_FAILED - exchange 'x' in vhost '/' in use")
