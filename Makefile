@@ -41,7 +41,7 @@ compiled-tests: $(INSTALLED)
 	$(BIN)/pytest -n $(WORKERS) $(ARGUMENTS)
 
 bench: $(INSTALLED)
-	$(BIN)/python -P -m bench $(ARGUMENTS)
+	$(BIN)/python -P bench/side_by_side.py $(ARGUMENTS)
 
 setup: $(INSTALLED)
 

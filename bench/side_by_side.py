@@ -91,7 +91,8 @@ def measure(tools: Path, cluster: Cluster, names: list[str], seconds: int, runs:
 def measure_mayfly(tools: Path, names: list[str], seconds: int, runs: int) -> dict[str, dict[str, float]]:
     """Three nodes by `mayfly up`, with their data under the system's temporary folder."""
     with tempfile.TemporaryDirectory(prefix="mayfly-bench-") as data:
-        command = [sys.executable, "-P", "-m", "node", "up", "--nodes", "3", "--base-port", str(BASE_PORT), "--data-dir", data]
+        up = ["up", "--nodes", "3", "--base-port", str(BASE_PORT), "--data-dir", data]
+        command = [sys.executable, "-P", "-m", "node", *up]
         log = (Path(data) / "up.log").open("w")
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
         try:

@@ -48,6 +48,7 @@ from cluster.sessions import (
     encode_batch,
 )
 
+
 class GroupSettings:
     """What all groups of a node share. Ticks are calls of `Host.tick`."""
 
@@ -225,9 +226,9 @@ class Group:
     def tick(self, now_ms: int, may_campaign: bool) -> None:
         """One tick of Raft's clock; a replica that may not campaign (RULES C3) stays quiet."""
         raft = self.raw.raft
-        if not may_campaign and not self.leads:
-            if raft.election_elapsed + 1 >= raft.randomized_election_timeout:
-                return
+        at_the_end = raft.election_elapsed + 1 >= raft.randomized_election_timeout
+        if at_the_end and not may_campaign and not self.leads:
+            return
         self.raw.tick()
         if self.leads:
             self.clock.advance_led(now_ms)
@@ -458,13 +459,12 @@ class Group:
 
         A leader waits (up to four times the size) for the slowest member, so that a short absence is made good from
         the log."""
-        grown = self._log_bytes >= self.settings.compact_bytes
-        long = self.applied - self.log.snapshot_metadata.index >= self.settings.compact_entries
-        if not (grown or long) or self.in_flight is not None or self._compaction is not None:
+        entries = self.applied - self.log.snapshot_metadata.index
+        times_too_long = max(self._log_bytes // self.settings.compact_bytes, entries // self.settings.compact_entries)
+        if times_too_long < (1 if slowest_match >= self.applied else 4):
             return False
-        if slowest_match < self.applied and self._log_bytes < 4 * self.settings.compact_bytes:
-            if self.applied - self.log.snapshot_metadata.index < 4 * self.settings.compact_entries:
-                return False
+        if self.in_flight is not None or self._compaction is not None:
+            return False
         index = self.applied
         metadata = SnapshotMetadata(index, self.log.term(index), self.conf_state)
         state = self.state_bytes()

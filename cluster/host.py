@@ -71,6 +71,7 @@ class Host:
 
     BALANCE_EVERY_MS = 1000
     STABLE_BEFORE_TRANSFER_MS = 3000
+    CAUGHT_UP_ENTRIES = 100
     HASTEN_WITHIN_TICKS = 4
     MOST_ROUNDS_PER_PUMP = 8
 
@@ -250,7 +251,9 @@ class Host:
             group.raw.report_snapshot(peer, ok)
             self._dirty[id] = None
 
-    def submit(self, id: int, parts: list[bytes], size_bytes: int, answers: bool, waiter: Callable[[object], None] | None) -> None:
+    def submit(
+        self, id: int, parts: list[bytes], size_bytes: int, answers: bool, waiter: Callable[[object], None] | None
+    ) -> None:
         """Commands of this node's session with a group; see `SessionSender.add`."""
         self.groups[id].submit(parts, size_bytes, answers, waiter)
         self._dirty[id] = None
@@ -261,7 +264,7 @@ class Host:
         return self.groups[id].propose_internal(commands)
 
     def send_internal(self, id: int, batch: bytes) -> bool:
-        """An encoded internal batch for the leader of a group, wherever it is; False if none is known. It may get lost."""
+        """An encoded internal batch for a group's leader, wherever it is; False if none is known. It may get lost."""
         group = self.groups[id]
         leader = group.leader
         if leader == 0:
@@ -384,10 +387,11 @@ class Host:
             if preferred == self.node or up_since is None or preferred not in group.conf_state.voters:
                 continue
             settled = now_ms - up_since >= self.STABLE_BEFORE_TRANSFER_MS
-            if settled and self.heard_within(preferred, now_ms, self.settings.election_timeout_ms):
-                if group.matched(preferred) + 100 >= group.raw.raft.raft_log.last_index():
-                    group.raw.transfer_leader(preferred)
-                    self._dirty[group.id] = None
+            heard = self.heard_within(preferred, now_ms, self.settings.election_timeout_ms)
+            lag = group.raw.raft.raft_log.last_index() - group.matched(preferred)
+            if settled and heard and lag <= self.CAUGHT_UP_ENTRIES:
+                group.raw.transfer_leader(preferred)
+                self._dirty[group.id] = None
 
     def _slowest_match(self, group: Group) -> int:
         if not group.leads:

@@ -7,7 +7,7 @@ from cluster.sessions import SessionKey
 
 
 class BadCommand(Exception):
-    """A state machine found bytes that are no command: the rest of that batch is passed over, on every replica alike."""
+    """Bytes that are no command: the rest of that batch is passed over, on every replica alike."""
 
 
 class StateMachine(Protocol):

@@ -84,8 +84,7 @@ class Engine:
         self.catalog: Catalog = settings.catalog()
         self.shards: dict[int, Shard] = {id: Shard(id, self.node_id) for id in range(1, settings.shards + 1)}
         machines: dict[int, StateMachine] = {CATALOG_GROUP: CatalogMachine(self.catalog, self._catalog_applied)}
-        for id, shard in self.shards.items():
-            machines[id] = shard
+        machines |= self.shards
         self.host: Host = Host(
             host_settings, machines, self, reader, cache, random, incarnation, SESSION_LOST, trace
         )

@@ -27,7 +27,7 @@ PENDING_BYTES_LOW: Final = 16 * MIB
 
 # --- the log ---------------------------------------------------------------------------------------------
 
-COMPACT_BYTES: Final = 64 * MIB
+COMPACT_BYTES: Final = 32 * MIB
 """A group's log is compacted when this much was added since the last time (a leader waits for lagging members up to
 four times this)."""
 

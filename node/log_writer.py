@@ -14,7 +14,7 @@ Written = Callable[[BaseException | None], None]
 
 
 class LogWriter:
-    """Writes batches to a store in a thread of its own; `written` is called in the event loop with None or the error."""
+    """Writes batches in a thread of its own; `written` is called in the event loop with None or the error."""
 
     def __init__(self, store: LogStore, loop: asyncio.AbstractEventLoop, written: Written) -> None:
         self._store = store

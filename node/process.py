@@ -144,8 +144,8 @@ class NodeProcess:
             for key, value in identity.items():
                 if known[key] != value:
                     raise NodeRefused(
-                        f"the data in {settings.data_dir} was made with {key} = {known[key]}, the settings say {value}: "
-                        "start with the settings it was made with, or with an empty data_dir"
+f"the data in {settings.data_dir} was made with {key} = {known[key]}, the settings say {value}: start "
+                        "with the settings it was made with, or with an empty data_dir"
                     )
         starts = int(self._store.get_meta("starts") or b"0") + 1
         self._store.put_meta("starts", str(starts).encode())

@@ -137,17 +137,21 @@ def engine_metrics(engine: Engine, settings: NodeSettings, now_ms: int) -> list[
                 for id, shard in engine.shards.items()
             ],
         ),
-        ("mayfly_clock_excess_ms", "This node's clock beyond the bound", "gauge", [({}, engine.host.clocks.excess_ms())]),
-        ("mayfly_clock_refusals", "Campaigns held back by the clock", "counter", [({}, engine.host.clock_refusals)]),
-        ("mayfly_disk_alarm", "1 while publishes are refused for lack of disk", "gauge", [({}, bool(engine.disk_alarm))]),
-        ("mayfly_pending_bytes", "Commands given and not yet applied", "gauge", [({}, engine.pending_bytes())]),
-        ("mayfly_entry_cache_bytes", "Log entries in memory", "gauge", [({}, engine.host.cache.used_bytes)]),
+        ("mayfly_clock_excess_ms", "This node's clock beyond the bound", "gauge", _one(engine.host.clocks.excess_ms())),
+        ("mayfly_clock_refusals", "Campaigns held back by the clock", "counter", _one(engine.host.clock_refusals)),
+        ("mayfly_disk_alarm", "1 while publishes are refused for lack of disk", "gauge", _one(bool(engine.disk_alarm))),
+        ("mayfly_pending_bytes", "Commands given and not yet applied", "gauge", _one(engine.pending_bytes())),
+        ("mayfly_entry_cache_bytes", "Log entries in memory", "gauge", _one(engine.host.cache.used_bytes)),
     ]
     for field, explanation in _SHARD_GAUGES.items():
         metrics.append((f"mayfly_{field}", explanation, "gauge", by_shard(field)))
     for field, explanation in _SHARD_COUNTERS.items():
         metrics.append((f"mayfly_{field}", explanation, "counter", by_shard(field)))
     return metrics
+
+
+def _one(value: float) -> list[Sample]:
+    return [({}, float(value))]
 
 
 _SHARD_GAUGES = {

@@ -73,7 +73,9 @@ def test_L6_a_new_leader_continues_the_led_clock_of_the_old_one() -> None:
 
 @given(
     st.lists(
-        st.tuples(st.sampled_from(["apply", "observe", "lead", "follow", "led"]), st.integers(0, 10**7), st.integers(0, 500)),
+        st.tuples(
+            st.sampled_from(["apply", "observe", "lead", "follow", "led"]), st.integers(0, 10**7), st.integers(0, 500)
+        ),
         max_size=40,
     )
 )

@@ -1,7 +1,7 @@
 """Three hosts on a network and disks of this module, in steps that a test controls."""
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from cluster.frame import Frame
 from cluster.group import GroupSettings
@@ -66,7 +66,16 @@ class Recorder:
 class Node:
     """A host with its store, and what it told the node around it."""
 
-    def __init__(self, id: int, nodes: Sequence[int], groups: int, incarnation: int, store: MemoryStore, now: int, compact_entries: int) -> None:
+    def __init__(
+        self,
+        id: int,
+        nodes: Sequence[int],
+        groups: int,
+        incarnation: int,
+        store: MemoryStore,
+        now: int,
+        compact_entries: int,
+    ) -> None:
         self.id = id
         self.store = store
         self.effects: list[object] = []
@@ -155,8 +164,7 @@ class Cluster:
                     node.host.persisted(self.now)
             self._mail += [(id, to, frame) for to, frame in output.frames.items()]
 
-    def run_until(self, condition: "object", limit: int = 400) -> None:
-        assert callable(condition)
+    def run_until(self, condition: Callable[[], object], limit: int = 400) -> None:
         for _ in range(limit):
             if condition():
                 return
