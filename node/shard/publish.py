@@ -51,6 +51,7 @@ def apply_publishes(state: State, position: int, end: int) -> int:
                 queue_id = target
                 queue = queues.get(target)
                 if queue is not None:
+                    state.touch(queue)
                     items = queue.ready.items
                     queue_ttl_ms = queue.ttl_ms
                     queue_deadline_ms = now_ms + queue_ttl_ms if queue_ttl_ms >= 0 else -1
@@ -94,7 +95,6 @@ def _count(state: State, queue: Queue, messages: int, body_bytes: int, timed: in
     state.expiry_budget += messages
     state.delivery_budget += messages
     state.retain(messages)
-    state.touch(queue)
 
 
 def _to_further_queues(

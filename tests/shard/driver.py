@@ -177,7 +177,12 @@ def publish(body: str, *queue_ids: int, ttl_ms: int = -1) -> bytes:
 
 
 def attach(
-    queue_id: int, consumer: int, prefetch: int = 0, no_ack: bool = False, exclusive: bool = False, priority: int = 0
+    queue_id: int,
+    consumer: int,
+    prefetch: int = 0,
+    no_ack: bool = False,
+    exclusive: bool = False,
+    priority: int = 0,
 ) -> bytes:
     """An ATTACH with defaults."""
     return commands.encode_attach(queue_id, consumer, prefetch, no_ack, exclusive, priority)

@@ -65,7 +65,9 @@ def test_d2_rejected() -> None:
     driver.create(1, dead_letter_exchange="")
     driver.create(2)
     for queue_id in (1, 2):
-        driver.run(attach(queue_id, 5), publish("a", queue_id), publish("b", queue_id), publish("c", queue_id))
+        driver.run(
+            attach(queue_id, 5), publish("a", queue_id), publish("b", queue_id), publish("c", queue_id)
+        )
         driver.run(encode_settle(queue_id, 5, REJECT, [3, 1]))
     deaths = [(driver.body(d.message), d.reason, d.sequence) for d in driver.shard.unrouted(9)]
     assert deaths == [("c", "rejected", 1), ("a", "rejected", 2)]
@@ -139,7 +141,11 @@ def test_d6_d8_lanes_carry_to_other_shards() -> None:
     driver = with_deaths(3)
     driver.lead(
         encode_route(
-            [routed(1, "n0", [2], [(7, 70), (8, 80)]), routed(2, "n1", [], [(7, 70)]), routed(3, "n2", [], [(7, 71)])]
+            [
+                routed(1, "n0", [2], [(7, 70), (8, 80)]),
+                routed(2, "n1", [], [(7, 70)]),
+                routed(3, "n2", [], [(7, 71)]),
+            ]
         )
     )
     route_entry = driver.index
@@ -149,7 +155,9 @@ def test_d6_d8_lanes_carry_to_other_shards() -> None:
     assert (lane.target_shard, lane.target_queue, lane.first_sequence) == (7, 70, 1)
     assert [driver.body(item) for item in lane.items] == ["n0", "n1"]
     assert driver.shard.statistics().outbox == 4
-    driver.lead(commands.encode_settled(70, 1), commands.encode_settled(70, 1), commands.encode_settled(99, 5))
+    driver.lead(
+        commands.encode_settled(70, 1), commands.encode_settled(70, 1), commands.encode_settled(99, 5)
+    )
     driver.shard.restore(driver.shard.snapshot())
     lane = driver.shard.lane(70)
     assert lane is not None

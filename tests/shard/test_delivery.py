@@ -32,7 +32,12 @@ def test_delivery_in_order_with_ids_from_one_in_one_effect() -> None:
     driver.run(numbered(3))
     (effect,) = driver.effects
     assert isinstance(effect, Deliver)
-    assert (effect.session, effect.consumer_id, effect.first_delivery_id, len(effect.messages)) == (A, 5, 1, 3)
+    assert (effect.session, effect.consumer_id, effect.first_delivery_id, len(effect.messages)) == (
+        A,
+        5,
+        1,
+        3,
+    )
     assert not effect.messages[0].redelivered
     assert driver.content(effect.messages[1]) == b"\x00\x01qhead1"
     driver.run(numbered(2, first=3))
@@ -147,8 +152,7 @@ def test_attach_answers_and_a_consumer_id_is_used_once() -> None:
 
 
 def test_only_the_single_active_consumer_gets_messages() -> None:
-    """Golden queue.single_active_consumer: the next takes over on cancel; the highest priority comes first.
-    """
+    """Golden queue.single_active_consumer: the next takes over on cancel; the highest priority comes first."""
     driver = Driver()
     driver.create(1, single_active_consumer=True)
     driver.run(attach(1, 5, no_ack=True), attach(1, 6, no_ack=True), attach(1, 7, no_ack=True, priority=1))
@@ -375,7 +379,9 @@ def test_entries_are_released_once_and_only_when_nothing_in_them_lives() -> None
     assert driver.get(2) == "a"
     assert driver.released == [entry]
     driver.released.clear()
-    driver.run(publish("x", 1), encode_get(1, 9, True), publish("y", 1), encode_get(1, 9, True), publish("z", 1))
+    driver.run(
+        publish("x", 1), encode_get(1, 9, True), publish("y", 1), encode_get(1, 9, True), publish("z", 1)
+    )
     assert driver.released == []
     assert list(driver.shard.live_entries()) == [driver.index]
     driver.run(publish("v", 1), commands.encode_purge(1))

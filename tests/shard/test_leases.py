@@ -104,7 +104,11 @@ def test_l3_a_consumer_suspends_and_its_going_starts_the_full_period() -> None:
 
 def test_l3_what_a_cancelled_consumer_holds_keeps_the_lease_suspended() -> None:
     """RULES L3: until the last of it is settled; then the full period."""
-    for settled in (encode_settle(1, 5, ACK, [2]), encode_settle(1, 5, REQUEUE, [2]), encode_detach(1, 5, True)):
+    for settled in (
+        encode_settle(1, 5, ACK, [2]),
+        encode_settle(1, 5, REQUEUE, [2]),
+        encode_detach(1, 5, True),
+    ):
         driver = leased()
         driver.run(attach(1, 5), publish("a", 1), publish("b", 1))
         driver.run(encode_detach(1, 5, False))
@@ -244,7 +248,11 @@ def test_l10_an_expired_queue_leaves_a_tombstone() -> None:
     driver.pass_ms(1000)
     driver.tick()
     tombstone = driver.shard.deleted[1]
-    assert (tombstone.reason, tombstone.last_activity_ms, tombstone.time_ms) == ("expired", used, driver.time_ms)
+    assert (tombstone.reason, tombstone.last_activity_ms, tombstone.time_ms) == (
+        "expired",
+        used,
+        driver.time_ms,
+    )
     assert (tombstone.vhost, tombstone.name) == ("/", "q1")
     answers = driver.run(
         encode_touch_queue(1),

@@ -15,7 +15,9 @@ def test_t3_the_lower_of_queue_and_message_ttl_wins() -> None:
     driver = Driver()
     driver.create(1, message_ttl_ms=1000)
     driver.create(2)
-    driver.run(publish("both", 1, ttl_ms=500), publish("queue", 1, ttl_ms=5000), publish("own", 2, ttl_ms=700))
+    driver.run(
+        publish("both", 1, ttl_ms=500), publish("queue", 1, ttl_ms=5000), publish("own", 2, ttl_ms=700)
+    )
     now = driver.time_ms
     deadlines = [message.deadline_ms - now for message in driver.shard.queue(1).ready.live()]  # type: ignore[union-attr]
     assert deadlines == [500, 1000]
@@ -49,8 +51,7 @@ def test_t4_deadline_is_fixed_at_enqueue_and_survives_requeue_and_restart() -> N
 
 
 def test_t5_never_early_never_delivered_late() -> None:
-    """RULES T5: at the deadline itself it is expired, a millisecond before it is delivered; without any tick.
-    """
+    """RULES T5: at the deadline itself it is expired, a millisecond before it is delivered; without any tick."""
     driver = Driver()
     driver.create(1)
     driver.run(publish("a", 1, ttl_ms=100), publish("b", 1, ttl_ms=100))
@@ -225,7 +226,9 @@ def test_t12_retroactive_recomputes_from_the_enqueue_time() -> None:
     enqueued = driver.time_ms
     assert driver.get(1, no_ack=False) == "held"
     driver.pass_ms(10)
-    changed = ShardQueueSettings(name="q1", message_ttl_ms=30, ttl_retroactive=True, dead_letter_exchange="dlx")
+    changed = ShardQueueSettings(
+        name="q1", message_ttl_ms=30, ttl_retroactive=True, dead_letter_exchange="dlx"
+    )
     driver.lead(commands.encode_update_queue(1, changed))
     queue = driver.shard.queue(1)
     assert queue is not None

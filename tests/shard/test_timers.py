@@ -6,7 +6,11 @@ from hypothesis import strategies as st
 from node.shard.timers import NEVER, Timers
 
 STEPS = st.lists(
-    st.tuples(st.sampled_from(("arm", "arm", "arm", "cancel", "first", "due")), st.integers(1, 9), st.integers(0, 30)),
+    st.tuples(
+        st.sampled_from(("arm", "arm", "arm", "cancel", "first", "due")),
+        st.integers(1, 9),
+        st.integers(0, 30),
+    ),
     max_size=120,
 )
 

@@ -1,0 +1,442 @@
+"""A naive shard: plain lists, one message at a time, nothing counted, nothing derived. For comparison only."""
+
+from collections.abc import Sequence
+
+
+class Item:
+    """A message of the model: a name instead of a place in a log."""
+
+    def __init__(self, entry: int, body: str, deadline: int, count: int = 0) -> None:
+        self.entry = entry
+        self.body = body
+        self.deadline = deadline
+        self.count = count
+
+
+class Person:
+    """A consumer, or the gets of a channel."""
+
+    def __init__(self, session: tuple[int, int], number: int, order: int) -> None:
+        self.session = session
+        self.number = number
+        self.order = order
+        self.consumer = False
+        self.attached = False
+        self.active = True
+        self.prefetch = 0
+        self.no_ack = False
+        self.exclusive = False
+        self.priority = 0
+        self.last = 0
+        self.held: dict[int, Item] = {}
+
+    def has_room(self) -> bool:
+        return self.no_ack or self.prefetch == 0 or len(self.held) < self.prefetch
+
+
+class Row:
+    """A queue of the model."""
+
+    def __init__(self, number: int, settings: dict[str, object], led: int) -> None:
+        self.number = number
+        self.settings = settings
+        self.returned: list[Item] = []
+        self.ready: list[Item] = []
+        self.people: list[Person] = []
+        self.waiting: list[Person] = []
+        self.single: Person | None = None
+        self.received: dict[int, int] = {}
+        self.epoch = 1
+        self.started = led
+
+    def setting(self, name: str) -> int | None:
+        value = self.settings.get(name)
+        assert value is None or isinstance(value, int)
+        return value
+
+    def consumers(self) -> list[Person]:
+        return [person for person in self.people if person.attached]
+
+    def suspended(self) -> bool:
+        return any(person.consumer for person in self.people)
+
+
+class Model:
+    """The rules, written down as simply as they can be."""
+
+    def __init__(self, expiries: int, deliveries: int) -> None:
+        self.expiries = expiries
+        self.deliveries = deliveries
+        self.rows: dict[int, Row] = {}
+        self.deleted: dict[int, str] = {}
+        self.deaths: list[tuple[int, int, Item, str]] = []
+        self.parked: dict[int, tuple[int, int, Item, str]] = {}
+        self.lanes: dict[int, list[Item]] = {}
+        self.lane_first: dict[int, int] = {}
+        self.next_death = 1
+        self.next_order = 1
+        self.now = 0
+        self.led = 0
+        self.entry = 0
+        self.touched: list[Row] = []
+        self.due_asked = False
+        self.effects: list[tuple[object, ...]] = []
+        self.expiry_left = 0
+        self.delivery_left = 0
+
+    # -- an entry --
+
+    def begin(self, entry: int, now: int, led: int) -> None:
+        self.entry, self.now, self.led = entry, now, led
+        self.expiry_left, self.delivery_left = self.expiries, self.deliveries
+        self.due_asked = False
+
+    def finish(self) -> None:
+        for row in self.touched:
+            if self.rows.get(row.number) is row:
+                self.serve(row)
+        self.touched = []
+        for number in sorted(self.rows):
+            row = self.rows[number]
+            if self.delivery_left > 0 and row.waiting and (row.ready or row.returned):
+                self.serve(row)
+        while self.due_asked and self.expiry_left > 0:
+            due = self.due()
+            if not due or due[0][0] > self.now:
+                break
+            self.serve(self.rows[due[0][1]])
+
+    def due(self) -> list[tuple[int, int]]:
+        found = []
+        for row in self.rows.values():
+            heads = [line[0].deadline for line in (row.returned, row.ready) if line and line[0].deadline >= 0]
+            if heads:
+                found.append((min(heads), row.number))
+        return sorted(found)
+
+    def touch(self, row: Row) -> None:
+        if row not in self.touched:
+            self.touched.append(row)
+
+    # -- messages --
+
+    def die(self, row: Row, item: Item, reason: str) -> None:
+        if row.settings.get("dead_letter_exchange") is not None:
+            self.deaths.append((self.next_death, row.number, item, reason))
+            self.next_death += 1
+
+    def next_live(self, row: Row, fresh: bool) -> Item | None:
+        for line in (row.returned, row.ready):
+            while line:
+                head = line[0]
+                zero = fresh and head.deadline == self.now and head.entry == self.entry
+                if head.deadline < 0 or head.deadline > self.now or zero:
+                    return line.pop(0)
+                if self.expiry_left <= 0:
+                    return None
+                self.expiry_left -= 1
+                self.die(row, line.pop(0), "expired")
+        return None
+
+    def serve(self, row: Row) -> None:
+        while row.waiting and self.delivery_left > 0 and (row.ready or row.returned):
+            item = self.next_live(row, True)
+            if item is None:
+                break
+            self.delivery_left -= 1
+            best = max(person.priority for person in row.waiting)
+            person = next(person for person in row.waiting if person.priority == best)
+            row.waiting.remove(person)
+            person.last += 1
+            if not person.no_ack:
+                person.held[person.last] = item
+            self.effects.append((person.session, person.number, person.last, item.body, item.count))
+            if person.has_room():
+                row.waiting.append(person)
+        for line in (row.returned, row.ready):
+            while line and 0 <= line[0].deadline <= self.now and self.expiry_left > 0:
+                self.expiry_left -= 1
+                self.die(row, line.pop(0), "expired")
+
+    def admit(self, row: Row, person: Person) -> None:
+        single = row.settings.get("single_active_consumer") and row.single is not person
+        if (
+            person not in row.waiting
+            and person.attached
+            and person.active
+            and not single
+            and person.has_room()
+        ):
+            row.waiting.append(person)
+            self.touch(row)
+
+    def enqueue(self, row: Row, body: str, ttl: int | None) -> None:
+        ttls = [value for value in (ttl, row.setting("message_ttl_ms")) if value is not None]
+        row.ready.append(Item(self.entry, body, self.now + min(ttls) if ttls else -1))
+        self.expiry_left += 1
+        self.delivery_left += 1
+        self.touch(row)
+
+    def come_back(self, row: Row, items: list[Item], to_back: bool) -> None:
+        limit = row.setting("delivery_limit")
+        for item in items:
+            back = Item(item.entry, item.body, item.deadline, item.count + 1)
+            late = 0 <= back.deadline <= self.now
+            if limit is not None and back.count > limit:
+                self.die(row, back, "delivery_limit")
+            elif late and self.expiry_left > 0:
+                self.expiry_left -= 1
+                self.die(row, back, "expired")
+            elif to_back and not late:
+                row.ready.append(back)
+            else:
+                row.returned.append(back)
+        self.touch(row)
+
+    # -- commands --
+
+    def publish(self, numbers: Sequence[int], body: str, ttl: int | None) -> None:
+        for number in numbers:
+            if number in self.rows:
+                self.enqueue(self.rows[number], body, ttl)
+
+    def used(self, row: Row) -> None:
+        row.epoch += 1
+        row.started = self.led
+
+    def create(self, number: int, settings: dict[str, object]) -> object:
+        if number in self.deleted:
+            return ("gone", self.deleted[number])
+        if number in self.rows:
+            return self.touch_queue(number)
+        self.rows[number] = Row(number, settings, self.led)
+        return ("counts", 0, 0)
+
+    def touch_queue(self, number: int) -> object:
+        row = self.rows.get(number)
+        if row is None:
+            return ("gone", self.deleted.get(number, ""))
+        self.used(row)
+        return ("counts", len(row.ready) + len(row.returned), len(row.consumers()))
+
+    def person(self, session: tuple[int, int], row: Row | None, number: int) -> Person | None:
+        for person in row.people if row else ():
+            if (person.session, person.number) == (session, number):
+                return person
+        return None
+
+    def add(self, session: tuple[int, int], row: Row, number: int) -> Person:
+        person = Person(session, number, self.next_order)
+        self.next_order += 1
+        row.people.append(person)
+        return person
+
+    def get(self, session: tuple[int, int], number: int, holder: int, no_ack: bool) -> object:
+        row = self.rows.get(number)
+        if row is None:
+            return ("gone", self.deleted.get(number, ""))
+        self.used(row)
+        if row in self.touched and row.consumers():
+            self.serve(row)
+        item = self.next_live(row, False)
+        self.touch(row)
+        if item is None:
+            return ("get", None, 0, len(row.ready) + len(row.returned), bool(row.ready or row.returned))
+        delivery = 0
+        if not no_ack:
+            person = self.person(session, row, holder) or self.add(session, row, holder)
+            person.last += 1
+            delivery = person.last
+            person.held[delivery] = item
+        return ("get", item.body, delivery, len(row.ready) + len(row.returned), False)
+
+    def attach(
+        self, session: tuple[int, int], number: int, consumer: int, prefetch: int, no_ack: bool,
+        exclusive: bool, priority: int,
+    ) -> object:  # fmt: skip
+        row = self.rows.get(number)
+        if row is None:
+            return ("gone", self.deleted.get(number, ""))
+        if self.person(session, row, consumer):
+            return ("refused", "duplicate-consumer")
+        if any(person.exclusive for person in row.consumers()) or (exclusive and row.consumers()):
+            return ("refused", "exclusive")
+        person = self.add(session, row, consumer)
+        person.consumer = person.attached = True
+        person.prefetch, person.no_ack, person.exclusive, person.priority = (
+            prefetch,
+            no_ack,
+            exclusive,
+            priority,
+        )
+        self.used(row)
+        if row.single is None:
+            row.single = person
+        self.admit(row, person)
+        self.touch(row)
+        return ("attached", len(row.consumers()))
+
+    def detach(self, session: tuple[int, int], number: int, holder: int, give_back: bool) -> None:
+        row = self.rows.get(number)
+        person = self.person(session, row, holder)
+        if row is None or person is None:
+            return
+        if person.attached:
+            person.attached = False
+            if person in row.waiting:
+                row.waiting.remove(person)
+            if row.single is person:
+                best = max((other.priority for other in row.consumers()), default=0)
+                row.single = next((other for other in row.consumers() if other.priority == best), None)
+                if row.single and row.settings.get("single_active_consumer"):
+                    self.admit(row, row.single)
+            self.touch(row)
+        if give_back:
+            items = list(person.held.values())
+            person.held = {}
+            if items:
+                self.come_back(row, items, False)
+        if not person.held and (person.consumer or give_back):
+            self.leave(row, person)
+        if person.consumer and row.settings.get("auto_delete") and not row.consumers():
+            self.remove(row, "auto-delete")
+
+    def leave(self, row: Row, person: Person) -> None:
+        row.people.remove(person)
+        if person.consumer and not row.suspended():
+            self.used(row)
+
+    def flow(self, session: tuple[int, int], number: int, consumer: int, active: bool) -> None:
+        row = self.rows.get(number)
+        person = self.person(session, row, consumer)
+        if row is None or person is None or not person.attached:
+            return
+        person.active = active
+        if active:
+            self.admit(row, person)
+        elif person in row.waiting:
+            row.waiting.remove(person)
+
+    def settle(
+        self, session: tuple[int, int], number: int, holder: int, outcome: int, ids: Sequence[int]
+    ) -> None:
+        row = self.rows.get(number)
+        person = self.person(session, row, holder)
+        if row is None or person is None:
+            return
+        items = [person.held.pop(number) for number in ids if number in person.held]
+        if not items:
+            return
+        if outcome == 1:
+            self.come_back(row, items, row.setting("delivery_limit") is None)
+        elif outcome == 2:
+            for item in items:
+                self.die(row, item, "rejected")
+        if person.attached:
+            self.admit(row, person)
+        elif person.consumer and not person.held:
+            self.leave(row, person)
+
+    def purge(self, number: int) -> object:
+        row = self.rows.get(number)
+        if row is None:
+            return ("gone", self.deleted.get(number, ""))
+        count = len(row.ready) + len(row.returned)
+        row.ready, row.returned = [], []
+        self.touch(row)
+        return ("purged", count)
+
+    def delete(self, number: int, if_unused: bool, if_empty: bool) -> object:
+        row = self.rows.get(number)
+        if row is None:
+            return ("gone", self.deleted.get(number, ""))
+        count = len(row.ready) + len(row.returned)
+        if if_unused and row.consumers():
+            return ("refused", "in-use")
+        if if_empty and count:
+            return ("refused", "not-empty")
+        self.remove(row, "deleted")
+        return ("deleted", count)
+
+    def remove(self, row: Row, reason: str) -> None:
+        for person in row.consumers():
+            self.effects.append((person.session, person.number, "cancelled", row.number))
+        del self.rows[row.number]
+        if reason:
+            self.deleted[row.number] = reason
+
+    def expire_queue(self, number: int, epoch: int) -> None:
+        row = self.rows.get(number)
+        expires = row.setting("expires_ms") if row else None
+        if row is None or expires is None or row.suspended() or row.epoch != epoch:
+            return
+        if self.led >= row.started + expires:
+            self.remove(row, "expired")
+
+    def due_leases(self) -> list[tuple[int, int]]:
+        found = []
+        for row in self.rows.values():
+            expires = row.setting("expires_ms")
+            if expires is not None and not row.suspended() and self.led >= row.started + expires:
+                found.append((row.started + expires, row.number, row.epoch))
+        return [(number, epoch) for _, number, epoch in sorted(found)]
+
+    def close(self, session: tuple[int, int]) -> None:
+        everybody = [
+            (person.order, number, person.number)
+            for number, row in self.rows.items()
+            for person in row.people
+            if person.session == session
+        ]
+        for _, number, holder in sorted(everybody):
+            self.detach(session, number, holder, True)
+
+    def route(self, sequence: int, outcome: int, local: list[int], remote: list[int], body: str) -> None:
+        if not self.deaths or self.deaths[0][0] != sequence:
+            return
+        death = self.deaths.pop(0)
+        if outcome == 1:
+            self.parked[sequence] = death
+        elif outcome == 0:
+            for number in local:
+                if number in self.rows:
+                    self.enqueue(self.rows[number], body, None)
+            for lane in remote:
+                self.lane_first.setdefault(lane, 1)
+                self.lanes.setdefault(lane, []).append(Item(self.entry, body, -1))
+
+    def transfer(self, source: int, lane: int, first: int, bodies: list[str]) -> None:
+        row = self.rows.get(lane)
+        if row is None or first > row.received.get(source, 0) + 1:
+            return
+        for sequence, body in enumerate(bodies, first):
+            if sequence == row.received.get(source, 0) + 1:
+                row.received[source] = sequence
+                self.enqueue(row, body, None)
+
+    def settled(self, lane: int, up_to: int) -> None:
+        while self.lanes.get(lane) and self.lane_first[lane] <= up_to:
+            self.lanes[lane].pop(0)
+            self.lane_first[lane] += 1
+
+    def lane_closed(self, lane: int) -> None:
+        self.lanes.pop(lane, None)
+        self.lane_first.pop(lane, None)
+
+    def retry_parked(self, sequence: int) -> None:
+        death = self.parked.pop(sequence, None)
+        if death:
+            self.deaths.append((self.next_death, *death[1:]))
+            self.next_death += 1
+
+    # -- what is left --
+
+    def live_entries(self) -> set[int]:
+        items = [death[2] for death in self.deaths] + [death[2] for death in self.parked.values()]
+        for lane in self.lanes.values():
+            items += lane
+        for row in self.rows.values():
+            items += row.ready + row.returned
+            for person in row.people:
+                items += person.held.values()
+        return {item.entry for item in items}
