@@ -48,8 +48,6 @@ class Channel:
         self.get_holders: dict[int, Holder] = {}
         self.prefetch: int = 0
         self.prefetch_is_global: bool = False
-        # channel.flow by the client: False holds deliveries back.
-        self.flow_active: bool = True
         self.last_queue: str = ""
         self._operation: Operation | None = None
         self._failing_method: tuple[int, int] = (0, 0)
@@ -252,9 +250,8 @@ class Channel:
             consumer.holder.alive = False
             self.consumer_cancelled(consumer)
 
-    def pause_consumers(self) -> None:
-        """Hold deliveries back, or let them go on, as the client and the socket want it."""
-        paused = self.connection.output_blocked or not self.flow_active
+    def pause_consumers(self, paused: bool) -> None:
+        """Hold deliveries back while the client does not read, or let them go on."""
         for consumer in self.consumers.values():
             consumer.set_paused(paused)
 

@@ -269,7 +269,7 @@ class ClientConnection:
         if blocked != self.output_blocked:
             self.output_blocked = blocked
             for channel in self.channels.values():
-                channel.pause_consumers()
+                channel.pause_consumers(blocked)
 
     def first_publish(self) -> None:
         """The client turns out to be a publisher: alarms and pressure concern it from now on."""

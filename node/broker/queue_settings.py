@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from node.catalog import QueueRecord
 from node.shard.settings import ShardQueueSettings
+
+_NO_LIMIT: Final = 2**31 - 1
+"""A delivery limit that is never reached.  Without any, what is requeued goes to the back of the queue,
+as in RabbitMQ's quorum queues; in its classic queues, which transient ones are, it goes where it was."""
 
 
 def shard_settings(record: QueueRecord) -> ShardQueueSettings:
     """The part of the record that the queue state machine depends on."""
     settings = record.settings
+    limit = settings.delivery_limit
     return ShardQueueSettings(
         vhost=record.vhost,
         name=record.name,
@@ -16,7 +23,7 @@ def shard_settings(record: QueueRecord) -> ShardQueueSettings:
         expires_ms=settings.expires_ms,
         dead_letter_exchange=settings.dead_letter_exchange,
         dead_letter_routing_key=settings.dead_letter_routing_key,
-        delivery_limit=settings.delivery_limit,
+        delivery_limit=_NO_LIMIT if limit is None and not record.replicated else limit,
         auto_delete=record.auto_delete,
         single_active_consumer=settings.single_active_consumer,
         ttl_retroactive=settings.ttl_retroactive,

@@ -1,11 +1,12 @@
 """Transient queues of other nodes: what travels between a client's node (the guest) and
 the node that hosts the queue.
 
-Four kinds of datagrams, carried by the frames between nodes in order:
+Six kinds of datagrams, carried by the frames between nodes in order:
 
     REQUEST   guest -> host   commands of a stream, numbered 1, 2, 3, ...
     EVENTS    host -> guest   their answers, deliveries and cancellations, numbered alike
     LOST      host -> guest   the stream is over
+    ENDED     guest -> host   the stream is over
     TRANSFER  any  -> host    dead letters for a hosted queue (an encoded TRANSFER)
     RECEIVED  host -> any     how far a lane of dead letters has arrived
 
@@ -17,7 +18,7 @@ repeated until RECEIVED says that they have arrived.
 
     REQUEST  = stream u64, sequence u64, msgpack [[flags, command], ...]
     EVENTS   = stream u64, sequence u64, length u32, msgpack [item, ...][length], contents
-    LOST     = stream u64
+    LOST, ENDED = stream u64
     RECEIVED = queue u64, source u64, up to u64
 """
 
@@ -49,12 +50,11 @@ EVENTS: Final = 2
 LOST: Final = 3
 TRANSFER: Final = 4
 RECEIVED: Final = 5
-KINDS: Final = frozenset((REQUEST, EVENTS, LOST, TRANSFER, RECEIVED))
+ENDED: Final = 6
+KINDS: Final = frozenset((REQUEST, EVENTS, LOST, TRANSFER, RECEIVED, ENDED))
 
-ANSWERS: Final = 1
-"""Flag of a command: it has a result."""
-WANTED: Final = 2
-"""Flag of a command: somebody waits for its end."""
+WANTED: Final = 1
+"""Flag of commands without a result: somebody waits for their end."""
 
 NOBODY: Final = (0, 0)
 """The session in effects that have travelled: they are for whoever gets them."""
@@ -84,7 +84,7 @@ _units_decoder: Final = msgspec.msgpack.Decoder(list[tuple[int, bytes]])
 _items_decoder: Final = msgspec.msgpack.Decoder(list[list[Any]])
 
 Unit = tuple[int, bytes]
-"""Flags, and one command (or, without ANSWERS, any number of them)."""
+"""Flags, and one command that answers, or any number that do not."""
 
 
 class MalformedDatagram(ValueError):
@@ -106,12 +106,12 @@ def decode_request(data: bytes) -> tuple[int, int, list[Unit]]:
 
 
 def encode_lost(stream: int) -> bytes:
-    """A LOST."""
+    """A LOST or ENDED."""
     return _STREAM.pack(stream)
 
 
 def decode_lost(data: bytes) -> int:
-    """The stream of a LOST.  Raises MalformedDatagram."""
+    """The stream of a LOST or ENDED.  Raises MalformedDatagram."""
     try:
         stream: int = _STREAM.unpack(data)[0]
     except struct.error as error:

@@ -16,7 +16,7 @@ from node.broker import remote_transient as wire
 from node.broker.cluster_facade import SESSION_LOST, TRANSIENT_SHARD_BASE, ClusterEvents, Done, ShardHandle
 from node.broker.local_shard import LocalHandle, LocalShard, LocalShardPort
 from node.catalog import Catalog
-from node.shard.commands import ANSWERING, TRANSFER_HEAD
+from node.shard.commands import ANSWERING, EXPIRE_DUE, TRANSFER, TRANSFER_HEAD
 from node.shard.effects import ConsumerCancelled, Deliver
 
 logger = logging.getLogger(__name__)
@@ -68,11 +68,11 @@ class RemoteShard:
 
     def submit(self, command: bytes, done: Done | None) -> None:
         """See `ShardHandle.submit`."""
-        self._add(command, wire.ANSWERS if command[0] in ANSWERING else 0, done)
+        self._add(command, command[0] in ANSWERING, done)
 
     def publish(self, parts: list[bytes], size_bytes: int, done: Done | None) -> None:
         """See `ShardHandle.publish`."""
-        self._add(b"".join(parts), 0, done)
+        self._add(b"".join(parts), False, done)
 
     def entry(self, index: int) -> bytes:
         """See `ShardHandle.entry`; answers for the datagram that is being handled."""
@@ -80,19 +80,15 @@ class RemoteShard:
             raise LookupError(f"datagram {index} of node {self._node_id} is past")
         return self._payload
 
-    def _add(self, data: bytes, flags: int, done: Done | None) -> None:
+    def _add(self, data: bytes, answers: bool, done: Done | None) -> None:
         if not self.reachable:
             if done is not None:
                 done(SESSION_LOST)
             return
-        if done is not None:
-            flags |= wire.WANTED
-            self._waiting.append(done)
-        elif flags:
-            # A result nobody waits for still takes its turn among the answers.
-            flags |= wire.WANTED
-            self._waiting.append(_ignore)
-        self._units.append((flags, data))
+        if done is not None or answers:
+            # A result that nobody waits for takes its turn among the answers all the same.
+            self._waiting.append(done or _ignore)
+        self._units.append((wire.WANTED if done is not None else 0, data))
 
     def pump(self, now_ms: int) -> None:
         """Send what was gathered."""
@@ -138,6 +134,8 @@ class RemoteShard:
                 if self._stream != stream:
                     return
                 if is_result:
+                    if not self._waiting:
+                        raise wire.MalformedDatagram("an answer that nobody waits for")
                     self._waiting.popleft()(item)
                 else:
                     listener = self._events()
@@ -154,6 +152,8 @@ class RemoteShard:
     def lose(self) -> None:
         """The stream is over: nobody gets an answer, consumers there are cancelled."""
         had_stream = self._stream != 0
+        if had_stream and self.reachable:
+            self._send(self._node_id, wire.ENDED, wire.encode_lost(self._stream))
         self._stream = 0
         self._units = []
         waiting, self._waiting = self._waiting, deque()
@@ -245,6 +245,12 @@ class TransientShards:
         """Apply what was gathered for this node's shard; send what is for others."""
         self._now_ms = now_ms
         self.local.pump(now_ms)
+        for session in self.local.broken_guests:
+            broken = self._guest_of.get(session)
+            if broken is not None:
+                self._end(broken)
+                self._send(broken.node_id, wire.LOST, wire.encode_lost(broken.stream))
+        self.local.broken_guests.clear()
         for guest in self._guests.values():
             if guest.writer or guest.owes_beat:
                 guest.owes_beat = False
@@ -290,6 +296,10 @@ class TransientShards:
                 self._remote_shard(node_id).handle_events(data, self._now_ms)
             elif kind == wire.LOST:
                 self._remote_shard(node_id).handle_lost(wire.decode_lost(data))
+            elif kind == wire.ENDED:
+                guest = self._guests.get(node_id)
+                if guest is not None and guest.stream == wire.decode_lost(data):
+                    self._end(guest)
             elif kind == wire.TRANSFER:
                 self._transfer_came(node_id, data)
             elif kind == wire.RECEIVED:
@@ -297,7 +307,13 @@ class TransientShards:
                 self._note_received(TRANSIENT_SHARD_BASE + node_id, queue_id, source, up_to)
         except wire.MalformedDatagram as error:
             logger.warning("a datagram of kind %d from node %d cannot be read: %s", kind, node_id, error)
-            self._remote_shard(node_id).lose()
+            if kind == wire.REQUEST:
+                guest = self._guests.get(node_id)
+                if guest is not None:
+                    self._end(guest)
+                    self._send(node_id, wire.LOST, wire.encode_lost(guest.stream))
+            elif kind in (wire.EVENTS, wire.LOST):
+                self._remote_shard(node_id).lose()
 
     # -- dead letters from and to other shards ----------------------------------------
 
@@ -332,8 +348,8 @@ class TransientShards:
         return self._received.get((target_shard, queue, source), 0)
 
     def _transfer_came(self, node_id: int, data: bytes) -> None:
-        if len(data) < TRANSFER_HEAD.size:
-            raise wire.MalformedDatagram("a transfer without its head")
+        if len(data) < TRANSFER_HEAD.size or data[0] != TRANSFER:
+            raise wire.MalformedDatagram("no transfer")
         _, _, source, queue_id, _ = TRANSFER_HEAD.unpack_from(data)
         self._transfers[(node_id, queue_id, source)] = None
         self.local.internal(data)
@@ -361,6 +377,7 @@ class TransientShards:
             guest = Guest(node_id, stream, session, wire.EventsWriter(self.local.entry))
             self._guests[node_id] = guest
             self._guest_of[session] = guest
+            self.local.guests.add(session)
         if sequence != guest.next_request:
             self._end(guest)
             self._send(node_id, wire.LOST, wire.encode_lost(stream))
@@ -369,13 +386,17 @@ class TransientShards:
         guest.heard_ms = self._now_ms
         guest.owes_beat = True
         for flags, command in units:
-            done = partial(_answer, guest) if flags & wire.WANTED else None
-            self.local.submit(guest.session, [command], bool(flags & wire.ANSWERS), done)
+            if not command or command[0] >= EXPIRE_DUE:
+                raise wire.MalformedDatagram("a command that is not a client's")
+            answers = command[0] in ANSWERING
+            done = partial(_answer, guest) if answers or flags & wire.WANTED else None
+            self.local.submit(guest.session, [command], answers, done)
 
     def _end(self, guest: Guest) -> None:
         guest.over = True
         self._guests.pop(guest.node_id, None)
         self._guest_of.pop(guest.session, None)
+        self.local.guests.discard(guest.session)
         self.local.close_session(guest.session)
 
     def _deliver(self, effects: list[object]) -> None:
@@ -418,7 +439,7 @@ class TransientShards:
 
 
 def _answer(guest: Guest, result: object) -> None:
-    if not guest.over:
+    if not guest.over and result is not SESSION_LOST:
         guest.writer.result(result)
 
 

@@ -60,7 +60,13 @@ class Client:
         self.send_bytes(b"".join(frame.marshal(method, channel) for method in methods))
 
     def publish_bytes(
-        self, channel: int, key: str, body: bytes = b"m", exchange: str = "", mandatory: bool = False, **properties: Any
+        self,
+        channel: int,
+        key: str,
+        body: bytes = b"m",
+        exchange: str = "",
+        mandatory: bool = False,
+        **properties: Any,
     ) -> bytes:
         method = commands.Basic.Publish(exchange=exchange, routing_key=key, mandatory=mandatory)
         head = header.ContentHeader(0, len(body), commands.Basic.Properties(**properties))
@@ -86,7 +92,7 @@ class Client:
     def take(self, channel: int | None = None) -> list[Any]:
         """Frames that came (on a channel), contents put together."""
         frames = [(c, f) for c, f in self.received if channel in (None, c)]
-        self.received = [(c, f) for c, f in self.received if not (channel in (None, c))]
+        self.received = [(c, f) for c, f in self.received if channel not in (None, c)]
         out: list[Any] = []
         position = 0
         while position < len(frames):

@@ -8,9 +8,7 @@ from pamqp import commands
 
 from node.broker.credentials import CredentialCache
 
-REFUSED = (
-    "ACCESS_REFUSED - Login was refused using authentication mechanism PLAIN. For details see the broker logfile."
-)
+REFUSED = "ACCESS_REFUSED - Login was refused using authentication mechanism PLAIN. For details see the broker logfile."
 
 
 def test_login_failure_with_the_capability_is_told(world: Any) -> None:
@@ -124,7 +122,9 @@ def test_an_error_in_one_channel_leaves_the_others_alone(client: Any) -> None:
 def test_messages_for_a_refused_channel_are_dropped(client: Any) -> None:
     client.declare("q")
     client.send_bytes(
-        client.publish_bytes(1, "q", exchange="none") + client.publish_bytes(1, "q") + client.publish_bytes(1, "q")
+        client.publish_bytes(1, "q", exchange="none")
+        + client.publish_bytes(1, "q")
+        + client.publish_bytes(1, "q")
     )
     assert client.take(1)[-1].reply_code == 404
     client.send(1, commands.Channel.CloseOk())

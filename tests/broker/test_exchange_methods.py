@@ -40,7 +40,11 @@ def test_reserved_and_default(client: Any) -> None:
         ),
         (
             commands.Exchange.Delete(exchange="amq.direct"),
-            ("channel", 403, "ACCESS_REFUSED - deletion of system exchange 'amq.direct' in vhost '/' not allowed"),
+            (
+                "channel",
+                403,
+                "ACCESS_REFUSED - deletion of system exchange 'amq.direct' in vhost '/' not allowed",
+            ),
         ),
         (commands.Exchange.Declare(exchange="", durable=True), default),
         (commands.Exchange.Declare(exchange="", passive=True), default),

@@ -55,7 +55,11 @@ def test_mandatory_is_returned_before_its_ack(confirming: Any) -> None:
     confirming.publish(1, "absent", b"hi", mandatory=True, expiration="5000", headers={"h": 1})
     returned, ack = confirming.take(1)
     assert (returned.method.reply_code, returned.method.reply_text) == (312, "NO_ROUTE")
-    assert (returned.body, returned.properties.expiration, returned.properties.headers) == (b"hi", "5000", {"h": 1})
+    assert (returned.body, returned.properties.expiration, returned.properties.headers) == (
+        b"hi",
+        "5000",
+        {"h": 1},
+    )
     assert isinstance(ack, commands.Basic.Ack)
 
 
@@ -73,7 +77,9 @@ def test_missing_exchange_closes_the_channel_after_asking_the_catalog(world: Any
     barriers = world.cluster.barriers
     confirming.declare("q")
     confirming.send_bytes(
-        confirming.publish_bytes(1, "q") + confirming.publish_bytes(1, "k", exchange="g.none") + confirming.publish_bytes(1, "q")
+        confirming.publish_bytes(1, "q")
+        + confirming.publish_bytes(1, "k", exchange="g.none")
+        + confirming.publish_bytes(1, "q")
     )
     got = confirming.take(1)[-1]
     assert (got.reply_code, got.reply_text) == (404, "NOT_FOUND - no exchange 'g.none' in vhost '/'")

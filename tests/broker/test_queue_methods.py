@@ -70,7 +70,10 @@ def test_empty_name_without_a_declare(client: Any) -> None:
 def test_quorum_refuses_server_names(client: Any) -> None:
     method = commands.Queue.Declare(queue="", durable=True, arguments={"x-queue-type": "quorum"})
     refused(
-        client, method, 406, "PRECONDITION_FAILED - Cannot declare a server-named queue for type rabbit_quorum_queue"
+        client,
+        method,
+        406,
+        "PRECONDITION_FAILED - Cannot declare a server-named queue for type rabbit_quorum_queue",
     )
 
 
@@ -161,7 +164,10 @@ def test_delete_conditions(client: Any) -> None:
     )
     client.consume("q", no_ack=False)
     refused(
-        client, commands.Queue.Delete(queue="q", if_unused=True), 406, "PRECONDITION_FAILED - queue 'q' in vhost '/' in use"
+        client,
+        commands.Queue.Delete(queue="q", if_unused=True),
+        406,
+        "PRECONDITION_FAILED - queue 'q' in vhost '/' in use",
     )
     assert client.call(1, commands.Queue.Delete(queue="q")).message_count == 1
 
@@ -198,9 +204,7 @@ def test_a_queue_that_expired_is_declared_anew(world: Any, client: Any) -> None:
     client.declare("leased", arguments={"x-expires": 1000})
     client.publish(1, "leased")
     world.advance(1100)
-    refused(
-        client, commands.Basic.Get(queue="leased"), 404, "NOT_FOUND - no queue 'leased' in vhost '/'"
-    )
+    refused(client, commands.Basic.Get(queue="leased"), 404, "NOT_FOUND - no queue 'leased' in vhost '/'")
     assert client.declare("leased", arguments={"x-expires": 1000}).message_count == 0
 
 
@@ -272,7 +276,10 @@ def test_permissions(world: Any, client: Any, access: str, method: Any) -> None:
     world.add_user("nobody", "pw", "^$", "^$", "^$")
     poor = world.client(user="nobody", password="pw")
     refused(
-        poor, method, 403, f"ACCESS_REFUSED - {access} access to queue 'q' in vhost '/' refused for user 'nobody'"
+        poor,
+        method,
+        403,
+        f"ACCESS_REFUSED - {access} access to queue 'q' in vhost '/' refused for user 'nobody'",
     )
 
 

@@ -111,7 +111,9 @@ def test_l3_consumers_suspend_the_lease_and_so_does_what_they_hold(world: Any, c
 
 def test_l4_an_expired_queue_takes_its_messages_along(world: Any, client: Any) -> None:
     client.declare("dead")
-    client.declare("q", arguments={"x-expires": 500, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
+    client.declare(
+        "q", arguments={"x-expires": 500, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+    )
     client.publish(1, "q")
     world.advance(600)
     assert world.cluster.catalog.queue("/", "q") is None
@@ -124,7 +126,11 @@ def test_d6_dead_letters_cross_shards_once_and_in_order(world: Any, client: Any)
     for number in range(6):
         client.declare(
             f"source{number}",
-            arguments={"x-message-ttl": 200, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "target"},
+            arguments={
+                "x-message-ttl": 200,
+                "x-dead-letter-exchange": "",
+                "x-dead-letter-routing-key": "target",
+            },
         )
         client.send_bytes(b"".join(client.publish_bytes(1, f"source{number}", b"%d" % i) for i in range(20)))
     world.advance(500)

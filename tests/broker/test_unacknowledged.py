@@ -12,7 +12,11 @@ from node.shard.commands import ACK, RANGE, REJECT, REQUEUE, SETTLE_HEAD
 
 def ids(settlements: list) -> list[tuple[int, int, list[int]]]:
     return [
-        (s.holder.holder_id, s.outcome, s.scattered if s.scattered is not None else list(range(s.first, s.last + 1)))
+        (
+            s.holder.holder_id,
+            s.outcome,
+            s.scattered if s.scattered is not None else list(range(s.first, s.last + 1)),
+        )
         for s in settlements
     ]
 

@@ -74,7 +74,7 @@ def consume(channel: Channel, method: Any, arguments: bytes) -> Steps:
     broker.add_consumer(consumer)
     if not method.nowait:
         channel.send(unchecked(commands.Basic.ConsumeOk, consumer_tag=tag))
-    if connection.output_blocked or not channel.flow_active:
+    if connection.output_blocked:
         consumer.set_paused(True)
 
 

@@ -1,4 +1,4 @@
-"""Classes channel, confirm and tx."""
+"""Classes confirm and tx."""
 
 from __future__ import annotations
 
@@ -12,17 +12,6 @@ from node.broker.operation import AmqpError, Steps
 
 if TYPE_CHECKING:
     from node.broker.channel import Channel
-
-
-def flow(channel: Channel, method: Any, arguments: bytes) -> None:
-    """channel.flow: hold this channel's deliveries back, or let them go on."""
-    channel.flow_active = bool(method.active)
-    channel.pause_consumers()
-    channel.send(commands.Channel.FlowOk(active=channel.flow_active))
-
-
-def flow_ok(channel: Channel, method: Any, arguments: bytes) -> None:
-    """The client's answer to a flow that this server never sends; harmless."""
 
 
 def select(channel: Channel, method: Any, arguments: bytes) -> None:
@@ -39,8 +28,6 @@ def transactions(channel: Channel, method: Any, arguments: bytes) -> None:
 
 
 HANDLERS: Final[dict[str, Callable[[Channel, Any, bytes], Steps | None]]] = {
-    "Channel.Flow": flow,
-    "Channel.FlowOk": flow_ok,
     "Confirm.Select": select,
     "Tx.Select": transactions,
     "Tx.Commit": transactions,

@@ -1,0 +1,308 @@
+"""Transient queues that clients of other nodes use: datagrams, sessions, what happens when a node goes."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from pamqp import commands
+
+from node.broker import remote_transient as wire
+from node.broker.broker import Broker
+from node.broker.cluster_facade import TRANSIENT_SHARD_BASE, Done, ShardHandle
+from node.broker.direct_cluster import DirectCluster
+from node.broker.transient_shards import BEAT_MS, SILENCE_MS, TransientShards
+from node.catalog import Catalog, CatalogCommand
+from node.shard.effects import ConsumerCancelled, Deliver
+from node.shard.message import Message
+from node.shard.results import Attached, Deleted, Detached, GetResult, Gone, Purged, QueueCounts, Refused
+from node.shard.results import Done as Finished
+
+
+class Node(DirectCluster):
+    """A node of several: its own brokers and transient shard, one catalog for all."""
+
+    def __init__(self, network: Network, node_id: int, catalog: Catalog) -> None:
+        super().__init__(1, now_ms=network.now_ms, node_id=node_id)
+        del self.shards[TRANSIENT_SHARD_BASE + node_id]
+        self.catalog = catalog
+        self.transient = TransientShards(self, network.sender(node_id), lambda: self.events, lambda: None)
+
+    def shard(self, shard_id: int) -> ShardHandle:
+        if shard_id > TRANSIENT_SHARD_BASE:
+            return self.transient.handle(shard_id - TRANSIENT_SHARD_BASE)
+        return super().shard(shard_id)
+
+    def submit_catalog(self, command: CatalogCommand, done: Done) -> None:
+        super().submit_catalog(command, done)
+
+    def tick(self, now_ms: int) -> None:
+        super().tick(now_ms)
+        self.transient.tick(now_ms)
+
+    def pump(self, now_ms: int | None = None) -> None:
+        for _ in range(3):
+            super().pump(now_ms)
+            self.transient.pump(self.now_ms)
+
+
+class Network:
+    """Carries datagrams between nodes, in order; can lose some and go down."""
+
+    def __init__(self) -> None:
+        self.now_ms = 1_000_000
+        self.nodes: dict[int, Node] = {}
+        self.queue: list[tuple[int, int, int, bytes]] = []
+        self.lose = lambda kind: False
+        self.up = True
+
+    def sender(self, origin: int) -> Any:
+        def send(node_id: int, kind: int, payload: bytes) -> None:
+            if self.up and not self.lose(kind):
+                self.queue.append((origin, node_id, kind, payload))
+
+        return send
+
+    def carry(self) -> bool:
+        queue, self.queue = self.queue, []
+        for origin, node_id, kind, payload in queue:
+            self.nodes[node_id].transient.datagram(origin, kind, payload)
+        return bool(queue)
+
+    def break_streams(self) -> None:
+        self.up = False
+        self.queue.clear()
+        for node in self.nodes.values():
+            for other in self.nodes:
+                if other != node.node_id:
+                    node.transient.peer_down(other)
+
+    def mend_streams(self) -> None:
+        self.up = True
+        for node in self.nodes.values():
+            for other in self.nodes:
+                if other != node.node_id:
+                    node.transient.peer_up(other)
+
+
+class Pair:
+    """Two nodes, each with a world of clients (see conftest)."""
+
+    def __init__(self, world_class: Any) -> None:
+        self.network = Network()
+        catalog = Catalog(1)
+        self.worlds = []
+        for node_id in (1, 2):
+            node = Node(self.network, node_id, catalog)
+            self.network.nodes[node_id] = node
+            world = world_class()
+            world.cluster = node
+            world.broker = Broker(node, lambda: random.randbytes(16))
+            node.events = world.broker
+            world.add_user("guest", "guest", ".*", ".*", ".*")
+            world.settle = lambda world=world: self.settle()
+            self.worlds.append(world)
+        self._settle_one = world_class.settle
+        self.network.mend_streams()
+
+    def settle(self) -> None:
+        for _ in range(20):
+            for world in self.worlds:
+                self._settle_one(world)
+            if not self.network.carry():
+                return
+
+    def advance(self, ms: int, step_ms: int = 100) -> None:
+        end = self.network.now_ms + ms
+        while self.network.now_ms < end:
+            self.network.now_ms = min(end, self.network.now_ms + step_ms)
+            for node in self.network.nodes.values():
+                node.tick(self.network.now_ms)
+            self.settle()
+
+
+@pytest.fixture
+def pair(world: Any) -> Pair:
+    return Pair(type(world))
+
+
+def test_a_queue_is_used_from_the_other_node(pair: Pair) -> None:
+    owner, guest = pair.worlds[0].client(), pair.worlds[1].client()
+    owner.declare("q", durable=False)
+    guest.call(1, commands.Confirm.Select())
+    guest.send_bytes(b"".join(guest.publish_bytes(1, "q", b"%d" % i, message_id=str(i)) for i in range(5)))
+    assert guest.acks() == [(5, True, False)]
+    assert guest.count("q") == 5
+    got = guest.get("q", no_ack=False)
+    assert (got.body, got.properties.message_id, got.method.message_count) == (b"0", "0", 4)
+    guest.send(1, commands.Basic.Nack(delivery_tag=got.tag, requeue=True))
+    got = guest.consume("q")
+    assert [each.body for each in got] == [b"0", b"1", b"2", b"3", b"4"]
+    assert [each.method.redelivered for each in got] == [True, False, False, False, False]
+    guest.send(1, commands.Basic.Ack(delivery_tag=got[-1].tag, multiple=True))
+    owner.publish(1, "q", b"from home")
+    assert [each.body for each in guest.take(1)] == [b"from home"]
+    assert owner.declare("q", durable=False).consumer_count == 1
+    assert guest.call(1, commands.Queue.Purge(queue="q")).message_count == 0
+    owner.call(1, commands.Queue.Delete(queue="q"))
+    (cancel,) = guest.take(1)
+    assert isinstance(cancel, commands.Basic.Cancel)
+
+
+def test_a_guest_that_leaves_gives_back_what_it_held(pair: Pair) -> None:
+    owner, guest = pair.worlds[0].client(), pair.worlds[1].client()
+    owner.declare("q", durable=False)
+    owner.publish(1, "q")
+    assert len(guest.consume("q")) == 1
+    guest.lose()
+    got = owner.declare("q", durable=False)
+    assert (got.message_count, got.consumer_count) == (1, 0)
+
+
+def test_auto_delete_with_its_last_consumer_elsewhere(pair: Pair) -> None:
+    owner, guest = pair.worlds[0].client(), pair.worlds[1].client()
+    owner.declare("q", durable=False, auto_delete=True)
+    guest.consume("q")
+    guest.call(1, commands.Basic.Cancel(consumer_tag="tag"))
+    assert owner.call(1, commands.Queue.Declare(queue="q", passive=True)).reply_code == 404
+
+
+def test_when_the_stream_breaks_both_sides_let_go(pair: Pair) -> None:
+    owner, guest = pair.worlds[0].client(), pair.worlds[1].client()
+    owner.declare("q", durable=False)
+    owner.publish(1, "q")
+    guest.consume("q")
+    guest.open_channel(2, confirms=True)
+    pair.network.break_streams()
+    pair.settle()
+    assert [type(item) for item in guest.take(1)] == [commands.Basic.Cancel]
+    got = owner.declare("q", durable=False)
+    assert (got.message_count, got.consumer_count) == (1, 0)
+    guest.publish(2, "q")
+    assert guest.acks(2) == [(1, False, True)]
+    refused = guest.call(1, commands.Basic.Get(queue="q"))
+    assert refused.reply_text == "NOT_FOUND - home node of queue 'q' in vhost '/' is down or inaccessible"
+    pair.network.mend_streams()
+    guest.send(1, commands.Channel.CloseOk())
+    guest.open_channel(1)
+    assert guest.get("q").method.redelivered
+
+
+def test_commands_under_way_when_the_stream_breaks_are_lost(pair: Pair) -> None:
+    owner, guest = pair.worlds[0].client(), pair.worlds[1].client()
+    owner.declare("q", durable=False)
+    guest.call(1, commands.Confirm.Select())
+    pair.network.lose = lambda kind: True
+    guest.send_bytes(guest.publish_bytes(1, "q") * 3)
+    assert guest.acks() == []
+    pair.network.break_streams()
+    pair.settle()
+    assert guest.acks() == [(3, True, True)]
+
+
+@pytest.mark.parametrize("kind", [wire.REQUEST, wire.EVENTS])
+def test_a_lost_datagram_ends_the_session_instead_of_hanging(pair: Pair, kind: int) -> None:
+    owner, guest = pair.worlds[0].client(), pair.worlds[1].client()
+    owner.declare("q", durable=False)
+    guest.consume("q", no_ack=True)
+    pair.network.lose = lambda each: each == kind
+    guest.send(1, commands.Confirm.Select())
+    guest.publish(1, "q")
+    pair.network.lose = lambda each: False
+    guest.take(1)
+    pair.advance(2 * BEAT_MS + 200)
+    cancelled = [item for item in guest.take(1) if isinstance(item, commands.Basic.Cancel)]
+    assert len(cancelled) == 1
+    assert owner.declare("q", durable=False).consumer_count == 0
+    guest.consume("q", no_ack=True)
+    owner.publish(1, "q", b"again")
+    assert b"again" in [each.body for each in guest.take(1)]
+
+
+def test_silence_ends_sessions(pair: Pair) -> None:
+    owner, guest = pair.worlds[0].client(), pair.worlds[1].client()
+    owner.declare("q", durable=False)
+    guest.consume("q")
+    pair.advance(3 * SILENCE_MS)
+    assert owner.declare("q", durable=False).consumer_count == 1, "beats keep a quiet session"
+    pair.network.lose = lambda kind: True
+    pair.advance(SILENCE_MS + 2 * BEAT_MS)
+    assert owner.declare("q", durable=False).consumer_count == 0
+    assert [type(item) for item in guest.take(1)] == [commands.Basic.Cancel]
+
+
+def test_dead_letters_to_a_transient_queue_of_another_node(pair: Pair) -> None:
+    """D6: once, though datagrams are lost on the way."""
+    one, two = pair.worlds[0].client(), pair.worlds[1].client()
+    two.declare("dead", durable=False)
+    one.declare(
+        "q",
+        durable=False,
+        arguments={"x-message-ttl": 100, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"},
+    )
+    drop = iter([True, False, True] + [False] * 1000)
+    pair.network.lose = lambda kind: kind in (wire.TRANSFER, wire.RECEIVED) and next(drop)
+    one.send_bytes(b"".join(one.publish_bytes(1, "q", b"%d" % i) for i in range(10)))
+    pair.advance(5000)
+    assert [two.get("dead").body for _ in range(10)] == [b"%d" % i for i in range(10)]
+    assert isinstance(two.get("dead"), commands.Basic.GetEmpty)
+    lane = next(iter(pair.network.nodes[1].transient.local.shard.lanes()))
+    assert not lane.items
+
+
+def test_queues_that_the_catalog_dropped_go(pair: Pair) -> None:
+    from node.catalog import NodeLost
+
+    owner = pair.worlds[0].client()
+    owner.declare("q", durable=False)
+    owner.consume("q")
+    node = pair.network.nodes[1]
+    node.catalog.apply(NodeLost(1, node.incarnation))
+    pair.advance(2 * BEAT_MS)
+    assert not list(node.transient.local.shard.queue_ids())
+    assert [type(item) for item in owner.take(1)] == [commands.Basic.Cancel]
+
+
+def test_every_result_survives_the_journey() -> None:
+    payload = b"........\x00\x01k" + b"h" * 14 + b"body"
+    message = Message(5, 8, 3, 14, 4, 100, 200, 2, 50)
+    writer = wire.EventsWriter(lambda index: payload)
+    results = [
+        None, GetResult(message, 7, 3, False), GetResult(None, 0, 0, True), QueueCounts(1, 2, True), Gone(9, "expired"),
+        Attached(4), Detached(), Refused("exclusive"), Purged(11), Deleted(12), Finished(),
+    ]  # fmt: skip
+    for result in results:
+        writer.result(result)
+    writer.effect(Deliver(77, 3, [message, message], (1, 1)))
+    writer.effect(ConsumerCancelled(77, 9, (1, 1)))
+    events = wire.Events(writer.take(40, 2))
+    assert (events.stream, events.sequence) == (40, 2)
+    items = list(events.items())
+    for (is_result, got), wanted in zip(items, results, strict=False):
+        assert is_result
+        assert type(got) is type(wanted)
+        if wanted is not None and not isinstance(wanted, GetResult):
+            assert all(getattr(got, name) == getattr(wanted, name) for name in wanted.__slots__)
+    deliver: Any = items[-2][1]
+    for each in [*deliver.messages, items[1][1].message]:  # type: ignore[attr-defined]
+        assert events.payload[each.offset : each.offset + each.content_length] == payload[8:]
+        assert (each.deadline_ms, each.delivery_count, each.ttl_ms) == (200, 2, 50)
+    assert not writer
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_garbage_harms_nobody(pair: Pair, seed: int) -> None:
+    owner = pair.worlds[0].client()
+    owner.declare("q", durable=False)
+    owner.publish(1, "q")
+    chance = random.Random(seed)
+    transient = pair.network.nodes[1].transient
+    for _ in range(30):
+        kind = chance.choice([*wire.KINDS, 99])
+        transient.datagram(2, kind, chance.randbytes(chance.choice((0, 3, 8, 16, 20, 24, 64))))
+        garbled = bytearray(wire.encode_request(chance.randint(1, 3), 1, [(3, chance.randbytes(20))]))
+        garbled[chance.randrange(len(garbled))] ^= 1 << chance.randrange(8)
+        transient.datagram(2, wire.REQUEST, bytes(garbled))
+    pair.settle()
+    assert owner.get("q").body == b"m"
