@@ -21,6 +21,10 @@ ROOT: Final = Path(__file__).resolve().parent.parent.parent
 REGISTRY: Final = re.compile(r"pypi\.org|pythonhosted\.org|index-url|find-links|trusted-host|--hash=", re.IGNORECASE)
 
 
+# Not "somewhere below": the installed packages are below it too, in .venv.
+IS_SOURCE_TREE: Final = Path(node.__file__).resolve().parent.parent == ROOT
+
+
 def project() -> dict[str, Any]:
     return tomllib.loads((ROOT / "pyproject.toml").read_text())
 
@@ -125,7 +129,7 @@ def test_no_secret_or_editor_leftover_is_tracked() -> None:
 def test_the_installed_version_is_this_one() -> None:
     from importlib.metadata import PackageNotFoundError, version
 
-    if ROOT in Path(node.__file__).parents:
+    if IS_SOURCE_TREE:
         pytest.skip("this is the source tree")
     try:
         assert version("mayfly") == VERSION
@@ -135,7 +139,7 @@ def test_the_installed_version_is_this_one() -> None:
 
 def test_with_a_compiler_the_installed_modules_are_compiled() -> None:
     """A hot module that mypyc refuses would make the install fall back to Python, and nobody would see."""
-    if ROOT in Path(node.__file__).parents:
+    if IS_SOURCE_TREE:
         assert compiled_modules() == ()
         return
     compiler = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
@@ -154,7 +158,7 @@ def test_the_tests_do_not_mix_two_builds() -> None:
 
 
 def test_the_command_is_installed_beside_python() -> None:
-    if ROOT in Path(node.__file__).parents:
+    if IS_SOURCE_TREE:
         pytest.skip("this is the source tree")
     script = Path(sys.executable).parent / "mayfly"
     shown = subprocess.run([script, "--version"], capture_output=True, text=True, check=True).stdout
