@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cluster.frame import Frame
 from cluster.group import GroupSettings
@@ -67,6 +67,8 @@ class SimulatedNode:
         self.machine = machine
         self.probe = probe
         self.ready = False
+        self.seen: dict[int, Any] = {}
+        """What the probe saw of each group the last time."""
         self.engine = _make_engine(machine.id, machine.life, disk, nodes, profile, random)
         self.first_write = self.engine.start(disk.load(), machine.now_ms())
         self.broker = Broker(probe.watch(self), random_token=lambda: random.randbytes(16))

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
+from cluster.raft import StateType
 from cluster.simulator.events import EventQueue
 from node.broker.cluster_facade import ClusterEvents, ClusterFacade, Done, ShardHandle
 from node.catalog import Catalog, CatalogCommand
@@ -22,6 +23,7 @@ from node.shard.results import GetResult
 from node.simulation.history import Decision, Disappearance, History
 
 if TYPE_CHECKING:
+    from cluster.group import Group
     from node.simulation.nodes import SimulatedNode
 
 CATALOG_GROUP = 0
@@ -30,6 +32,18 @@ DIGEST_EVERY = 16
 
 class StateError(AssertionError):
     """Replicas disagree, or a clock went back: the text says which, where and when."""
+
+
+class _Seen:
+    """What a replica of one process showed the last time."""
+
+    __slots__ = ("applied", "led_ms", "led_term", "time_ms")
+
+    def __init__(self) -> None:
+        self.applied = 0
+        self.led_term = 0
+        self.time_ms = 0
+        self.led_ms = 0
 
 
 class Probe:
@@ -42,11 +56,9 @@ class Probe:
         """The newest clock any replica of a shard has shown."""
         self.shard_of: dict[str, int] = {}
         """The shard of each queue, as last seen in a catalog."""
-        self.leader_terms = 0
         self.digests_compared = 0
         self._leaders: dict[tuple[int, int], int] = {}
         self._digests: dict[tuple[int, int], tuple[int, str]] = {}
-        self._seen: dict[tuple[int, int, int], tuple[int, int, int]] = {}
         self._gone: dict[int, None] = {}
         self.session_ended: Callable[[int, int], None] = lambda shard, node: None
         """Called with (shard, node) when a replica shows, for the first time, that a session is over."""
@@ -71,33 +83,36 @@ class Probe:
 
     def look(self, node: SimulatedNode) -> None:
         """The node has worked: compare what changed."""
-        machine_id, life = node.machine.id, node.machine.life
         for group_id, group in node.engine.host.groups.items():
-            if group.leads:
-                known = self._leaders.setdefault((group_id, group.term), machine_id)
-                if known != machine_id:
+            seen = node.seen.get(group_id)
+            if seen is None:
+                seen = node.seen[group_id] = _Seen()
+            raft = group.raw.raft
+            if raft.state == StateType.LEADER and raft.term != seen.led_term:
+                seen.led_term = raft.term
+                known = self._leaders.setdefault((group_id, raft.term), node.machine.id)
+                if known != node.machine.id:
                     raise StateError(
-                        f"group {group_id} has two leaders in term {group.term}: {known} and {machine_id}"
+                        f"group {group_id} has two leaders in term {raft.term}: {known} and {node.machine.id}"
                     )
-            applied = group.applied
-            key = (machine_id, life, group_id)
-            before = self._seen.get(key, (0, 0, 0))
-            if before[0] == applied:
-                continue
-            clock = group.clock
-            if clock.time_ms < before[1] or clock.led_ms < before[2]:
-                raise StateError(
-                    f"a clock of group {group_id} at node {machine_id} went back: {before[1:]} to "
-                    f"{(clock.time_ms, clock.led_ms)}"
-                )
-            self._seen[key] = (applied, clock.time_ms, clock.led_ms)
-            if group_id != CATALOG_GROUP:
-                self._look_at_shard(node, group_id)
-            else:
-                for queue in node.engine.catalog.queues():
-                    self.shard_of[queue.name] = queue.shard
-            if applied % DIGEST_EVERY == 0:
-                self.compare(node, group_id)
+            if seen.applied != group.applied:
+                self._look_at_group(node, group_id, group, seen)
+
+    def _look_at_group(self, node: SimulatedNode, group_id: int, group: Group, seen: _Seen) -> None:
+        clock = group.clock
+        if clock.time_ms < seen.time_ms or clock.led_ms < seen.led_ms:
+            raise StateError(
+                f"a clock of group {group_id} at node {node.machine.id} went back: from "
+                f"{(seen.time_ms, seen.led_ms)} to {(clock.time_ms, clock.led_ms)}"
+            )
+        seen.applied, seen.time_ms, seen.led_ms = group.applied, clock.time_ms, clock.led_ms
+        if group_id != CATALOG_GROUP:
+            self._look_at_shard(node, group_id)
+        else:
+            for queue in node.engine.catalog.queues():
+                self.shard_of[queue.name] = queue.shard
+        if group.applied % DIGEST_EVERY == 0:
+            self.compare(node, group_id)
 
     def _look_at_shard(self, node: SimulatedNode, shard_id: int) -> None:
         shard = node.engine.shards[shard_id]

@@ -46,6 +46,14 @@ class Outcome:
     counts: dict[str, int] = field(default_factory=dict)
 
 
+class RoomyDisk(SimulatedDisk):
+    """A disk that is full when a fault says so, and need not count what is on it."""
+
+    def used_bytes(self) -> int:
+        """Nothing, as far as its room goes."""
+        return 0
+
+
 class Simulation:
     """A cluster, its clients and its faults. Use `run` once."""
 
@@ -67,7 +75,7 @@ class Simulation:
         self._founded_us = -1
 
     def _add_machine(self, node: int, offset_us: int, drift_ppm: int) -> None:
-        scenario, disk = self.scenario, SimulatedDisk()
+        scenario, disk = self.scenario, RoomyDisk()
 
         def boot(machine: Machine[Frame, WriteBatch]) -> tuple[SimulatedNode, WriteBatch | None]:
             random = stream(scenario.seed, f"node {node} life {machine.life}")
@@ -84,7 +92,9 @@ class Simulation:
             disk,
             boot,
             MachineClock(offset_us, drift_ppm),
-            MachineProfile(tick_us=scenario.node_profile.tick_ms * MILLISECOND_US),
+            MachineProfile(
+                tick_us=scenario.node_profile.tick_ms * MILLISECOND_US, loop_us=scenario.loop_us
+            ),
         )
         machine.after_input = self._look
         machine.transmit = lambda peer, frame: self._transmit(machine, peer, frame)
@@ -136,6 +146,7 @@ class Simulation:
         self.queue.run_until(self.queue.now_us + SECOND_US // 2)
         drainer = self._drain()
         self.queue.run_until(start + timeline.end)
+        self._wait_for_replicas()
         return self._outcome(self._judge(drainer))
 
     def _founded(self) -> None:
@@ -148,7 +159,7 @@ class Simulation:
         targets: list[Publisher.Target] = [
             ("", "plain", ("plain",), (None, None, 200, 1_500)),
             ("", "work", ("work",), (None, None, 700)),
-            ("", "timed", ("timed",), (None, None, 100, 5_000)),
+            ("", "timed", ("timed",), (None, None, 100, 2_500)),
             ("", "fanned", ("fanned",), (None, 0, 400, 400)),
             ("", "vanishing", ("vanishing",), (None,)),
             ("many", "", ("plain", "fanned", "vanishing"), (None, 900)),
@@ -207,6 +218,17 @@ class Simulation:
         violations += check(history, self.scenario.topology, self.scenario.tolerance)
         violations += self._judge_replicas()
         return violations
+
+    def _wait_for_replicas(self) -> None:
+        """Let what was proposed in the last moment reach everyone."""
+        for _ in range(100):
+            programs = self._programs()
+            if all(
+                len({program.engine.host.groups[group_id].applied for program in programs}) == 1
+                for group_id in programs[0].engine.host.groups
+            ):
+                return
+            self.queue.run_until(self.queue.now_us + 20 * MILLISECOND_US)
 
     def _judge_replicas(self) -> list[Violation]:
         """In the end all replicas are at the same place, and nothing is stuck on its way."""

@@ -15,7 +15,7 @@ from node.simulation.nodes import NodeProfile
 from node.simulation.topology import ExchangePlan, QueuePlan, Topology
 
 SETUP_LIMIT_US = 8 * SECOND_US
-TTLS_MS = (50, 300, 1_000, 2_500)
+TTLS_MS = (50, 300, 800, 1_500)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +26,11 @@ class Timeline:
     taken out; at `end` the run is judged.
     """
 
-    chaos: int = SECOND_US // 2
-    calm: int = 9 * SECOND_US
-    quiet: int = 13 * SECOND_US
-    drain: int = 19 * SECOND_US
-    end: int = 21 * SECOND_US
+    chaos: int = SECOND_US // 4
+    calm: int = 7 * SECOND_US
+    quiet: int = 10 * SECOND_US
+    drain: int = 14 * SECOND_US
+    end: int = 17 * SECOND_US
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,7 @@ class Scenario:
     publishers: int
     leaseholders: int
     gap_us: int
+    loop_us: int
 
     def describe(self) -> str:
         """The scenario in a few lines, for a failing seed."""
@@ -93,16 +94,18 @@ def draw_scenario(seed: int) -> Scenario:
         plan=plan,
         clock_offsets_us=offsets,
         clock_drifts_ppm=drifts,
-        tolerance=Tolerance(drift_ppm=200, early_ms=early_ms, late_ms=1_500, settle_ms=3_000),
+        tolerance=Tolerance(drift_ppm=200, early_ms=early_ms, late_ms=1_500, settle_ms=2_500),
         publishers=random.choice((1, 2, 3)),
         leaseholders=random.choice((0, 1, 2)),
-        gap_us=random.choice((30, 100, 300)) * MILLISECOND_US,
+        gap_us=random.choice((50, 100, 300)) * MILLISECOND_US,
+        loop_us=random.choice((200, 2_000, 5_000)),
     )
 
 
 def _draw_profile(random: Random) -> NodeProfile:
     return NodeProfile(
-        shards=random.choice((1, 2, 3, 4)),
+        shards=random.choice((1, 2, 2, 3, 4)),
+        tick_ms=random.choice((50, 50, 100)),
         session_timeout_ms=random.choice((1_500, 3_000, 5_000)),
         compact_entries=random.choice((15, 60, 20_000)),
         entry_bytes=random.choice((2_000, 1 << 20)),
@@ -149,8 +152,8 @@ def _draw_topology(random: Random) -> Topology:
             ),
             QueuePlan("vanishing", message_ttl_ms=ttl(TTLS_MS)),
             QueuePlan("removed"),
-            QueuePlan("leased.short", expires_ms=random.choice((500, 1_000))),
-            QueuePlan("leased.long", expires_ms=random.choice((2_000, 3_000))),
+            QueuePlan("leased.short", expires_ms=random.choice((400, 800))),
+            QueuePlan("leased.long", expires_ms=random.choice((1_500, 2_000))),
         ],
         [
             ExchangePlan("last", ("last.one", "last.two")),

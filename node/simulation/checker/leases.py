@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from node.simulation.checker.verdict import Tolerance, Violation
-from node.simulation.history import DECLARE, Disappearance, History
+from node.simulation.history import Disappearance, History
 from node.simulation.topology import QueuePlan, Topology
 
 
@@ -32,10 +32,8 @@ def _deleted_by_client(history: History, gone: Disappearance) -> bool:
 def _judge(history: History, plan: QueuePlan, gone: Disappearance, shortest_us: int) -> list[Violation]:
     violations: list[Violation] = []
     for renewal in history.renewals:
-        if renewal.queue != plan.name or renewal.invoked_us > gone.at_us:
-            continue
-        # An active declare that was answered after the deletion may have made the queue anew.
-        if renewal.kind == DECLARE and renewal.completed_us > gone.at_us:
+        # What was answered after the deletion may have met a queue that was declared anew since.
+        if renewal.queue != plan.name or renewal.completed_us > gone.at_us:
             continue
         if gone.at_us - renewal.invoked_us < shortest_us:
             violations.append(
