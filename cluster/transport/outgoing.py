@@ -46,6 +46,8 @@ class PeerLink:
     ) -> None:
         self.address = address
         self.up = False
+        self.attempts = 0
+        """How often the stream was tried to be opened, since the start or the last success."""
         self._hello = hello
         self._peer = peer
         self._credentials = credentials
@@ -92,6 +94,7 @@ class PeerLink:
         pause_ms = limits.RECONNECT_FIRST_MS
         while True:
             channel = self._channel()
+            self.attempts += 1
             try:
                 code, reason = await self._stream(channel)
             except Exception as error:
@@ -125,6 +128,7 @@ class PeerLink:
         if not consents:
             return await _status(call)
         self._complaint = ""
+        self.attempts = 0
         self._counters.connects += 1
         self._wake.clear()
         call.add_done_callback(lambda _: self._wake.set())

@@ -1,6 +1,7 @@
 """Transports in one process, on ports of the system's choosing."""
 
 import asyncio
+import atexit
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -96,9 +97,17 @@ async def members() -> AsyncIterator[Members]:
         await group.stop()
 
 
+# One loop for all tests, as a node has one for all its life: gRPC reports the last operations of a channel
+# after it was closed, and logs an error when their loop is gone by then while another one runs.
+RUNNER = asyncio.Runner()
+atexit.register(RUNNER.close)
+
+
 def run(test: Awaitable[None]) -> None:
+    """Run a test to its end, for at most a minute."""
+
     async def bounded() -> None:
         async with asyncio.timeout(60):
             await test
 
-    asyncio.run(bounded())
+    RUNNER.run(bounded())

@@ -104,14 +104,13 @@ def test_a_snapshot_passes_in_pieces_while_heartbeats_go_by() -> None:
             sent.raft.append((4, snapshot_message(1, 2, data)))
             one.transport.send(2, sent)
             number = 2
-            slowest = 0.0
+            delays: list[float] = []
             while not snapshots_of(two):
                 number += 1
                 one.transport.send(2, frame(number))
-                slowest = max(slowest, await until(partial(newest_is, two, 1, number), "heartbeat"))
-            assert number > 10, "no heartbeat got past the snapshot"
-            # The bound is generous for a machine that has other things to do.
-            assert slowest < 1.0
+                delays.append(await until(partial(newest_is, two, 1, number), "heartbeat"))
+            assert len(delays) > 5, "no heartbeat got past the snapshot"
+            assert sorted(delays)[len(delays) // 2] < 0.2
             ((received_group, message),) = snapshots_of(two)
             assert received_group == 4
             assert (message.from_, message.to, message.term) == (1, 2, 6)
@@ -205,6 +204,7 @@ def test_a_killed_peer_is_down_at_once_and_up_again_after_its_restart() -> None:
     async def scenario() -> None:
         async with members() as group:
             one = await group.add(1)
+            await one.transport.set_peers({2: "127.0.0.1:9"})
             process, port = await asyncio.to_thread(start_peer, 0, one.address)
             try:
                 await one.transport.set_peers({2: f"127.0.0.1:{port}"})
@@ -232,6 +232,7 @@ def test_a_frozen_peer_stays_up_and_costs_bounded_memory() -> None:
     async def scenario() -> None:
         async with members() as group:
             one = await group.add(1)
+            await one.transport.set_peers({2: "127.0.0.1:9"})
             process, port = await asyncio.to_thread(start_peer, 0, one.address)
             try:
                 await one.transport.set_peers({2: f"127.0.0.1:{port}"})

@@ -1,0 +1,195 @@
+"""Frames and snapshots to bytes and back; and what no honest peer sends."""
+
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cluster import limits
+from cluster.frame import Frame
+from cluster.raft import ConfState, Entry, Message, MessageType, Snapshot, SnapshotMetadata
+from cluster.rpc import peer_pb2
+from cluster.transport import codec
+from cluster.transport.codec import Refused
+
+SENDER, RECEIVER = 3, 8
+
+groups = st.integers(0, limits.MAX_GROUP)
+terms = st.integers(0, limits.MAX_TERM)
+indices = st.integers(0, limits.MAX_INDEX)
+payloads = st.binary(max_size=30)
+
+OTHER_TYPES = sorted(codec._BETWEEN_NODES - {MessageType.APP})
+
+other_messages = st.builds(
+    Message,
+    st.sampled_from(OTHER_TYPES),
+    st.just(RECEIVER),
+    st.just(SENDER),
+    terms,
+    terms,
+    indices,
+    indices,
+    st.integers(0, 2**63 - 1),
+    st.booleans(),
+    indices,
+    st.lists(st.builds(Entry, terms, st.integers(0, 1000), st.integers(0, 2), payloads), max_size=2),
+    st.none(),
+    payloads,
+)
+
+
+@st.composite
+def appends(draw: st.DrawFn) -> Message:
+    index = draw(st.integers(0, limits.MAX_INDEX - 10))
+    log_term = draw(st.integers(0, 100))
+    entries: list[Entry] = []
+    term = log_term
+    for offset in range(draw(st.integers(0, 4))):
+        term += draw(st.integers(0, 2))
+        entries.append(Entry(term, index + 1 + offset, draw(st.integers(0, 2)), draw(payloads)))
+    newest = term + draw(st.integers(0, 2))
+    return Message(
+        MessageType.APP, RECEIVER, SENDER, newest, log_term, index, draw(indices), entries=entries
+    )
+
+
+@st.composite
+def frames(draw: st.DrawFn) -> Frame:
+    frame = Frame(draw(terms))
+    frame.raft = draw(st.lists(st.tuples(groups, st.one_of(other_messages, appends())), max_size=4))
+    frame.group_clocks = draw(st.lists(st.tuples(groups, terms, terms), max_size=3))
+    frame.proposals = draw(st.lists(st.tuples(groups, payloads), max_size=3))
+    frame.datagrams = draw(st.lists(st.tuples(st.integers(0, codec.MAX_KIND), payloads), max_size=3))
+    return frame
+
+
+@given(frames())
+def test_a_frame_comes_back(frame: Frame) -> None:
+    assert codec.decode_frame(codec.encode_frame(frame), SENDER, RECEIVER) == frame
+
+
+@given(st.binary(max_size=300))
+@settings(max_examples=500)
+def test_bytes_of_any_kind_are_decoded_or_refused(data: bytes) -> None:
+    decoders: list[Callable[[], object]] = [
+        lambda: codec.decode_frame(data, SENDER, RECEIVER),
+        lambda: codec.decode_hello(data),
+        lambda: codec.decode_snapshot_header(data, RECEIVER),
+        lambda: codec.decode_snapshot_data(data),
+    ]
+    for decode in decoders:
+        with suppress(Refused):
+            decode()
+
+
+@given(frames(), st.data())
+def test_a_damaged_frame_is_decoded_or_refused(frame: Frame, data: st.DataObject) -> None:
+    blob = bytearray(codec.encode_frame(frame))
+    for _ in range(data.draw(st.integers(1, 3))):
+        if blob:
+            blob[data.draw(st.integers(0, len(blob) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        decoded = codec.decode_frame(bytes(blob), SENDER, RECEIVER)
+    except Refused:
+        return
+    for _, message in decoded.raft:
+        assert (message.from_, message.to) == (SENDER, RECEIVER)
+        assert message.term <= limits.MAX_TERM
+        assert message.index <= limits.MAX_INDEX
+
+
+def wire_append(**values: int) -> peer_pb2.Frame:
+    frame = peer_pb2.Frame()
+    message = frame.raft.add(group=1, type=MessageType.APP, term=5, log_term=3, index=10)
+    for name, value in values.items():
+        setattr(message, name, value)
+    return frame
+
+
+def absurd() -> dict[str, peer_pb2.Frame]:
+    huge = (1 << 64) - 1
+    frames = {
+        "clock": peer_pb2.Frame(clock_ms=-1),
+        "group": wire_append(group=limits.MAX_GROUP + 1),
+        "type 7": wire_append(type=MessageType.SNAP),
+        "type 0": wire_append(type=MessageType.HUP),
+        "type 19": wire_append(type=MessageType.STORAGE_APPEND),
+        "type 99": wire_append(type=99),
+        "term": wire_append(term=huge),
+        "log index": wire_append(commit=huge),
+        "vote": wire_append(vote=huge),
+        "context": peer_pb2.Frame(),
+        "was due": wire_append(),
+        "entry of type": wire_append(),
+        "entry 2/": wire_append(),
+        "entry 6/": wire_append(),
+        "items": peer_pb2.Frame(),
+    }
+    frames["context"].raft.add(type=MessageType.HEARTBEAT, context=bytes(limits.MAX_CONTEXT_BYTES + 1))
+    frames["was due"].raft[0].entries.add(term=5, index=12)
+    frames["entry of type"].raft[0].entries.add(term=5, index=11, type=3)
+    frames["entry 2/"].raft[0].entries.add(term=2, index=11)
+    frames["entry 6/"].raft[0].entries.add(term=6, index=11)
+    for _ in range(limits.MAX_ITEMS_PER_FRAME + 1):
+        frames["items"].datagrams.add()
+    return frames
+
+
+@pytest.mark.parametrize("what", list(absurd()))
+def test_absurd_values_are_refused(what: str) -> None:
+    with pytest.raises(Refused, match=what):
+        codec.decode_frame(absurd()[what].SerializeToString(), SENDER, RECEIVER)
+
+
+@given(indices, terms, st.lists(st.integers(1, 2**63 - 1), max_size=4), st.booleans(), st.binary(max_size=9))
+def test_a_snapshot_comes_back(
+    index: int, term: int, members: list[int], auto_leave: bool, data: bytes
+) -> None:
+    conf_state = ConfState(members, [5], members[:1], [6], auto_leave)
+    snapshot = Snapshot(SnapshotMetadata(index, term, conf_state), data)
+    message = Message(MessageType.SNAP, RECEIVER, SENDER, 9, snapshot=snapshot)
+    hello = codec.new_hello(SENDER, "node-3", "blue")
+    header = codec.decode_snapshot_header(codec.encode_snapshot_header(hello, 4, message, snapshot), RECEIVER)
+    assert header.hello == hello
+    assert (header.group, header.total_bytes) == (4, len(data))
+    header.snapshot.data = data
+    assert header.message == message
+
+
+def absurd_snapshots() -> dict[str, peer_pb2.SnapshotChunk]:
+    def header(**values: int) -> peer_pb2.SnapshotChunk:
+        chunk = peer_pb2.SnapshotChunk()
+        chunk.header.hello.CopyFrom(codec.new_hello(SENDER, "", ""))
+        chunk.header.message.type = values.get("type", MessageType.SNAP)
+        chunk.header.metadata.index = values.get("index", 1)
+        chunk.header.total_bytes = values.get("total_bytes", 1)
+        return chunk
+
+    chunks = {
+        "not its header": peer_pb2.SnapshotChunk(data=b"x"),
+        "of type 3": header(type=MessageType.APP),
+        "log index": header(index=limits.MAX_INDEX + 1),
+        "snapshot of": header(total_bytes=limits.MAX_SNAPSHOT_BYTES + 1),
+        "impossible node id": header(),
+        "membership of": header(),
+        "too long a name": header(),
+    }
+    chunks["impossible node id"].header.metadata.conf_state.voters.append(0)
+    chunks["membership of"].header.metadata.conf_state.learners.extend(range(1, limits.MAX_MEMBERS + 2))
+    chunks["too long a name"].header.hello.node_name = "n" * (limits.MAX_NAME_LENGTH + 1)
+    return chunks
+
+
+@pytest.mark.parametrize("what", list(absurd_snapshots()))
+def test_absurd_snapshots_are_refused(what: str) -> None:
+    with pytest.raises(Refused, match=what):
+        codec.decode_snapshot_header(absurd_snapshots()[what].SerializeToString(), RECEIVER)
+
+
+def test_a_piece_without_data_is_refused() -> None:
+    assert codec.decode_snapshot_data(codec.encode_snapshot_data(b"data")) == b"data"
+    with pytest.raises(Refused):
+        codec.decode_snapshot_data(b"")

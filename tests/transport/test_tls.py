@@ -1,0 +1,108 @@
+"""Mutual TLS between nodes, with an authority made for the test."""
+
+import asyncio
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from cluster.frame import Frame
+from cluster.transport.tls import TlsFiles
+from tests.transport.members import members, run, until
+
+pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs the openssl command")
+
+
+def openssl(*arguments: str) -> None:
+    subprocess.run(["openssl", *arguments], check=True, capture_output=True, timeout=30)
+
+
+def make_authority(folder: Path, name: str) -> Path:
+    key, certificate = folder / f"{name}.key", folder / f"{name}.pem"
+    openssl(
+        "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+        "-keyout", str(key), "-out", str(certificate), "-days", "2", "-subj", f"/CN={name}",
+    )  # fmt: skip
+    return certificate
+
+
+def make_node(folder: Path, authority: Path, name: str, subject_names: str) -> tuple[Path, Path]:
+    key, request, certificate = (folder / f"{name}.{end}" for end in ("key", "csr", "pem"))
+    openssl(
+        "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+        "-keyout", str(key), "-out", str(request), "-subj", f"/CN={name}",
+    )  # fmt: skip
+    extensions = folder / f"{name}.ext"
+    extensions.write_text(f"subjectAltName={subject_names}\n")
+    openssl(
+        "x509", "-req", "-in", str(request), "-CA", str(authority), "-CAkey", str(authority.with_suffix(".key")),
+        "-CAcreateserial", "-out", str(certificate), "-days", "2", "-extfile", str(extensions),
+    )  # fmt: skip
+    return certificate, key
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TlsFiles]:
+    folder = tmp_path_factory.mktemp("tls")
+    ours, theirs = make_authority(folder, "ours"), make_authority(folder, "theirs")
+    by_address = "IP:127.0.0.1"
+    return {
+        "one": TlsFiles(*make_node(folder, ours, "one", by_address), ours),
+        "two": TlsFiles(*make_node(folder, ours, "two", by_address), ours),
+        "by name": TlsFiles(*make_node(folder, ours, "named", "DNS:peer.mayfly"), ours, "peer.mayfly"),
+        "also by name": TlsFiles(*make_node(folder, ours, "also", "DNS:peer.mayfly"), ours, "peer.mayfly"),
+        "stranger": TlsFiles(*make_node(folder, theirs, "stranger", by_address), theirs),
+        "impostor": TlsFiles(*make_node(folder, theirs, "impostor", by_address), ours),
+    }
+
+
+@pytest.mark.parametrize("pair", [("one", "two"), ("by name", "also by name")])
+def test_nodes_of_one_authority_talk(files: dict[str, TlsFiles], pair: tuple[str, str]) -> None:
+    async def scenario() -> None:
+        async with members() as group:
+            one = await group.add(1, tls=files[pair[0]])
+            two = await group.add(2, tls=files[pair[1]])
+            await group.introduce()
+            await until(lambda: one.events == [("up", 2)] and two.events == [("up", 1)], "both up")
+            sent = Frame(5)
+            sent.proposals.append((1, bytes(300_000)))
+            one.transport.send(2, sent)
+            await until(lambda: [frame.clock_ms for _, frame in two.frames] == [5], "frame")
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("other", ["stranger", "impostor", "", "by name"])
+def test_others_are_kept_out(
+    files: dict[str, TlsFiles], other: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def reasons() -> list[str]:
+        return [text for text in caplog.messages if text.startswith("can't reach node")]
+
+    async def scenario() -> None:
+        async with members() as group:
+            one = await group.add(1, tls=files["one"])
+            two = await group.add(2, tls=files.get(other))
+            await group.introduce()
+            await until(lambda: len(reasons()) == 2, "reasons")
+            links = [one.transport._links[2], two.transport._links[1]]
+            tries = [link.attempts for link in links]
+            await until(lambda: all(link.attempts > n + 2 for link, n in zip(links, tries, strict=True)), "tries")
+            assert one.events == two.events == []
+            assert one.frames == two.frames == []
+            # Said once each, however often it is tried.
+            assert len(reasons()) == 2
+
+    run(scenario())
+
+
+def test_missing_files_are_an_error(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with members() as group:
+            missing = tmp_path / "missing.pem"
+            with pytest.raises(OSError, match=r"missing\.pem"):
+                await group.add(1, tls=TlsFiles(missing, missing, missing))
+            await asyncio.sleep(0)
+
+    run(scenario())
