@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import ssl
 import sys
 import threading
 import time
@@ -32,8 +33,9 @@ def add_user(cluster: DirectCluster, name: str, password: str, *permissions: str
 class DirectNode:
     """A broker that real clients can connect to, in a thread of its own."""
 
-    def __init__(self, port: int = 0) -> None:
+    def __init__(self, port: int = 0, tls: ssl.SSLContext | None = None) -> None:
         self.port = port
+        self.tls = tls
         self.cluster: DirectCluster
         self.broker: Broker
         self.listener: AmqpListener
@@ -49,6 +51,8 @@ class DirectNode:
         return self
 
     def stop(self) -> None:
+        if not self._thread.is_alive():
+            return
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(10)
 
@@ -65,7 +69,7 @@ class DirectNode:
         add_user(self.cluster, "guest", "guest", ".*", ".*", ".*")
         self.broker = Broker(self.cluster, lambda: os.urandom(16))
         self.cluster.events = self.broker
-        self.listener = AmqpListener(self.broker, "127.0.0.1", self.port, self._schedule)
+        self.listener = AmqpListener(self.broker, "127.0.0.1", self.port, self._schedule, self.tls)
         await self.listener.start()
         self.port = self.listener.port
         self._ready.set()

@@ -1,4 +1,4 @@
-"""Class exchange as RabbitMQ answers it (goldens amqp.missing_exchange, amqp.exchange_types, amqp.bindings)."""
+"""Class exchange as RabbitMQ answers it (goldens amqp.missing_exchange, amqp.exchange_types)."""
 
 from __future__ import annotations
 

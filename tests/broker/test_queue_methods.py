@@ -92,9 +92,9 @@ def test_exclusive_queues_are_locked_and_go_with_their_connection(world: Any, cl
     client.declare("mine", durable=False, exclusive=True)
     other = world.client()
     locked = (
-        "RESOURCE_LOCKED - cannot obtain exclusive access to locked queue 'mine' in vhost '/'. It could be "
-        "originally declared on another connection or the exclusive property value does not match that of the "
-        "original declaration."
+        "RESOURCE_LOCKED - cannot obtain exclusive access to locked queue 'mine' in vhost '/'. It could "
+        "be originally declared on another connection or the exclusive property value does not match that of "
+        "the original declaration."
     )
     for method in (
         commands.Queue.Declare(queue="mine", exclusive=True),

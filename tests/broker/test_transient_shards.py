@@ -269,8 +269,8 @@ def test_every_result_survives_the_journey() -> None:
     message = Message(5, 8, 3, 14, 4, 100, 200, 2, 50)
     writer = wire.EventsWriter(lambda index: payload)
     results = [
-        None, GetResult(message, 7, 3, False), GetResult(None, 0, 0, True), QueueCounts(1, 2, True), Gone(9, "expired"),
-        Attached(4), Detached(), Refused("exclusive"), Purged(11), Deleted(12), Finished(),
+        None, GetResult(message, 7, 3, False), GetResult(None, 0, 0, True), QueueCounts(1, 2, True),
+        Gone(9, "expired"), Attached(4), Detached(), Refused("exclusive"), Purged(11), Deleted(12), Finished(),
     ]  # fmt: skip
     for result in results:
         writer.result(result)
