@@ -8,7 +8,10 @@ from pamqp import commands
 
 from node.broker.credentials import CredentialCache
 
-REFUSED = "ACCESS_REFUSED - Login was refused using authentication mechanism PLAIN. For details see the broker logfile."
+REFUSED = (
+    "ACCESS_REFUSED - Login was refused using authentication mechanism PLAIN. "
+    "For details see the broker logfile."
+)
 
 
 def test_login_failure_with_the_capability_is_told(world: Any) -> None:

@@ -251,3 +251,27 @@ def test_many_channels_are_apart(client: Any) -> None:
     client.send(1, commands.Channel.Close(200, "bye", 0, 0))
     client.take()
     assert client.get("q", 2).body == b"0"
+
+
+def test_a_get_whose_session_ends_under_way_can_be_settled(world: Any, client: Any) -> None:
+    """The GET counts in the next session, under the same holder (here: it is given again)."""
+    fill(client, "q", 2)
+    client.get("q", no_ack=False)
+    world.running = False
+    client.take(1)
+    client.send(1, commands.Basic.Get(queue="q"))
+    world.cluster.lose_session(world.cluster.catalog.queue("/", "q").shard)
+    world.running = True
+    world.settle()
+    (got,) = client.take(1)
+    client.send(1, commands.Basic.Ack(delivery_tag=got.tag))
+    client.send(1, commands.Channel.Close(200, "bye", 0, 0))
+    client.take()
+    client.open_channel(1)
+    assert client.count("q") == 1
+
+
+def test_direct_reply_to_is_refused_with_a_clear_text(client: Any) -> None:
+    got = client.call(1, commands.Basic.Consume(queue="amq.rabbitmq.reply-to", no_ack=True))
+    assert closed(got)[:2] == ("connection", 540)
+    assert "direct reply-to" in got.reply_text

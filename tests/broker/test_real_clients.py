@@ -192,8 +192,21 @@ def test_shutdown_tells_clients_and_ends() -> None:
 
 def test_tls(tmp_path: pathlib.Path) -> None:
     subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"]
-        + ["-keyout", str(tmp_path / "key.pem"), "-out", str(tmp_path / "cert.pem")],
+        [
+            *(
+                "openssl",
+                "req",
+                "-x509",
+                "-newkey",
+                "rsa:2048",
+                "-nodes",
+                "-days",
+                "1",
+                "-subj",
+                "/CN=localhost",
+            ),
+            *("-keyout", str(tmp_path / "key.pem"), "-out", str(tmp_path / "cert.pem")),
+        ],
         check=True,
         capture_output=True,
     )
@@ -237,8 +250,10 @@ def test_recorded_answers_of_rabbitmq(node: Any, tmp_path: pathlib.Path) -> None
             timeout=60,
         )
         compared = subprocess.run(
-            [sys.executable, str(GOLDEN / "compare_golden.py")]
-            + [str(GOLDEN / "rabbitmq-3.10.8-quorum.json"), str(mine)],
+            [
+                *(sys.executable, str(GOLDEN / "compare_golden.py")),
+                *(str(GOLDEN / "rabbitmq-3.10.8-quorum.json"), str(mine)),
+            ],
             capture_output=True,
             text=True,
             timeout=60,

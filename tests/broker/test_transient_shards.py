@@ -12,7 +12,8 @@ from node.broker import remote_transient as wire
 from node.broker.broker import Broker
 from node.broker.cluster_facade import TRANSIENT_SHARD_BASE, Done, ShardHandle
 from node.broker.direct_cluster import DirectCluster
-from node.broker.transient_shards import BEAT_MS, SILENCE_MS, TransientShards
+from node.broker.remote_shard import BEAT_MS, SILENCE_MS
+from node.broker.transient_shards import TransientShards
 from node.catalog import Catalog, CatalogCommand
 from node.shard.effects import ConsumerCancelled, Deliver
 from node.shard.message import Message
@@ -270,7 +271,8 @@ def test_every_result_survives_the_journey() -> None:
     writer = wire.EventsWriter(lambda index: payload)
     results = [
         None, GetResult(message, 7, 3, False), GetResult(None, 0, 0, True), QueueCounts(1, 2, True),
-        Gone(9, "expired"), Attached(4), Detached(), Refused("exclusive"), Purged(11), Deleted(12), Finished(),
+        Gone(9, "expired"), Attached(4), Detached(), Refused("exclusive"), Purged(11), Deleted(12),
+        Finished(),
     ]  # fmt: skip
     for result in results:
         writer.result(result)

@@ -20,7 +20,10 @@ from node.shard.results import EXCLUSIVE, GetResult, Refused
 if TYPE_CHECKING:
     from node.broker.channel import Channel
 
+NO_HOLDER: Final = Holder(0, 0, 0)
+"""Who holds a message that was got without acknowledgement."""
 GENERATED_TAG: Final = "amq.ctag-"
+DIRECT_REPLY_TO: Final = "amq.rabbitmq.reply-to"
 _LOWEST_PRIORITY: Final = -(2**31)
 _HIGHEST_PRIORITY: Final = 2**31 - 1
 _GET_ATTEMPTS: Final = 1000
@@ -41,6 +44,8 @@ def consume(channel: Channel, method: Any, arguments: bytes) -> Steps:
     connection = channel.connection
     broker = channel.broker
     name = queue_name(channel, method.queue)
+    if name == DIRECT_REPLY_TO:
+        raise AmqpError(540, f"direct reply-to ({name}) is not supported; declare an exclusive queue")
     check(check_access(broker.cluster.catalog, connection.user, "read", "queue", connection.vhost, name))
     tag = method.consumer_tag or GENERATED_TAG + broker.random_name()
     if tag in channel.consumers:
@@ -107,14 +112,22 @@ def get(channel: Channel, method: Any, arguments: bytes) -> Steps:
     name = queue_name(channel, method.queue)
     check(check_access(broker.cluster.catalog, connection.user, "read", "queue", connection.vhost, name))
     no_ack = bool(method.no_ack)
+    # The holder of the last attempt: the session may end meanwhile, and the GET count in the next one.
+    holder = NO_HOLDER
 
     def encode(record: QueueRecord) -> bytes:
-        return encode_get(record.id, 0 if no_ack else get_holder(channel, record).holder_id, no_ack)
+        nonlocal holder
+        if not no_ack:
+            holder = get_holder(channel, record)
+        return encode_get(record.id, holder.holder_id, no_ack)
 
     for _ in range(_GET_ATTEMPTS):
         record, result = yield from on_queue(channel, name, encode)
         if not (isinstance(result, GetResult) and result.try_again and channel.open):
             break
+    if not no_ack:
+        holder.alive = True
+        channel.get_holders[record.id] = holder
     if not channel.open:
         return
     if not isinstance(result, GetResult) or result.message is None:
@@ -125,7 +138,7 @@ def get(channel: Channel, method: Any, arguments: bytes) -> Steps:
     if no_ack:
         tag = channel.unacknowledged.skip(1)
     else:
-        tag = channel.unacknowledged.hold(get_holder(channel, record), result.delivery_id, 1)
+        tag = channel.unacknowledged.hold(holder, result.delivery_id, 1)
     connection.amqp.send_get_ok(
         channel.channel_id, tag, message.delivery_count > 0, content, result.ready_count
     )

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from node.broker.channel import Channel
 
 SERVER_NAMED: Final = "amq.gen-"
-REPLY_TO: Final = "amq.rabbitmq.reply-to"
 
 
 def declare(channel: Channel, method: Any, arguments: bytes) -> Steps:
@@ -61,9 +60,6 @@ def _declare_ok(channel: Channel, method: Any, name: str, counts: QueueCounts) -
 
 
 def _declare_passive(channel: Channel, method: Any) -> Steps:
-    if method.queue == REPLY_TO or method.queue.startswith(REPLY_TO + "."):
-        _declare_ok(channel, method, method.queue, QueueCounts(0, 1, False))
-        return
     name = queue_name(channel, method.queue)
     record, counts = yield from on_queue(channel, name, lambda record: encode_touch_queue(record.id))
     _declare_ok(channel, method, record.name, counts)
