@@ -110,7 +110,7 @@ def _replicated_queue(engine: Engine, record: QueueRecord) -> dict[str, Any]:
     info: dict[str, Any] = {"shard": record.shard, "leader": group.leader}
     statistics = engine.shards[record.shard].queue_statistics(record.id)
     if statistics is not None:
-        info.update({field: getattr(statistics, field) for field in statistics.__slots__ if field != "queue_id"})
+        info.update({field: getattr(statistics, field) for field in _QUEUE_FIELDS})
     return info
 
 
@@ -154,6 +154,10 @@ def _one(value: float) -> list[Sample]:
     return [({}, float(value))]
 
 
+_QUEUE_FIELDS = (
+    "ready", "ready_bytes", "unacknowledged", "unacknowledged_bytes", "consumers", "enqueued", "delivered",
+    "acknowledged", "expired", "dead_lettered", "duplicates",
+)
 _SHARD_GAUGES = {
     "queues": "Queues",
     "ready": "Messages ready",
