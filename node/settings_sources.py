@@ -10,8 +10,8 @@ from typing import Any, Final
 from node.settings import NodeSettings, Problem, SettingsError, setting_keys, setting_kind
 
 PREFIX: Final = "MAYFLY_"
-# Names with the prefix that belong to the command and the build, not to the node.
-OTHER_VARIABLES: Final = frozenset({"MAYFLY_CONFIG", "MAYFLY_PURE"})
+# Names with the prefix that belong to the command, the build, the benchmark and the tests, not to the node.
+OTHER_VARIABLES: Final = frozenset({"MAYFLY_CONFIG", "MAYFLY_PURE", "MAYFLY_RAFT_TRANSCRIPTS", "MAYFLY_SHARED"})
 # Container platforms put variables like these into the environment for every service whose name starts
 # with "mayfly" (`MAYFLY_PORT_5672_TCP_ADDR`, `MAYFLY_HEADLESS_SERVICE_HOST`); nobody meant them as settings.
 _SERVICE_LINK: Final = re.compile(

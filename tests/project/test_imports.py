@@ -31,6 +31,7 @@ SHELLS: Final = (
     "node.settings",
     "node.settings_kinds",
     "node.settings_sources",
+    "node.simulation.__main__",
     "node.status",
 )
 # Worlds for tests: pure but for random numbers, which come from a seed.
