@@ -237,6 +237,7 @@ RECORDED = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not GOLDEN.is_dir(), reason="the recordings are not here")
 def test_recorded_answers_of_rabbitmq(node: Any, tmp_path: pathlib.Path) -> None:
     """Some of the recorded scenarios; all of them take a minute (tests/broker/direct_node.py says how)."""
