@@ -79,7 +79,8 @@ class GroupClock:
         if self._anchor_time_ms < 0:
             self._anchor_time_ms = trusted_ms
             self._anchor_now_ms = now_ms
-        if self.current_ms(now_ms) < self.time_ms:
+        # A wall clock that was set back while this process was down must not make the group's clock stand still.
+        if self._anchor_time_ms + now_ms - self._anchor_now_ms < self.time_ms:
             self._anchor_time_ms = self.time_ms
             self._anchor_now_ms = now_ms
         self._led_seen_ms = now_ms
