@@ -27,6 +27,7 @@ from node.shard.shard import Shard
 
 TRANSFER_AGAIN_MS: Final = 1000
 RECONCILE_EVERY_MS: Final = 30_000
+_UNROUTABLE: Final = (commands.PARKED, commands.DROPPED_UNROUTABLE)
 
 
 class LeaderPort(Protocol):
@@ -99,6 +100,8 @@ class ShardLeader:
         """target queue -> (highest sequence sent, when something last arrived, what was wanted then)"""
         self._removing: set[int] = set()
         self._reconciling = False
+        self._freshening = False
+        self._catalog_fresh_up_to = 0
 
     def tick(self, now_ms: int) -> None:
         """Time has passed: expire what is due, repair what differs. Does nothing unless the shard is led here."""
@@ -162,13 +165,34 @@ class ShardLeader:
     def _route(self) -> None:
         decisions: list[commands.RouteDecision] = []
         size = 0
-        for death in self.shard.unrouted(DEAD_LETTERS_PER_ENTRY):
-            decisions.append(self._port.route_death(self.group, death))
+        waiting = self.shard.unrouted(DEAD_LETTERS_PER_ENTRY)
+        for death in waiting:
+            decision = self._port.route_death(self.group, death)
+            if decision.outcome in _UNROUTABLE and death.sequence > self._catalog_fresh_up_to:
+                self._freshen_catalog(waiting[-1].sequence)
+                break
+            decisions.append(decision)
             size += death.message.content_length
             if size >= TRANSFER_BYTES:
                 break
         if decisions:
             self._routing_until = self._propose(commands.encode_route(decisions))
+
+    def _freshen_catalog(self, sequence: int) -> None:
+        """A death seems to have no route; that counts once our catalog is as new as the death (RULES D8)."""
+        if self._freshening:
+            return
+        self._freshening = True
+        term = self._term
+
+        def fresh() -> None:
+            if self._term == term:
+                self._freshening = False
+                self._catalog_fresh_up_to = sequence
+                if self._leads() and self.group.applied >= self._routing_until:
+                    self._route()
+
+        self._port.barrier(fresh)
 
     def _move_lanes(self, now_ms: int) -> None:
         settled: list[bytes] = []
