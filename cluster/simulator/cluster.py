@@ -63,6 +63,7 @@ class SimulatedCluster(Generic[Frame, Write]):
         self.trace.add("calm")
         self._calm = True
         self._blocked.clear()
+        self._link_profile = replace(self._link_profile, frame_loss=0.0, spike_probability=0.0)
         self.network.profile = self._link_profile
         self.network.heal()
         for machine in self.machines.values():
