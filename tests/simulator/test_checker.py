@@ -139,9 +139,11 @@ class TestLost:
         made.removals = [Removal("plain", 6 * SECOND, 7 * SECOND)]
         assert rules(made) == []
 
-    def test_but_not_those_that_came_after_the_deletion(self) -> None:
+    def test_but_not_those_that_came_after_it_was_declared_again(self) -> None:
         made = history(published(1, "plain", at_s=9))
         made.removals = [Removal("plain", 6 * SECOND, 7 * SECOND)]
+        assert rules(made) == []
+        made.renewals = [Renewal("plain", DECLARE, 8 * SECOND, 8 * SECOND)]
         assert rules(made) == ["lost"]
 
     def test_a_client_is_answered_in_the_calm(self) -> None:

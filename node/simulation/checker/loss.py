@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from node.simulation.checker.verdict import Tolerance, Violation
-from node.simulation.history import ACK, CONFIRMED, REJECT, Delivery, History, Publish
+from node.simulation.history import ACK, CONFIRMED, DECLARE, REJECT, Delivery, History, Publish
 from node.simulation.topology import Topology
 
 
@@ -14,14 +14,24 @@ class _Findings:
         self.seen: dict[tuple[int, tuple[str, ...]], list[Delivery]] = {}
         for delivery in history.deliveries:
             self.seen.setdefault((delivery.message_id, delivery.path), []).append(delivery)
-        self.gone_us: dict[str, int] = {}
+        self._gone_us: dict[str, list[int]] = {}
+        self._declared_us: dict[str, list[int]] = {}
         for removal in history.removals:
-            self._gone(removal.queue, removal.completed_us or history.ended_us)
+            self._gone_us.setdefault(removal.queue, []).append(removal.completed_us or history.ended_us)
         for disappearance in history.disappearances:
-            self._gone(disappearance.queue, disappearance.at_us)
+            self._gone_us.setdefault(disappearance.queue, []).append(disappearance.at_us)
+        for renewal in history.renewals:
+            if renewal.kind == DECLARE:
+                self._declared_us.setdefault(renewal.queue, []).append(renewal.completed_us)
 
-    def _gone(self, queue: str, at_us: int) -> None:
-        self.gone_us[queue] = max(at_us, self.gone_us.get(queue, 0))
+    def gone_since(self, queue: str, since_us: int) -> bool:
+        """Whether the queue was emptied or deleted after that, or had been deleted before and not been declared
+        again: what is sent to it then is confirmed and goes nowhere."""
+        gone_us = max(self._gone_us.get(queue, [-1]))
+        if gone_us >= since_us:
+            return True
+        declared = self._declared_us.get(queue, [])
+        return gone_us >= 0 and not any(gone_us <= declared_us <= since_us for declared_us in declared)
 
 
 def check_lost(history: History, topology: Topology) -> list[Violation]:
@@ -61,7 +71,7 @@ def _missing(
     deliveries = findings.seen.get((publish.message_id, path), ())
     if any(delivery.draining or delivery.settled == ACK for delivery in deliveries):
         return ()
-    if findings.gone_us.get(queue.name, -1) >= since_us:
+    if findings.gone_since(queue.name, since_us):
         return ()
     ttls = [
         ttl
