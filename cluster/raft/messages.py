@@ -291,6 +291,7 @@ class Message:
     - APP_RESP: ``index`` up to which the sender's log agrees; when ``reject``, ``index`` is the refused
       one, and ``reject_hint``/``log_term`` say where the logs may agree.
     - VOTE, PRE_VOTE: ``log_term``/``index`` of the candidate's last entry; ``context`` names the kind.
+    - VOTE_RESP, PRE_VOTE_RESP: when ``reject``, ``context`` says what the sender knows to be committed.
     - HEARTBEAT: ``commit``, and the ``context`` of a read index request, given back in HEARTBEAT_RESP.
     - SNAP: ``snapshot``. SNAP_STATUS, UNREACHABLE: ``from_`` is the peer reported about.
     - STORAGE_APPEND: ``term``, ``vote``, ``commit`` as a hard state, ``entries``, ``snapshot``, and in

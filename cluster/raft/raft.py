@@ -17,6 +17,17 @@ Roles and what they do with a message are tables, one per role, in modules of th
     replication.py  what a leader sends, and when an entry is committed
     step.py         the way of a message: its term first (section 5.1), then the table of the role
 
+Around them, each to be understood on its own:
+
+    messages, conf_change, ready        the values that pass in and out
+    log, unstable, storage              entries: what is on disk, and what is on its way there
+    progress, inflights                 how far each follower is, and what is under way to it
+    quorum, tracker                     who decides, and whether they have
+    membership, reconfiguration         how the group changes, and what a running node does about it
+    read_only                           reads without entries
+    admission                           what is refused before it can do harm
+    raw_node                            the face of it all
+
 `Raft` itself, in this module, holds the state that they share and the four passages between roles:
 
     FOLLOWER --timeout--> PRE_CANDIDATE --majority would vote--> CANDIDATE --majority votes--> LEADER
@@ -85,8 +96,8 @@ class Raft:
         self.messages: list[Message] = []
         self.messages_after_append: list[Message] = []
 
+        # A membership change may be proposed once this index is applied (one at a time, thesis 4.1).
         self.pending_conf_index: int = 0
-        """A membership change may be proposed once this index is applied (one at a time, thesis 4.1)."""
         self.uncommitted_bytes: int = 0
 
         self.max_message_bytes: int = config.max_size_per_message

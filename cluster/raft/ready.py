@@ -30,8 +30,10 @@ class Ready:
     """What a node wants done since the last time it was asked.
 
     Without asynchronous storage writes the caller, in this order: may send ``messages_now`` at once;
-    stores ``snapshot``, ``entries`` and ``hard_state`` durably (``must_sync`` says whether a sync is due);
-    sends ``messages_after_append``; applies ``snapshot`` and then ``committed_entries``; calls ``advance``.
+    stores ``snapshot``, ``entries`` and ``hard_state`` (durably when ``must_sync`` is set or there is a
+    snapshot; a mere change of the commit index may wait or get lost); sends ``messages_after_append``;
+    applies ``snapshot`` and then ``committed_entries``; calls ``advance``. Entries that were stored before
+    may be applied without waiting for the write.
 
     ``messages`` holds the same messages as the two views together, in the order the core made them, with
     asynchronous storage writes also those for the local storage threads.

@@ -34,6 +34,7 @@ from cluster.raft import (
     MessageType,
     ProposalDropped,
     RawNode,
+    ReadState,
     Ready,
     Snapshot,
     SnapshotMetadata,
@@ -104,6 +105,7 @@ class SimulatedMember:
         self.pending: Ready | None = None
         self.append_work: list[Message] = []
         self.apply_work: list[Message] = []
+        self.read_states: list[ReadState] = []
         self.node = RawNode(
             Config(
                 id=self.id,
@@ -127,6 +129,7 @@ class SimulatedMember:
             return False
         ready = self.node.ready()
         self.group.promises.check_entries(self.node, ready.entries)
+        self.read_states += ready.read_states
         self.group.send(ready.messages_now)
         if self.is_async():
             self.append_work.extend(m for m in ready.messages if m.to == LOCAL_APPEND_THREAD)

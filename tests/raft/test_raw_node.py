@@ -140,18 +140,20 @@ def test_proposals_without_a_leader_are_dropped() -> None:
         node.read_index(b"read")
 
 
-def test_followers_pass_proposals_on_unless_told_not_to() -> None:
-    for options, forwards in (({}, True), ({"disable_proposal_forwarding": 1}, False)):
-        node = node_of(storage_of([1, 2, 3]), **options)
-        node.step(Message(MessageType.HEARTBEAT, 1, 2, 2))
-        if forwards:
-            node.propose(b"data")
-            passed = node.ready().messages_now[-1]
-            assert (passed.type, passed.to, passed.from_, passed.term) == (MessageType.PROP, 2, 1, 0)
-            assert passed.entries == [Entry(data=b"data")]
-        else:
-            with pytest.raises(ProposalDropped):
-                node.propose(b"data")
+def test_followers_pass_proposals_on() -> None:
+    node = node_of(storage_of([1, 2, 3]))
+    node.step(Message(MessageType.HEARTBEAT, 1, 2, 2))
+    node.propose(b"data")
+    passed = node.ready().messages_now[-1]
+    assert (passed.type, passed.to, passed.from_, passed.term) == (MessageType.PROP, 2, 1, 0)
+    assert passed.entries == [Entry(data=b"data")]
+
+
+def test_followers_told_not_to_pass_proposals_on_drop_them() -> None:
+    node = node_of(storage_of([1, 2, 3]), disable_proposal_forwarding=True)
+    node.step(Message(MessageType.HEARTBEAT, 1, 2, 2))
+    with pytest.raises(ProposalDropped):
+        node.propose(b"data")
 
 
 def test_the_uncommitted_tail_is_limited() -> None:
