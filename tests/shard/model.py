@@ -1,4 +1,4 @@
-"""A naive shard: plain lists, one message at a time, nothing counted, nothing derived. For comparison only."""
+"""A naive shard: plain lists, one message at a time, nothing derived. For comparison only."""
 
 from collections.abc import Sequence
 

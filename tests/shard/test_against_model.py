@@ -176,6 +176,7 @@ class Run:
                 assert [self.item(message) for message in line.live()] == [
                     self.item_of(item) for item in items
                 ]
+                assert line.timed == sum(item.deadline >= 0 for item in items)
             people = [(p.session, p.number, p.attached, p.last, p.held) for p in row.people]
             holders = [
                 (h.session, h.holder_id, h.attached, h.last_delivery_id, h.held)
@@ -362,7 +363,7 @@ def low_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_c1_any_commands_do_what_the_rules_say_on_every_replica(
     kinds: list[int], entries: list[tuple[int, int, bool, list[tuple[Any, ...]]]]
 ) -> None:
-    """RULES C1, T4-T10, T13, L2-L5, D6, D7: against the model after every entry, timers and live entries too."""
+    """RULES C1, T4-T10, T13, L2-L5, D6, D7: the model after every entry, with timers and live entries."""
     run = Run()
     run.entry([("create", (1, 7), queue, kinds[queue]) for queue in range(1, 5)])
     for passed, led, restore, steps in entries:

@@ -96,8 +96,15 @@ def test_consumers_of_one_priority_take_turns() -> None:
     driver.run(attach(1, 5), attach(1, 6), attach(1, 7, prefetch=1))
     driver.run(numbered(8))
     assert driver.deliveries() == [
-        (5, 1, "0"), (5, 2, "3"), (5, 3, "5"), (5, 4, "7"), (6, 1, "1"), (6, 2, "4"), (6, 3, "6"), (7, 1, "2"),
-    ]  # fmt: skip
+        (5, 1, "0"),
+        (5, 2, "3"),
+        (5, 3, "5"),
+        (5, 4, "7"),
+        (6, 1, "1"),
+        (6, 2, "4"),
+        (6, 3, "6"),
+        (7, 1, "2"),
+    ]
     driver.run(publish("8"))
     assert driver.deliveries() == [(6, 4, "8")]
 
@@ -152,7 +159,7 @@ def test_attach_answers_and_a_consumer_id_is_used_once() -> None:
 
 
 def test_only_the_single_active_consumer_gets_messages() -> None:
-    """Golden queue.single_active_consumer: the next takes over on cancel; the highest priority comes first."""
+    """Golden queue.single_active_consumer: the next takes over on cancel, the highest priority first."""
     driver = Driver()
     driver.create(1, single_active_consumer=True)
     driver.run(attach(1, 5, no_ack=True), attach(1, 6, no_ack=True), attach(1, 7, no_ack=True, priority=1))

@@ -51,7 +51,7 @@ def test_t4_deadline_is_fixed_at_enqueue_and_survives_requeue_and_restart() -> N
 
 
 def test_t5_never_early_never_delivered_late() -> None:
-    """RULES T5: at the deadline itself it is expired, a millisecond before it is delivered; without any tick."""
+    """RULES T5: at the deadline it is expired, a millisecond before it is delivered; no tick is needed."""
     driver = Driver()
     driver.create(1)
     driver.run(publish("a", 1, ttl_ms=100), publish("b", 1, ttl_ms=100))
@@ -343,3 +343,19 @@ def test_c4_a_lost_node_with_many_late_messages(monkeypatch: pytest.MonkeyPatch)
         driver.tick()
     assert [driver.body(d.message) for d in driver.shard.unrouted(99)] == [f"{i}" for i in range(25)]
     assert driver.ready(1) == 0
+
+
+def test_c4_what_the_bound_leaves_at_the_head_is_not_overtaken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """RULES C4: a live message behind expired returned ones still comes before those never delivered."""
+    monkeypatch.setattr(node.shard.state, "EXPIRIES_PER_ENTRY", 4)
+    driver = Driver()
+    driver.create(1)
+    driver.run(*(publish("late", 1, ttl_ms=50) for _ in range(20)), publish("returned", 1))
+    driver.run(attach(1, 5))
+    driver.pass_ms(50)
+    driver.entry(Close(A))
+    driver.run(publish("ready", 1), attach(1, 6))
+    driver.deliveries()
+    for _ in range(4):
+        driver.tick()
+    assert driver.delivered(6) == ["returned", "ready"]
