@@ -19,10 +19,8 @@ from node.broker.cluster_facade import SESSION_LOST, TRANSIENT_SHARD_BASE, Clust
 from node.broker.transient_shards import TransientShards
 from node.catalog import Barrier, Catalog, CatalogCommand, NodeLost, NodeStarted, RemoveQueues, encode
 from node.catalog_machine import CatalogMachine, frame_command
-from node.dead_letter_routes import DeathRouter
-from node.limits import PENDING_BYTES_HIGH, PENDING_BYTES_LOW
+from node.limits import PENDING_BYTES_HIGH, PENDING_BYTES_LOW, TRANSIENT_BYTES_HIGH, TRANSIENT_BYTES_LOW
 from node.shard import commands
-from node.shard.outbox import Death
 from node.shard.shard import Shard
 from node.shard_leader import ShardLeader
 
@@ -97,7 +95,6 @@ class Engine:
         self._handles: dict[int, ShardHandle] = {}
         self._leaders: dict[int, ShardLeader] = {}
         self._changed: dict[int, None] = {}
-        self._deaths = DeathRouter(self.catalog)
         self._now_ms = 0
         self._disk_short = False
         self._lost_reported: set[tuple[int, int]] = set()
@@ -156,11 +153,10 @@ class Engine:
             for id in changed:
                 leader = self._leaders.get(id)
                 if leader is not None:
-                    leader.more_due(now_ms)
                     leader.advance(now_ms)
             for id, leader in self._leaders.items():
-                if id not in changed and leader.has_lanes:
-                    leader.advance(now_ms)
+                if id not in changed:
+                    leader.others_changed(now_ms)
         self._watch_pressure()
         return output
 
@@ -218,8 +214,10 @@ class Engine:
         return pending
 
     def _watch_pressure(self) -> None:
-        pending = self.pending_bytes()
-        overloaded = pending > (PENDING_BYTES_LOW if self.overloaded else PENDING_BYTES_HIGH)
+        pending, stored = (PENDING_BYTES_LOW, TRANSIENT_BYTES_LOW) if self.overloaded else (
+            PENDING_BYTES_HIGH, TRANSIENT_BYTES_HIGH
+        )
+        overloaded = self.pending_bytes() > pending or self.transient.stored_bytes > stored
         if overloaded != self.overloaded:
             self.overloaded = overloaded
             if self.broker is not None:
@@ -282,10 +280,6 @@ class Engine:
     def barrier(self, done: Callable[[], None]) -> None:
         """See `LeaderPort.barrier`."""
         self.submit_catalog(Barrier(), lambda _: done())
-
-    def route_death(self, group: Group, death: Death) -> commands.RouteDecision:
-        """See `LeaderPort.route_death`."""
-        return self._deaths.decide(group, death)
 
     def _drop_lost_nodes(self, now_ms: int) -> None:
         """The catalog's leader takes out nodes that have not been heard of for the session timeout."""

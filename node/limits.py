@@ -25,6 +25,12 @@ PENDING_BYTES_HIGH: Final = 64 * MIB
 PENDING_BYTES_LOW: Final = 16 * MIB
 """...and below which they are again."""
 
+TRANSIENT_BYTES_HIGH: Final = 512 * MIB
+"""Messages in this node's transient queues, which live in memory alone, above which publishers are not read from."""
+
+TRANSIENT_BYTES_LOW: Final = 384 * MIB
+"""...and below which they are again."""
+
 # --- the log ---------------------------------------------------------------------------------------------
 
 COMPACT_BYTES: Final = 32 * MIB

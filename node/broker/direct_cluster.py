@@ -119,6 +119,10 @@ class DirectCluster:
         """See `LocalShardPort.remove_queues`."""
         self.submit_catalog(RemoveQueues(ids), lambda _: done())
 
+    def barrier(self, done: Callable[[], None]) -> None:
+        """See `LocalShardPort.barrier`."""
+        self.catalog_barrier(lambda _: done())
+
     def transfer(self, target_shard: int, command: bytes) -> None:
         """See `LocalShardPort.transfer`."""
         self.shards[target_shard].internal(command)

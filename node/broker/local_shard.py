@@ -10,17 +10,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from itertools import islice
 from typing import Final, Protocol
 
 from node.broker.cluster_facade import SESSION_LOST, Done
 from node.catalog import Catalog
-from node.dead_letter import DeadLetterRouter
 from node.shard import commands
 from node.shard.errors import ShardError
-from node.shard.message import Message
-from node.shard.outbox import Death, Lane
 from node.shard.shard import Shard
+from node.shard_duties import ShardDuties
 
 logger = logging.getLogger(__name__)
 
@@ -28,9 +25,6 @@ Session = tuple[int, int]
 
 ENTRY_COMMANDS: Final = 5000
 
-_DECISIONS_PER_ENTRY: Final = 500
-_TRANSFERS_PER_COMMAND: Final = 500
-_TRANSFER_AGAIN_MS: Final = 1000
 _ROUNDS_PER_PUMP: Final = 50
 
 
@@ -55,9 +49,13 @@ class LocalShardPort(Protocol):
         (or is not known to have it)."""
         ...
 
+    def barrier(self, done: Callable[[], None]) -> None:
+        """`done` once the local catalog has everything that was committed before now."""
+        ...
+
 
 class LocalShard:
-    """One local shard and the duties a leader would have for it."""
+    """One local shard and the duties for it, as its `DutyPort`."""
 
     def __init__(
         self,
@@ -75,18 +73,15 @@ class LocalShard:
         self.shard: Shard = Shard(shard_id, node_id)
         self.source: int = source
         self._port = port
+        self._duties = ShardDuties(self.shard, source, self)
         self._deliver = deliver
         self._entry_commands = entry_commands
-        self._router = DeadLetterRouter(port.catalog)
         self._entries: dict[int, bytes] = {}
         self._fresh: list[int] = []
         self._index = 0
         self._time_ms = 0
         self._pending: list[tuple[Session | None, list[bytes], bool, Done | None]] = []
         self._closing: list[Session] = []
-        self._removing: set[int] = set()
-        self._sent: dict[int, tuple[int, int]] = {}
-        """lane -> (highest sequence sent, when)"""
         self.guests: set[Session] = set()
         """Sessions whose commands came over the wire."""
         self.broken_guests: list[Session] = []
@@ -208,87 +203,47 @@ class LocalShard:
         if data is not None:
             self.stored_bytes -= len(data)
 
-    # -- what a leader does ---------------------------------------------------------
+    # -- duties ---------------------------------------------------------------------
 
     def _lead(self, now_ms: int) -> None:
-        shard = self.shard
-        if shard.due_messages(self._time_ms):
+        if self.shard.due_messages(self._time_ms):
             # The bound of an entry was reached (RULES C4): go on at once.
             self.internal(commands.encode_expire_due())
-        deaths = shard.unrouted(_DECISIONS_PER_ENTRY)
-        if deaths:
-            self.internal(commands.encode_route([self._decide(death) for death in deaths]))
-        self.move_lanes(now_ms)
-        if shard.deleted:
-            self._clear_tombstones()
-
-    def _decide(self, death: Death) -> commands.RouteDecision:
-        decision = self._router.decide(
-            death.settings, self._content(death.message), death.reason, death.time_ms // 1000
-        )
-        if decision.targets:
-            local = [queue.id for queue in decision.targets if queue.shard == self.shard_id]
-            remote = [(queue.shard, queue.id) for queue in decision.targets if queue.shard != self.shard_id]
-            moved = commands.Content(
-                decision.content.exchange_and_key, decision.content.header, decision.content.body
-            )
-            return commands.RouteDecision(death.sequence, commands.ROUTED, local, remote, moved)
-        if decision.cycles:
-            return commands.RouteDecision(death.sequence, commands.DROPPED_CYCLE)
-        if death.settings.dead_letter_at_most_once:
-            return commands.RouteDecision(death.sequence, commands.DROPPED_UNROUTABLE)
-        return commands.RouteDecision(death.sequence, commands.PARKED)
+        self._duties.perform(now_ms)
 
     def move_lanes(self, now_ms: int) -> None:
-        """Send what waits for queues of other shards; what has arrived there is settled (RULES D6)."""
-        for lane in list(self.shard.lanes()):
-            lane_id = lane.target_queue
-            received = self._port.received_up_to(lane.target_shard, lane_id, self.source)
-            if received < 0:
-                if self._port.catalog.queue_by_id(lane_id) is None:
-                    self.internal(commands.encode_lane_closed(lane_id))
-                    self._sent.pop(lane_id, None)
-                    continue
-                # The queue is still to be created there: nothing has arrived yet.
-                received = lane.first_sequence - 1
-            if lane.items and received >= lane.first_sequence:
-                self.internal(commands.encode_settled(lane_id, received))
-            self._send_lane(lane, max(lane.first_sequence, received + 1), now_ms)
+        """Time has passed: what did not arrive elsewhere is sent again."""
+        if self._duties.has_lanes:
+            self._duties.perform(now_ms)
 
-    def _send_lane(self, lane: Lane, wanted: int, now_ms: int) -> None:
-        """Send what follows; everything again from `wanted` when nothing has arrived for a while."""
-        sent, when = self._sent.get(lane.target_queue, (0, now_ms))
-        if sent < wanted - 1 or (sent >= wanted and now_ms - when >= _TRANSFER_AGAIN_MS):
-            sent = wanted - 1
-        start = sent + 1 - lane.first_sequence
-        items = list(islice(lane.items, start, start + _TRANSFERS_PER_COMMAND))
-        if items:
-            contents = [self._content(message) for message in items]
-            command = commands.encode_transfer(self.source, lane.target_queue, sent + 1, contents)
-            self._port.transfer(lane.target_shard, command)
-            self._sent[lane.target_queue] = (sent + len(items), now_ms)
+    @property
+    def catalog(self) -> Catalog:
+        """See `DutyPort.catalog`."""
+        return self._port.catalog
 
-    def _content(self, message: Message) -> commands.Content:
-        data = self._entries[message.index]
-        header_at = message.offset + message.key_length
-        body_at = header_at + message.header_length
-        return commands.Content(
-            data[message.offset : header_at],
-            data[header_at:body_at],
-            data[body_at : body_at + message.body_length],
-        )
+    def give(self, command: bytes) -> None:
+        """See `DutyPort.give`."""
+        self.internal(command)
 
-    def _clear_tombstones(self) -> None:
-        ids = tuple(id for id in self.shard.deleted if id not in self._removing)
-        if not ids:
-            return
-        self._removing.update(ids)
+    def data(self, index: int) -> bytes:
+        """See `DutyPort.data`."""
+        return self._entries[index]
 
-        def removed() -> None:
-            self._removing.difference_update(ids)
-            self.internal(commands.encode_forget_deleted(ids))
+    def transfer(self, target_shard: int, command: bytes) -> None:
+        """See `DutyPort.transfer`."""
+        self._port.transfer(target_shard, command)
 
-        self._port.remove_queues(ids, removed)
+    def received_up_to(self, target_shard: int, queue: int, source: int) -> int:
+        """See `DutyPort.received_up_to`."""
+        return self._port.received_up_to(target_shard, queue, source)
+
+    def remove_queues(self, ids: tuple[int, ...], done: Callable[[], None]) -> None:
+        """See `DutyPort.remove_queues`."""
+        self._port.remove_queues(ids, done)
+
+    def barrier(self, done: Callable[[], None]) -> None:
+        """See `DutyPort.barrier`."""
+        self._port.barrier(done)
 
     def drop_queues(self, ids: Sequence[int]) -> None:
         """The catalog has no such queues any more."""

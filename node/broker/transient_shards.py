@@ -201,6 +201,10 @@ class TransientShards:
         """See `LocalShardPort.remove_queues`."""
         self._port.remove_queues(ids, done)
 
+    def barrier(self, done: Callable[[], None]) -> None:
+        """See `LocalShardPort.barrier`."""
+        self._port.barrier(done)
+
     def transfer(self, target_shard: int, command: bytes) -> None:
         """Give a TRANSFER to a transient shard, of whatever node, or on to a replicated one."""
         node_id = target_shard - TRANSIENT_SHARD_BASE

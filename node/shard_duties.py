@@ -1,0 +1,237 @@
+"""What somebody has to do for a shard besides applying entries: route the dead, move them on, bury deleted queues.
+
+For a replicated shard its leader does it (`node.shard_leader`), for a transient one the node that hosts it
+(`node.broker.local_shard`). Nothing here is state: all of it is read off the shard, given back to it as commands that
+are harmless when they are applied twice, and read off again. What is remembered between two looks only keeps the same
+command from being given many times; after a while without effect it is given again.
+
+    unrouted deaths  -> ROUTE, decided with the catalog                                           (RULES D5, D6, D8)
+    lanes            -> TRANSFER to the target's shard, SETTLED once it is seen to be there       (D6, D7)
+    tombstones       -> RemoveQueues in the catalog, then FORGET_DELETED
+"""
+
+from collections.abc import Callable
+from itertools import islice
+from typing import Final, Protocol
+
+from node.catalog import Catalog
+from node.dead_letter import DeadLetterRouter
+from node.limits import DEAD_LETTERS_PER_ENTRY, DEAD_LETTERS_UNDER_WAY, TRANSFER_BYTES
+from node.shard import commands
+from node.shard.message import Message
+from node.shard.outbox import Death, Lane
+from node.shard.shard import Shard
+
+AGAIN_MS: Final = 1000
+"""A command without effect for so long is given again."""
+
+_UNROUTABLE: Final = (commands.PARKED, commands.DROPPED_UNROUTABLE)
+
+
+class DutyPort(Protocol):
+    """What the duties need of the node around the shard."""
+
+    @property
+    def catalog(self) -> Catalog:
+        """The local catalog replica."""
+        ...
+
+    def give(self, command: bytes) -> None:
+        """An internal command for the shard itself; it may get lost."""
+        ...
+
+    def data(self, index: int) -> bytes:
+        """The payload of an entry in which a message lives."""
+        ...
+
+    def transfer(self, target_shard: int, command: bytes) -> None:
+        """A TRANSFER for another shard; it may get lost."""
+        ...
+
+    def received_up_to(self, target_shard: int, queue: int, source: int) -> int:
+        """The highest sequence the target is known to have from `source`, 0 for none; -1 if it has no such queue."""
+        ...
+
+    def remove_queues(self, ids: tuple[int, ...], done: Callable[[], None]) -> None:
+        """Take queues out of the catalog; `done` once that is applied here."""
+        ...
+
+    def barrier(self, done: Callable[[], None]) -> None:
+        """`done` once the local catalog has everything that was committed before now."""
+        ...
+
+
+def content_of(data: bytes, message: Message) -> commands.Content:
+    """The content of a message, cut from the payload of its entry."""
+    header = message.offset + message.key_length
+    body = header + message.header_length
+    return commands.Content(data[message.offset : header], data[header:body], data[body : body + message.body_length])
+
+
+class _LaneProgress:
+    """How far a lane was sent and settled, and since when nothing has moved."""
+
+    __slots__ = ("moved_ms", "sent", "settled", "wanted")
+
+    def __init__(self, wanted: int, now_ms: int) -> None:
+        self.wanted = wanted
+        self.sent = wanted - 1
+        self.settled = 0
+        self.moved_ms = now_ms
+
+
+class ShardDuties:
+    """The duties for one shard. `source` names the shard's life in transfers; it must never come again."""
+
+    def __init__(self, shard: Shard, source: int, port: DutyPort) -> None:
+        self.shard: Shard = shard
+        self._source = source
+        self._port = port
+        self._router = DeadLetterRouter(port.catalog)
+        self._life = 0
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew: what was given before may never have arrived."""
+        self._life += 1
+        self._routed_up_to = 0
+        self._routed_ms = 0
+        self._lanes: dict[int, _LaneProgress] = {}
+        self._burying: set[int] = set()
+        self._barrier_under_way = False
+        self._fresh_up_to = 0
+        self._closable: set[int] = set()
+
+    def perform(self, now_ms: int) -> None:
+        """Look at the shard and give what is due."""
+        self._route(now_ms)
+        self._move_lanes(now_ms)
+        if self.shard.deleted:
+            self._bury()
+
+    @property
+    def has_lanes(self) -> bool:
+        """Whether dead letters wait for other shards, so that what those apply matters here."""
+        return any(lane.items for lane in self.shard.lanes())
+
+    # ------------------------------------------------------------------ deaths
+
+    def _route(self, now_ms: int) -> None:
+        waiting = self.shard.unrouted(DEAD_LETTERS_PER_ENTRY)
+        if not waiting:
+            return
+        if waiting[0].sequence <= self._routed_up_to and now_ms - self._routed_ms < AGAIN_MS:
+            return
+        decisions: list[commands.RouteDecision] = []
+        size = 0
+        for death in waiting:
+            decision = self._decide(death)
+            if decision.outcome in _UNROUTABLE and death.sequence > self._fresh_up_to:
+                # That counts once our catalog is as new as the death: a binding may just not have arrived yet (D8).
+                self._freshen(waiting[-1].sequence, ())
+                break
+            decisions.append(decision)
+            size += death.message.content_length
+            if size >= TRANSFER_BYTES:
+                break
+        if decisions:
+            self._routed_up_to, self._routed_ms = decisions[-1].sequence, now_ms
+            self._port.give(commands.encode_route(decisions))
+
+    def _decide(self, death: Death) -> commands.RouteDecision:
+        original = content_of(self._port.data(death.message.index), death.message)
+        decision = self._router.decide(death.settings, original, death.reason, death.time_ms // 1000)
+        if decision.unroutable:
+            at_most_once = death.settings.dead_letter_at_most_once
+            outcome = commands.DROPPED_UNROUTABLE if at_most_once else commands.PARKED
+            return commands.RouteDecision(death.sequence, outcome)
+        if not decision.targets:
+            return commands.RouteDecision(death.sequence, commands.DROPPED_CYCLE)
+        own = self.shard.shard_id
+        local = [queue.id for queue in decision.targets if queue.shard == own]
+        remote = [(queue.shard, queue.id) for queue in decision.targets if queue.shard != own]
+        content = commands.Content(
+            decision.content.exchange_and_key, decision.content.header, decision.content.body
+        )
+        return commands.RouteDecision(death.sequence, commands.ROUTED, local, remote, content)
+
+    def _freshen(self, death_sequence: int, closable: tuple[int, ...]) -> None:
+        """After a barrier: deaths up to this one may be unroutable, lanes to these queues may be closed."""
+        if self._barrier_under_way:
+            return
+        self._barrier_under_way = True
+        life = self._life
+
+        def fresh() -> None:
+            if life == self._life:
+                self._barrier_under_way = False
+                self._fresh_up_to = max(self._fresh_up_to, death_sequence)
+                self._closable.update(closable)
+
+        self._port.barrier(fresh)
+
+    # ------------------------------------------------------------------ lanes
+
+    def _move_lanes(self, now_ms: int) -> None:
+        given: list[bytes] = []
+        missing: list[int] = []
+        for lane in self.shard.lanes():
+            if not lane.items:
+                continue
+            queue_id = lane.target_queue
+            received = self._port.received_up_to(lane.target_shard, queue_id, self._source)
+            if received < 0 and self._port.catalog.queue_by_id(queue_id) is None:
+                if queue_id in self._closable:
+                    given.append(commands.encode_lane_closed(queue_id))
+                else:
+                    missing.append(queue_id)
+                continue
+            # A queue that is still to be created there has received nothing yet.
+            wanted = max(lane.first_sequence, received + 1)
+            progress = self._lanes.get(queue_id)
+            if progress is None:
+                progress = self._lanes[queue_id] = _LaneProgress(wanted, now_ms)
+            if wanted > progress.wanted:
+                progress.wanted, progress.moved_ms = wanted, now_ms
+            stalled = now_ms - progress.moved_ms >= AGAIN_MS
+            if received >= lane.first_sequence and (received > progress.settled or stalled):
+                progress.settled = received
+                given.append(commands.encode_settled(queue_id, received))
+            self._send(lane, progress, stalled, now_ms)
+        if missing:
+            self._freshen(0, tuple(missing))
+        if given:
+            self._port.give(b"".join(given))
+
+    def _send(self, lane: Lane, progress: _LaneProgress, stalled: bool, now_ms: int) -> None:
+        """Send what follows; everything again from what is wanted when nothing has arrived for a while."""
+        if progress.sent < progress.wanted - 1 or stalled:
+            progress.sent, progress.moved_ms = progress.wanted - 1, now_ms
+        last = lane.first_sequence + len(lane.items) - 1
+        while progress.sent < last and progress.sent - progress.wanted < DEAD_LETTERS_UNDER_WAY:
+            contents: list[commands.Content] = []
+            size = 0
+            for message in islice(lane.items, progress.sent + 1 - lane.first_sequence, None):
+                contents.append(content_of(self._port.data(message.index), message))
+                size += message.content_length
+                if size >= TRANSFER_BYTES or len(contents) >= DEAD_LETTERS_PER_ENTRY:
+                    break
+            command = commands.encode_transfer(self._source, lane.target_queue, progress.sent + 1, contents)
+            self._port.transfer(lane.target_shard, command)
+            progress.sent += len(contents)
+
+    # ------------------------------------------------------------------ deleted queues
+
+    def _bury(self) -> None:
+        ids = tuple(id for id in self.shard.deleted if id not in self._burying)
+        if not ids:
+            return
+        self._burying.update(ids)
+        life = self._life
+
+        def removed() -> None:
+            if life == self._life:
+                self._burying.difference_update(ids)
+                self._port.give(commands.encode_forget_deleted(ids))
+
+        self._port.remove_queues(ids, removed)
