@@ -238,10 +238,11 @@ class World:
         client = self.socket(loopback)
         client.send_bytes(b"AMQP\x00\x00\x09\x01")
         assert isinstance(client.take()[0], commands.Connection.Start)
+        properties: Any = {"capabilities": CAPABILITIES if capabilities is None else capabilities}
         client.send(
             0,
             commands.Connection.StartOk(
-                client_properties={"capabilities": CAPABILITIES if capabilities is None else capabilities},
+                client_properties=properties,
                 mechanism=mechanism,
                 response=f"\0{user}\0{password}",
                 locale="en_US",

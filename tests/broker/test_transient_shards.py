@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -55,7 +56,7 @@ class Network:
         self.now_ms = 1_000_000
         self.nodes: dict[int, Node] = {}
         self.queue: list[tuple[int, int, int, bytes]] = []
-        self.lose = lambda kind: False
+        self.lose: Callable[[int], bool] = lambda kind: False
         self.up = True
 
     def sender(self, origin: int) -> Any:

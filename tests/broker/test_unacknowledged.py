@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from node.broker.unacknowledged import Holder, Unacknowledged, UnknownTag
 from node.shard.commands import ACK, RANGE, REJECT, REQUEUE, SETTLE_HEAD
 
 
-def ids(settlements: list) -> list[tuple[int, int, list[int]]]:
+def ids(settlements: list[Any]) -> list[tuple[int, int, list[int]]]:
     return [
         (
             s.holder.holder_id,
