@@ -90,6 +90,12 @@ def test_in_a_joint_configuration_both_majorities_must_agree() -> None:
     group[1].node.tick()
     group.settle(cut_off=frozenset({4, 5}))
     assert group[1].applied == 4
+    group[1].node.propose(b"y")
+    group.settle(cut_off=frozenset({3, 4, 5}))
+    assert group[1].applied == 4, "1 and 2 are a majority of the new three, but not of the old five"
+    group[1].node.tick()
+    group.settle()
+    assert group[1].applied == 5
     group[1].node.propose_conf_change(ConfChangeV2())
     group.heal()
     assert group[5].members == ConfState([1, 2, 3], [4, 5])
