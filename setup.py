@@ -87,7 +87,7 @@ class OptionalBuild(build_ext):  # type: ignore[misc]  # setuptools has no types
         try:
             super().run()
         except Exception as error:
-            say(f"installing in pure Python, because the C compiler failed ({error})")
+            say(f"installing in pure Python, because the C compiler failed ({str(error)[:100]} ...)")
             # A module beside a missing library of its group could not be imported: all or nothing.
             for extension in self.extensions:
                 Path(self.get_ext_fullpath(extension.name)).unlink(missing_ok=True)

@@ -138,7 +138,10 @@ def test_the_installed_version_is_this_one() -> None:
 
 
 def test_with_a_compiler_the_installed_modules_are_compiled() -> None:
-    """A hot module that mypyc refuses would make the install fall back to Python, and nobody would see."""
+    """A hot module that mypyc refuses would make the install fall back to Python, and nobody would see.
+
+    `.venv/bin/pip install --verbose --no-build-isolation .` says why it did.
+    """
     if IS_SOURCE_TREE:
         assert compiled_modules() == ()
         return
