@@ -17,6 +17,7 @@ from node.shard.commands import (
 )
 from node.shard.effects import Deliver
 from node.shard.results import Attached, Detached, GetResult, Gone, Refused
+from node.shard.shard import Shard
 from tests.shard.driver import A, B, Close, Driver, attach, publish
 
 
@@ -393,3 +394,56 @@ def test_entries_are_released_once_and_only_when_nothing_in_them_lives() -> None
     assert list(driver.shard.live_entries()) == [driver.index]
     driver.run(publish("v", 1), commands.encode_purge(1))
     assert driver.released == [driver.index - 1, driver.index]
+
+
+def test_c1_what_a_bound_left_waiting_goes_on_in_the_same_order_after_a_restore(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """RULES C1: whichever queue was left first."""
+    monkeypatch.setattr(node.shard.state, "DELIVERIES_PER_ENTRY", 10)
+    driver = Driver()
+    driver.create(1)
+    driver.create(2)
+    for _ in range(3):
+        driver.run(numbered(10, 2), numbered(10, 1))
+    driver.run(attach(2, 6))
+    driver.run(attach(1, 5))
+    restored = Shard(3, 1)
+    restored.restore(driver.shard.snapshot())
+    driver.deliveries()
+    while driver.shard.due_messages(0):
+        driver.tick()
+        driver.log[driver.index].apply(restored)
+        seen = [
+            (e.consumer_id, e.first_delivery_id) for e in restored.take_effects() if isinstance(e, Deliver)
+        ]
+        assert seen == [
+            (e.consumer_id, e.first_delivery_id) for e in driver.effects if isinstance(e, Deliver)
+        ]
+        driver.effects.clear()
+    assert restored.digest() == driver.shard.digest()
+
+
+def test_a_queue_deleted_while_a_bound_left_it_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node.shard.state, "DELIVERIES_PER_ENTRY", 10)
+    driver = Driver()
+    driver.create(1)
+    driver.run(numbered(25))
+    driver.run(attach(1, 5))
+    assert driver.shard.due_messages(0)
+    driver.run(encode_delete_queue(1, False, False))
+    assert not driver.shard.due_messages(driver.time_ms)
+    driver.run(commands.encode_noop())
+    assert driver.cancelled() == [5]
+
+
+def test_nothing_is_left_of_consumers_that_went() -> None:
+    driver = Driver()
+    driver.create(1)
+    for number in range(1, 30):
+        driver.run(attach(1, number, priority=number), publish("m"))
+        driver.run(encode_settle_up_to(1, number, ACK, 1), encode_detach(1, number, False))
+    queue = driver.shard.queue(1)
+    assert queue is not None
+    assert (queue.holders, queue.consumers.bands, queue.consumers.count) == ({}, [], 0)
+    assert driver.shard._state.sessions == {}

@@ -359,3 +359,29 @@ def test_c4_what_the_bound_leaves_at_the_head_is_not_overtaken(monkeypatch: pyte
     for _ in range(4):
         driver.tick()
     assert driver.delivered(6) == ["returned", "ready"]
+
+
+def test_t10_a_late_one_behind_a_live_one_that_comes_back_with_it() -> None:
+    """RULES T10: it does not wait until it is the head of the returned messages."""
+    driver = Driver()
+    driver.create(1, dead_letter_exchange="dlx")
+    driver.run(publish("live", 1), publish("late", 1, ttl_ms=50), attach(1, 5))
+    driver.pass_ms(50)
+    driver.run(commands.encode_detach(1, 5, True))
+    assert [driver.body(death.message) for death in driver.shard.unrouted(9)] == ["late"]
+    assert driver.ready(1) == 1
+
+
+def test_c4_late_requeued_ones_beyond_the_bound_are_due_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """RULES C4, T10: not at the back of the queue, where nothing would tell the ticker of them."""
+    monkeypatch.setattr(node.shard.state, "EXPIRIES_PER_ENTRY", 3)
+    driver = Driver()
+    driver.create(1)
+    driver.run(
+        *(publish("late", 1, ttl_ms=50) for _ in range(5)), attach(1, 5, prefetch=5), publish("live", 1)
+    )
+    driver.pass_ms(50)
+    driver.run(commands.encode_flow(1, 5, False), encode_settle_up_to(1, 5, REQUEUE, 5))
+    assert driver.shard.due_messages(driver.time_ms)
+    driver.tick()
+    assert driver.ready(1) == 1

@@ -46,3 +46,21 @@ def test_t13_cancelled_timers_do_not_pile_up() -> None:
         timers.cancel(when)
     assert len(timers.heap) <= 66
     assert timers.first() == (NEVER, 0)
+
+
+def test_t13_many_cancelled_at_once_leave_nothing() -> None:
+    """RULES T13: without any new one being armed."""
+    timers = Timers()
+    for queue_id in range(1, 5001):
+        timers.arm(queue_id, queue_id)
+    for queue_id in range(2, 5001):
+        timers.cancel(queue_id)
+    assert len(timers.heap) <= 66
+    assert timers.all_due(9999, 10) == [1]
+
+
+def test_a_deadline_moved_to_and_fro_comes_due_once() -> None:
+    timers = Timers()
+    for when in (10, 20, 15, 20):
+        timers.arm(1, when)
+    assert timers.all_due(20, 10) == [1]
