@@ -27,12 +27,30 @@ _CHECKSUM: Final = struct.Struct(">I")
 _SNAPSHOT_HEAD: Final = struct.Struct(">BQQIIII?")  # version, index, term, four counts of ids, auto_leave
 _IDS_BYTES: Final = 8
 
+_KEEPS_INTERPRETER_BYTES: Final = 5 * 1024
+_PIECEWISE_UP_TO_BYTES: Final = 128 * 1024
+
+
+def crc32(data: Buffer, start: int = 0) -> int:
+    """The checksum of zlib, in pieces: for more than 5 KB at once it lets go of the interpreter lock.
+
+    The writer thread would have to wait for the event loop to get it back, entry after entry. Large data is
+    worth the wait.
+    """
+    size = len(data)
+    if size <= _KEEPS_INTERPRETER_BYTES or size > _PIECEWISE_UP_TO_BYTES:
+        return zlib.crc32(data, start)
+    view = memoryview(data)
+    for offset in range(0, size, _KEEPS_INTERPRETER_BYTES):
+        start = zlib.crc32(view[offset : offset + _KEEPS_INTERPRETER_BYTES], start)
+    return start
+
 
 def encode_entry(key: bytes, entry: Entry) -> bytes:
     """The value of an entry stored under `key`."""
     data = entry.data
     head = _ENTRY_HEAD.pack(FORMAT_VERSION, entry.type, entry.term)
-    checksum = zlib.crc32(data, zlib.crc32(head, zlib.crc32(key)))
+    checksum = crc32(data, zlib.crc32(head, zlib.crc32(key)))
     return _ENTRY_HEADER.pack(FORMAT_VERSION, entry.type, entry.term, checksum) + data
 
 
@@ -42,7 +60,7 @@ def check_entry(key: Buffer, value: Buffer) -> tuple[int, int]:
         raise _corrupt_entry(key, f"only {len(value)} bytes long")
     version, entry_type, term, checksum = _ENTRY_HEADER.unpack_from(value)
     payload = memoryview(value)[ENTRY_HEADER_BYTES:]
-    if zlib.crc32(payload, zlib.crc32(value[: _ENTRY_HEAD.size], zlib.crc32(key))) != checksum:
+    if crc32(payload, zlib.crc32(value[: _ENTRY_HEAD.size], zlib.crc32(key))) != checksum:
         raise _corrupt_entry(key, "it doesn't match its checksum")
     if version != FORMAT_VERSION:
         raise _corrupt_entry(key, f"version {version}, {FORMAT_VERSION} expected")

@@ -179,15 +179,13 @@ def _check_entries(message: Message) -> None:
         index += 1
         if entry.type not in _ENTRY_TYPES:
             raise Refused(f"entry of type {entry.type}")
+        if entry.index > limits.MAX_INDEX or entry.term > limits.MAX_TERM:
+            raise Refused(f"entry {entry.term}/{entry.index}")
         if appended and (entry.index != index or not term <= entry.term <= message.term):
             raise Refused(
                 f"entry {entry.term}/{entry.index} where {index} was due, in terms {term} to {message.term}"
             )
-        if not appended and not (entry.index <= limits.MAX_INDEX and entry.term <= limits.MAX_TERM):
-            raise Refused(f"entry {entry.term}/{entry.index}")
         term = entry.term
-    if index > limits.MAX_INDEX:
-        raise Refused(f"entry {index}")
 
 
 # --- snapshots ----------------------------------------------------------------------------------------

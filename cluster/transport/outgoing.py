@@ -58,7 +58,7 @@ class PeerLink:
         self._on_snapshot_sent = on_snapshot_sent
         self._queue: deque[Frame] = deque()
         self._sizes_bytes: deque[int] = deque()
-        self._queued_bytes = 0
+        self.waiting_bytes = 0
         self._wake = asyncio.Event()
         self._complaint = ""
         self._snapshots: dict[int, tuple[Message, Snapshot]] = {}
@@ -78,10 +78,10 @@ class PeerLink:
             self._counters.frames_dropped += 1
             return
         size_bytes = frame.approximate_bytes()
-        if self._queued_bytes + size_bytes > limits.MAX_PEER_QUEUE_BYTES and self._queue:
+        if self.waiting_bytes + size_bytes > limits.MAX_PEER_QUEUE_BYTES and self._queue:
             self._counters.frames_dropped += 1
             return
-        self._queued_bytes += size_bytes
+        self.waiting_bytes += size_bytes
         if self._queue and self._sizes_bytes[-1] + size_bytes <= limits.MAX_FRAME_BYTES:
             self._queue[-1].merge(frame)
             self._sizes_bytes[-1] += size_bytes
@@ -104,7 +104,7 @@ class PeerLink:
                 was_up, self.up = self.up, False
                 self._queue.clear()
                 self._sizes_bytes.clear()
-                self._queued_bytes = 0
+                self.waiting_bytes = 0
                 if was_up:
                     _call(self._on_down, self._peer)
                 await channel.close()
@@ -142,7 +142,7 @@ class PeerLink:
                     await self._wake.wait()
                     continue
                 frame = self._queue.popleft()
-                self._queued_bytes -= self._sizes_bytes.popleft()
+                self.waiting_bytes -= self._sizes_bytes.popleft()
                 data = codec.encode_frame(frame)
                 self._counters.frames_sent += 1
                 self._counters.bytes_sent += len(data)

@@ -108,6 +108,11 @@ class PeerTransport:
         link = self._links.get(peer)
         return link is not None and link.up
 
+    def waiting_bytes(self, peer: int) -> int:
+        """About how many bytes wait to be sent to a peer; at `MAX_PEER_QUEUE_BYTES` frames are dropped."""
+        link = self._links.get(peer)
+        return 0 if link is None else link.waiting_bytes
+
     def connected(self) -> list[int]:
         """Ids of the peers that are up."""
         return [peer for peer, link in self._links.items() if link.up]

@@ -36,8 +36,9 @@ def make_node(folder: Path, authority: Path, name: str, subject_names: str) -> t
     extensions = folder / f"{name}.ext"
     extensions.write_text(f"subjectAltName={subject_names}\n")
     openssl(
-        "x509", "-req", "-in", str(request), "-CA", str(authority), "-CAkey", str(authority.with_suffix(".key")),
-        "-CAcreateserial", "-out", str(certificate), "-days", "2", "-extfile", str(extensions),
+        "x509", "-req", "-in", str(request), "-CA", str(authority),
+        "-CAkey", str(authority.with_suffix(".key")), "-CAcreateserial",
+        "-out", str(certificate), "-days", "2", "-extfile", str(extensions),
     )  # fmt: skip
     return certificate, key
 
@@ -87,8 +88,8 @@ def test_others_are_kept_out(
             await group.introduce()
             await until(lambda: len(reasons()) == 2, "reasons")
             links = [one.transport._links[2], two.transport._links[1]]
-            tries = [link.attempts for link in links]
-            await until(lambda: all(link.attempts > n + 2 for link, n in zip(links, tries, strict=True)), "tries")
+            tries = max(link.attempts for link in links)
+            await until(lambda: all(link.attempts > tries + 2 for link in links), "tries")
             assert one.events == two.events == []
             assert one.frames == two.frames == []
             # Said once each, however often it is tried.
