@@ -1,0 +1,332 @@
+"""A cluster of real processes under test: started, killed, frozen, restarted, asked, and its logs judged.
+
+Every start uses the words of the command that `mayfly up` prints, so tests run what a reader would run: the source
+tree or the installed package, whichever these tests were imported next to.
+"""
+
+import dataclasses
+import fcntl
+import json
+import os
+import re
+import signal
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Final, TextIO
+from urllib.parse import quote
+from urllib.request import urlopen
+
+from cluster.placement import voters
+from node.command_line.local_cluster import (
+    LocalCluster,
+    NodePlan,
+    fetch,
+    plan_cluster,
+    taken_addresses,
+    this_mayfly,
+)
+
+START_WITHIN_S: Final = 60.0
+BOUND_S: Final = 30.0
+# Peers listen 20 000 above: still below the ports that the system gives to clients.
+_FIRST_PORT: Final = 5_700
+_LAST_PORT: Final = 6_980
+_PORT_STEP: Final = 10
+_LOG_LINE: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (\w+) +([\w.]+): ")
+
+
+def wait_for(what: Callable[[], object], description: str, within_s: float = BOUND_S, every_s: float = 0.01) -> float:
+    """Ask until it is so; the seconds it took. Fails the test at the bound."""
+    began_s = time.monotonic()
+    while not what():
+        if time.monotonic() - began_s > within_s:
+            raise AssertionError(f"{description}: not within {within_s} s")
+        time.sleep(every_s)
+    return time.monotonic() - began_s
+
+
+def wait_until_s(moment_s: float) -> None:
+    """Return when monotonic time has come to the moment: for promises that are about time passing."""
+    while (left_s := moment_s - time.monotonic()) > 0:
+        time.sleep(left_s)
+
+
+class Ports:
+    """A base port that is ours while this process lives, its neighbours 10 000 and 20 000 above free when taken."""
+
+    def __init__(self, nodes: int) -> None:
+        folder = Path("/tmp/mayfly-test-ports")
+        folder.mkdir(mode=0o777, exist_ok=True)
+        candidates = range(_FIRST_PORT, _LAST_PORT, _PORT_STEP)
+        start = os.getpid() % len(candidates)
+        for number in range(len(candidates)):
+            port = candidates[(start + number) % len(candidates)]
+            lock = (folder / f"{port}-{os.getuid()}").open("w")
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                lock.close()
+                continue
+            if not taken_addresses(plan_cluster(nodes, port, Path("unused"))):
+                self.base = port
+                self._lock: TextIO = lock
+                return
+            lock.close()
+        raise AssertionError("no free ports")
+
+    def release(self) -> None:
+        """Let others have the port."""
+        self._lock.close()
+
+
+class Nodes:
+    """A running cluster. Node numbers are node ids: 1, 2, 3."""
+
+    def __init__(self, folder: Path, count: int = 3, settings: dict[str, object] | None = None) -> None:
+        """Plans the nodes; `settings` hold for all, by key, as in a TOML file."""
+        self._ports = Ports(count)
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self.plans = plan_cluster(count, self._ports.base, folder)
+        self.settings: dict[int, dict[str, object]] = {id: dict(settings or {}) for id in self.ids}
+        self.expected_errors: list[str] = []
+        """Patterns of lines of level ERROR or above that a test provokes."""
+        self._frozen: set[int] = set()
+        self._cluster = LocalCluster(self.plans, this_mayfly())
+
+    # ------------------------------------------------------------------ processes
+
+    @property
+    def ids(self) -> range:
+        """All node ids."""
+        return range(1, len(self.plans) + 1)
+
+    def plan(self, id: int) -> NodePlan:
+        """How the node is started."""
+        return self.plans[id - 1]
+
+    def configure(self, id: int, **settings: object) -> None:
+        """Settings of one node, from its next start on."""
+        self.settings[id].update(settings)
+
+    def move_data(self, id: int, folder: Path) -> None:
+        """Keep the node's data in another folder, from its next start on."""
+        self.plans[id - 1] = dataclasses.replace(self.plan(id), data_dir=folder)
+
+    def start(self, *ids: int) -> None:
+        """Start these nodes (all, if none is named), without waiting."""
+        for id in ids or self.ids:
+            if self.settings[id]:
+                file = self.folder / f"node{id}.toml"
+                lines = (f"{key} = {json.dumps(_plain(value))}\n" for key, value in self.settings[id].items())
+                file.write_text("".join(lines))
+                self.plans[id - 1] = dataclasses.replace(self.plan(id), config=file)
+            self._cluster.start_node(self.plan(id))
+
+    def serve(self) -> "Nodes":
+        """Start all nodes; return when they serve, every group has a leader, and leaders are spread."""
+        self.start()
+        self.until_serving()
+        self.until_balanced()
+        return self
+
+    def until_balanced(self) -> None:
+        """Return when every group is led by the node that it prefers, as all nodes see it."""
+        preferred = {group: voters(group, list(self.ids), 3)[0] for group in self.groups(1)}
+
+        def balanced() -> bool:
+            return all(
+                {group: row["leader"] for group, row in self.groups(id).items()} == preferred for id in self.ids
+            )
+
+        wait_for(balanced, "leaders where they are preferred", every_s=0.05)
+
+    def until_serving(self, within_s: float = START_WITHIN_S) -> None:
+        """Return when every node that runs serves clients."""
+        self._cluster.plans = self.plans
+        self._cluster.wait_until_serving(on_end=_no_end, timeout_s=within_s)
+
+    def pid(self, id: int) -> int:
+        """The process id of a node that runs."""
+        pid = self._cluster.pid(self.plan(id))
+        assert pid is not None, f"node {id} does not run"
+        return pid
+
+    def runs(self, id: int) -> bool:
+        """Whether the node's process has been started and not seen to end."""
+        return self._cluster.pid(self.plan(id)) is not None
+
+    def kill(self, *ids: int) -> float:
+        """SIGKILL; the monotonic moment at which the first was killed. Several are killed at the same moment."""
+        moment_s = time.monotonic()
+        for id in ids:
+            os.kill(self.pid(id), signal.SIGKILL)
+        for id in ids:
+            self._cluster.kill(self.plan(id))
+            self._frozen.discard(id)
+        return moment_s
+
+    def ends_by_itself(self, id: int, within_s: float = BOUND_S) -> int:
+        """Wait for the node's process to end; its exit code."""
+        codes: list[int] = []
+
+        def ended() -> bool:
+            codes.extend(end.code for end in self._cluster.ended() if end.plan.name == self.plan(id).name)
+            return bool(codes)
+
+        wait_for(ended, f"the end of node {id}", within_s)
+        return codes[0]
+
+    def freeze(self, id: int) -> float:
+        """SIGSTOP; the monotonic moment."""
+        os.kill(self.pid(id), signal.SIGSTOP)
+        self._frozen.add(id)
+        return time.monotonic()
+
+    def thaw(self, id: int) -> None:
+        """SIGCONT."""
+        os.kill(self.pid(id), signal.SIGCONT)
+        self._frozen.discard(id)
+
+    def heal(self) -> None:
+        """Thaw and restart what a test left frozen or dead, and wait until all is well."""
+        for id in list(self._frozen):
+            self.thaw(id)
+        missing = [id for id in self.ids if not self.runs(id)]
+        if missing:
+            self.start(*missing)
+            self.until_serving()
+        self.until_balanced()
+        self.until_well()
+
+    def stop(self) -> None:
+        """End all processes."""
+        for id in list(self._frozen):
+            if self.runs(id):
+                self.thaw(id)
+        self._cluster.stop()
+
+    def close(self) -> None:
+        """End all processes, and judge their logs."""
+        early = [end.describe() for end in self._cluster.ended()]
+        try:
+            self.stop()
+        finally:
+            self._ports.release()
+        assert not early, f"nodes ended by themselves: {early}"
+        assert self.log_faults() == []
+
+    # ------------------------------------------------------------------ what nodes say
+
+    def status(self, id: int) -> dict[str, Any]:
+        """`/status` of a node."""
+        code, status = fetch(self.plan(id).http, "/status")
+        assert code == 200, status
+        return status
+
+    def page(self, id: int, path: str) -> tuple[int, dict[str, Any]]:
+        """A JSON page of a node."""
+        return fetch(self.plan(id).http, path)
+
+    def metric(self, id: int, name: str) -> float:
+        """The sum of a metric's samples, from `/metrics`."""
+        with urlopen(f"http://{self.plan(id).http}/metrics", timeout=5) as answer:
+            lines = answer.read().decode().splitlines()
+        values = [float(line.rsplit(" ", 1)[1]) for line in lines if re.match(rf"{name}(\{{| )", line)]
+        assert values, f"no metric {name}"
+        return sum(values)
+
+    def groups(self, id: int) -> dict[int, dict[str, Any]]:
+        """What a node knows of every group, by group."""
+        return {int(row["group"]): row for row in self.status(id)["groups"]}
+
+    def leaders(self, id: int) -> dict[int, list[int]]:
+        """Node id -> the groups it leads, as a node sees it; 0: groups without a leader."""
+        found: dict[int, list[int]] = {}
+        for group, row in self.groups(id).items():
+            found.setdefault(int(row["leader"]), []).append(group)
+        return found
+
+    def leads_nothing(self, victim: int, witness: int) -> bool:
+        """Whether the witness knows a leader for every group, none of them the victim."""
+        return not {0, victim} & self.leaders(witness).keys()
+
+    def queue(self, id: int, name: str) -> dict[str, Any] | None:
+        """What a node knows of a queue of the default vhost; None: of none. This is no use of it (RULES L2)."""
+        code, info = fetch(self.plan(id).http, f"/queues/%2F/{quote(name, safe='')}")
+        assert code in (200, 404), info
+        return info if code == 200 else None
+
+    def until_nowhere(self, name: str, within_s: float = BOUND_S) -> None:
+        """Wait until no running node knows the queue."""
+        running = [id for id in self.ids if self.runs(id)]
+        wait_for(
+            lambda: all(self.queue(id, name) is None for id in running), f"the end of {name} on all nodes", within_s
+        )
+
+    def ready(self, id: int, name: str) -> int:
+        """Messages ready in a queue, as a node has it; -1 when it has no such queue."""
+        info = self.queue(id, name)
+        return -1 if info is None else int(info["ready"])
+
+    def leader_of(self, name: str, witness: int = 1) -> int:
+        """The node that leads the queue's shard; 0: none."""
+        info = self.queue(witness, name)
+        return int(info["leader"] or 0) if info else 0
+
+    def agree(self) -> bool:
+        """Whether all running nodes know the same leaders, and have applied the same."""
+        seen = [self.groups(id) for id in self.ids if self.runs(id)]
+        leaders = [{group: row["leader"] for group, row in groups.items()} for groups in seen]
+        applied = [{group: row["applied"] for group, row in groups.items()} for groups in seen]
+        known = all(0 not in each.values() for each in leaders)
+        return known and all(each == leaders[0] for each in leaders) and all(each == applied[0] for each in applied)
+
+    def until_well(self, within_s: float = BOUND_S) -> float:
+        """Wait until every running node is ready, and all agree on leaders and on what is applied."""
+
+        def well() -> bool:
+            try:
+                running = [id for id in self.ids if self.runs(id)]
+                return all(self.page(id, "/health/ready")[0] == 200 for id in running) and self.agree()
+            except OSError:
+                return False
+
+        return wait_for(well, "a cluster that is well", within_s, every_s=0.05)
+
+    def resident_bytes(self, id: int) -> int:
+        """Memory of the node's process."""
+        pages = int(Path(f"/proc/{self.pid(id)}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+    # ------------------------------------------------------------------ logs
+
+    def log_text(self, id: int) -> str:
+        """Everything the node has logged."""
+        return self.plan(id).log_file.read_text(errors="replace")
+
+    def log_faults(self) -> list[str]:
+        """Lines that should not be in any node's log: errors nobody provoked, tracebacks, what no logger wrote."""
+        faults = []
+        for id in self.ids:
+            for line in self.log_text(id).splitlines():
+                match = _LOG_LINE.match(line)
+                fine = match is not None and match[1] in ("DEBUG", "INFO", "WARNING") and "Traceback" not in line
+                if not fine and not any(re.search(pattern, line) for pattern in self.expected_errors):
+                    faults.append(f"node {id}: {line}")
+        return faults[:40]
+
+
+def _plain(value: object) -> object:
+    return str(value) if isinstance(value, Path) else value
+
+
+def _no_end(end: object) -> None:
+    raise AssertionError(f"a node ended: {end}")
+
+
+def disk_bytes(folders: Iterable[Path]) -> int:
+    """What the files in the folders take on disk."""
+    files = (file for folder in folders for file in folder.rglob("*") if file.is_file())
+    return sum(file.stat().st_blocks * 512 for file in files)
