@@ -119,7 +119,7 @@ def _draw_fault(
     duration = max(1, random.randint(duration // 2, duration))
     if kind == CRASH:
         roll = random.random()
-        size = 1 if roll < 0.75 else len(nodes) if roll > 0.92 else max(1, len(nodes) // 2)
+        size = 1 if roll < 0.6 else len(nodes) if roll > 0.8 else max(1, len(nodes) // 2)
         victims = tuple(sorted(random.sample(list(nodes), size)))
         return [Fault(at_us, CRASH, victims, duration)]
     if kind == CLOCK_STEP:

@@ -2,9 +2,9 @@
 goes on.
 
 Checked at once, wherever a node has just worked: one leader in a term (Raft), shard and lease clocks that
-never go back in one process (RULES C2), equal digests at equal applied positions (C1), no delivery
-decided past a deadline (T5). Written into the history: when queues were gone, and the shard clocks that
-judge deaths.
+never go back in one process (RULES C2) nor run ahead of true time further than they may (C3), equal
+digests at equal applied positions (C1), no delivery decided past a deadline (T5). Written into the
+history: when queues were gone, and the shard clocks that judge deaths.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from cluster.raft import StateType
+from cluster.simulator.clocks import EPOCH_MS
 from cluster.simulator.events import EventQueue
 from node.broker.cluster_facade import ClusterEvents, ClusterFacade, Done, ShardHandle
 from node.catalog import Catalog, CatalogCommand
@@ -57,6 +58,8 @@ class Probe:
         self.shard_of: dict[str, int] = {}
         """The shard of each queue, as last seen in a catalog."""
         self.digests_compared = 0
+        self.clock_limit_ms: int | None = None
+        """How far ahead of true time a group's clock may be; None where too few clocks are right to say."""
         self._leaders: dict[tuple[int, int], int] = {}
         self._digests: dict[tuple[int, int], tuple[int, str]] = {}
         self._gone: dict[int, None] = {}
@@ -104,6 +107,12 @@ class Probe:
             raise StateError(
                 f"a clock of group {group_id} at node {node.machine.id} went back: from "
                 f"{(seen.time_ms, seen.led_ms)} to {(clock.time_ms, clock.led_ms)}"
+            )
+        ahead_ms = clock.time_ms - EPOCH_MS - self._queue.now_us // 1_000
+        if self.clock_limit_ms is not None and ahead_ms > self.clock_limit_ms:
+            raise StateError(
+                f"the clock of group {group_id} at node {node.machine.id} is {ahead_ms} ms ahead of true time, "
+                f"more than {self.clock_limit_ms} (RULES C3)"
             )
         seen.applied, seen.time_ms, seen.led_ms = group.applied, clock.time_ms, clock.led_ms
         if group_id != CATALOG_GROUP:

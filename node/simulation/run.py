@@ -69,6 +69,12 @@ class Simulation:
         self.cluster.frame_text = frame_text
         self.cluster.transfer_leadership = self._transfer_leadership
         self.world = World(seed, self.cluster, scenario.topology, self.history)
+        if len(scenario.nodes) >= 3:
+            self.world.probe.clock_limit_ms = (
+                scenario.node_profile.clock_bound_ms
+                + max(scenario.clock_offsets_us) // MILLISECOND_US
+                + 100
+            )
         for place, node in enumerate(scenario.nodes):
             self._add_machine(node, scenario.clock_offsets_us[place], scenario.clock_drifts_ppm[place])
         self.workers: list[Actor] = []
@@ -95,6 +101,7 @@ class Simulation:
             MachineProfile(
                 tick_us=scenario.node_profile.tick_ms * MILLISECOND_US, loop_us=scenario.loop_us
             ),
+            replace(scenario.disk),
         )
         machine.after_input = self._look
         machine.transmit = lambda peer, frame: self._transmit(machine, peer, frame)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from random import Random
 
 from cluster.simulator import faults
+from cluster.simulator.disk import DiskProfile
 from cluster.simulator.events import MILLISECOND_US, SECOND_US
 from cluster.simulator.faults import Fault
 from cluster.simulator.network import LinkProfile
@@ -46,6 +47,7 @@ class Scenario:
     plan: tuple[Fault, ...]
     clock_offsets_us: tuple[int, ...]
     clock_drifts_ppm: tuple[int, ...]
+    disk: DiskProfile
     tolerance: Tolerance
     publishers: int
     leaseholders: int
@@ -59,7 +61,8 @@ class Scenario:
             f"seed {self.seed}: {len(self.nodes)} nodes, {profile.shards} shards, session timeout "
             f"{profile.session_timeout_ms} ms, compaction after {profile.compact_entries} entries, entries of "
             f"{profile.entry_bytes} bytes, cache of {profile.cache_bytes} bytes",
-            f"links: {self.links.base_us} us + {self.links.jitter_us} us, loss {self.links.frame_loss}",
+            f"links: {self.links.base_us} us + {self.links.jitter_us} us, loss {self.links.frame_loss}; "
+            f"disks: {self.disk.base_us} us + {self.disk.jitter_us} us",
             f"clocks off by {self.clock_offsets_us} us, drifting by {self.clock_drifts_ppm} ppm",
             "faults (from the moment when all queues are there):",
             faults.describe(self.plan),
@@ -94,6 +97,9 @@ def draw_scenario(seed: int) -> Scenario:
         plan=plan,
         clock_offsets_us=offsets,
         clock_drifts_ppm=drifts,
+        disk=DiskProfile(
+            base_us=random.choice((100, 300, 5_000, 30_000)), jitter_us=random.choice((100, 5_000))
+        ),
         tolerance=Tolerance(drift_ppm=200, early_ms=early_ms, late_ms=1_500, settle_ms=2_500),
         publishers=random.choice((1, 2, 3)),
         leaseholders=random.choice((0, 1, 2)),
