@@ -3,7 +3,7 @@
 import time
 from typing import Final
 
-from node.command_line.local_cluster import ClusterError, LocalCluster, NodePlan, fetch
+from node.command_line.local_cluster import ClusterError, LocalCluster, NodePlan, fetch, log_tail
 from node.demonstration.client import connect, wait_until
 from node.demonstration.narrator import Narrator
 from node.settings import NodeSettings
@@ -26,6 +26,9 @@ def play(narrator: Narrator, cluster: LocalCluster, victim: NodePlan, settings: 
         narrator.promise(f"it serves again within {BACK_WITHIN_S:.0f} s", False, str(error))
         return
     took_ms = round(1000 * (time.monotonic() - started_s))
+    if victim not in cluster.running():
+        narrator.promise(f"it serves again within {BACK_WITHIN_S:.0f} s", False, f"it ended; {log_tail(victim)}")
+        return
     narrator.promise(f"it serves again within {BACK_WITHIN_S:.0f} s", True, f"pid {pid}, after {took_ms} ms")
 
     def caught_up() -> bool:
