@@ -49,14 +49,14 @@ class StoreFolder:
     def mark(self, text: str) -> None:
         """Note durably that the folder holds a log."""
         marker = self.path / MARKER_FILE
-        if marker.exists():
-            return
-        draft = self.path / (MARKER_FILE + ".new")
-        with draft.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.rename(marker)
+        if not marker.exists():
+            draft = self.path / (MARKER_FILE + ".new")
+            with draft.open("w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            draft.rename(marker)
+        # At every start: an earlier one may have ended just before this.
         folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(folder)

@@ -7,8 +7,8 @@ moment leaves the state of some commit, and nothing has to be repaired at start.
 
 The commit lets go of the interpreter lock, so the event loop goes on while the disk syncs; so does, shortly,
 every entry put. A writer thread that wants the lock back waits up to `sys.getswitchinterval()` for an event
-loop that computes. A process does well to set it to 0.5 ms: at the usual 5 ms a write beside a busy loop takes
-5 to 20 ms instead of 1 to 3 (tests/bench/log_store.py).
+loop that computes. A process does well to set it to 0.5 ms: at the usual 5 ms a write beside a busy loop
+takes 5 to 20 ms instead of 1 to 3 (tests/bench/log_store.py).
 """
 
 import errno

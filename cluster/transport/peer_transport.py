@@ -66,7 +66,9 @@ class PeerTransport:
         """The port that is listened on, known after `start`."""
 
     async def start(self) -> None:
-        """Listen, and begin to connect to peers. Raises `OSError`: address taken, TLS files unreadable."""
+        """Listen, and begin to connect to peers. Raises `OSError`: address taken, TLS files unusable."""
+        if self._tls is not None:
+            self._tls.check()
         server = grpc.aio.server(options=options.server_options(), compression=options.compression())
         incoming = Incoming(self._local.node_id, self._local.cluster_id, self.counters.get, self._on_frame)
         server.add_generic_rpc_handlers((incoming.handlers(),))

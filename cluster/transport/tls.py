@@ -1,5 +1,6 @@
 """Mutual TLS between nodes."""
 
+import ssl
 from pathlib import Path
 
 import grpc
@@ -18,6 +19,21 @@ class TlsFiles:
         self.key = Path(key)
         self.authority = Path(authority)
         self.server_name = server_name
+
+    def check(self) -> None:
+        """Raise `OSError`, with the file's name, when a file can't be read or used."""
+        for file in (self.certificate, self.key, self.authority):
+            file.read_bytes()
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        try:
+            context.load_cert_chain(self.certificate, self.key)
+        except ssl.SSLError as error:
+            text = f"{self.certificate} and {self.key} are not a certificate and its key: {error}"
+            raise OSError(text) from None
+        try:
+            context.load_verify_locations(self.authority)
+        except ssl.SSLError as error:
+            raise OSError(f"{self.authority} is not a certificate: {error}") from None
 
     def server_credentials(self) -> grpc.ServerCredentials:
         """Credentials of a server that demands a certificate of the same authority. Raises `OSError`."""

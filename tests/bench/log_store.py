@@ -1,8 +1,8 @@
 """What the log on disk costs: python -m tests.bench.log_store [FOLDER]
 
-Writes by size and number of groups, alone and beside a thread that computes (as the event loop does), with the
-usual and a shorter switch interval; reading back; loading; and what a long run with entries of mixed sizes,
-mostly first in, first out, does to writes and to the file.
+Writes by size and number of groups, alone and beside a thread that computes (as the event loop does), with
+the usual and a shorter switch interval; reading back; loading; and what a long run with entries of mixed
+sizes, mostly first in, first out, does to writes and to the file.
 """
 
 import sys
@@ -143,7 +143,8 @@ def long_run(folder: Path) -> None:
     print(
         f"mixed sizes, 2.5 GiB through 256 MiB: p50 {median(times[:half]) * 1e3:.2f} ms then"
         f" {median(times[half:]) * 1e3:.2f} ms, p99 {sorted(times)[-len(times) // 100] * 1e3:.1f} ms,"
-        f" used {store.used_bytes() / MIB:.0f} MiB for {live_bytes / MIB:.0f}, free {store.free_bytes() / MIB:.0f}"
+        f" used {store.used_bytes() / MIB:.0f} MiB for {live_bytes / MIB:.0f},"
+        f" free {store.free_bytes() / MIB:.0f}"
     )
     store.close()
 

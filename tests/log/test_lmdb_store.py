@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import lmdb
@@ -165,6 +166,13 @@ def test_extents_are_found_again_after_a_reopen(tmp_path: Path) -> None:
     append(store, 2, 3, [b"shorter"], term=2)
     assert store.load()[2].entries == [(1, 1), (2, 1), (3, 2)]
     store.close()
+
+
+@pytest.mark.parametrize("size", [0, 5 * 1024, 5 * 1024 + 1, 70_001, 128 * 1024, 128 * 1024 + 1])
+def test_a_checksum_in_pieces_is_the_checksum_of_the_whole(size: int) -> None:
+    data = bytes(range(256)) * (size // 256 + 1)
+    assert records.crc32(data[:size], 7) == zlib.crc32(data[:size], 7)
+    assert records.crc32(memoryview(data)[:size]) == zlib.crc32(data[:size])
 
 
 # --- corruption --------------------------------------------------------------------------------------

@@ -1,6 +1,5 @@
 """Mutual TLS between nodes, with an authority made for the test."""
 
-import asyncio
 import shutil
 import subprocess
 from pathlib import Path
@@ -104,6 +103,23 @@ def test_missing_files_are_an_error(tmp_path: Path) -> None:
             missing = tmp_path / "missing.pem"
             with pytest.raises(OSError, match=r"missing\.pem"):
                 await group.add(1, tls=TlsFiles(missing, missing, missing))
-            await asyncio.sleep(0)
+
+    run(scenario())
+
+
+def test_files_that_do_not_fit_are_an_error(files: dict[str, TlsFiles], tmp_path: Path) -> None:
+    one, two = files["one"], files["two"]
+    garbage = tmp_path / "garbage.pem"
+    garbage.write_text("garbage")
+
+    async def scenario() -> None:
+        async with members() as group:
+            for tls, text in (
+                (TlsFiles(one.certificate, two.key, one.authority), "are not a certificate and its key"),
+                (TlsFiles(garbage, one.key, one.authority), "are not a certificate and its key"),
+                (TlsFiles(one.certificate, one.key, garbage), r"garbage\.pem is not a certificate"),
+            ):
+                with pytest.raises(OSError, match=text):
+                    await group.add(1, tls=tls)
 
     run(scenario())
