@@ -18,7 +18,7 @@ from node.shard.publish import apply_publishes
 from node.shard.queue import Queue
 from node.shard.results import Detached, Done
 from node.shard.snapshot import restore, snapshot
-from node.shard.state import State
+from node.shard.state import DELIVERIES_PER_ENTRY, EXPIRIES_PER_ENTRY, State
 from node.shard.statistics import QueueStatistics, ShardStatistics
 from node.shard.timers import NEVER
 from node.shard.tombstone import Tombstone
@@ -33,13 +33,21 @@ class Shard:
 
     For each log entry: ``begin``, then ``apply`` and ``session_closed`` in the order of the log, then
     ``finish``. ``take_effects`` and ``take_released`` have what the node must do then. Everything else is for
-    reading, between entries. ``local_node`` decides about effects only, never about state.
+    reading, between entries. ``local_node`` decides about effects only, never about state. The bounds (RULES C4)
+    are part of how entries are applied: the same on every replica and for every replay. Tests lower them.
     """
 
-    def __init__(self, shard_id: int, local_node: int) -> None:
+    def __init__(
+        self,
+        shard_id: int,
+        local_node: int,
+        expiries_per_entry: int = EXPIRIES_PER_ENTRY,
+        deliveries_per_entry: int = DELIVERIES_PER_ENTRY,
+    ) -> None:
         self.shard_id = shard_id
         self.local_node = local_node
-        self._state = State(shard_id, local_node)
+        self._bounds = (expiries_per_entry, deliveries_per_entry)
+        self._state = State(shard_id, local_node, expiries_per_entry, deliveries_per_entry)
 
     # -- entries -------------------------------------------------------------------------------------------
 
@@ -254,7 +262,8 @@ class Shard:
 
         ShardError when it can't be read; the shard stays what it was then.
         """
-        state = State(self.shard_id, self.local_node)
+        expiries_per_entry, deliveries_per_entry = self._bounds
+        state = State(self.shard_id, self.local_node, expiries_per_entry, deliveries_per_entry)
         restore(state, data)
         self._state = state
 

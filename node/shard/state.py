@@ -52,8 +52,10 @@ class State:
         "current_released",
         "data",
         "deleted",
+        "deliveries_per_entry",
         "delivery_budget",
         "effects",
+        "expiries_per_entry",
         "expiry_budget",
         "expiry_due",
         "index",
@@ -78,9 +80,13 @@ class State:
         "unserved",
     )
 
-    def __init__(self, shard_id: int, local_node: int) -> None:
+    def __init__(
+        self, shard_id: int, local_node: int, expiries_per_entry: int, deliveries_per_entry: int
+    ) -> None:
         self.shard_id = shard_id
         self.local_node = local_node
+        self.expiries_per_entry = expiries_per_entry
+        self.deliveries_per_entry = deliveries_per_entry
         self.time_ms = 0
         self.led_ms = 0
         self.queues: dict[int, Queue] = {}
@@ -111,8 +117,8 @@ class State:
 
     def begin_entry(self) -> None:
         """The bounds are fresh."""
-        self.expiry_budget = EXPIRIES_PER_ENTRY
-        self.delivery_budget = DELIVERIES_PER_ENTRY
+        self.expiry_budget = self.expiries_per_entry
+        self.delivery_budget = self.deliveries_per_entry
         self.expiry_due = False
 
     def end_entry(self) -> None:

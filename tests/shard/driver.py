@@ -57,8 +57,9 @@ class Entry:
 class Driver:
     """A shard with its log, at a time that tests move by hand; led time moves with it unless told."""
 
-    def __init__(self, local_node: int = 1) -> None:
-        self.shard = Shard(3, local_node)
+    def __init__(self, local_node: int = 1, expiries: int = 2000, deliveries: int = 10_000) -> None:
+        self.bounds = (expiries, deliveries)
+        self.shard = Shard(3, local_node, expiries, deliveries)
         self.log: dict[int, Entry] = {}
         self.index = 0
         self.time_ms = 1_000_000
@@ -161,7 +162,7 @@ class Driver:
 
     def replay(self, local_node: int = 2) -> Shard:
         """Another replica that applied the same log."""
-        other = Shard(3, local_node)
+        other = Shard(3, local_node, *self.bounds)
         for entry in self.log.values():
             entry.apply(other)
         return other

@@ -4,11 +4,9 @@ points.
 
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import node.shard.state
 from node.shard import commands
 from node.shard.commands import Content, RouteDecision
 from node.shard.effects import ConsumerCancelled, Deliver
@@ -80,7 +78,8 @@ class Run:
 
     def __init__(self) -> None:
         self.model = Model(EXPIRIES, DELIVERIES)
-        self.one, self.restored, self.two = Shard(1, 1), Shard(1, 1), Shard(1, 2)
+        # So low that the bounds of an entry are met all the time.
+        self.one, self.restored, self.two = (Shard(1, node, EXPIRIES, DELIVERIES) for node in (1, 1, 2))
         self.log: dict[int, Entry] = {}
         self.now = 1000
         self.led = 500
@@ -347,17 +346,10 @@ class Run:
         return (None, commands.encode_expire_queue(queue, epoch))
 
 
-@pytest.fixture(autouse=True)
-def low_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that the bounds of an entry are met all the time."""
-    monkeypatch.setattr(node.shard.state, "EXPIRIES_PER_ENTRY", EXPIRIES)
-    monkeypatch.setattr(node.shard.state, "DELIVERIES_PER_ENTRY", DELIVERIES)
-
-
 @settings(
     max_examples=200,
     deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    suppress_health_check=[HealthCheck.too_slow],
 )
 @given(st.permutations(range(len(SETTINGS))), ENTRIES)
 def test_c1_any_commands_do_what_the_rules_say_on_every_replica(

@@ -2,7 +2,6 @@
 
 import pytest
 
-import node.shard.state
 from node.shard import commands
 from node.shard.commands import (
     ACK,
@@ -336,10 +335,18 @@ def test_a_lost_node_gives_back_and_others_go_on() -> None:
     assert driver.shard._state.sessions.keys() == {B}
 
 
-def test_unlimited_consumers_are_served_in_bounded_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """RULES C4 in spirit: a long queue is not delivered in one entry; the rest is due at once."""
-    monkeypatch.setattr(node.shard.state, "DELIVERIES_PER_ENTRY", 100)
+def test_what_a_lost_node_held_comes_back_in_the_order_its_holders_came() -> None:
     driver = Driver()
+    driver.create(1)
+    driver.run(attach(1, 9, prefetch=1), attach(1, 5, prefetch=1), numbered(3))
+    driver.run(encode_get(1, 7, False))
+    driver.entry(Close(A))
+    assert driver.drain(1) == ["0", "1", "2"]
+
+
+def test_unlimited_consumers_are_served_in_bounded_steps() -> None:
+    """RULES C4 in spirit: a long queue is not delivered in one entry; the rest is due at once."""
+    driver = Driver(deliveries=100)
     driver.create(1)
     driver.run(numbered(350))
     driver.run(attach(1, 5))
@@ -396,19 +403,16 @@ def test_entries_are_released_once_and_only_when_nothing_in_them_lives() -> None
     assert driver.released == [driver.index - 1, driver.index]
 
 
-def test_c1_what_a_bound_left_waiting_goes_on_in_the_same_order_after_a_restore(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_c1_what_a_bound_left_waiting_goes_on_in_the_same_order_after_a_restore() -> None:
     """RULES C1: whichever queue was left first."""
-    monkeypatch.setattr(node.shard.state, "DELIVERIES_PER_ENTRY", 10)
-    driver = Driver()
+    driver = Driver(deliveries=10)
     driver.create(1)
     driver.create(2)
     for _ in range(3):
         driver.run(numbered(10, 2), numbered(10, 1))
     driver.run(attach(2, 6))
     driver.run(attach(1, 5))
-    restored = Shard(3, 1)
+    restored = Shard(3, 1, *driver.bounds)
     restored.restore(driver.shard.snapshot())
     driver.deliveries()
     while driver.shard.due_messages(0):
@@ -424,9 +428,8 @@ def test_c1_what_a_bound_left_waiting_goes_on_in_the_same_order_after_a_restore(
     assert restored.digest() == driver.shard.digest()
 
 
-def test_a_queue_deleted_while_a_bound_left_it_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node.shard.state, "DELIVERIES_PER_ENTRY", 10)
-    driver = Driver()
+def test_a_queue_deleted_while_a_bound_left_it_waiting() -> None:
+    driver = Driver(deliveries=10)
     driver.create(1)
     driver.run(numbered(25))
     driver.run(attach(1, 5))

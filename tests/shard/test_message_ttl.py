@@ -2,7 +2,6 @@
 
 import pytest
 
-import node.shard.state
 from node.shard import commands
 from node.shard.commands import ACK, REQUEUE, encode_settle, encode_settle_up_to
 from node.shard.results import GetResult
@@ -296,10 +295,9 @@ def test_c2_the_clock_never_goes_back() -> None:
     assert driver.get_message(1).deadline_ms == high + 5  # type: ignore[union-attr]
 
 
-def test_c4_expiry_is_bounded_by_entry_and_goes_on_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_c4_expiry_is_bounded_by_entry_and_goes_on_at_once() -> None:
     """RULES C4: a bound of 100 messages an entry, over queues; the rest is due now and comes in order."""
-    monkeypatch.setattr(node.shard.state, "EXPIRIES_PER_ENTRY", 100)
-    driver = Driver()
+    driver = Driver(expiries=100)
     for queue_id in (1, 2):
         driver.create(queue_id, dead_letter_exchange="dlx")
         driver.run(*(publish(f"{queue_id}.{i}", queue_id, ttl_ms=50) for i in range(130)))
@@ -314,10 +312,9 @@ def test_c4_expiry_is_bounded_by_entry_and_goes_on_at_once(monkeypatch: pytest.M
     assert dead == [f"{queue_id}.{i}" for queue_id in (1, 2) for i in range(130)]
 
 
-def test_c4_get_says_when_the_bound_stands_before_a_live_message(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_c4_get_says_when_the_bound_stands_before_a_live_message() -> None:
     """RULES C4 with T5: no expired one is given out, and 'empty' is not said for good."""
-    monkeypatch.setattr(node.shard.state, "EXPIRIES_PER_ENTRY", 10)
-    driver = Driver()
+    driver = Driver(expiries=10)
     driver.create(1)
     driver.run(*(publish("dead", 1, ttl_ms=50) for _ in range(25)), publish("live", 1))
     driver.pass_ms(50)
@@ -329,10 +326,9 @@ def test_c4_get_says_when_the_bound_stands_before_a_live_message(monkeypatch: py
     assert answers == [(False, True), (False, True), (True, False)]
 
 
-def test_c4_a_lost_node_with_many_late_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_c4_a_lost_node_with_many_late_messages() -> None:
     """RULES C4, T10: what the bound leaves is due at once and is never delivered."""
-    monkeypatch.setattr(node.shard.state, "EXPIRIES_PER_ENTRY", 10)
-    driver = Driver()
+    driver = Driver(expiries=10)
     driver.create(1, dead_letter_exchange="dlx")
     driver.run(*(publish(f"{i}", 1, ttl_ms=50) for i in range(25)))
     driver.run(attach(1, 5))
@@ -345,10 +341,9 @@ def test_c4_a_lost_node_with_many_late_messages(monkeypatch: pytest.MonkeyPatch)
     assert driver.ready(1) == 0
 
 
-def test_c4_what_the_bound_leaves_at_the_head_is_not_overtaken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_c4_what_the_bound_leaves_at_the_head_is_not_overtaken() -> None:
     """RULES C4: a live message behind expired returned ones still comes before those never delivered."""
-    monkeypatch.setattr(node.shard.state, "EXPIRIES_PER_ENTRY", 4)
-    driver = Driver()
+    driver = Driver(expiries=4)
     driver.create(1)
     driver.run(*(publish("late", 1, ttl_ms=50) for _ in range(20)), publish("returned", 1))
     driver.run(attach(1, 5))
@@ -372,10 +367,9 @@ def test_t10_a_late_one_behind_a_live_one_that_comes_back_with_it() -> None:
     assert driver.ready(1) == 1
 
 
-def test_c4_late_requeued_ones_beyond_the_bound_are_due_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_c4_late_requeued_ones_beyond_the_bound_are_due_at_once() -> None:
     """RULES C4, T10: not at the back of the queue, where nothing would tell the ticker of them."""
-    monkeypatch.setattr(node.shard.state, "EXPIRIES_PER_ENTRY", 3)
-    driver = Driver()
+    driver = Driver(expiries=3)
     driver.create(1)
     driver.run(
         *(publish("late", 1, ttl_ms=50) for _ in range(5)), attach(1, 5, prefetch=5), publish("live", 1)
