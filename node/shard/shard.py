@@ -33,8 +33,8 @@ class Shard:
 
     For each log entry: ``begin``, then ``apply`` and ``session_closed`` in the order of the log, then
     ``finish``. ``take_effects`` and ``take_released`` have what the node must do then. Everything else is for
-    reading, between entries. ``local_node`` decides about effects only, never about state. The bounds (RULES C4)
-    are part of how entries are applied: the same on every replica and for every replay. Tests lower them.
+    reading, between entries. ``local_node`` decides about effects only, never about state. The bounds (RULES
+    C4) are part of how entries are applied: the same on every replica and for every replay. Tests lower them.
     """
 
     def __init__(
