@@ -30,6 +30,7 @@ from cluster.raft import (
     Ready,
     Snapshot,
     SnapshotMetadata,
+    SnapshotTemporarilyUnavailable,
     StateType,
     decode_conf_change,
 )
@@ -120,6 +121,7 @@ class Group:
         self._lead_seen: tuple[int, int] = (0, 0)
         self._led: bool = False
         self._hard_state: HardState = stored.hard_state
+        self._commit_at_start: int = stored.hard_state.commit
         self._release: list[int] = []
         self._compaction: GroupWrite | None = None
         self._log_bytes: int = 0
@@ -305,6 +307,8 @@ class Group:
             self._compaction = None
             if write is None:
                 write = extra
+                # What frees an entry is committed: a restart must know that before it looks for the entry.
+                write.hard_state = self._hard_state
             else:
                 write.snapshot = extra.snapshot if write.snapshot is None else write.snapshot
             if not write.install:
@@ -492,7 +496,13 @@ class Group:
         self.clock.applied(time_ms, led_ms)
 
     def make_snapshot(self) -> Snapshot:
-        """A snapshot for a member that is too far behind: the state as applied, with the live entries."""
+        """A snapshot for a member that is too far behind: the state as applied, with the live entries.
+
+        Raises SnapshotTemporarilyUnavailable while this replica has not caught up with what it had applied before
+        it was started: until then its state may name entries that were given up since.
+        """
+        if self.applied < self._commit_at_start:
+            raise SnapshotTemporarilyUnavailable
         metadata = SnapshotMetadata(self.applied, self.log.term(self.applied), self.conf_state)
         live = self.log.live_payloads(self.machine.live_entries())
         return Snapshot(metadata, encode_snapshot(self.state_bytes(), live))
