@@ -161,8 +161,8 @@ f"the data in {settings.data_dir} was made with {key} = {known[key]}, the settin
             entry_bytes=limits.ENTRY_BYTES,
             repeat_after_ms=2 * settings.election_timeout_ms,
             session_timeout_ms=settings.session_timeout_ms,
-            compact_bytes=limits.COMPACT_BYTES,
-            compact_entries=limits.COMPACT_ENTRIES,
+            compact_bytes=settings.compact_bytes,
+            compact_entries=settings.compact_entries,
             inflight_bytes=limits.INFLIGHT_BYTES,
         )
         host = HostSettings(

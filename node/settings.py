@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
+from node import limits
 from node.settings_kinds import (
     Address,
     AddressKind,
@@ -129,6 +130,13 @@ class NodeSettings:
     disk_map_bytes: int = _setting(Size(16 * _MEBI, 64 * _TEBI), 64 * _GIBI, "most that the log may take")
     disk_free_limit_bytes: int = _setting(
         Size(0, _TEBI), 128 * _MEBI, "publishes are refused while less than this is free on the disk"
+    )
+
+    compact_bytes: int = _setting(
+        Size(64 * _KIBI, _TEBI), limits.COMPACT_BYTES, "a shard's log is compacted when it grew by this much"
+    )
+    compact_entries: int = _setting(
+        Number(100, 10_000_000, "log entries"), limits.COMPACT_ENTRIES, "...or by this many entries"
     )
 
     peer_tls_cert: Path | None = _setting(_FILE, None, "certificate of this node for other nodes (PEM)")

@@ -77,6 +77,7 @@ def test_all_keys_can_be_set_in_all_sources(toml: Any, tmp_path: Path) -> None:
         "session_timeout_ms": 100,
         "expiry_tick_ms": 5,
         "clock_bound_ms": 10,
+        "compact_entries": 1000,
     }
     texts = given | {key: str(value) for key, value in numbers.items()}
     assert set(texts) == set(setting_keys())
