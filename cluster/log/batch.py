@@ -14,7 +14,11 @@ class LogError(Exception):
 
 
 class DiskFull(LogError):
-    """There was no room for the batch. Nothing of it was written; the store goes on, try again later."""
+    """There was no room for the batch; the store goes on, try the same batch again later.
+
+    Nothing of it was written, except that the store may have made room with what the batch itself gives up
+    (see `WriteBatch.relief`).
+    """
 
 
 class DiskFailed(LogError):
@@ -151,6 +155,20 @@ class WriteBatch:
         """Whether there is nothing to write."""
         return all(write.empty() for write in self.groups.values())
 
+    def relief(self) -> "WriteBatch":
+        """The part that gives up space: releases, and the snapshots that allow them.
+
+        Without it a full store could never recover: what is to be deleted waits in the batch that doesn't
+        fit. Writing the whole batch after its relief has the same outcome as writing it alone.
+        """
+        relief = WriteBatch()
+        for number, write in self.groups.items():
+            if write.release and not write.install:
+                part = relief.group(number)
+                part.snapshot = write.snapshot
+                part.release = write.release
+        return relief
+
 
 class StoredGroup:
     """What is stored of one group.
@@ -208,7 +226,8 @@ class LogStore(Protocol):
     def write(self, batch: WriteBatch) -> None:
         """Write the batch durably, whole or not at all. Raises `DiskFull`, `DiskFailed`, `ValueError`.
 
-        Nobody may change the batch while this runs.
+        After `DiskFull` the relief of the batch may have been written. Nobody may change the batch while
+        this runs.
         """
         ...
 

@@ -14,6 +14,7 @@ takes 5 to 20 ms instead of 1 to 3 (tests/bench/log_store.py).
 import errno
 import os
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -38,6 +39,7 @@ from cluster.raft.messages import Entry, HardState
 
 _FORMAT_KEY: Final = b"\x00format"
 _IDENTITY_KEY: Final = b"\x00identity"
+_TURN_KEY: Final = b"\x00turn"
 _USER_PREFIX: Final = b"u"
 _FORMAT_MAGIC: Final = b"mayfly log "
 _OUT_OF_ROOM: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
@@ -49,8 +51,9 @@ _Pairs = list[tuple[bytes, bytes]]
 class LmdbLogStore:
     """A `LogStore` in a folder. See `LogStore` for what may be called from which thread.
 
-    Releasing entries makes their space usable again two commits later. A batch that adds data is refused
-    (`DiskFull`) while a small reserve is left, so that releasing is always possible.
+    A batch that adds data is refused
+    (`DiskFull`) when a small reserve would be touched, so that releasing is always possible; what such
+    a batch releases is released nevertheless.
     """
 
     def __init__(
@@ -210,36 +213,56 @@ class LmdbLogStore:
     def write(self, batch: WriteBatch) -> None:
         """Write the batch in one transaction with one sync.
 
-        Raises `DiskFull` (nothing was written, the store goes on), `DiskFailed` (stop the node), and
-        `ValueError`.
+        Raises `DiskFull` (the store goes on, try again), `DiskFailed` (stop the node), and `ValueError`.
         """
         with self._lock:
             self._refuse_after_failure()
-            extents: dict[int, tuple[int, int]] = {}
-            added_bytes = 0
-            for number, write in batch.groups.items():
-                extent = self._extent(number)
-                write.validate(*extent)
-                extents[number] = _extent_after(write, extent)
-                added_bytes += self._added_bytes(write)
-            self._demand_room(added_bytes)
             try:
-                with self._environment.begin(write=True) as transaction:
-                    self._apply(transaction, batch)
-            except lmdb.Error as error:
-                raise self._write_failure(error) from error
-            self._extents.update(extents)
+                self._write(batch, self._reserve_bytes)
+            except DiskFull:
+                self._make_room(batch)
+                raise
+
+    def _make_room(self, batch: WriteBatch) -> None:
+        """Give up what a batch that doesn't fit gives up, so that it fits the next time."""
+        with suppress(DiskFull):
+            relief = batch.relief()
+            if not relief.empty():
+                self._write(relief, 0)
+        with suppress(DiskFull):
+            # Pages can be used again when two more transactions have changed something.
+            for turn in (b"1", b"2"):
+                self._put_meta(_TURN_KEY, turn)
+
+    def _write(self, batch: WriteBatch, reserve_bytes: int) -> None:
+        extents: dict[int, tuple[int, int]] = {}
+        added_bytes = 0
+        for number, write in batch.groups.items():
+            extent = self._extent(number)
+            write.validate(*extent)
+            extents[number] = _extent_after(write, extent)
+            added_bytes += self._added_bytes(write)
+        self._demand_room(added_bytes, reserve_bytes)
+        try:
+            with self._environment.begin(write=True) as transaction:
+                self._apply(transaction, batch)
+        except lmdb.Error as error:
+            raise self._write_failure(error) from error
+        self._extents.update(extents)
 
     def put_meta(self, key: str, value: bytes) -> None:
         """Store a value of the node's own durably. Raises `DiskFull`, `DiskFailed`."""
         with self._lock:
             self._refuse_after_failure()
-            self._demand_room(len(value) + self._page_bytes)
-            try:
-                with self._environment.begin(write=True, db=self._meta) as transaction:
-                    transaction.put(_USER_PREFIX + key.encode(), value)
-            except lmdb.Error as error:
-                raise self._write_failure(error) from error
+            self._demand_room(len(value) + self._page_bytes, 0)
+            self._put_meta(_USER_PREFIX + key.encode(), value)
+
+    def _put_meta(self, key: bytes, value: bytes) -> None:
+        try:
+            with self._environment.begin(write=True, db=self._meta) as transaction:
+                transaction.put(key, value)
+        except lmdb.Error as error:
+            raise self._write_failure(error) from error
 
     def _refuse_after_failure(self) -> None:
         if self._failed:
@@ -351,18 +374,18 @@ class LmdbLogStore:
             total += len(write.snapshot.state) + page
         return total
 
-    def _demand_room(self, added_bytes: int) -> None:
-        """Raise `DiskFull` when there is no room for so much, with the reserve left over.
+    def _demand_room(self, added_bytes: int, reserve_bytes: int) -> None:
+        """Raise `DiskFull` when there is no room for so much, with this reserve left over.
 
         How much is free is looked at only after a quarter of what was free is gone.
         """
         if added_bytes:
             self._unchecked_bytes -= added_bytes
             if self._unchecked_bytes < 0:
-                spare_bytes = self.free_bytes() - self._reserve_bytes - added_bytes
+                spare_bytes = self.free_bytes() - reserve_bytes - added_bytes
                 if spare_bytes < 0:
                     raise DiskFull(f"{self._folder.data_file}: no room for {added_bytes} bytes")
-                self._unchecked_bytes = spare_bytes // 4
+                self._unchecked_bytes = spare_bytes // 4 if reserve_bytes else 0
         needed_bytes = min(self._map_bytes, self._used_up_bytes() + 2 * added_bytes + self._reserve_bytes)
         if needed_bytes > self._file_bytes:
             self._lengthen_file(needed_bytes, added_bytes)

@@ -403,6 +403,42 @@ def test_a_full_store_recovers_when_entries_are_released(tmp_path: Path, payload
     store.close()
 
 
+@pytest.mark.parametrize("snapshot_before", [True, False])
+def test_a_full_store_recovers_through_the_batch_that_does_not_fit(
+    tmp_path: Path, snapshot_before: bool
+) -> None:
+    store = LmdbLogStore(tmp_path, 8 * MIB)
+    last = fill(store, 0, 20_000, 5)
+    for _ in range(3):
+        # What a host hands over again and again: new entries, and what it could give up for them.
+        batch = WriteBatch()
+        write = batch.group(1)
+        write.entries = [Entry(1, last + 1 + number, 0, bytes(20_000)) for number in range(40)]
+        if snapshot_before:
+            snapshot_at(store, 1, last - 1)
+        else:
+            write.snapshot = StoredSnapshot(SnapshotMetadata(last - 1, 1, ConfState([1])), b"state")
+        write.release = list(range(1, last - 1))
+        attempts = 0
+        while True:
+            attempts += 1
+            assert attempts < 5
+            try:
+                store.write(batch)
+            except DiskFull:
+                stored = store.load()[1]
+                assert stored.entries[-1] == (last, 1), "nothing is added by a batch that doesn't fit"
+                assert stored.retained == [last - 1]
+            else:
+                break
+        assert attempts > 1
+        stored = store.load()[1]
+        assert stored.retained == [last - 1]
+        assert [index for index, _ in stored.entries] == list(range(last, last + 41))
+        last = fill(store, last + 40, 20_000, 5)
+    store.close()
+
+
 def test_a_limit_of_the_file_system_is_met_without_harm(tmp_path: Path) -> None:
     script = """
 import resource, sys
