@@ -56,26 +56,43 @@ class GroupClock:
     def __init__(self) -> None:
         self.time_ms: int = 0
         self.led_ms: int = 0
+        """The led clock: as applied, and while leading as it runs."""
+        self.applied_led_ms: int = 0
         self._anchor_time_ms: int = -1
         self._anchor_now_ms: int = 0
         self._led_seen_ms: int = -1
+        self._term: int = 0
+        self._claimed_led_ms: int = 0
+        self._claimed_term: int = 0
 
     def applied(self, time_ms: int, led_ms: int) -> None:
         """An entry with these stamps was applied: neither clock is ever behind it again."""
         if time_ms > self.time_ms:
             self.time_ms = time_ms
+        if led_ms > self.applied_led_ms:
+            self.applied_led_ms = led_ms
         if led_ms > self.led_ms:
             self.led_ms = led_ms
 
-    def observed(self, time_ms: int, led_ms: int, now_ms: int) -> None:
-        """The leader's heartbeat showed its clocks: remember them, to continue from should we lead next."""
+    def observed(self, time_ms: int, led_ms: int, now_ms: int, term: int = 0) -> None:
+        """The heartbeat of the leader of `term` showed its clocks: remember them, to continue from should we lead
+        next."""
         self._anchor_time_ms = time_ms
         self._anchor_now_ms = now_ms
-        if led_ms > self.led_ms:
-            self.led_ms = led_ms
+        self._claim(led_ms, term)
 
-    def lead(self, now_ms: int, trusted_ms: int) -> None:
-        """This node became the leader: both clocks run from here."""
+    def _claim(self, led_ms: int, term: int) -> None:
+        if term > self._claimed_term or (term == self._claimed_term and led_ms > self._claimed_led_ms):
+            self._claimed_led_ms = led_ms
+            self._claimed_term = term
+
+    def lead(self, now_ms: int, trusted_ms: int, term: int = 0, last_term: int = 0) -> None:
+        """This node became the leader in `term`: both clocks run from here. `last_term` is that of the last entry
+        before its own.
+
+        What a leader said of the led clock counts only if none led after it: one that did may have continued from
+        less, and leases that were renewed under it would end early (RULES L4).
+        """
         if self._anchor_time_ms < 0:
             self._anchor_time_ms = trusted_ms
             self._anchor_now_ms = now_ms
@@ -83,10 +100,17 @@ class GroupClock:
         if self._anchor_time_ms + now_ms - self._anchor_now_ms < self.time_ms:
             self._anchor_time_ms = self.time_ms
             self._anchor_now_ms = now_ms
+        self.led_ms = self.applied_led_ms
+        if self._claimed_term >= last_term and self._claimed_led_ms > self.led_ms:
+            self.led_ms = self._claimed_led_ms
         self._led_seen_ms = now_ms
+        self._term = term
 
     def follow(self) -> None:
         """This node no longer leads: its led clock stands still until it hears of the leader's."""
+        if self._led_seen_ms >= 0:
+            self._claim(self.led_ms, self._term)
+            self.led_ms = self.applied_led_ms
         self._led_seen_ms = -1
 
     def current_ms(self, now_ms: int) -> int:

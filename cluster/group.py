@@ -279,7 +279,8 @@ class Group:
         if self.leads and not self._led:
             self._led = True
             self.leader_index = self.raw.raft.raft_log.last_index()
-            self.clock.lead(now_ms, trusted_ms)
+            raft_log = self.raw.raft.raft_log
+            self.clock.lead(now_ms, trusted_ms, self.term, raft_log.term(self.leader_index - 1))
         elif self._led and not self.leads:
             self._led = False
             self.leader_index = 0
@@ -485,7 +486,7 @@ class Group:
     def state_bytes(self) -> bytes:
         """The replicated state: clocks, sessions, state machine."""
         return encode_group_state(
-            self.clock.time_ms, self.clock.led_ms, self.sessions.rows(), self.machine.snapshot()
+            self.clock.time_ms, self.clock.applied_led_ms, self.sessions.rows(), self.machine.snapshot()
         )
 
     def restore(self, state: bytes) -> None:

@@ -208,7 +208,7 @@ class Host:
         for id, time_ms, led_ms in frame.group_clocks:
             group = self.groups.get(id)
             if group is not None and group.leader == peer:
-                group.clock.observed(time_ms, led_ms, now_ms)
+                group.clock.observed(time_ms, led_ms, now_ms, group.term)
         for id, batches in frame.proposals:
             group = self.groups.get(id)
             try:

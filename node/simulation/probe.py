@@ -103,10 +103,10 @@ class Probe:
 
     def _look_at_group(self, node: SimulatedNode, group_id: int, group: Group, seen: _Seen) -> None:
         clock = group.clock
-        if clock.time_ms < seen.time_ms or clock.led_ms < seen.led_ms:
+        if clock.time_ms < seen.time_ms or clock.applied_led_ms < seen.led_ms:
             raise StateError(
                 f"a clock of group {group_id} at node {node.machine.id} went back: from "
-                f"{(seen.time_ms, seen.led_ms)} to {(clock.time_ms, clock.led_ms)}"
+                f"{(seen.time_ms, seen.led_ms)} to {(clock.time_ms, clock.applied_led_ms)}"
             )
         ahead_ms = clock.time_ms - EPOCH_MS - self._queue.now_us // 1_000
         if self.clock_limit_ms is not None and ahead_ms > self.clock_limit_ms:
@@ -114,7 +114,7 @@ class Probe:
                 f"the clock of group {group_id} at node {node.machine.id} is {ahead_ms} ms ahead of true time, "
                 f"more than {self.clock_limit_ms} (RULES C3)"
             )
-        seen.applied, seen.time_ms, seen.led_ms = group.applied, clock.time_ms, clock.led_ms
+        seen.applied, seen.time_ms, seen.led_ms = group.applied, clock.time_ms, clock.applied_led_ms
         if group_id != CATALOG_GROUP:
             self._look_at_shard(node, group_id)
         else:

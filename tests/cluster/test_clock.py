@@ -71,6 +71,19 @@ def test_L6_a_new_leader_continues_the_led_clock_of_the_old_one() -> None:
     assert clock.led_ms == 4_100
 
 
+def test_L4_the_led_clock_of_a_leader_that_others_came_after_does_not_count() -> None:
+    clock = GroupClock()
+    clock.observed(4_000, 4_000, 50, term=3)
+    clock.applied(4_100, 3_600)  # by the leader of term 4, which had last heard of 3 500
+    clock.lead(200, 200, term=5, last_term=4)
+    assert clock.led_ms == 3_600
+    clock.advance_led(300)
+    clock.follow()
+    assert clock.led_ms == 3_600
+    clock.lead(400, 400, term=6, last_term=5)
+    assert clock.led_ms == 3_700
+
+
 @given(
     st.lists(
         st.tuples(
