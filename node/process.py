@@ -13,6 +13,7 @@ import json
 import logging
 import random
 import ssl
+import sys
 from typing import Final
 
 from cluster.group import GroupSettings
@@ -40,6 +41,8 @@ log = logging.getLogger("mayfly.node")
 DISK_LOOK_S: Final = 1.0
 RETRY_FULL_DISK_S: Final = 0.5
 MANY_OBJECTS: Final = 100_000
+SWITCH_INTERVAL_S: Final = 0.0005
+"""How long the loop may keep the interpreter from the disk thread; at Python's 5 ms a write took ten times as long."""
 
 
 def _client_tls(files: SettingsTls | None) -> ssl.SSLContext | None:
@@ -85,6 +88,7 @@ class NodeProcess:
         """Open the log, join the cluster, listen. Raises NodeRefused, StoreRefused or OSError with a clear text."""
         self._loop = asyncio.get_running_loop()
         gc.set_threshold(MANY_OBJECTS, 20, 100)
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
         settings = self.settings
         self._store = await self._loop.run_in_executor(None, self._open_store)
         try:
