@@ -77,7 +77,10 @@ class Probe:
 
     def handed_out(self, node: SimulatedNode, shard: int, messages: Sequence[Message]) -> None:
         """A replica decided that these messages go to a client."""
-        time_ms = node.engine.shards[shard].time_ms
+        replica = node.engine.shards.get(shard)
+        if replica is None:
+            return  # a transient shard, which has no history to be judged with
+        time_ms = replica.time_ms
         for message in messages:
             if message.deadline_ms >= 0:
                 self._history.decisions.append(

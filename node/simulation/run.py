@@ -16,14 +16,15 @@ from cluster.simulator.faults import Fault
 from cluster.simulator.machine import Machine, MachineProfile
 from cluster.simulator.randomness import stream
 from cluster.simulator.trace import Trace
+from node.simulation.actor import Actor
 from node.simulation.actors import (
-    Actor,
     Drainer,
     Founder,
     Getter,
     Leaseholder,
     Publisher,
     Remover,
+    Tourist,
     Worker,
 )
 from node.simulation.checker import Violation, check
@@ -57,8 +58,16 @@ class RoomyDisk(SimulatedDisk):
 class Simulation:
     """A cluster, its clients and its faults. Use `run` once."""
 
-    def __init__(self, scenario: Scenario, sink: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        sink: Callable[[str], None] | None = None,
+        on_wire: Callable[[Frame, int, int], Frame] | None = None,
+    ) -> None:
+        """`sink` gets the trace line by line. `on_wire(frame, sender, receiver)` makes what arrives of what was
+        sent: an encoding and back, for those who have one."""
         self.scenario = scenario
+        self._on_wire = on_wire
         self.queue = EventQueue()
         self.trace = Trace(self.queue, sink)
         self.history = History()
@@ -110,7 +119,19 @@ class Simulation:
     def _transmit(self, machine: Machine[Frame, WriteBatch], peer: int, frame: Frame) -> None:
         program = machine.program
         if isinstance(program, SimulatedNode):
-            program.transmit(peer, frame, self.cluster.network.send)
+            program.transmit(peer, frame, self._send)
+
+    def _send(
+        self,
+        source: int,
+        target: int,
+        frame: Frame,
+        bulk: bool = False,
+        result: Callable[[bool], None] | None = None,
+    ) -> None:
+        if self._on_wire is not None and not bulk:
+            frame = self._on_wire(frame, source, target)
+        self.cluster.network.send(source, target, frame, bulk, result)
 
     def _look(self, machine: Machine[Frame, WriteBatch]) -> None:
         if isinstance(machine.program, SimulatedNode):
@@ -141,7 +162,9 @@ class Simulation:
             if self.queue.now_us > SETUP_LIMIT_US:
                 return self._outcome([Violation("setup", "the queues could not be declared in time")])
             self.queue.run_until(self.queue.now_us + 10 * MILLISECOND_US)
-        start = self._founded_us
+        # A binding counts on a node once its catalog has it, a moment after bind-ok was answered elsewhere.
+        self.queue.run_until(self._founded_us + SECOND_US // 2)
+        start = self.queue.now_us
         self.history.calm_us = start + timeline.calm
         self._start_workers(start + timeline.quiet)
         self.cluster.schedule([fault_at(fault, start) for fault in self.scenario.plan])
@@ -179,6 +202,7 @@ class Simulation:
             Worker(world, "worker2", "plain", until_us, requeue=0.2),
             Getter(world, "getter", "vanishing", until_us),
             Remover(world, "remover", queues["removed"], until_us),
+            Tourist(world, "tourist", until_us),
         ]
         leased = [plan for plan in queues.values() if plan.expires_ms is not None]
         for number in range(scenario.leaseholders):

@@ -11,6 +11,8 @@ import sys
 
 import pytest
 
+from cluster.frame import Frame
+from cluster.transport import codec
 from node.simulation.__main__ import failure_text
 from node.simulation.run import Outcome, Simulation
 from node.simulation.scenario import draw_scenario
@@ -45,6 +47,21 @@ def test_a_few_clusters() -> None:
         assert outcome.counts["published"] >= outcome.counts["confirmed"]
 
 
+def through_octets(frame: Frame, sender: int, receiver: int) -> Frame:
+    """What the transport makes of a frame."""
+    return codec.decode_frame(codec.encode_frame(frame), sender, receiver)
+
+
+@pytest.mark.slow
+def test_clusters_whose_frames_are_encoded() -> None:
+    """The transport's encoding carries all that matters, and nodes share no object by accident."""
+    for seed in range(200_001, 200_009):
+        scenario = draw_scenario(seed)
+        outcome = Simulation(scenario, on_wire=through_octets).run()
+        assert not outcome.violations, failure_text(scenario, [str(each) for each in outcome.violations])
+        assert Simulation(scenario).run().trace_digest == outcome.trace_digest
+
+
 def digest_in_another_process(seed: int, hash_seed: str) -> str:
     code = (
         "from node.simulation.run import Simulation\n"
@@ -57,11 +74,10 @@ def digest_in_another_process(seed: int, hash_seed: str) -> str:
     ).stdout.strip()
 
 
-@pytest.mark.parametrize("seed", [3, 33])
-def test_a_seed_replays_exactly_in_any_process(seed: int) -> None:
+def test_a_seed_replays_exactly_in_any_process() -> None:
     """The same trace, line by line, here and in processes with other hash seeds."""
+    seed = 33
     here = run(seed).trace_digest
-    assert run(seed).trace_digest == here
     assert digest_in_another_process(seed, "1") == here
     assert digest_in_another_process(seed, "2") == here
     assert run(seed + 1).trace_digest != here
