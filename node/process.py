@@ -14,8 +14,11 @@ import logging
 import random
 import ssl
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
+from cluster.frame import Frame
 from cluster.group import GroupSettings
 from cluster.host import HostSettings
 from cluster.log.batch import DiskFull, WriteBatch
@@ -195,11 +198,20 @@ f"the data in {settings.data_dir} was made with {key} = {known[key]}, the settin
 
     async def _wait_until_ready(self) -> None:
         """Serve only once the catalog here is up to date, so that the first client finds what there is."""
-        ready = asyncio.Event()
-        self.engine.catalog_barrier(lambda _: ready.set())
-        self.schedule_pump()
-        await ready.wait()
+        await self._catalog_is_current()
         await self._ensure_default_user()
+
+    async def _catalog_is_current(self) -> None:
+        """Wait until the catalog here has everything given before; NodeRefused if the node fails meanwhile."""
+        current = asyncio.Event()
+        self.engine.catalog_barrier(lambda _: current.set())
+        self.schedule_pump()
+        waiting = [asyncio.ensure_future(event.wait()) for event in (current, self.stopped)]
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        for task in waiting:
+            task.cancel()
+        if self.failure is not None:
+            raise NodeRefused(self.failure)
 
     async def _ensure_default_user(self) -> None:
         """Put the configured first user in the place of the built-in one, as long as that is untouched."""
@@ -211,14 +223,11 @@ f"the data in {settings.data_dir} was made with {key} = {known[key]}, the settin
             return
         salt = random.SystemRandom().randbytes(16)
         hashed = await self._loop.run_in_executor(None, make_password_hash, password, salt)
-        done = asyncio.Event()
         self.engine.submit_catalog(PutUser(name, hashed, ("administrator",)), lambda _: None)
         self.engine.submit_catalog(SetPermissions(name, "/", ".*", ".*", ".*"), lambda _: None)
         if name != built_in.name:
             self.engine.submit_catalog(DeleteUser(built_in.name), lambda _: None)
-        self.engine.catalog_barrier(lambda _: done.set())
-        self.schedule_pump()
-        await done.wait()
+        await self._catalog_is_current()
 
     async def run_until_stopped(self) -> None:
         """Serve until `stop` is called or the node fails."""
@@ -254,26 +263,30 @@ f"the data in {settings.data_dir} was made with {key} = {known[key]}, the settin
         self._pump_scheduled = False
         if self.failure is not None:
             return
-        try:
+        with self._defects_stop_the_node():
             output = self.engine.pump(self.clock.now_ms())
-        except Exception as error:  # a defect: state may be half changed, so this process must not go on
+            for peer, frame in output.frames.items():
+                self._transport.send(peer, frame)
+            if output.write is not None:
+                self._writing = output.write
+                self._writer.write(output.write)
+            self._listener.flush()
+            if self.engine.busy:
+                self.schedule_pump()
+
+    @contextmanager
+    def _defects_stop_the_node(self) -> Iterator[None]:
+        """An exception out of the engine is a defect: its state may be half changed, so this process must not go on."""
+        try:
+            yield
+        except Exception as error:
             log.exception("defect in the engine")
             self._fail(f"defect in the engine: {error}")
-            return
-        for peer, frame in output.frames.items():
-            self._transport.send(peer, frame)
-        if output.write is not None:
-            self._writing = output.write
-            self._writer.write(output.write)
-        self._listener.flush()
-        if self.engine.busy:
-            self.schedule_pump()
 
     def _written(self, error: BaseException | None) -> None:
         if error is None:
             self._writing = None
-            self.engine.persisted(self.clock.now_ms())
-            self.schedule_pump()
+            self._feed(self.engine.persisted)
         elif isinstance(error, DiskFull):
             self.engine.disk_full(f"the disk is full: {error}")
             self._loop.call_later(RETRY_FULL_DISK_S, self._retry_write)
@@ -287,8 +300,7 @@ f"the data in {settings.data_dir} was made with {key} = {known[key]}, the settin
     async def _tick_forever(self) -> None:
         interval_s = self.settings.tick_ms / 1000
         while True:
-            self.engine.tick(self.clock.now_ms())
-            self.schedule_pump()
+            self._feed(self.engine.tick)
             await asyncio.sleep(interval_s)
 
     async def _watch_disk(self) -> None:
@@ -299,21 +311,25 @@ f"the data in {settings.data_dir} was made with {key} = {known[key]}, the settin
             self.engine.disk_space(f"{free} bytes free, at least {limit} are needed" if short else None)
             await asyncio.sleep(DISK_LOOK_S)
 
-    def _on_frame(self, peer: int, frame: object) -> None:
-        self.engine.receive(peer, frame, self.clock.now_ms())  # type: ignore[arg-type]
-        self.schedule_pump()
+    def _feed(self, take_in: Callable[[int], None]) -> None:
+        """Give the engine some input, and pump it at the end of this turn."""
+        if self.failure is not None:
+            return
+        with self._defects_stop_the_node():
+            take_in(self.clock.now_ms())
+            self.schedule_pump()
+
+    def _on_frame(self, peer: int, frame: Frame) -> None:
+        self._feed(lambda now_ms: self.engine.receive(peer, frame, now_ms))
 
     def _on_peer_up(self, peer: int) -> None:
-        self.engine.peer_up(peer, self.clock.now_ms())
-        self.schedule_pump()
+        self._feed(lambda now_ms: self.engine.peer_up(peer, now_ms))
 
     def _on_peer_down(self, peer: int) -> None:
-        self.engine.peer_down(peer, self.clock.now_ms())
-        self.schedule_pump()
+        self._feed(lambda now_ms: self.engine.peer_down(peer, now_ms))
 
     def _on_snapshot_sent(self, peer: int, group: int, ok: bool) -> None:
-        self.engine.host.snapshot_sent(peer, group, ok)
-        self.schedule_pump()
+        self._feed(lambda _: self.engine.host.snapshot_sent(peer, group, ok))
 
     # ------------------------------------------------------------------ what HTTP shows
 
