@@ -183,6 +183,7 @@ class Engine:
             self._set_alarm(text)
 
     def _set_alarm(self, text: str | None) -> None:
+        self.host.short_of_disk = text is not None
         if text != self.disk_alarm:
             self.disk_alarm = text
             if self.broker is not None:

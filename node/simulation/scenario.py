@@ -45,6 +45,8 @@ class Scenario:
     topology: Topology
     timeline: Timeline
     plan: tuple[Fault, ...]
+    absent: int
+    """A node that is down from the calm until the drain, so that the others must do without it; 0 for none."""
     clock_offsets_us: tuple[int, ...]
     clock_drifts_ppm: tuple[int, ...]
     disk: DiskProfile
@@ -66,6 +68,7 @@ class Scenario:
             f"clocks off by {self.clock_offsets_us} us, drifting by {self.clock_drifts_ppm} ppm",
             "faults (from the moment when all queues are there):",
             faults.describe(self.plan),
+            f"then calm{f', without node {self.absent}' if self.absent else ''}",
         ]
         return "\n".join(lines)
 
@@ -95,6 +98,7 @@ def draw_scenario(seed: int) -> Scenario:
         topology=_draw_topology(random),
         timeline=timeline,
         plan=plan,
+        absent=random.choice((0, 0, *nodes)) if len(nodes) >= 3 else 0,
         clock_offsets_us=offsets,
         clock_drifts_ppm=drifts,
         disk=DiskProfile(
