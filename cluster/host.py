@@ -95,6 +95,8 @@ class Host:
         self.cache: EntryCache = cache
         self.clock_refusals: int = 0
         """How often a campaign was held back because this node's clock is too far ahead (RULES C3)."""
+        self.short_of_disk: bool = False
+        """Whether what is dead in the logs should give its room back early."""
         self._machines = machines
         self._events = events
         self._reader = reader
@@ -180,7 +182,7 @@ class Host:
             self._close_silent_sessions(now_ms)
             self._balance_leaders(now_ms)
             for group in self.groups.values():
-                if group.compact(self._slowest_match(group)):
+                if group.compact(self._slowest_match(group), self.short_of_disk):
                     self._dirty[group.id] = None
 
     def _heartbeat(self, now_ms: int) -> None:
