@@ -167,11 +167,12 @@ class Host:
         if excess and not self._excess_noted and self._trace is not None:
             self._trace(f"clock of node {self.node} is {excess} ms beyond the bound: it stamps without the excess")
         self._excess_noted = excess > 0
+        outvoted = excess > 0 and self.clocks.outvoted(len(self.settings.nodes))
         for group in self.groups.values():
             raft = group.raw.raft
-            if excess and not group.leads and raft.election_elapsed + 1 >= raft.randomized_election_timeout:
+            if outvoted and not group.leads and raft.election_elapsed + 1 >= raft.randomized_election_timeout:
                 self.clock_refusals += 1
-            group.tick(now_ms, excess == 0)
+            group.tick(now_ms, not outvoted)
             if group.in_flight is None and (group.raw.has_ready() or not group.sender.idle):
                 self._dirty[group.id] = None
         if now_ms >= self._next_heartbeat_ms:
