@@ -104,7 +104,7 @@ def draw_scenario(seed: int) -> Scenario:
         disk=DiskProfile(
             base_us=random.choice((100, 300, 5_000, 30_000)), jitter_us=random.choice((100, 5_000))
         ),
-        tolerance=Tolerance(drift_ppm=200, early_ms=early_ms, late_ms=1_500, settle_ms=2_500),
+        tolerance=Tolerance(drift_ppm=200, early_ms=early_ms, late_ms=1_500, settle_ms=2_000),
         publishers=random.choice((1, 2, 3)),
         leaseholders=random.choice((0, 1, 2)),
         gap_us=random.choice((50, 100, 300)) * MILLISECOND_US,
