@@ -86,7 +86,9 @@ class Host:
         incarnation: int,
         lost: object,
         trace: Callable[[str], None] | None = None,
+        detail: Callable[[str], None] | None = None,
     ) -> None:
+        """`trace` is told what an operator wants to know, `detail` every turn of every group's consensus."""
         self.settings: HostSettings = settings
         self.node: int = settings.node
         self.peers: list[int] = [node for node in settings.nodes if node != settings.node]
@@ -104,6 +106,8 @@ class Host:
         self._incarnation = incarnation
         self._lost = lost
         self._trace = trace
+        self._detail = detail
+        self._leaders_told: dict[int, tuple[int, int]] = {}
         self._frames: dict[int, Frame] = {}
         self._gathering: WriteBatch = WriteBatch()
         self._gathering_ready: list[int] = []
@@ -128,7 +132,7 @@ class Host:
                 known = self._bootstrap(id, first)
             group = Group(
                 id, self.node, known, self._reader, self.cache, machine, self._events, self.settings.group,
-                self._random, self._incarnation, self._lost, self._trace,
+                self._random, self._incarnation, self._lost, self._detail_of(id),
             )
             live = set(machine.live_entries())
             orphans = [index for index in known.retained if index not in live]
@@ -141,6 +145,16 @@ class Host:
         for peer in self.peers:
             self._heard_ms[peer] = now_ms
         return None if first.empty() else first
+
+    def _detail_of(self, id: int) -> Callable[[str], None] | None:
+        detail = self._detail
+        return None if detail is None else lambda text: detail(f"group {id}: {text}")
+
+    def _tell_leader(self, group: Group) -> None:
+        leader = (group.leader, group.term)
+        if self._trace is not None and group.leader and self._leaders_told.get(group.id) != leader:
+            self._leaders_told[group.id] = leader
+            self._trace(f"group {group.id} is led by node {group.leader} in term {group.term}")
 
     def _bootstrap(self, id: int, first: WriteBatch) -> StoredGroup:
         nodes, factor = self.settings.nodes, self.settings.replication_factor
@@ -322,6 +336,7 @@ class Host:
             return
         group.propose(now_ms, trusted_ms)
         messages, write = group.collect()
+        self._tell_leader(group)
         self._post(group.id, messages)
         if write is not None:
             self._gather(write)

@@ -75,6 +75,7 @@ class Engine:
         random: Callable[[int], int],
         incarnation: int,
         trace: Callable[[str], None] | None = None,
+        detail: Callable[[str], None] | None = None,
     ) -> None:
         self._settings = settings
         self.node_id: int = host_settings.node
@@ -84,7 +85,7 @@ class Engine:
         machines: dict[int, StateMachine] = {CATALOG_GROUP: CatalogMachine(self.catalog, self._catalog_applied)}
         machines |= self.shards
         self.host: Host = Host(
-            host_settings, machines, self, reader, cache, random, incarnation, SESSION_LOST, trace
+            host_settings, machines, self, reader, cache, random, incarnation, SESSION_LOST, trace, detail
         )
         self.broker: ClusterEvents | None = None
         self.transient: TransientShards = TransientShards(

@@ -180,7 +180,7 @@ f"the data in {settings.data_dir} was made with {key} = {known[key]}, the settin
         engine = EngineSettings(settings.name, settings.shards, settings.expiry_tick_ms, addresses, self._new_catalog)
         return Engine(
             host, engine, self._store.read_entry, EntryCache(settings.cache_bytes),
-            random.SystemRandom().randrange, incarnation, log.info,
+            random.SystemRandom().randrange, incarnation, log.info, log.debug,
         )
 
     def _new_catalog(self) -> Catalog:
