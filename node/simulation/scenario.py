@@ -90,10 +90,13 @@ def draw_scenario(seed: int) -> Scenario:
         frame_loss=random.choice((0.0, 0.0, 0.0, 0.01)),
     )
     early_ms = None if stepped else (max(offsets) - min(offsets)) // MILLISECOND_US + 500
+    profile = _draw_profile(random)
+    # One small batch at a time on a slow disk is not chaos but overload.
+    slowest = 30_000 if profile.session_window > 1 and profile.entry_bytes > 1 << 16 else 2_000
     return Scenario(
         seed=seed,
         nodes=nodes,
-        node_profile=_draw_profile(random),
+        node_profile=profile,
         links=links,
         topology=_draw_topology(random),
         timeline=timeline,
@@ -102,7 +105,8 @@ def draw_scenario(seed: int) -> Scenario:
         clock_offsets_us=offsets,
         clock_drifts_ppm=drifts,
         disk=DiskProfile(
-            base_us=random.choice((100, 300, 5_000, 30_000)), jitter_us=random.choice((100, 5_000))
+            base_us=random.choice((100, 300, min(5_000, slowest), slowest)),
+            jitter_us=random.choice((100, 2_000)),
         ),
         tolerance=Tolerance(drift_ppm=200, early_ms=early_ms, late_ms=1_500, settle_ms=2_000),
         publishers=random.choice((1, 2, 3)),
