@@ -25,7 +25,7 @@ from cluster.log.group_log import EntryCache
 from cluster.log.snapshot_codec import decode_snapshot
 from cluster.machine import GroupEvents, StateMachine
 from cluster.placement import learners, voters
-from cluster.raft import ConfState, Entry, HardState, Message, RaftError, SnapshotMetadata
+from cluster.raft import ConfState, Entry, HardState, LogLost, Message, RaftError, SnapshotMetadata
 from cluster.sessions import EnvelopeError, check_batches
 
 BOOTSTRAP_INDEX = 1
@@ -97,6 +97,8 @@ class Host:
         self.cache: EntryCache = cache
         self.clock_refusals: int = 0
         """How often a campaign was held back because this node's clock is too far ahead (RULES C3)."""
+        self.log_lost: str | None = None
+        """Why this node must not go on: entries that it once stored are gone, its votes could lose them for all."""
         self.short_of_disk: bool = False
         """Whether what is dead in the logs should give its room back early."""
         self._machines = machines
@@ -219,6 +221,8 @@ class Host:
                 if message.snapshot is not None and message.snapshot.data:
                     decode_snapshot(message.snapshot.data)
                 group.step(message)
+            except LogLost as error:
+                self.log_lost = f"group {id}: {error}"
             except (RaftError, CorruptStore) as error:
                 self._refuse(peer, str(error))
             self._dirty[id] = None

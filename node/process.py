@@ -14,6 +14,7 @@ import logging
 import random
 import ssl
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -43,6 +44,7 @@ log = logging.getLogger("mayfly.node")
 
 DISK_LOOK_S: Final = 1.0
 RETRY_FULL_DISK_S: Final = 0.5
+BEGINNING_OF_2026_S: Final = 1_767_225_600
 MANY_OBJECTS: Final = 100_000
 SWITCH_INTERVAL_S: Final = 0.0005
 """How long the loop may keep the interpreter from the disk thread; at Python's 5 ms a write took ten times as long."""
@@ -135,7 +137,12 @@ class NodeProcess:
         return hashlib.sha256(",".join(members).encode()).hexdigest()[:16]
 
     def _next_incarnation(self) -> int:
-        """Check that the data belongs to this node, and count its starts."""
+        """Check that the data belongs to this node, and count its starts.
+
+        The count never falls behind the seconds since 2026 (30 bits are meant for it), so that a node that comes
+        back without its data does not take the name of a session that it had before: it would take the end of old
+        batches for that of new ones.
+        """
         settings = self.settings
         identity = {
             "cluster": self.cluster_id,
@@ -154,7 +161,8 @@ class NodeProcess:
 f"the data in {settings.data_dir} was made with {key} = {known[key]}, the settings say {value}: start "
                         "with the settings it was made with, or with an empty data_dir"
                     )
-        starts = int(self._store.get_meta("starts") or b"0") + 1
+        seconds = int(time.time()) - BEGINNING_OF_2026_S
+        starts = max(int(self._store.get_meta("starts") or b"0") + 1, seconds)
         self._store.put_meta("starts", str(starts).encode())
         return starts << 20
 
@@ -262,6 +270,12 @@ f"the data in {settings.data_dir} was made with {key} = {known[key]}, the settin
     def _pump(self) -> None:
         self._pump_scheduled = False
         if self.failure is not None:
+            return
+        if self.engine.host.log_lost is not None:
+            self._fail(
+                f"the data in {self.settings.data_dir} was lost or is an older copy ({self.engine.host.log_lost}); put "
+                "the right data back, or see 'A node whose data is lost' in docs/operations.md"
+            )
             return
         with self._defects_stop_the_node():
             output = self.engine.pump(self.clock.now_ms())
