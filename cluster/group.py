@@ -19,12 +19,14 @@ from cluster.log.group_log import EntryCache, GroupLog
 from cluster.log.snapshot_codec import decode_snapshot, encode_snapshot
 from cluster.machine import BadCommand, GroupEvents, StateMachine
 from cluster.raft import (
+    NO_LEADER,
     Config,
     ConfState,
     Entry,
     EntryType,
     HardState,
     Message,
+    MessageType,
     ProposalDropped,
     RawNode,
     Ready,
@@ -246,6 +248,28 @@ class Group:
         raft.election_elapsed = max(
             raft.election_elapsed, raft.randomized_election_timeout - 1 - random(max(1, within_ticks))
         )
+
+    def resign(self) -> Message | None:
+        """Give the lead up at once; a message that has the most advanced voter stand for election, if one is known.
+
+        Safe at any moment: it is the step down of a leader that finds no quorum (thesis 6.2), and whoever is asked
+        still has to win an election. For a leader whose disk hangs: its Ready may be stuck behind the write, so the
+        message does not go through it."""
+        raft = self.raw.raft
+        best = 0
+        for node, progress in raft.tracker.progress.items():
+            if node != self.node and not progress.is_learner and progress.recent_active:
+                known = raft.tracker.progress.get(best)
+                if known is None or progress.match > known.match:
+                    best = node
+        term = raft.term
+        raft.become_follower(term, NO_LEADER)
+        return Message(MessageType.TIMEOUT_NOW, best, self.node, term) if best else None
+
+    @property
+    def decides_alone(self) -> bool:
+        """Whether this replica is the only voter."""
+        return self.raw.raft.tracker.is_singleton()
 
     def step(self, message: Message) -> None:
         """A Raft message from a peer."""
