@@ -1,0 +1,441 @@
+"""All replicas of one node, driven as one: ticks, frames, one write at a time.
+
+The host is pure. The shell around it (asyncio, or the simulator) calls
+
+    start(stored, now)             once, with what the log store holds
+    tick(now)                      every tick
+    receive(peer, frame, now)      for every frame of a peer
+    peer_up / peer_down            when a peer's stream opens or breaks
+    pump(now) -> Output            after any of these, and after commands were submitted
+    persisted(now)                 when the write that `pump` returned is on disk; then pump again
+
+`pump` gathers what became due for all groups: one frame for each peer, one write batch for the disk. While a write is
+under way no other is returned; what comes due meanwhile goes into the next one. That is all the batching there is.
+
+All times are the node's process clock in ms (see `cluster.clock`).
+"""
+
+from collections.abc import Callable, Sequence
+
+from cluster.clock import MemberClocks
+from cluster.disk_watch import DiskWatch
+from cluster.frame import Frame
+from cluster.group import Group, GroupSettings
+from cluster.log.batch import CorruptStore, GroupWrite, StoredGroup, StoredSnapshot, WriteBatch
+from cluster.log.group_log import EntryCache
+from cluster.log.snapshot_codec import decode_snapshot
+from cluster.machine import GroupEvents, StateMachine
+from cluster.placement import learners, voters
+from cluster.raft import ConfState, Entry, HardState, LogLost, Message, MessageType, RaftError, SnapshotMetadata
+from cluster.sessions import EnvelopeError, check_batches
+
+BOOTSTRAP_INDEX = 1
+"""Every group begins with a snapshot of nothing at this index, so that all members agree on the membership."""
+
+
+class Output:
+    """What `Host.pump` wants done: frames to send, and a batch to write (None: nothing, or one is under way)."""
+
+    __slots__ = ("frames", "write")
+
+    def __init__(self, frames: dict[int, Frame], write: WriteBatch | None) -> None:
+        self.frames = frames
+        self.write = write
+
+
+class HostSettings:
+    """What a host needs to know; times in ms."""
+
+    def __init__(
+        self,
+        node: int,
+        nodes: Sequence[int],
+        replication_factor: int,
+        tick_ms: int,
+        heartbeat_ms: int,
+        election_timeout_ms: int,
+        clock_bound_ms: int,
+        group: GroupSettings,
+    ) -> None:
+        self.node: int = node
+        self.nodes: list[int] = sorted(nodes)
+        self.replication_factor: int = replication_factor
+        self.tick_ms: int = tick_ms
+        self.heartbeat_ms: int = heartbeat_ms
+        self.election_timeout_ms: int = election_timeout_ms
+        self.clock_bound_ms: int = clock_bound_ms
+        self.group: GroupSettings = group
+
+
+class Host:
+    """The groups of one node. `machines` maps group id -> its state machine, in the order of group ids."""
+
+    BALANCE_EVERY_MS = 1000
+    STABLE_BEFORE_TRANSFER_MS = 3000
+    CAUGHT_UP_ENTRIES = 100
+    HASTEN_WITHIN_TICKS = 4
+    MOST_ROUNDS_PER_PUMP = 8
+
+    def __init__(
+        self,
+        settings: HostSettings,
+        machines: dict[int, StateMachine],
+        events: GroupEvents,
+        reader: Callable[[int, int], Entry],
+        cache: EntryCache,
+        random: Callable[[int], int],
+        incarnation: int,
+        lost: object,
+        trace: Callable[[str], None] | None = None,
+        detail: Callable[[str], None] | None = None,
+    ) -> None:
+        """`trace` is told what an operator wants to know, `detail` every turn of every group's consensus."""
+        self.settings: HostSettings = settings
+        self.node: int = settings.node
+        self.peers: list[int] = [node for node in settings.nodes if node != settings.node]
+        self.clocks: MemberClocks = MemberClocks(settings.clock_bound_ms)
+        self.groups: dict[int, Group] = {}
+        self.cache: EntryCache = cache
+        self.clock_refusals: int = 0
+        """How often a campaign was held back because this node's clock is too far ahead (RULES C3)."""
+        self.log_lost: str | None = None
+        """Why this node must not go on: entries that it once stored are gone, its votes could lose them for all."""
+        self.short_of_disk: bool = False
+        """Whether what is dead in the logs should give its room back early."""
+        self._machines = machines
+        self._events = events
+        self._reader = reader
+        self._random = random
+        self._incarnation = incarnation
+        self._lost = lost
+        self._trace = trace
+        self._detail = detail
+        self._leaders_told: dict[int, tuple[int, int]] = {}
+        self._frames: dict[int, Frame] = {}
+        self._gathering: WriteBatch = WriteBatch()
+        self._gathering_ready: list[int] = []
+        self._writing: WriteBatch | None = None
+        self._writing_ready: list[int] = []
+        self._dirty: dict[int, None] = {}
+        self._heard_ms: dict[int, int] = {}
+        self._up_since_ms: dict[int, int] = {}
+        self._next_heartbeat_ms = 0
+        self._next_balance_ms = 0
+        self._excess_noted = False
+        self.disk: DiskWatch = DiskWatch(settings.election_timeout_ms)
+
+    # ------------------------------------------------------------------ start
+
+    def start(self, stored: dict[int, StoredGroup], now_ms: int) -> WriteBatch | None:
+        """Build the groups from what is stored. Returns a batch that must be on disk before anything else is done
+        (groups that are new, or leftovers to release), or None."""
+        first = WriteBatch()
+        for id, machine in self._machines.items():
+            known = stored.get(id)
+            if known is None or known.snapshot is None:
+                known = self._bootstrap(id, first)
+            group = Group(
+                id, self.node, known, self._reader, self.cache, machine, self._events, self.settings.group,
+                self._random, self._incarnation, self._lost, self._detail_of(id),
+            )
+            live = set(machine.live_entries())
+            orphans = [index for index in known.retained if index not in live]
+            if orphans:
+                first.group(id).release += orphans
+            self.groups[id] = group
+            group.submit([b""], 0, False, None)
+            self._prefer_here(group)
+            self._dirty[id] = None
+        for peer in self.peers:
+            self._heard_ms[peer] = now_ms
+        return None if first.empty() else first
+
+    def _detail_of(self, id: int) -> Callable[[str], None] | None:
+        detail = self._detail
+        return None if detail is None else lambda text: detail(f"group {id}: {text}")
+
+    def _tell_leader(self, group: Group) -> None:
+        leader = (group.leader, group.term)
+        if self._trace is not None and group.leader and self._leaders_told.get(group.id) != leader:
+            self._leaders_told[group.id] = leader
+            self._trace(f"group {group.id} is led by node {group.leader} in term {group.term}")
+
+    def _bootstrap(self, id: int, first: WriteBatch) -> StoredGroup:
+        nodes, factor = self.settings.nodes, self.settings.replication_factor
+        conf = ConfState(voters=sorted(voters(id, nodes, factor)), learners=learners(id, nodes, factor))
+        snapshot = StoredSnapshot(SnapshotMetadata(BOOTSTRAP_INDEX, 1, conf), b"")
+        hard_state = HardState(1, 0, BOOTSTRAP_INDEX)
+        write = first.group(id)
+        write.install = True
+        write.snapshot = snapshot
+        write.hard_state = hard_state
+        return StoredGroup(hard_state, snapshot, [], [])
+
+    def _prefer_here(self, group: Group) -> None:
+        """The preferred leader campaigns early, so that leaders are spread from the start."""
+        if voters(group.id, self.settings.nodes, self.settings.replication_factor)[0] == self.node:
+            raft = group.raw.raft
+            raft.election_elapsed = max(0, raft.randomized_election_timeout - 4)
+
+    # ------------------------------------------------------------------ input
+
+    def tick(self, now_ms: int) -> None:
+        """Time has passed: one tick of every group, heartbeats of clocks, sessions of nodes that went silent."""
+        excess = self.clocks.excess_ms()
+        if excess and not self._excess_noted and self._trace is not None:
+            self._trace(f"clock of node {self.node} is {excess} ms beyond the bound: it stamps without the excess")
+        self._excess_noted = excess > 0
+        stuck, quick = self.disk.is_stuck(now_ms), self.disk.may_lead(now_ms)
+        for group in self.groups.values():
+            raft = group.raw.raft
+            outvoted = excess > 0 and self.clocks.outvoted(group.conf_state.voters)
+            if stuck and group.leads and not group.decides_alone:
+                self._resign(group)
+            if outvoted and not group.leads and raft.election_elapsed + 1 >= raft.randomized_election_timeout:
+                self.clock_refusals += 1
+            group.tick(now_ms, not outvoted and (quick or group.decides_alone))
+            if group.in_flight is None and (group.raw.has_ready() or not group.sender.idle):
+                self._dirty[group.id] = None
+        if now_ms >= self._next_heartbeat_ms:
+            self._next_heartbeat_ms = now_ms + self.settings.heartbeat_ms
+            self._heartbeat(now_ms)
+        if now_ms >= self._next_balance_ms:
+            self._next_balance_ms = now_ms + self.BALANCE_EVERY_MS
+            self._close_silent_sessions(now_ms)
+            self._balance_leaders(now_ms)
+            for group in self.groups.values():
+                if group.compact(self._slowest_match(group), self.short_of_disk):
+                    self._dirty[group.id] = None
+
+    def _resign(self, group: Group) -> None:
+        """A write hangs: let somebody lead whose disk does not (see `cluster.disk_watch`)."""
+        if self._trace is not None:
+            self._trace(f"group {group.id}: node {self.node} gives the lead up, its disk hangs")
+        message = group.resign()
+        if message is not None:
+            self._frame(message.to).raft.append((group.id, message))
+
+    def _heartbeat(self, now_ms: int) -> None:
+        led = [(g.id, g.clock.current_ms(now_ms), g.clock.led_ms) for g in self.groups.values() if g.established]
+        for peer in self.peers:
+            self._frame(peer).group_clocks += led
+
+    def receive(self, peer: int, frame: Frame, now_ms: int) -> None:
+        """A frame of a peer. What does not fit is left out, the rest is taken; raises nothing."""
+        self._heard_ms[peer] = now_ms
+        self._up_since_ms.setdefault(peer, now_ms)
+        self.clocks.observe(peer, frame.clock_ms, now_ms)
+        for id, message in frame.raft:
+            group = self.groups.get(id)
+            if group is None or message.from_ != peer or message.to != self.node:
+                self._refuse(peer, f"Raft message for group {id} from {message.from_} to {message.to}")
+                continue
+            if message.type == MessageType.TIMEOUT_NOW and not self.disk.may_lead(now_ms):
+                continue  # Who leads means to hand over to us, but could not know of our disk.
+            try:
+                if message.snapshot is not None and message.snapshot.data:
+                    decode_snapshot(message.snapshot.data)
+                group.step(message)
+            except LogLost as error:
+                self.log_lost = f"group {id}: {error}"
+            except (RaftError, CorruptStore) as error:
+                self._refuse(peer, str(error))
+            self._dirty[id] = None
+        for id, time_ms, led_ms in frame.group_clocks:
+            group = self.groups.get(id)
+            if group is not None and group.leader == peer:
+                group.clock.observed(time_ms, led_ms, now_ms, group.term)
+        for id, batches in frame.proposals:
+            group = self.groups.get(id)
+            try:
+                check_batches(batches)
+            except EnvelopeError as error:
+                self._refuse(peer, str(error))
+                continue
+            if group is not None:
+                group.take_proposal(batches)
+                self._dirty[id] = None
+
+    def _refuse(self, peer: int, text: str) -> None:
+        if self._trace is not None:
+            self._trace(f"node {peer} sent what can't be used: {text}")
+
+    def peer_up(self, peer: int, now_ms: int) -> None:
+        """The stream to a peer is open (again): what was sent before may be lost."""
+        self._heard_ms[peer] = now_ms
+        self._up_since_ms[peer] = now_ms
+        for group in self.groups.values():
+            if group.leader == peer:
+                group.sender.forget_sent()
+                self._dirty[group.id] = None
+
+    def peer_down(self, peer: int, now_ms: int) -> None:
+        """The stream to a peer broke: its process is probably gone."""
+        self._up_since_ms.pop(peer, None)
+        self.clocks.forget(peer)
+        for group in self.groups.values():
+            if group.leads:
+                group.raw.report_unreachable(peer)
+            elif group.leader == peer:
+                group.hasten_election(self.HASTEN_WITHIN_TICKS, self._random)
+                self._dirty[group.id] = None
+
+    def snapshot_sent(self, peer: int, id: int, ok: bool) -> None:
+        """The transport has delivered a snapshot to a peer, or given up."""
+        group = self.groups.get(id)
+        if group is not None and group.leads:
+            group.raw.report_snapshot(peer, ok)
+            self._dirty[id] = None
+
+    def submit(
+        self, id: int, parts: list[bytes], size_bytes: int, answers: bool, waiter: Callable[[object], None] | None
+    ) -> None:
+        """Commands of this node's session with a group; see `SessionSender.add`."""
+        self.groups[id].submit(parts, size_bytes, answers, waiter)
+        self._dirty[id] = None
+
+    def propose_internal(self, id: int, commands: bytes) -> bool:
+        """Commands of the leader of group `id`, which must be here; False if it is not."""
+        self._dirty[id] = None
+        return self.groups[id].propose_internal(commands)
+
+    def send_internal(self, id: int, batch: bytes) -> bool:
+        """An encoded internal batch for a group's leader, wherever it is; False if none is known. It may get lost."""
+        group = self.groups[id]
+        leader = group.leader
+        if leader == 0:
+            return False
+        if leader == self.node:
+            group.take_proposal(batch)
+            self._dirty[id] = None
+        else:
+            self._frame(leader).proposals.append((id, batch))
+        return True
+
+    def send_datagram(self, peer: int, kind: int, data: bytes) -> None:
+        """A datagram of an upper layer; it may get lost when the stream breaks."""
+        self._frame(peer).datagrams.append((kind, data))
+
+    # ------------------------------------------------------------------ output
+
+    def pump(self, now_ms: int) -> Output:
+        """Do all that is due. See the module's text."""
+        trusted_ms = self.clocks.trusted(now_ms)
+        for _ in range(self.MOST_ROUNDS_PER_PUMP):
+            if not self._dirty:
+                break
+            dirty, self._dirty = self._dirty, {}
+            for id in dirty:
+                self._advance(self.groups[id], now_ms, trusted_ms)
+        write: WriteBatch | None = None
+        if self._writing is None and not self._gathering.empty():
+            write = self._writing = self._gathering
+            self._gathering = WriteBatch()
+            self.disk.began(now_ms)
+            self._writing_ready, self._gathering_ready = self._gathering_ready, []
+        frames, self._frames = self._frames, {}
+        for frame in frames.values():
+            frame.clock_ms = now_ms
+        return Output(frames, write)
+
+    @property
+    def busy(self) -> bool:
+        """Whether `pump` left something to do at once (its rounds are bounded)."""
+        return bool(self._dirty)
+
+    @property
+    def writing(self) -> bool:
+        """Whether a write is under way."""
+        return self._writing is not None
+
+    def _advance(self, group: Group, now_ms: int, trusted_ms: int) -> None:
+        batches = group.route(now_ms)
+        if batches:
+            self._frame(group.leader).proposals += [(group.id, batch) for batch in batches]
+        if group.in_flight is not None:
+            return
+        group.propose(now_ms, trusted_ms)
+        messages, write = group.collect()
+        self._tell_leader(group)
+        self._post(group.id, messages)
+        if write is not None:
+            self._gather(write)
+        if group.in_flight is not None:
+            self._gathering_ready.append(group.id)
+        elif group.raw.has_ready() or group.proposals or (group.leader and group.sender.can_send):
+            self._dirty[group.id] = None
+
+    def _gather(self, write: GroupWrite) -> None:
+        """Put a group's write into the next batch, behind what is already there for it."""
+        present = self._gathering.groups.get(write.group)
+        if present is None or write.install:
+            self._gathering.groups[write.group] = write
+            return
+        present.release += write.release
+        present.snapshot = write.snapshot if write.snapshot is not None else present.snapshot
+        present.hard_state = write.hard_state if write.hard_state is not None else present.hard_state
+        present.entries += write.entries
+
+    def persisted(self, now_ms: int) -> None:
+        """The batch that `pump` returned last is on disk."""
+        self.disk.ended(now_ms)
+        ready, self._writing_ready = self._writing_ready, []
+        self._writing = None
+        for id in ready:
+            self._post(id, self.groups[id].persisted())
+            self._dirty[id] = None
+
+    def _post(self, id: int, messages: list[Message]) -> None:
+        for message in messages:
+            if message.to != self.node:
+                self._frame(message.to).raft.append((id, message))
+
+    def _frame(self, peer: int) -> Frame:
+        frame = self._frames.get(peer)
+        if frame is None:
+            frame = self._frames[peer] = Frame()
+        return frame
+
+    # ------------------------------------------------------------------ once a second
+
+    def heard_within(self, peer: int, now_ms: int, period_ms: int) -> bool:
+        """Whether a frame of the peer came within the period (a node always hears itself)."""
+        return peer == self.node or now_ms - self._heard_ms.get(peer, -1 << 40) <= period_ms
+
+    def _close_silent_sessions(self, now_ms: int) -> None:
+        timeout_ms = self.settings.group.session_timeout_ms
+        for group in self.groups.values():
+            broken = group.broken_session()
+            if broken is not None:
+                self.send_internal(group.id, group.close_batch(broken))
+            if not group.established:
+                continue
+            for session in group.sessions.open_sessions():
+                if session[0] in self.settings.nodes and self.heard_within(session[0], now_ms, timeout_ms):
+                    continue
+                group.propose_close(session)
+                self._dirty[group.id] = None
+
+    def _balance_leaders(self, now_ms: int) -> None:
+        """Hand groups to their preferred leaders, once those have been up for a while and have caught up."""
+        for group in self.groups.values():
+            if not group.established or group.raw.raft.lead_transferee:
+                continue
+            preferred = voters(group.id, self.settings.nodes, self.settings.replication_factor)[0]
+            up_since = self._up_since_ms.get(preferred)
+            if preferred == self.node or up_since is None or preferred not in group.conf_state.voters:
+                continue
+            settled = now_ms - up_since >= self.STABLE_BEFORE_TRANSFER_MS
+            heard = self.heard_within(preferred, now_ms, self.settings.election_timeout_ms)
+            lag = group.raw.raft.raft_log.last_index() - group.matched(preferred)
+            if settled and heard and lag <= self.CAUGHT_UP_ENTRIES:
+                group.raw.transfer_leader(preferred)
+                self._dirty[group.id] = None
+
+    def _slowest_match(self, group: Group) -> int:
+        if not group.leads:
+            return group.applied
+        return min(group.matched(node) for node in self.settings.nodes)
+
+
+
