@@ -74,7 +74,6 @@ class Host:
     BALANCE_EVERY_MS = 1000
     STABLE_BEFORE_TRANSFER_MS = 3000
     CAUGHT_UP_ENTRIES = 100
-    HASTEN_WITHIN_TICKS = 4
     MOST_ROUNDS_PER_PUMP = 8
 
     def __init__(
@@ -318,7 +317,7 @@ class Host:
             if group.leads:
                 group.raw.report_unreachable(peer)
             elif group.leader == peer:
-                group.hasten_election(self.HASTEN_WITHIN_TICKS, self._random)
+                group.hasten_election(peer)
                 self._dirty[group.id] = None
 
     def snapshot_sent(self, peer: int, id: int, ok: bool) -> None:
