@@ -261,6 +261,8 @@ class NodeProcess:
 
     def _fail(self, text: str) -> None:
         """The node can't go on without breaking a promise: stop at once, without writing anything more."""
+        if self.failure is not None:
+            return
         log.critical("stopping: %s", text)
         self.failure = text
         self.stopped.set()

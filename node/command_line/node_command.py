@@ -55,6 +55,8 @@ def command(config: Path | None, stop_with_parent: int | None, **options: object
     can also stand in a TOML file (--config) or in the environment (MAYFLY_NAME for --name); an option wins
     over the environment, which wins over the file.
     """
+    # gRPC's own words about peers that come and go; ours are in the log.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     given = {key: value for key, value in options.items() if value is not None}
     try:
         settings = load_settings(config, os.environ, given)

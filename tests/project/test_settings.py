@@ -267,7 +267,8 @@ def test_sizes_read_back_as_they_are_shown() -> None:
 def test_joining(toml: Any) -> None:
     """A node that joins has no name of its own yet, no seeds, and an address that others can use."""
     joining = load_settings(options={"join": "10.0.0.1:25672", "peer_address": "10.0.0.4:25672"})
-    assert joining == load_settings(environment={"MAYFLY_JOIN": "10.0.0.1:25672", "MAYFLY_PEER_ADDRESS": "10.0.0.4:25672"})
+    variables = {"MAYFLY_JOIN": "10.0.0.1:25672", "MAYFLY_PEER_ADDRESS": "10.0.0.4:25672"}
+    assert joining == load_settings(environment=variables)
     assert joining == load_settings(toml("join = '10.0.0.1:25672'\npeer_address = '10.0.0.4:25672'"))
     assert joining.name == ""
     for wrong in ({"seeds": "10.0.0.4:25672"}, {"peer_address": "0.0.0.0:25672"}, {"peer_address": "10.0.0.1:25672"}):
