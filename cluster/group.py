@@ -49,6 +49,10 @@ from cluster.sessions import (
     encode_batch,
 )
 
+HURRIED_COMPACTION = 64
+"""While the disk is short of room, logs are compacted at this part of the usual size: what was consumed is to give
+its room back, in whatever shards it was."""
+
 
 class GroupSettings:
     """What all groups of a node share. Ticks are calls of `Host.tick`."""
@@ -459,13 +463,16 @@ class Group:
             for index in below:
                 self.log.release(index)
 
-    def compact(self, slowest_match: int) -> bool:
+    def compact(self, slowest_match: int, hurried: bool = False) -> bool:
         """Make a snapshot and drop dead entries, when the log has grown enough; True if it did.
 
         A leader waits (up to four times the size) for the slowest member, so that a short absence is made good from
-        the log."""
+        the log. `hurried`: the disk is short of room, a small part of the size is enough."""
         entries = self.applied - self.log.snapshot_metadata.index
-        times_too_long = max(self._log_bytes // self.settings.compact_bytes, entries // self.settings.compact_entries)
+        part = HURRIED_COMPACTION if hurried else 1
+        times_too_long = max(
+            part * self._log_bytes // self.settings.compact_bytes, part * entries // self.settings.compact_entries
+        )
         if times_too_long < (1 if slowest_match >= self.applied else 4):
             return False
         if self.in_flight is not None or self._compaction is not None:

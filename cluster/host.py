@@ -25,7 +25,7 @@ from cluster.log.group_log import EntryCache
 from cluster.log.snapshot_codec import decode_snapshot
 from cluster.machine import GroupEvents, StateMachine
 from cluster.placement import Plan, first_plan, learners, voters
-from cluster.raft import ConfState, Entry, HardState, Message, ProposalDropped, RaftError, SnapshotMetadata
+from cluster.raft import ConfState, Entry, HardState, LogLost, Message, ProposalDropped, RaftError, SnapshotMetadata
 from cluster.reconfiguration import HandOver, Step, next_step
 from cluster.sessions import EnvelopeError, check_batches
 
@@ -95,7 +95,9 @@ class Host:
         incarnation: int,
         lost: object,
         trace: Callable[[str], None] | None = None,
+        detail: Callable[[str], None] | None = None,
     ) -> None:
+        """`trace` is told what an operator wants to know, `detail` every turn of every group's consensus."""
         self.settings: HostSettings = settings
         self.node: int = settings.node
         self.members: list[int] = list(settings.nodes)
@@ -108,6 +110,10 @@ class Host:
         self.cache: EntryCache = cache
         self.clock_refusals: int = 0
         """How often a campaign was held back because this node's clock is too far ahead (RULES C3)."""
+        self.log_lost: str | None = None
+        """Why this node must not go on: entries that it once stored are gone, its votes could lose them for all."""
+        self.short_of_disk: bool = False
+        """Whether what is dead in the logs should give its room back early."""
         self._machines = machines
         self._events = events
         self._reader = reader
@@ -115,6 +121,8 @@ class Host:
         self._incarnation = incarnation
         self._lost = lost
         self._trace = trace
+        self._detail = detail
+        self._leaders_told: dict[int, tuple[int, int]] = {}
         self._frames: dict[int, Frame] = {}
         self._gathering: WriteBatch = WriteBatch()
         self._gathering_ready: list[int] = []
@@ -142,7 +150,7 @@ class Host:
                 known = self._bootstrap(id, first)
             group = Group(
                 id, self.node, known, self._reader, self.cache, machine, self._events, self.settings.group,
-                self._random, self._incarnation, self._lost, self._trace,
+                self._random, self._incarnation, self._lost, self._detail_of(id),
             )
             live = set(machine.live_entries())
             orphans = [index for index in known.retained if index not in live]
@@ -155,6 +163,16 @@ class Host:
         for peer in self.peers:
             self._heard_ms[peer] = now_ms
         return None if first.empty() else first
+
+    def _detail_of(self, id: int) -> Callable[[str], None] | None:
+        detail = self._detail
+        return None if detail is None else lambda text: detail(f"group {id}: {text}")
+
+    def _tell_leader(self, group: Group) -> None:
+        leader = (group.leader, group.term)
+        if self._trace is not None and group.leader and self._leaders_told.get(group.id) != leader:
+            self._leaders_told[group.id] = leader
+            self._trace(f"group {group.id} is led by node {group.leader} in term {group.term}")
 
     def _bootstrap(self, id: int, first: WriteBatch) -> StoredGroup:
         nodes, factor = self.settings.nodes, self.settings.replication_factor
@@ -236,11 +254,12 @@ class Host:
         if excess and not self._excess_noted and self._trace is not None:
             self._trace(f"clock of node {self.node} is {excess} ms beyond the bound: it stamps without the excess")
         self._excess_noted = excess > 0
+        outvoted = excess > 0 and self.clocks.outvoted(len(self.settings.nodes))
         for group in self.groups.values():
             raft = group.raw.raft
-            if excess and not group.leads and raft.election_elapsed + 1 >= raft.randomized_election_timeout:
+            if outvoted and not group.leads and raft.election_elapsed + 1 >= raft.randomized_election_timeout:
                 self.clock_refusals += 1
-            group.tick(now_ms, excess == 0)
+            group.tick(now_ms, not outvoted)
             if group.in_flight is None and (group.raw.has_ready() or not group.sender.idle):
                 self._dirty[group.id] = None
         if now_ms >= self._next_heartbeat_ms:
@@ -251,7 +270,7 @@ class Host:
             self._close_silent_sessions(now_ms)
             self._balance_leaders(now_ms)
             for group in self.groups.values():
-                if group.compact(self._slowest_match(group)):
+                if group.compact(self._slowest_match(group), self.short_of_disk):
                     self._dirty[group.id] = None
 
     def _heartbeat(self, now_ms: int) -> None:
@@ -273,6 +292,8 @@ class Host:
                 if message.snapshot is not None and message.snapshot.data:
                     decode_snapshot(message.snapshot.data)
                 group.step(message)
+            except LogLost as error:
+                self.log_lost = f"group {id}: {error}"
             except (RaftError, CorruptStore) as error:
                 self._refuse(peer, str(error))
             self._dirty[id] = None
@@ -390,6 +411,7 @@ class Host:
             return
         group.propose(now_ms, trusted_ms)
         messages, write = group.collect()
+        self._tell_leader(group)
         self._post(group.id, messages)
         if write is not None:
             self._gather(write)

@@ -88,6 +88,7 @@ class Engine:
         random: Callable[[int], int],
         incarnation: int,
         trace: Callable[[str], None] | None = None,
+        detail: Callable[[str], None] | None = None,
     ) -> None:
         self._settings = settings
         self.node_id: int = host_settings.node
@@ -97,7 +98,7 @@ class Engine:
         machines: dict[int, StateMachine] = {CATALOG_GROUP: CatalogMachine(self.catalog, self._catalog_applied)}
         machines |= self.shards
         self.host: Host = Host(
-            host_settings, machines, self, reader, cache, random, incarnation, SESSION_LOST, trace
+            host_settings, machines, self, reader, cache, random, incarnation, SESSION_LOST, trace, detail
         )
         self.membership: MembershipDuties = MembershipDuties(
             self.host, self.catalog, self, settings.founders, settings.members_version
@@ -201,6 +202,7 @@ class Engine:
             self._set_alarm(text)
 
     def _set_alarm(self, text: str | None) -> None:
+        self.host.short_of_disk = text is not None
         if text != self.disk_alarm:
             self.disk_alarm = text
             if self.broker is not None:

@@ -50,3 +50,29 @@ DEAD_LETTERS_UNDER_WAY: Final = 8000
 
 TRANSFER_BYTES: Final = 512 * KIB
 """Contents in one ROUTE or TRANSFER."""
+
+# --- AMQP clients ----------------------------------------------------------------------------------------
+
+HANDSHAKE_SECONDS: Final = 10.0
+"""From the first byte to connection.open-ok."""
+
+CLOSE_OK_SECONDS: Final = 5.0
+"""How long a client may take to answer connection.close."""
+
+CONNECTIONS: Final = 50_000
+"""Connections on one node."""
+
+OUTPUT_HIGH_WATER_BYTES: Final = 4 * MIB
+"""Unsent bytes of one connection above which its consumers are paused."""
+
+OUTPUT_LOW_WATER_BYTES: Final = 1 * MIB
+"""Unsent bytes of one connection below which its consumers go on."""
+
+WAITING_EVENTS_BYTES: Final = 8 * MIB
+"""Bytes of events behind a waiting operation above which the connection is not read."""
+
+ROUTES_CACHED: Final = 20_000
+"""Remembered routes per vhost and user."""
+
+DECLARE_ATTEMPTS: Final = 8
+"""How often a declare starts again when the queue was deleted under it."""

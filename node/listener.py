@@ -21,14 +21,14 @@ from typing import Any, Final, cast
 from node.broker.broker import Broker
 from node.broker.cluster_facade import Done
 from node.broker.connection import ClientConnection
-from node.broker.limits import (
+from node.catalog.passwords import verify_password
+from node.limits import (
     CLOSE_OK_SECONDS,
     CONNECTIONS,
     HANDSHAKE_SECONDS,
     OUTPUT_HIGH_WATER_BYTES,
     OUTPUT_LOW_WATER_BYTES,
 )
-from node.catalog.passwords import verify_password
 
 logger = logging.getLogger(__name__)
 

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import logging
 import random
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
@@ -24,6 +25,7 @@ log = logging.getLogger("mayfly.node")
 
 JOIN_AGAIN_S: Final = 1.0
 COMMAND_TIMEOUT_S: Final = 10.0
+BEGINNING_OF_2026_S: Final = 1_767_225_600
 STARTS_SHIFT: Final = 20
 """An incarnation is the number of starts shifted by this, and counts up while the process runs."""
 _FIRST_VERSION: Final = 0
@@ -67,11 +69,17 @@ async def establish_identity(settings: NodeSettings, store: LmdbLogStore) -> tup
     return identity, members_now
 
 
-def next_start(store: LmdbLogStore) -> int:
-    """Count this start of a process on the data."""
-    starts = int(store.get_meta("starts") or b"0") + 1
+def next_start(store: LmdbLogStore) -> tuple[int, int]:
+    """Count the starts of processes on the data: (the count at the start before, the count now).
+
+    The count never falls behind the seconds since 2026 (30 bits are meant for it), so that a node that comes
+    back without its data does not take the name of a session that it had before: it would take the end of old
+    batches for that of new ones.
+    """
+    previous = int(store.get_meta("starts") or b"0")
+    starts = max(previous + 1, int(time.time()) - BEGINNING_OF_2026_S)
     store.put_meta("starts", str(starts).encode())
-    return starts
+    return previous, starts
 
 
 def founders(settings: NodeSettings, identity: Identity) -> list[tuple[int, str, str]]:
@@ -162,7 +170,7 @@ class MembershipShell:
 
     # ------------------------------------------------------------------ Gate
 
-    def objection(self, node_id: int, store: str, starts: int) -> Objection | None:
+    def objection(self, node_id: int, store: str, starts: int, previous: int) -> Objection | None:
         """See `Gate.objection`."""
         catalog = self._engine.catalog
         member = catalog.members.get(node_id)
@@ -176,7 +184,8 @@ class MembershipShell:
             text = f"{who} comes back with other data than it had: remove it from the cluster first; {anew}"
             return Objection(grpc.StatusCode.DATA_LOSS, text)
         known = catalog.node(node_id)
-        if starts and known is not None and known.incarnation >> STARTS_SHIFT > starts:
+        last_known = 0 if known is None else known.incarnation >> STARTS_SHIFT
+        if starts not in (0, last_known) and previous < last_known:
             text = f"{who} comes back with data of an earlier time: remove it from the cluster first; {anew}"
             return Objection(grpc.StatusCode.DATA_LOSS, text)
         return None

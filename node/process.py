@@ -12,8 +12,11 @@ import logging
 import random
 import ssl
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
+from cluster.frame import Frame
 from cluster.group import GroupSettings
 from cluster.host import HostSettings
 from cluster.log.batch import DiskFull, WriteBatch
@@ -100,7 +103,7 @@ class NodeProcess:
         self._store = await self._loop.run_in_executor(None, self._open_store)
         try:
             self.identity, self._members = await establish_identity(settings, self._store)
-            starts = next_start(self._store)
+            previous, starts = next_start(self._store)
             stored = await self._loop.run_in_executor(None, self._store.load)
             self.engine = self._make_engine(starts << STARTS_SHIFT)
             self.membership = MembershipShell(self.engine, self.identity, settings, self.schedule_pump, self._fail)
@@ -111,7 +114,7 @@ class NodeProcess:
             self._store.close()
             raise
         self._writer = LogWriter(self._store, self._loop, self._written)
-        self._transport = self._make_transport(starts)
+        self._transport = self._make_transport(starts, previous)
         self.engine.membership.changed = self._members_changed
         await self._transport.start()
         self._broker = Broker(self.engine, lambda: random.SystemRandom().randbytes(16))
@@ -126,10 +129,11 @@ class NodeProcess:
         operator = Operator(self.engine.catalog, self.membership, self.clock.now_ms)
         self._http = HttpServer(self, settings.http_address.host, settings.http_address.port, operator)
         await self._http.start()
-        await self._wait_until_ready()
-        if self.failure is not None:
+        try:
+            await self._wait_until_ready()
+        except NodeRefused:
             await self.stop()
-            raise NodeRefused(self.failure)
+            raise
         await self._listener.start()
         self._serving = True
         gc.collect()
@@ -170,7 +174,7 @@ class NodeProcess:
         )
         return Engine(
             host, engine, self._store.read_entry, EntryCache(settings.cache_bytes),
-            random.SystemRandom().randrange, incarnation, log.info,
+            random.SystemRandom().randrange, incarnation, log.info, log.debug,
         )
 
     def _new_catalog(self) -> Catalog:
@@ -181,11 +185,12 @@ class NodeProcess:
         """What the node is called; one that joined keeps the name under which it did."""
         return self.identity.name if self.identity.joined else self.settings.name
 
-    def _make_transport(self, starts: int) -> PeerTransport:
+    def _make_transport(self, starts: int, previous: int) -> PeerTransport:
         settings, identity = self.settings, self.identity
         peers = {id: address for id, (_, address) in self._members.members.items() if id != identity.node}
         local = LocalPeer(
-            identity.node, self.name, identity.cluster, identity.store, starts, str(settings.reachable_peer_address)
+            identity.node, self.name, identity.cluster, identity.store, starts, str(settings.reachable_peer_address),
+            previous,
         )
         return PeerTransport(
             local, str(settings.peer_address), peers, self._on_frame, self._on_peer_up, self._on_peer_down,
@@ -213,15 +218,20 @@ class NodeProcess:
 
     async def _wait_until_ready(self) -> None:
         """Serve only once the catalog here is up to date, so that the first client finds what there is."""
-        ready = asyncio.Event()
-        self.engine.catalog_barrier(lambda _: ready.set())
+        await self._catalog_is_current()
+        await self._ensure_default_user()
+
+    async def _catalog_is_current(self) -> None:
+        """Wait until the catalog here has everything given before; NodeRefused if the node fails meanwhile."""
+        current = asyncio.Event()
+        self.engine.catalog_barrier(lambda _: current.set())
         self.schedule_pump()
-        waits = [self._loop.create_task(event.wait()) for event in (ready, self.stopped)]
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        for wait in waits:
-            wait.cancel()
-        if self.failure is None:
-            await self._ensure_default_user()
+        waiting = [asyncio.ensure_future(event.wait()) for event in (current, self.stopped)]
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        for task in waiting:
+            task.cancel()
+        if self.failure is not None:
+            raise NodeRefused(self.failure)
 
     async def _ensure_default_user(self) -> None:
         """Put the configured first user in the place of the built-in one, as long as that is untouched."""
@@ -233,14 +243,11 @@ class NodeProcess:
             return
         salt = random.SystemRandom().randbytes(16)
         hashed = await self._loop.run_in_executor(None, make_password_hash, password, salt)
-        done = asyncio.Event()
         self.engine.submit_catalog(PutUser(name, hashed, ("administrator",)), lambda _: None)
         self.engine.submit_catalog(SetPermissions(name, "/", ".*", ".*", ".*"), lambda _: None)
         if name != built_in.name:
             self.engine.submit_catalog(DeleteUser(built_in.name), lambda _: None)
-        self.engine.catalog_barrier(lambda _: done.set())
-        self.schedule_pump()
-        await done.wait()
+        await self._catalog_is_current()
 
     async def run_until_stopped(self) -> None:
         """Serve until `stop` is called or the node fails."""
@@ -279,26 +286,36 @@ class NodeProcess:
         self._pump_scheduled = False
         if self.failure is not None:
             return
-        try:
+        if self.engine.host.log_lost is not None:
+            self._fail(
+                f"the data in {self.settings.data_dir} was lost or is an older copy ({self.engine.host.log_lost}); put "
+                "the right data back, or see 'A node whose data is lost' in docs/operations.md"
+            )
+            return
+        with self._defects_stop_the_node():
             output = self.engine.pump(self.clock.now_ms())
-        except Exception as error:  # a defect: state may be half changed, so this process must not go on
+            for peer, frame in output.frames.items():
+                self._transport.send(peer, frame)
+            if output.write is not None:
+                self._writing = output.write
+                self._writer.write(output.write)
+            self._listener.flush()
+            if self.engine.busy:
+                self.schedule_pump()
+
+    @contextmanager
+    def _defects_stop_the_node(self) -> Iterator[None]:
+        """An exception out of the engine is a defect: its state may be half changed, so this process must not go on."""
+        try:
+            yield
+        except Exception as error:
             log.exception("defect in the engine")
             self._fail(f"defect in the engine: {error}")
-            return
-        for peer, frame in output.frames.items():
-            self._transport.send(peer, frame)
-        if output.write is not None:
-            self._writing = output.write
-            self._writer.write(output.write)
-        self._listener.flush()
-        if self.engine.busy:
-            self.schedule_pump()
 
     def _written(self, error: BaseException | None) -> None:
         if error is None:
             self._writing = None
-            self.engine.persisted(self.clock.now_ms())
-            self.schedule_pump()
+            self._feed(self.engine.persisted)
         elif isinstance(error, DiskFull):
             self.engine.disk_full(f"the disk is full: {error}")
             self._loop.call_later(RETRY_FULL_DISK_S, self._retry_write)
@@ -312,8 +329,7 @@ class NodeProcess:
     async def _tick_forever(self) -> None:
         interval_s = self.settings.tick_ms / 1000
         while True:
-            self.engine.tick(self.clock.now_ms())
-            self.schedule_pump()
+            self._feed(self.engine.tick)
             await asyncio.sleep(interval_s)
 
     async def _watch_disk(self) -> None:
@@ -324,21 +340,25 @@ class NodeProcess:
             self.engine.disk_space(f"{free} bytes free, at least {limit} are needed" if short else None)
             await asyncio.sleep(DISK_LOOK_S)
 
-    def _on_frame(self, peer: int, frame: object) -> None:
-        self.engine.receive(peer, frame, self.clock.now_ms())  # type: ignore[arg-type]
-        self.schedule_pump()
+    def _feed(self, take_in: Callable[[int], None]) -> None:
+        """Give the engine some input, and pump it at the end of this turn."""
+        if self.failure is not None:
+            return
+        with self._defects_stop_the_node():
+            take_in(self.clock.now_ms())
+            self.schedule_pump()
+
+    def _on_frame(self, peer: int, frame: Frame) -> None:
+        self._feed(lambda now_ms: self.engine.receive(peer, frame, now_ms))
 
     def _on_peer_up(self, peer: int) -> None:
-        self.engine.peer_up(peer, self.clock.now_ms())
-        self.schedule_pump()
+        self._feed(lambda now_ms: self.engine.peer_up(peer, now_ms))
 
     def _on_peer_down(self, peer: int) -> None:
-        self.engine.peer_down(peer, self.clock.now_ms())
-        self.schedule_pump()
+        self._feed(lambda now_ms: self.engine.peer_down(peer, now_ms))
 
     def _on_snapshot_sent(self, peer: int, group: int, ok: bool) -> None:
-        self.engine.host.snapshot_sent(peer, group, ok)
-        self.schedule_pump()
+        self._feed(lambda _: self.engine.host.snapshot_sent(peer, group, ok))
 
     # ------------------------------------------------------------------ what HTTP shows
 

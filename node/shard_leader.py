@@ -2,7 +2,7 @@
 
     due heads, due leases    -> EXPIRE_DUE, EXPIRE_QUEUE, every expiry tick     (RULES T7, L6)
     deaths, lanes, tombstones-> see `node.shard_duties`
-    catalog and shard differ -> CREATE_QUEUE, DROP_QUEUE, after a barrier
+    catalog and shard differ -> CREATE_QUEUE, DROP_QUEUE, LANE_CLOSED, after a barrier
 
 A new leader has nothing to take over: it looks at the shard, as soon as it has applied an entry of its own term.
 """
@@ -127,6 +127,11 @@ class ShardLeader:
             surplus = sorted(id for id in present_before & present if id not in wanted)
             parts = [commands.encode_create_queue(id, shard_settings(wanted[id])) for id in missing]
             parts += [commands.encode_drop_queue(id) for id in surplus]
+            parts += [
+                commands.encode_lane_closed(lane.target_queue)
+                for lane in self.shard.lanes()
+                if not lane.items and self.catalog.queue_by_id(lane.target_queue) is None
+            ]
             if parts:
                 self.give(b"".join(parts))
 

@@ -53,6 +53,7 @@ def _group_status(engine: Engine, group: Group, names: Mapping[int, str], now_ms
         "term": group.term,
         "commit": group.committed,
         "applied": group.applied,
+        "compacted": group.log.snapshot_metadata.index,
         "voters": list(group.conf_state.voters),
         "learners": list(group.conf_state.learners),
     }

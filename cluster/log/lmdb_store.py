@@ -338,14 +338,24 @@ class LmdbLogStore:
     # --- room -----------------------------------------------------------------------------------------
 
     def free_bytes(self) -> int:
-        """How many bytes can still be written: what map and file system allow, and free pages in the file.
+        """How many bytes can surely be written: what map and file system allow, and free pages in the file.
 
-        Values above 2 KB need neighbouring pages, so a store can be full a little before this says 0.
+        Values above 2 KB need neighbouring pages. What lies free between them is in pieces: by the fifty-percent
+        rule (Knuth, The Art of Computer Programming, 2.5) up to half as much as they take themselves may be of no
+        use to others of their kind. So much of the free pages is not counted.
         """
+        splintered_bytes = self._pages()[1] * self._page_bytes // 2
+        return self._ahead_bytes() + max(0, self._inside_bytes() - splintered_bytes)
+
+    def _ahead_bytes(self) -> int:
+        """Room behind what LMDB has ever used: all of one piece."""
         used_up_bytes = self._used_up_bytes()
         file_bytes = max(self._file_bytes, used_up_bytes)
-        ahead_bytes = min(self._map_bytes, file_bytes + self._file_system_bytes()) - used_up_bytes
-        return max(0, ahead_bytes) + max(0, used_up_bytes - self.used_bytes())
+        return max(0, min(self._map_bytes, file_bytes + self._file_system_bytes()) - used_up_bytes)
+
+    def _inside_bytes(self) -> int:
+        """Free pages within what LMDB has used, of any size."""
+        return max(0, self._used_up_bytes() - self.used_bytes())
 
     def _used_up_bytes(self) -> int:
         """How far into the file LMDB has come."""
@@ -357,11 +367,15 @@ class LmdbLogStore:
 
     def used_bytes(self) -> int:
         """How many bytes of the file hold data; the rest of it is free for use."""
+        return sum(self._pages()) * self._page_bytes
+
+    def _pages(self) -> tuple[int, int]:
+        """How many pages hold data: single ones, and those of values that take several."""
         tables = (self._entries, self._states, self._snapshots, self._meta)
         with self._environment.begin() as transaction:
             stats = [self._environment.stat(), *[transaction.stat(table) for table in tables]]
-        pages = 2 + sum(stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"] for stat in stats)
-        return pages * self._page_bytes
+        single = 2 + sum(stat["branch_pages"] + stat["leaf_pages"] for stat in stats)
+        return single, sum(stat["overflow_pages"] for stat in stats)
 
     def _added_bytes(self, write: GroupWrite) -> int:
         """About what the data of a write takes on disk, page borders included."""
@@ -382,7 +396,8 @@ class LmdbLogStore:
         if added_bytes:
             self._unchecked_bytes -= added_bytes
             if self._unchecked_bytes < 0:
-                spare_bytes = self.free_bytes() - reserve_bytes - added_bytes
+                # All of it: what does not fit in the end, LMDB will say.
+                spare_bytes = self._ahead_bytes() + self._inside_bytes() - reserve_bytes - added_bytes
                 if spare_bytes < 0:
                     raise DiskFull(f"{self._folder.data_file}: no room for {added_bytes} bytes")
                 self._unchecked_bytes = spare_bytes // 4 if reserve_bytes else 0

@@ -13,6 +13,7 @@ from cluster.raft.config import Config, ReadOnlyOption
 from cluster.raft.errors import (
     Compacted,
     ConfChangeError,
+    LogLost,
     ProposalDropped,
     RaftError,
     SnapshotOutOfDate,
@@ -62,6 +63,7 @@ __all__ = [
     "Entry",
     "EntryType",
     "HardState",
+    "LogLost",
     "MemoryStorage",
     "Message",
     "MessageType",

@@ -8,7 +8,7 @@ of its log. What merely comes late or twice is no error; the core deals with it.
 from typing import Final
 
 from cluster.raft.conf_change import decode_conf_change
-from cluster.raft.errors import RaftError, UnknownPeer
+from cluster.raft.errors import LogLost, RaftError, UnknownPeer
 from cluster.raft.membership import restored_membership
 from cluster.raft.messages import (
     LOCAL_APPEND_THREAD,
@@ -99,7 +99,7 @@ def _check_content(raft: Raft, message: Message) -> None:
         _check_append_response(raft, message)
     elif kind == MessageType.HEARTBEAT:
         if message.term >= raft.term and message.commit > raft.raft_log.last_index():
-            raise RaftError(
+            raise LogLost(
                 f"leader {message.from_} knows of {message.commit} entries here, but there are "
                 f"{raft.raft_log.last_index()}: was the log lost?"
             )

@@ -10,6 +10,10 @@ class RaftError(Exception):
     """
 
 
+class LogLost(RaftError):
+    """A leader has this node's word that it stored entries which are not there: its log was lost or set back."""
+
+
 class ProposalDropped(RaftError):
     """The proposal was not taken: no leader is known, leadership is being handed over, the limit of
     uncommitted bytes is reached, or this node is not a member. Nothing was appended; try again later."""

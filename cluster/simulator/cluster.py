@@ -58,8 +58,11 @@ class SimulatedCluster(Generic[Frame, Write]):
         for fault in plan:
             self.queue.at(fault.at_us, self._begin(fault))
 
-    def calm_down(self) -> None:
-        """Nothing goes wrong from here on: heal links and disks, thaw and start every machine."""
+    def calm_down(self, absent: Sequence[int] = ()) -> None:
+        """Nothing goes wrong from here on: heal links and disks, thaw and start every machine.
+
+        Those that are `absent` are down until `all_present`.
+        """
         self.trace.add("calm")
         self._calm = True
         self._blocked.clear()
@@ -72,6 +75,14 @@ class SimulatedCluster(Generic[Frame, Write]):
             machine.thaw()
         self._down.clear()
         self._frozen.clear()
+        for node in absent:
+            self._down[node] = 1
+            self.crash(node)
+        self.start_all()
+
+    def all_present(self) -> None:
+        """The absent come back."""
+        self._down.clear()
         self.start_all()
 
     def crash(self, node: int) -> None:

@@ -55,7 +55,13 @@ class Refused(Exception):
 
 
 def new_hello(
-    node_id: int, node_name: str, cluster_id: str, store: str = "", starts: int = 0, address: str = ""
+    node_id: int,
+    node_name: str,
+    cluster_id: str,
+    store: str = "",
+    starts: int = 0,
+    address: str = "",
+    previous: int = 0,
 ) -> peer_pb2.Hello:
     """The greeting of this node."""
     return peer_pb2.Hello(
@@ -65,6 +71,7 @@ def new_hello(
         cluster_id=cluster_id,
         store=store,
         starts=starts,
+        previous=previous,
         address=address,
     )
 

@@ -23,7 +23,7 @@ class Objection:
 class Gate(Protocol):
     """The node's word on peers."""
 
-    def objection(self, node_id: int, store: str, starts: int) -> Objection | None:
+    def objection(self, node_id: int, store: str, starts: int, previous: int) -> Objection | None:
         """What speaks against a peer of this cluster that shows this data."""
         ...
 
@@ -43,7 +43,7 @@ class Gate(Protocol):
 class OpenGate:
     """Peers are whom `set_peers` named, and nothing more is asked of them."""
 
-    def objection(self, node_id: int, store: str, starts: int) -> Objection | None:
+    def objection(self, node_id: int, store: str, starts: int, previous: int) -> Objection | None:
         """None."""
         return None
 

@@ -99,7 +99,7 @@ class Incoming:
             if self._streams.get(peer) is not stream:
                 raise TurnedAway(grpc.StatusCode.ABORTED, f"node {peer} has opened a newer stream")
             if self._counters(peer) is not counters:
-                self._check_data(peer, "", 0)
+                self._check_data(peer, "", 0, 0)
                 raise TurnedAway(grpc.StatusCode.PERMISSION_DENIED, f"node {peer} is no peer any more")
             frame = codec.decode_frame(data, peer, self._node_id)
             counters.frames_received += 1
@@ -174,7 +174,7 @@ class Incoming:
                 f"node {self._node_id} belongs to cluster {self._cluster_id!r}, "
                 f"node {hello.node_id} to {hello.cluster_id!r}",
             )
-        self._check_data(hello.node_id, hello.store, hello.starts)
+        self._check_data(hello.node_id, hello.store, hello.starts, hello.previous)
         counters = self._counters(hello.node_id)
         if counters is None and hello.address and self._gate.is_newcomer(hello.node_id):
             log.info("node %d (%s) at %s is new here", hello.node_id, hello.node_name, hello.address)
@@ -187,8 +187,8 @@ class Incoming:
             )
         return hello.node_id, counters
 
-    def _check_data(self, peer: int, store: str, starts: int) -> None:
-        objection = self._gate.objection(peer, store, starts)
+    def _check_data(self, peer: int, store: str, starts: int, previous: int) -> None:
+        objection = self._gate.objection(peer, store, starts, previous)
         if objection is not None:
             raise TurnedAway(objection.code, objection.text)
 

@@ -18,16 +18,24 @@ log = logging.getLogger(__name__)
 
 
 class LocalPeer:
-    """Who this node is. `store` and `starts` tell its data from others, `address` is where it is reached."""
+    """Who this node is. `store`, `starts` and `previous` tell its data from other, `address` is its own."""
 
     def __init__(
-        self, node_id: int, name: str, cluster_id: str, store: str = "", starts: int = 0, address: str = ""
+        self,
+        node_id: int,
+        name: str,
+        cluster_id: str,
+        store: str = "",
+        starts: int = 0,
+        address: str = "",
+        previous: int = 0,
     ) -> None:
         self.node_id = node_id
         self.name = name
         self.cluster_id = cluster_id
         self.store = store
         self.starts = starts
+        self.previous = previous
         self.address = address
 
 
@@ -65,7 +73,7 @@ class PeerTransport:
         self._tls = tls
         self._gate: Gate = gate or OpenGate()
         self._hello = codec.new_hello(
-            local.node_id, local.name, local.cluster_id, local.store, local.starts, local.address
+            local.node_id, local.name, local.cluster_id, local.store, local.starts, local.address, local.previous
         )
         self._links: dict[int, PeerLink] = {}
         self._server: grpc.aio.Server | None = None

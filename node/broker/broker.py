@@ -18,9 +18,9 @@ from node.broker.routes import Routes
 from node.shard.effects import ConsumerCancelled, Deliver
 from node.version import VERSION
 
-_IDS_BITS: Final = 40
+_IDS_BITS: Final = 33
 _INCARNATION_STEP_BITS: Final = 20
-"""An incarnation is the count of starts in its upper bits."""
+"""An incarnation tells the starts of a node apart in its upper bits: 30 of them, so that ids fit 63."""
 
 logger = logging.getLogger(__name__)
 

@@ -22,10 +22,10 @@ from node.amqp.events import (
 from node.amqp.methods import unchecked
 from node.broker.channel import Channel
 from node.broker.cluster_facade import Done, SessionLost
-from node.broker.limits import WAITING_EVENTS_BYTES
 from node.broker.operation import AmqpError, BarrierStep, Operation, Steps, check
 from node.catalog import RemoveQueues
 from node.catalog.permissions import check_vhost
+from node.limits import WAITING_EVENTS_BYTES
 from node.shard.commands import encode_delete_queue
 
 if TYPE_CHECKING:

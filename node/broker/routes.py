@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from node.amqp.content import HEADERS, Content
 from node.amqp.field_table import ARRAY, LONG_STRING
 from node.broker.cluster_facade import ClusterFacade, ShardHandle
-from node.broker.limits import ROUTES_CACHED
 from node.broker.operation import AmqpError, as_error, check
 from node.catalog import Refusal
 from node.catalog.permissions import check_access
+from node.limits import ROUTES_CACHED
 
 if TYPE_CHECKING:
     from node.catalog import QueueRecord

@@ -73,7 +73,8 @@ class TransientShards:
         self._events = events
         self._incarnation = port.incarnation
         self.shard_id: int = TRANSIENT_SHARD_BASE + port.node_id
-        source = (port.incarnation << 20) + self.shard_id
+        # The lower 20 bits of an incarnation are free: enough for the number of the shard.
+        source = port.incarnation + self.shard_id
         self.local: LocalShard = LocalShard(self.shard_id, port.node_id, source, self, self._deliver)
         self._own_session = (port.node_id, 0)
         self._own_handle = LocalHandle(self.local, self._own_session, wake)
@@ -302,7 +303,7 @@ class TransientShards:
         remote = self._remote.get(node_id)
         if remote is None:
             remote = self._remote[node_id] = RemoteShard(
-                node_id, self._incarnation << 20 | 1, self._send, self._events
+                node_id, self._incarnation | 1, self._send, self._events
             )
         return remote
 

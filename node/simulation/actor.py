@@ -33,8 +33,8 @@ from node.simulation.world import CLIENT_DELAY_US, World, deaths_of, id_of
 class Actor:
     """A client that connects, works while connected, and connects again; until `finish`."""
 
-    patience_us = 4 * SECOND_US
-    """How long it waits for an answer before it tries another node."""
+    patience_us = 3 * SECOND_US
+    """How long it waits for an answer before it tries another node, and for a node that takes it at all."""
 
     def __init__(self, world: World, name: str) -> None:
         self.world = world
@@ -47,6 +47,7 @@ class Actor:
         self.attachments: dict[str, Attachment] = {}
         self._wire: Wire | None = None
         self._life = 0
+        self._seeking_us = -1
 
     # ------------------------------------------------------------------ to be filled in
 
@@ -95,6 +96,13 @@ class Actor:
         if self.finished:
             return
         world = self.world
+        now_us = world.queue.now_us
+        if self._seeking_us < 0:
+            self._seeking_us = now_us
+        elif now_us - self._seeking_us > self.patience_us:
+            world.history.given_up.append((self._seeking_us, self.name, self.node))
+            world.cluster.trace.add("finds no node", self.name)
+            self._seeking_us = now_us
         self._life += 1
         life = self._life
         self.node = self.random.choice(list(world.cluster.machines))
@@ -114,6 +122,7 @@ class Actor:
 
     def _opened(self, life: int) -> None:
         if self._life == life:
+            self._seeking_us = -1
             self.begin()
 
     def _machine_died(self, life: int) -> None:

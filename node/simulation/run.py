@@ -169,8 +169,9 @@ class Simulation:
         self._start_workers(start + timeline.quiet)
         self.cluster.schedule([fault_at(fault, start) for fault in self.scenario.plan])
         self.queue.run_until(start + timeline.calm)
-        self.cluster.calm_down()
+        self.cluster.calm_down((self.scenario.absent,) if self.scenario.absent else ())
         self.queue.run_until(start + timeline.drain)
+        self.cluster.all_present()
         for worker in self.workers:
             worker.finish()
         self.queue.run_until(self.queue.now_us + SECOND_US // 2)

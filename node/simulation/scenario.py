@@ -45,6 +45,8 @@ class Scenario:
     topology: Topology
     timeline: Timeline
     plan: tuple[Fault, ...]
+    absent: int
+    """A node that is down from the calm until the drain, so that the others must do without it; 0 for none."""
     clock_offsets_us: tuple[int, ...]
     clock_drifts_ppm: tuple[int, ...]
     disk: DiskProfile
@@ -66,6 +68,7 @@ class Scenario:
             f"clocks off by {self.clock_offsets_us} us, drifting by {self.clock_drifts_ppm} ppm",
             "faults (from the moment when all queues are there):",
             faults.describe(self.plan),
+            f"then calm{f', without node {self.absent}' if self.absent else ''}",
         ]
         return "\n".join(lines)
 
@@ -87,20 +90,25 @@ def draw_scenario(seed: int) -> Scenario:
         frame_loss=random.choice((0.0, 0.0, 0.0, 0.01)),
     )
     early_ms = None if stepped else (max(offsets) - min(offsets)) // MILLISECOND_US + 500
+    profile = _draw_profile(random)
+    # One small batch at a time on a slow disk is not chaos but overload.
+    slowest = 30_000 if profile.session_window > 1 and profile.entry_bytes > 1 << 16 else 2_000
     return Scenario(
         seed=seed,
         nodes=nodes,
-        node_profile=_draw_profile(random),
+        node_profile=profile,
         links=links,
         topology=_draw_topology(random),
         timeline=timeline,
         plan=plan,
+        absent=random.choice((0, 0, *nodes)) if len(nodes) >= 3 else 0,
         clock_offsets_us=offsets,
         clock_drifts_ppm=drifts,
         disk=DiskProfile(
-            base_us=random.choice((100, 300, 5_000, 30_000)), jitter_us=random.choice((100, 5_000))
+            base_us=random.choice((100, 300, min(5_000, slowest), slowest)),
+            jitter_us=random.choice((100, 2_000)),
         ),
-        tolerance=Tolerance(drift_ppm=200, early_ms=early_ms, late_ms=1_500, settle_ms=2_500),
+        tolerance=Tolerance(drift_ppm=200, early_ms=early_ms, late_ms=1_500, settle_ms=2_000),
         publishers=random.choice((1, 2, 3)),
         leaseholders=random.choice((0, 1, 2)),
         gap_us=random.choice((50, 100, 300)) * MILLISECOND_US,

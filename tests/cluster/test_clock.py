@@ -1,9 +1,22 @@
 """The clocks of a group: RULES C2, C3, L6, L7, L8."""
 
+import time
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.clock import GroupClock, MemberClocks
+from node.process_clock import ProcessClock
+
+
+@pytest.mark.parametrize("hours", [-5, 5])
+def test_the_process_clock_ignores_steps_of_the_wall_clock(hours: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """RULES C2, T5: nothing expires early or late because somebody set the machine's clock."""
+    clock = ProcessClock()
+    before_ms, wall_ns = clock.now_ms(), time.time_ns()
+    monkeypatch.setattr(time, "time_ns", lambda: wall_ns + hours * 3_600_000_000_000)
+    assert 0 <= clock.now_ms() - before_ms < 60_000
 
 
 def test_C3_a_node_far_ahead_of_both_peers_stamps_without_the_excess() -> None:

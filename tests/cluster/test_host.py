@@ -127,6 +127,20 @@ def test_nothing_that_waits_for_the_disk_leaves_before_it_is_written() -> None:
     assert heard == []
 
 
+def test_the_log_is_applied_in_its_order_after_a_restart() -> None:
+    cluster = Cluster(3)
+    cluster.run_until(lambda: cluster.leader() != 0)
+    other = next(id for id in cluster.ids if id != cluster.leader())
+    for word in _words(20):
+        _submit(cluster, cluster.leader(), [word])
+        cluster.step()
+    cluster.run_until(lambda: cluster.nodes[other].machines[0].commands == _words(20))
+    cluster.kill(other)
+    cluster.start(other)
+    cluster.run_until(lambda: len(cluster.nodes[other].machines[0].commands) == 20)
+    assert cluster.nodes[other].machines[0].commands == _words(20)
+
+
 def test_clock_stamps_never_go_back_over_a_leader_change() -> None:
     """RULES C1, C2."""
     cluster = Cluster(3)

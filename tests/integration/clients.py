@@ -192,6 +192,10 @@ class Publisher(threading.Thread):
             raise failures[0]
         await connection.close()
 
+    def stop(self) -> None:
+        """Publish nothing more; confirms may still come."""
+        self._stopping.set()
+
     def finish(self) -> None:
         """Stop publishing, and wait for the confirms of what was published. No error may have come up."""
         self._stopping.set()

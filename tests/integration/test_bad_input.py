@@ -5,6 +5,7 @@ import contextlib
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pika
 import pika.exceptions
@@ -270,7 +271,7 @@ def valid_streams() -> list[bytes]:
     def stream(*methods: Frame) -> bytes:
         return b"".join(method_frame(method, 1) for method in (commands.Channel.Open(), *methods))
 
-    def publish(body: bytes, **properties: object) -> bytes:
+    def publish(body: bytes, **properties: Any) -> bytes:
         content = header.ContentHeader(0, len(body), commands.Basic.Properties(**properties))
         return (
             method_frame(commands.Basic.Publish(exchange="", routing_key="mutated"), 1)
@@ -278,7 +279,7 @@ def valid_streams() -> list[bytes]:
             + frames.marshal(pamqp_body.ContentBody(body), 1)
         )
 
-    arguments = {"x-message-ttl": 60000, "x-expires": 600000, "x-dead-letter-exchange": ""}
+    arguments: dict[str, Any] = {"x-message-ttl": 60000, "x-expires": 600000, "x-dead-letter-exchange": ""}
     return [
         stream(commands.Queue.Declare(queue="mutated", durable=True, arguments=arguments)),
         stream(commands.Queue.Declare(queue="", exclusive=True), commands.Basic.Consume(queue="")),

@@ -221,6 +221,18 @@ def test_section_5_1_a_message_of_a_past_term_changes_nothing() -> None:
     assert (subject.node.raft.term, subject.node.raft.lead) == (5, NO_LEADER)
 
 
+def test_section_5_1_an_acknowledgement_of_a_past_term_commits_nothing() -> None:
+    """It speaks of what the follower's log was: another leader may have replaced that since."""
+    subject = Subject(term=3)
+    subject.elect()
+    subject.node.propose(b"data")
+    subject.work()
+    assert subject.hears(MessageType.APP_RESP, 2, 3, index=2) == []
+    raft = subject.node.raft
+    assert raft.state == StateType.LEADER
+    assert (raft.term, raft.raft_log.committed) == (4, 0)
+
+
 def test_section_5_2_everybody_starts_as_follower() -> None:
     assert Subject().node.raft.state == StateType.FOLLOWER
     assert Subject([1], term=3).node.raft.state == StateType.FOLLOWER
@@ -455,6 +467,23 @@ def test_section_5_4_2_entries_of_former_terms_are_not_committed_by_counting() -
     for follower in (2, 3):
         subject.hears(MessageType.APP_RESP, follower, 4, index=3)
     assert subject.node.raft.raft_log.committed == 3
+
+
+def test_thesis_4_2_1_a_learner_counts_neither_for_commitment_nor_in_an_election() -> None:
+    subject = Subject()
+    subject.storage.apply_snapshot(Snapshot(SnapshotMetadata(1, 1, ConfState([1, 2, 3], [4, 5]))))
+    subject.start()
+    subject.node.campaign()
+    subject.work()
+    for learner in (4, 5):
+        subject.hears(MessageType.VOTE_RESP, learner, subject.node.raft.term)
+    assert subject.node.raft.state == StateType.CANDIDATE
+    subject.elect()
+    for learner in (4, 5):
+        subject.hears(MessageType.APP_RESP, learner, subject.node.raft.term, index=2)
+    assert subject.node.raft.raft_log.committed == 1
+    subject.hears(MessageType.APP_RESP, 2, subject.node.raft.term, index=2)
+    assert subject.node.raft.raft_log.committed == 2
 
 
 def test_section_8_a_leader_begins_its_term_with_an_empty_entry() -> None:

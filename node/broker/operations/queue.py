@@ -9,7 +9,6 @@ from pamqp import commands
 
 from node.amqp.methods import unchecked
 from node.broker.cluster_facade import SESSION_LOST
-from node.broker.limits import DECLARE_ATTEMPTS
 from node.broker.operation import (
     AmqpError,
     BarrierStep,
@@ -25,6 +24,7 @@ from node.broker.operations.steps import create_missing, on_queue, queue_name, r
 from node.broker.queue_settings import shard_settings
 from node.catalog import Bind, DeclareQueue, QueueRecord, Refusal, RemoveQueues, Unbind
 from node.catalog.permissions import check_access, check_binding, check_declare_queue
+from node.limits import DECLARE_ATTEMPTS
 from node.shard.commands import (
     encode_create_queue,
     encode_delete_queue,

@@ -7,10 +7,10 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Final
 
 from node.broker.cluster_facade import SESSION_LOST
-from node.broker.limits import DECLARE_ATTEMPTS
 from node.broker.operation import AmqpError, BarrierStep, Request, ShardStep, as_error, known
 from node.broker.queue_settings import shard_settings
 from node.catalog import QueueRecord, Refusal, refusals
+from node.limits import DECLARE_ATTEMPTS
 from node.shard.commands import encode_create_queue
 from node.shard.results import Gone
 

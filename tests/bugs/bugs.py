@@ -1,0 +1,218 @@
+"""Bugs made on purpose: each breaks one promise by a change of a few characters, and must not get past the checks.
+
+A bug replaces a text in one source file. The text must be there exactly once: when the source has changed so that
+it is not, `broken_source` raises, and the bug has to be written anew.
+"""
+
+import shutil
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("cluster", "node")
+
+
+class Bug:
+    """What is changed where, the narrowest check that catches it, and what that check says then."""
+
+    def __init__(self, name: str, path: str, before: str, after: str, check: str, says: str) -> None:
+        self.name: str = name
+        self.path: str = path
+        self.before: str = before
+        self.after: str = after
+        self.check: str = check
+        """A pytest node id, from the root of the repository."""
+        self.says: str = says
+        """A part of what pytest prints, so that it isn't caught by accident."""
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+PAPER = "tests/raft/test_paper.py::"
+HOST = "tests/cluster/test_host.py::"
+
+RAFT_BUGS = [
+    Bug(
+        "votes twice in a term",
+        "cluster/raft/voting.py",
+        "(raft.vote == NO_NODE and raft.lead == NO_LEADER)",
+        "raft.lead == NO_LEADER",
+        PAPER + "test_figure_2_request_vote_2_one_vote_per_term",
+        "where False = Message",
+    ),
+    Bug(
+        "forgets its vote at restart",
+        "cluster/raft/raft.py",
+        "self.vote: int = hard_state.vote",
+        "self.vote: int = NO_NODE",
+        PAPER + "test_figure_2_persistent_state_a_vote_survives_a_restart",
+        "where False = Message",
+    ),
+    Bug(
+        "says its vote before it is on disk",
+        "cluster/raft/voting.py",
+        "raft.messages_after_append.append(Message(response, message.from_, raft.id, message.term))",
+        "raft.messages.append(Message(response, message.from_, raft.id, message.term))",
+        PAPER + "test_figure_2_persistent_state_term_and_vote_are_stored_before_the_answer",
+        "ready.messages_now == []",
+    ),
+    Bug(
+        "acknowledges entries before they are on disk",
+        "cluster/raft/follower.py",
+        "raft.messages_after_append.append(\n        Message(MessageType.APP_RESP, leader",
+        "raft.messages.append(\n        Message(MessageType.APP_RESP, leader",
+        PAPER + "test_figure_2_persistent_state_entries_are_stored_before_they_are_acknowledged",
+        "ready.messages_now == []",
+    ),
+    Bug(
+        "commits an entry of an older term by counting",
+        "cluster/raft/replication.py",
+        "return raft.raft_log.maybe_commit(raft.tracker.committed(), raft.term)",
+        "index = raft.tracker.committed()\n"
+        "    return raft.raft_log.maybe_commit(index, raft.raft_log.term_or_zero(index))",
+        PAPER + "test_section_5_4_2_entries_of_former_terms_are_not_committed_by_counting",
+        "assert 2 == 0",
+    ),
+    Bug(
+        "truncates where nothing conflicts",
+        "cluster/raft/log.py",
+        "position = self._first_difference(entries)",
+        "position = 0",
+        PAPER + "test_figure_2_append_entries_3_no_conflict_drops_nothing",
+        "assert [1, 1] == [1, 1, 1, 1]",
+    ),
+    Bug(
+        "counts a learner",
+        "cluster/raft/tracker.py",
+        "matches = [progress[voter].match for voter in self._incoming]",
+        "matches = [each.match for each in progress.values()]",
+        PAPER + "test_thesis_4_2_1_a_learner_counts_neither_for_commitment_nor_in_an_election",
+        "assert 2 == 1",
+    ),
+    Bug(
+        "counts the response of a past term",
+        "cluster/raft/step.py",
+        "            _answer_lower_term(raft, message)\n            return\n",
+        "            if message.type != MessageType.APP_RESP:\n"
+        "                _answer_lower_term(raft, message)\n                return\n",
+        PAPER + "test_section_5_1_an_acknowledgement_of_a_past_term_commits_nothing",
+        "state == StateType.LEADER",
+    ),
+    Bug(
+        "serves a read from a deposed leader",
+        "cluster/raft/leader.py",
+        "if raft.read_only.option == ReadOnlyOption.LEASE_BASED:\n        _answer_read",
+        "if raft.state == StateType.LEADER:\n        _answer_read",
+        "tests/raft/test_reads_and_transfer.py::test_a_cut_off_leader_answers_no_read",
+        "stale",
+    ),
+]
+
+GROUP_BUGS = [
+    Bug(
+        "lets answers leave before the write",
+        "cluster/group.py",
+        "messages = ready.messages_now\n",
+        "messages = ready.messages_now + ready.messages_after_append\n",
+        HOST + "test_nothing_that_waits_for_the_disk_leaves_before_it_is_written",
+        "== []",
+    ),
+    Bug(
+        "applies out of order",
+        "cluster/group.py",
+        "        for entry in entries:\n            if entry.type != EntryType.NORMAL:",
+        "        for entry in reversed(entries):\n            if entry.type != EntryType.NORMAL:",
+        HOST + "test_the_log_is_applied_in_its_order_after_a_restart",
+        "Error",
+    ),
+    Bug(
+        "reuses a sequence number",
+        "cluster/sessions.py",
+        "if not is_open or sequence != last_sequence + 1:",
+        "if not is_open or sequence not in (last_sequence, last_sequence + 1):",
+        "tests/cluster/test_sessions.py::test_a_repeat_and_a_gap_are_skipped",
+        "(False, None)",
+    ),
+    Bug(
+        "goes on in the session that was closed",
+        "cluster/group.py",
+        "self.sender.restart(self.sender.incarnation + 1)",
+        "self.sender.restart(self.sender.incarnation)",
+        HOST + "test_a_partitioned_node_loses_its_session_and_its_commands_go_on_in_a_new_one",
+        "did not come true",
+    ),
+    Bug(
+        "loses a session batch when the leader changes",
+        "cluster/sessions.py",
+        "        for batch in self._unapplied:\n            batch.sent_ms = -1\n\n",
+        "        self._unapplied.clear()\n\n",
+        HOST + "test_a_killed_leader_is_replaced_and_nothing_is_lost_or_repeated",
+        "Error",
+    ),
+]
+
+TIME_BUGS = [
+    Bug(
+        "expires by a wall clock that was stepped",
+        "node/process_clock.py",
+        "return (self._wall_at_start_ns + elapsed_ns) // 1_000_000",
+        "return time.time_ns() // 1_000_000",
+        "tests/cluster/test_clock.py::test_the_process_clock_ignores_steps_of_the_wall_clock",
+        "assert",
+    ),
+    Bug(
+        "stamps by a clock that runs far ahead of the others",
+        "cluster/clock.py",
+        "return now_ms - self.excess_ms()",
+        "return now_ms",
+        "tests/cluster/test_clock.py::test_C3_a_node_far_ahead_of_both_peers_stamps_without_the_excess",
+        "clocks.trusted(now)",
+    ),
+    Bug(
+        "delivers past the deadline",
+        "node/shard/delivery.py",
+        "if deadline_ms < now_ms or (deadline_ms == now_ms and message.index != fresh_index):",
+        "if deadline_ms < 0:",
+        "tests/shard/test_message_ttl.py::test_t5_never_early_never_delivered_late",
+        "assert 'b' is None",
+    ),
+    Bug(
+        "resets a lease when the leader changes",
+        "cluster/clock.py",
+        "if self._claimed_term >= last_term and self._claimed_led_ms > self.led_ms:",
+        "if self._claimed_led_ms < 0:",
+        "tests/cluster/test_clock.py::test_L6_a_new_leader_continues_the_led_clock_of_the_old_one",
+        "led_ms == 4_100",
+    ),
+    Bug(
+        "moves a dead letter twice",
+        "node/shard/dead_letters.py",
+        "repeats = min(highest + 1 - first_sequence, count)",
+        "repeats = 0",
+        "tests/shard/test_dead_letters.py::test_d6_transfers_arrive_once_and_in_order",
+        "assert (",
+    ),
+]
+
+BUGS = RAFT_BUGS + GROUP_BUGS + TIME_BUGS
+
+
+def sound_source(folder: Path) -> None:
+    """A copy of the source tree as it is, with the tests as they are beside it."""
+    for package in PACKAGES:
+        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    (folder / "tests").symlink_to(ROOT / "tests", target_is_directory=True)
+    shutil.copy(ROOT / "pyproject.toml", folder)
+
+
+def broken_source(bug: Bug, folder: Path) -> None:
+    """A copy of the source tree with the bug in it. Raises LookupError when the source has changed."""
+    sound_source(folder)
+    source = folder / bug.path
+    text = source.read_text(encoding="utf-8")
+    if text.count(bug.before) != 1:
+        raise LookupError(
+            f"the bug {bug.name!r} replaces a text that is {text.count(bug.before)} times in {bug.path}, once is "
+            f"right: write the bug anew for the source as it is now\n{bug.before}"
+        )
+    source.write_text(text.replace(bug.before, bug.after), encoding="utf-8")

@@ -1,0 +1,74 @@
+"""The checks can fail: every bug of `bugs.py` is caught by the check that it names, which passes without the bug.
+
+A check runs in a process of its own, on a copy of the source tree with the bug in it.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.bugs.bugs import BUGS, RAFT_BUGS, Bug, broken_source, sound_source
+
+TESTS_FAILED = 1
+"""pytest's exit code when tests ran and failed; errors in collecting them have others."""
+
+LONGEST_RUN_S = 60
+
+FOUND_BY_CHAOS = (
+    "votes twice in a term",
+    "forgets its vote at restart",
+    "acknowledges entries before they are on disk",
+    "counts a learner",
+    "counts the response of a past term",
+    "serves a read from a deposed leader",
+)
+
+
+def run(folder: Path, arguments: list[str]) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment.pop("PYTEST_ADDOPTS", None)
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=LONGEST_RUN_S,
+    )  # fmt: skip
+
+
+def run_checks(folder: Path, checks: list[str]) -> subprocess.CompletedProcess[str]:
+    """The tests with these ids, with the sources of `folder`."""
+    return run(folder, ["-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", *checks])
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=repr)
+def test_a_bug_is_caught(bug: Bug, tmp_path: Path) -> None:
+    broken_source(bug, tmp_path)
+    ran = run_checks(tmp_path, [bug.check])
+    assert ran.returncode == TESTS_FAILED, f"{bug} got past {bug.check}\n{ran.stdout}{ran.stderr}"
+    assert f", from {tmp_path}\n" in ran.stdout
+    assert bug.says in ran.stdout, f"{bug} was caught for another reason than {bug.says!r}:\n{ran.stdout}"
+
+
+def test_without_a_bug_the_same_checks_pass(tmp_path: Path) -> None:
+    sound_source(tmp_path)
+    checks = list(dict.fromkeys(bug.check for bug in BUGS))
+    ran = run_checks(tmp_path, checks)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert " failed" not in ran.stdout and " skipped" not in ran.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bug", [bug for bug in RAFT_BUGS if bug.name in FOUND_BY_CHAOS], ids=repr)
+def test_the_simulator_finds_it_without_being_told_where_to_look(bug: Bug, tmp_path: Path) -> None:
+    """Raft groups under chaos, held against figure 3 of the paper; the unbroken source passes far more seeds."""
+    broken_source(bug, tmp_path)
+    ran = run(tmp_path, ["-m", "cluster.simulator", "--seeds", "1:40"])
+    assert ran.returncode == 1, f"{bug} got past the simulator\n{ran.stdout}{ran.stderr}"
+    assert "39 seeds, " in ran.stdout
+
+
+def test_a_bug_whose_place_has_gone_is_told(tmp_path: Path) -> None:
+    gone = Bug("gone", "cluster/frame.py", "this text is not there", "", "", "")
+    with pytest.raises(LookupError, match="write the bug anew"):
+        broken_source(gone, tmp_path)

@@ -1,0 +1,189 @@
+"""Disks that run out of room: refused clearly, nothing confirmed lost, service resumes when there is room."""
+
+import contextlib
+import shutil
+import subprocess
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pika
+import pika.exceptions
+import pytest
+
+from tests.integration.clients import PERSISTENT, Publisher, channel, connect, drain, publish_all
+from tests.integration.nodes import Nodes, wait_for
+
+pytestmark = [pytest.mark.processes]
+
+MIB = 1024 * 1024
+DISK_BYTES = 160 * MIB
+LIMIT_BYTES = 48 * MIB
+BODY = b"x" * 32_768
+
+
+@pytest.fixture(scope="module")
+def disks(folder: Path) -> Iterator[list[Path]]:
+    """A small file system for each node."""
+    mounted: list[Path] = []
+    try:
+        for number in range(3):
+            disk = folder / f"disk{number + 1}"
+            disk.mkdir(parents=True)
+            command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "mayfly-test", str(disk)]
+            try:
+                subprocess.run(command, check=True, capture_output=True, timeout=10)
+            except (OSError, subprocess.SubprocessError) as error:
+                pytest.skip(f"a small tmpfs cannot be mounted here (this takes root): {error}")
+            mounted.append(disk)
+        yield mounted
+    finally:
+        for disk in mounted:
+            subprocess.run(["umount", str(disk)], check=True, timeout=10)
+
+
+def start(folder: Path, disks: list[Path], limit_bytes: int) -> Nodes:
+    nodes = Nodes(folder, 3, {"disk_free_limit_bytes": limit_bytes})
+    for id, disk in enumerate(disks, 1):
+        shutil.rmtree(disk / "data", ignore_errors=True)
+        nodes.move_data(id, disk / "data")
+    return nodes.serve()
+
+
+@pytest.fixture
+def cluster(folder: Path, disks: list[Path]) -> Iterator[Nodes]:
+    nodes = start(folder / "limited", disks, LIMIT_BYTES)
+    try:
+        yield nodes
+    except BaseException:
+        nodes.stop()
+        raise
+    nodes.close()
+
+
+QUEUES = [f"full-{number}" for number in range(4)]
+
+
+def test_publishes_are_refused_with_an_alarm_and_resume_when_there_is_room(cluster: Nodes) -> None:
+    """Over several shards, none of which has a log that is long by itself; over and over."""
+    with channel(cluster, 1) as declaring:
+        for name in (*QUEUES, "small"):
+            declaring.queue_declare(name, durable=True)
+    assert len({(cluster.queue(1, name) or {})["shard"] for name in QUEUES}) == len(QUEUES)
+    told: list[str | None] = []
+    watching = connect(cluster, 1)
+    watching.add_on_connection_blocked_callback(lambda _, method: told.append(method.method.reason))
+    watching.add_on_connection_unblocked_callback(lambda _, method: told.append(None))
+    watching.channel().basic_publish("", "small", b"before", PERSISTENT)
+    rounds = []
+    for _ in range(2):
+        confirmed = fill(cluster, 1)
+        rounds.append(sum(map(len, confirmed.values())))
+        judge_alarm(cluster, watching, told)
+        # Consuming frees room.
+        for name in QUEUES:
+            assert [number for number, _ in take(cluster, 3, name)] == confirmed[name], "confirmed messages are lost"
+        for id in cluster.ids:
+            wait_for(partial(no_alarm, cluster, id), f"room at node {id}")
+        wait_for(lambda: unblocked(watching, told), "connection.unblocked")
+    print(f"confirmed until the disk was short, each time: {rounds}")
+    assert min(rounds) > DISK_BYTES / 4 / len(BODY), "room that was freed is not used again"
+    publish_all(cluster, 2, "small", [b"after"] * 100)
+    watching.close()
+
+
+def fill(nodes: Nodes, id: int, most: int = 12_000) -> dict[str, list[int]]:
+    """Publish with confirms until one is refused; what was confirmed, by queue."""
+    confirmed: dict[str, list[int]] = {name: [] for name in QUEUES}
+    with channel(nodes, id, confirms=True) as publishing:
+        for number in range(most):
+            name = QUEUES[number % len(QUEUES)]
+            try:
+                publishing.basic_publish("", name, b"%06d " % number + BODY, PERSISTENT, mandatory=True)
+            except pika.exceptions.NackError:
+                return confirmed
+            confirmed[name].append(number)
+    raise AssertionError(f"{most} messages did not fill the disk")
+
+
+def judge_alarm(nodes: Nodes, watching: pika.BlockingConnection, told: list[str | None]) -> None:
+    """What a full disk looks like to clients and operators."""
+    for id in nodes.ids:
+        wait_for(lambda: nodes.status(id)["alarms"], f"an alarm at node {id}")  # noqa: B023
+        assert "bytes free" in nodes.status(id)["alarms"][0]
+        code, page = nodes.page(id, "/health/ready")
+        assert (code, "bytes free" in page["reason"]) == (503, True)
+        assert nodes.page(id, "/health/live")[0] == 200
+        assert nodes.metric(id, "mayfly_disk_alarm") == 1
+    # Without confirms: a channel error. With the capability: connection.blocked.
+    with channel(nodes, 2) as refused:
+        refused.basic_publish("", "small", b"refused")
+        with pytest.raises(pika.exceptions.ChannelClosedByBroker) as error:
+            refused.queue_declare("small", passive=True)
+    assert error.value.reply_code == 406
+    assert "disk" in error.value.reply_text
+    wait_for(lambda: not unblocked(watching, told), "connection.blocked")
+    assert "bytes free" in str(told[-1])
+
+
+def no_alarm(nodes: Nodes, id: int) -> bool:
+    """Whether the node takes messages again."""
+    return not nodes.status(id)["alarms"] and nodes.page(id, "/health/ready")[0] == 200
+
+
+def unblocked(connection: pika.BlockingConnection, told: list[str | None]) -> bool:
+    """What the connection was told last."""
+    connection.process_data_events(time_limit=0)
+    return not told or told[-1] is None
+
+
+def take(nodes: Nodes, id: int, queue: str) -> list[tuple[int, bool]]:
+    """Consume all that is in the queue; numbers, and whether redelivered."""
+    return [(int(body.split(b" ", 1)[0]), redelivered) for body, redelivered in drain(nodes, id, queue)]
+
+
+def test_a_disk_that_is_really_full(folder: Path, disks: list[Path]) -> None:
+    """Without a limit: something else takes the last byte of two disks. Nodes live, wait, and go on when it is gone."""
+    nodes = start(folder / "unlimited", disks, 0)
+    try:
+        with channel(nodes, 1) as declaring:
+            declaring.queue_declare("really", durable=True)
+        publisher = Publisher(nodes, 1, "really", rate=500, size=32_768, window=20)
+        publisher.start()
+        publisher.until_confirmed(50)
+        for disk in disks[1:]:
+            take_all(disk / "ballast")
+        for id in (2, 3):
+            wait_for(partial(has_alarm, nodes, id), f"an alarm at node {id}", 40)
+        publisher.stop()
+        for id in nodes.ids:
+            assert nodes.page(id, "/health/live")[0] == 200
+        for disk in disks[1:]:
+            (disk / "ballast").unlink()
+        for id in nodes.ids:
+            wait_for(partial(no_alarm, nodes, id), f"room at node {id}")
+        publisher.finish()
+        nodes.until_well()
+        found = [number for number, _ in take(nodes, 2, "really")]
+        assert set(publisher.confirmed) <= set(found), "confirmed messages are lost"
+        assert len(found) == len(set(found)), "messages came twice"
+        publish_all(nodes, 3, "really", [b"0 after"] * 50)
+        assert len(drain(nodes, 1, "really")) == 50
+    except BaseException:
+        nodes.stop()
+        raise
+    nodes.close()
+
+
+def has_alarm(nodes: Nodes, id: int) -> bool:
+    """Whether the node says that its disk is full."""
+    return bool(nodes.status(id)["alarms"])
+
+
+def take_all(file: Path) -> None:
+    """Write until nothing fits any more."""
+    with file.open("wb", buffering=0) as ballast, contextlib.suppress(OSError):
+        for size in (MIB, 4096):
+            with contextlib.suppress(OSError):
+                while True:
+                    ballast.write(bytes(size))

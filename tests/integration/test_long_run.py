@@ -1,0 +1,116 @@
+"""Logs that are compacted: disks do not grow, a node that was away gets a snapshot, restarts are right."""
+
+import operator
+import re
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import lmdb
+import pytest
+
+from tests.integration.clients import Consumer, Publisher, channel, declare_led_by, drain, judge, publish_all
+from tests.integration.nodes import Nodes, disk_bytes, wait_for
+
+pytestmark = [pytest.mark.processes, pytest.mark.slow]
+
+Record = Callable[[str, object], None]
+
+COMPACT_ENTRIES = 100
+BODY_BYTES = 1024
+MEASURE_EVERY = 2500
+MEASURES = 8
+
+
+@pytest.fixture(scope="module")
+def settings() -> dict[str, object]:
+    return {"compact_bytes": 1024 * 1024, "compact_entries": COMPACT_ENTRIES}
+
+
+def held_bytes(data_dir: Path) -> int:
+    """How much of a node's log file holds data."""
+    with lmdb.open(str(data_dir / "log"), readonly=True, max_dbs=4) as log, log.begin() as transaction:
+        stat = transaction.stat(log.open_db(b"entries", transaction, create=False))
+    return (stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]) * stat["psize"]
+
+
+def megabytes(sizes: list[int]) -> list[float]:
+    return [round(size / 1e6, 1) for size in sizes]
+
+
+def test_disks_do_not_grow_under_steady_traffic(cluster: Nodes, record_property: Record) -> None:
+    """Far more goes through than the logs may hold; what lies untouched meanwhile stays, and survives restarts."""
+    with channel(cluster, 1) as declaring:
+        names = [declare_led_by(cluster, declaring, f"steady-{id}", partial(operator.eq, id)) for id in (1, 2)]
+        for name in names:
+            declaring.queue_declare(f"{name}-lying", durable=True)
+    lying = [b"%d lies here" % number + b"." * BODY_BYTES for number in range(50)]
+    for name in names:
+        publish_all(cluster, 3, f"{name}-lying", lying)
+    consumers = [Consumer(cluster, 3, name).begin() for name in names]
+    publishers = [Publisher(cluster, id, name, rate=2500, size=BODY_BYTES) for id, name in enumerate(names, 1)]
+    for publisher in publishers:
+        publisher.start()
+    sizes: list[int] = []
+    held: list[int] = []
+    began_s = time.monotonic()
+    for _ in range(MEASURES):
+        for publisher in publishers:
+            publisher.until_confirmed(MEASURE_EVERY // 2, 60)
+        sizes.append(disk_bytes([cluster.plan(id).data_dir for id in cluster.ids]))
+        held.append(sum(held_bytes(cluster.plan(id).data_dir) for id in cluster.ids))
+    for publisher in publishers:
+        publisher.finish()
+    through = sum(len(publisher.confirmed) for publisher in publishers) * BODY_BYTES * len(cluster.ids)
+    for publisher, consumer in zip(publishers, consumers, strict=True):
+        consumer.until_received(len(publisher.confirmed), 60)
+        consumer.finish()
+        judge(publisher, [consumer])
+    record_property("disk_bytes", sizes)
+    took_s = time.monotonic() - began_s
+    print(f"{through / 1e6:.0f} MB through in {took_s:.1f} s; MB on disk: {megabytes(sizes)}, held: {megabytes(held)}")
+    assert max(held[MEASURES // 2 :]) <= 1.5 * max(held[: MEASURES // 2]), "what the logs hold grows"
+    # The file takes its room in steps, and somewhat more than it needs until the free pages inside suffice.
+    assert sizes[-1] <= 2 * sizes[0], "the disks grow"
+    # All at once from compacted logs.
+    cluster.kill(*cluster.ids)
+    cluster.heal()
+    for name in names:
+        assert cluster.ready(2, name) == 0
+        assert drain(cluster, 2, f"{name}-lying") == [(body, False) for body in lying]
+
+
+def test_a_node_away_longer_than_the_log_reaches_back_catches_up(whole: Nodes) -> None:
+    """By snapshot, with the messages in it; then it leads again, and has everything."""
+    with channel(whole, 1) as declaring:
+        name = declare_led_by(whole, declaring, "away", lambda leader: leader == 3)
+        declaring.queue_declare("away-lying", durable=True)
+        lying = [b"%d lies here" % number for number in range(200)]
+        publish_all(whole, 1, "away-lying", lying)
+    before = whole.groups(1)
+    whole.kill(3)
+    consumer = Consumer(whole, 2, name).begin()
+    publisher = Publisher(whole, 1, name, rate=2500, size=BODY_BYTES, window=20)
+    publisher.start()
+    shard = (whole.queue(1, name) or {})["shard"]
+    # A leader keeps four times as much for those who are away.
+    for id in (1, 2):
+        wait_for(lambda: whole.groups(id)[shard]["compacted"] > before[shard]["commit"], "a compacted log")  # noqa: B023
+    whole.start(3)
+    whole.until_serving()
+    publisher.until_confirmed(200)
+    publisher.finish()
+    consumer.until_received(len(publisher.confirmed))
+    consumer.finish()
+    judge(publisher, [consumer])
+    whole.heal()
+    assert whole.leader_of(name) == 3
+    assert re.search(r"snapshot", whole.log_text(3)), "no snapshot was needed: this test shows nothing"
+    assert whole.ready(3, name) == 0
+    publish_all(whole, 3, name, [b"0 after"])
+    assert drain(whole, 3, name) == [(b"0 after", False)]
+    # From its own disk, too.
+    whole.kill(3)
+    whole.heal()
+    assert drain(whole, 3, "away-lying") == [(body, False) for body in lying]

@@ -1,0 +1,164 @@
+"""Mutual TLS between real nodes, strangers kept out, and clients over AMQPS."""
+
+import asyncio
+import shutil
+import ssl
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import aio_pika
+import pika
+import pika.exceptions
+import pytest
+
+from tests.integration.nodes import Nodes, wait_for
+
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.skipif(shutil.which("openssl") is None, reason="needs the openssl command"),
+]
+
+
+class Certificate(NamedTuple):
+    """Files in PEM."""
+
+    certificate: Path
+    key: Path
+
+
+def openssl(*arguments: str) -> None:
+    subprocess.run(["openssl", *arguments], check=True, capture_output=True, timeout=30)
+
+
+def new_key(folder: Path, name: str, *more: str) -> Certificate:
+    made = Certificate(folder / f"{name}.pem", folder / f"{name}.key")
+    openssl(
+        "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", str(made.key),
+        "-out", str(made.certificate), "-subj", f"/CN={name}", *more,
+    )  # fmt: skip
+    return made
+
+
+def new_authority(folder: Path, name: str) -> Certificate:
+    return new_key(folder, name, "-x509", "-days", "2")
+
+
+def new_member(folder: Path, authority: Certificate, name: str) -> Certificate:
+    request = new_key(folder, f"{name}-request")
+    extensions = folder / f"{name}.extensions"
+    extensions.write_text("subjectAltName=IP:127.0.0.1\n")
+    certificate = folder / f"{name}.pem"
+    openssl(
+        "x509", "-req", "-in", str(request.certificate), "-CA", str(authority.certificate), "-CAkey",
+        str(authority.key), "-CAcreateserial", "-out", str(certificate), "-days", "2", "-extfile", str(extensions),
+    )  # fmt: skip
+    return Certificate(certificate, request.key)
+
+
+class Files(NamedTuple):
+    """Our authority, one of strangers, and certificates of both."""
+
+    ours: Certificate
+    member: Certificate
+    theirs: Certificate
+    stranger: Certificate
+
+
+@pytest.fixture(scope="module")
+def files(folder: Path) -> Files:
+    ours, theirs = new_authority(folder, "ours"), new_authority(folder, "theirs")
+    return Files(ours, new_member(folder, ours, "member"), theirs, new_member(folder, theirs, "stranger"))
+
+
+@pytest.fixture(scope="module")
+def cluster(folder: Path, files: Files) -> Iterator[Nodes]:
+    nodes = Nodes(
+        folder / "nodes",
+        settings={
+            "peer_tls_cert": files.member.certificate, "peer_tls_key": files.member.key,
+            "peer_tls_ca": files.ours.certificate,
+            "amqp_tls_cert": files.member.certificate, "amqp_tls_key": files.member.key,
+        },
+    )  # fmt: skip
+    try:
+        yield nodes.serve()
+    except BaseException:
+        nodes.stop()
+        raise
+    nodes.close()
+
+
+def client_context(files: Files) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=str(files.ours.certificate))
+
+
+def connect(nodes: Nodes, id: int, context: ssl.SSLContext) -> pika.BlockingConnection:
+    address = nodes.plan(id).amqp
+    return pika.BlockingConnection(
+        pika.ConnectionParameters(address.host, address.port, ssl_options=pika.SSLOptions(context, address.host))
+    )
+
+
+def test_clients_over_amqps(cluster: Nodes, files: Files) -> None:
+    """pika publishes on one node, aio-pika consumes on another, everything between them encrypted."""
+    publishing = connect(cluster, 1, client_context(files))
+    channel = publishing.channel()
+    channel.queue_declare("encrypted", durable=True)
+    channel.confirm_delivery()
+    for number in range(50):
+        channel.basic_publish("", "encrypted", b"%d" % number, mandatory=True)
+    publishing.close()
+
+    async def consume() -> list[bytes]:
+        connection = await aio_pika.connect(
+            f"amqps://guest:guest@{cluster.plan(3).amqp}/", ssl_context=client_context(files)
+        )
+        async with connection:
+            queue = await (await connection.channel()).get_queue("encrypted")
+            got = []
+            async with queue.iterator(timeout=10) as messages:
+                async for message in messages:
+                    await message.ack()
+                    got.append(message.body)
+                    if len(got) == 50:
+                        break
+            return got
+
+    assert asyncio.run(consume()) == [b"%d" % number for number in range(50)]
+
+
+def test_a_client_in_plain_and_one_that_trusts_others_get_nowhere(cluster: Nodes, files: Files) -> None:
+    address = cluster.plan(1).amqp
+    with pytest.raises(pika.exceptions.AMQPConnectionError):
+        pika.BlockingConnection(pika.ConnectionParameters(address.host, address.port, socket_timeout=3))
+    with pytest.raises((pika.exceptions.AMQPConnectionError, ssl.SSLError)):
+        connect(cluster, 1, ssl.create_default_context(cafile=str(files.theirs.certificate)))
+
+
+@pytest.mark.parametrize("kind", ["another authority", "stolen authority file", "no TLS"])
+def test_a_node_without_the_right_certificate_is_kept_out(cluster: Nodes, files: Files, kind: str) -> None:
+    """Node 3 comes back with another certificate: it does not serve, the others neither hear nor tell it anything."""
+    right = dict(cluster.settings[3])
+    cluster.kill(3)
+    if kind == "no TLS":
+        for key in ("peer_tls_cert", "peer_tls_key", "peer_tls_ca"):
+            del cluster.settings[3][key]
+    else:
+        authority = files.theirs if kind == "another authority" else files.ours
+        cluster.configure(
+            3, peer_tls_cert=files.stranger.certificate, peer_tls_key=files.stranger.key,
+            peer_tls_ca=authority.certificate,
+        )  # fmt: skip
+    mark = len(cluster.log_text(3))
+    cluster.start(3)
+    wait_for(lambda: "can't reach node 1" in cluster.log_text(3)[mark:], "a refused connection in the log")
+    wait_for(lambda: "can't reach node 2" in cluster.log_text(3)[mark:], "a refused connection in the log")
+    wait_for(lambda: cluster.page(3, "/health/live")[0] == 200, "a node that lives")
+    assert cluster.page(3, "/health/ready")[0] == 503
+    for id, up in ((1, [True, True, False]), (2, [True, True, False]), (3, [False, False, True])):
+        wait_for(lambda: [node["up"] for node in cluster.status(id)["nodes"]] == up, f"who is up for {id}")  # noqa: B023
+    cluster.kill(3)
+    cluster.settings[3] = right
+    cluster.heal()
