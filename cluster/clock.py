@@ -42,17 +42,17 @@ class MemberClocks:
         lower_median = offsets[(len(offsets) - 1) // 2]
         return max(0, -(lower_median + self.bound_ms))
 
-    def outvoted(self, members: int) -> bool:
-        """Whether a majority of all members is behind us by more than the bound, so that they can and should choose a
+    def outvoted(self, voters: list[int]) -> bool:
+        """Whether most voters of a group are behind us by more than the bound, so that they can and should choose a
         leader among themselves (RULES C3).
 
         With fewer to compare with nobody can say whose clock is wrong, and our log may be the one that is needed.
         """
         behind = 0
-        for offset in self._offsets.values():
-            if offset < -self.bound_ms:
+        for voter in voters:
+            if self._offsets.get(voter, 0) < -self.bound_ms:
                 behind += 1
-        return behind > members // 2
+        return behind > len(voters) // 2
 
     def trusted(self, now_ms: int) -> int:
         """Our process clock without the excess (RULES C3)."""

@@ -19,12 +19,14 @@ from cluster.log.group_log import EntryCache, GroupLog
 from cluster.log.snapshot_codec import decode_snapshot, encode_snapshot
 from cluster.machine import BadCommand, GroupEvents, StateMachine
 from cluster.raft import (
+    NO_LEADER,
     Config,
     ConfState,
     Entry,
     EntryType,
     HardState,
     Message,
+    MessageType,
     ProposalDropped,
     RawNode,
     Ready,
@@ -34,6 +36,7 @@ from cluster.raft import (
     StateType,
     decode_conf_change,
 )
+from cluster.rebuild import Rebuild
 from cluster.sessions import (
     BATCH_HEADER,
     ENTRY_HEADER,
@@ -99,8 +102,11 @@ class Group:
         incarnation: int,
         lost: object,
         trace: Callable[[str], None] | None = None,
+        rebuild: Rebuild | None = None,
     ) -> None:
         self.id: int = id
+        self.rebuild: Rebuild | None = rebuild
+        """What this replica waits for in silence, because its log is damaged; None for a sound one."""
         self.node: int = node
         self.log: GroupLog = GroupLog(id, reader, cache)
         self.log.load(stored)
@@ -231,6 +237,8 @@ class Group:
 
     def tick(self, now_ms: int, may_campaign: bool) -> None:
         """One tick of Raft's clock; a replica that may not campaign (RULES C3) stays quiet."""
+        if self.rebuild is not None:
+            return
         raft = self.raw.raft
         at_the_end = raft.election_elapsed + 1 >= raft.randomized_election_timeout
         if at_the_end and not may_campaign and not self.leads:
@@ -247,8 +255,32 @@ class Group:
             raft.election_elapsed, raft.randomized_election_timeout - 1 - random(max(1, within_ticks))
         )
 
+    def resign(self) -> Message | None:
+        """Give the lead up at once; a message that has the most advanced voter stand for election, if one is known.
+
+        Safe at any moment: it is the step down of a leader that finds no quorum (thesis 6.2), and whoever is asked
+        still has to win an election. For a leader whose disk hangs: its Ready may be stuck behind the write, so the
+        message does not go through it."""
+        raft = self.raw.raft
+        best = 0
+        for node, progress in raft.tracker.progress.items():
+            if node != self.node and not progress.is_learner and progress.recent_active:
+                known = raft.tracker.progress.get(best)
+                if known is None or progress.match > known.match:
+                    best = node
+        term = raft.term
+        raft.become_follower(term, NO_LEADER)
+        return Message(MessageType.TIMEOUT_NOW, best, self.node, term) if best else None
+
+    @property
+    def decides_alone(self) -> bool:
+        """Whether this replica is the only voter."""
+        return self.raw.raft.tracker.is_singleton()
+
     def step(self, message: Message) -> None:
-        """A Raft message from a peer."""
+        """A Raft message from a peer. A replica with a damaged log hears nothing but the snapshot it waits for."""
+        if self.rebuild is not None and not self.rebuild.is_ended_by(message):
+            return
         self.raw.step(message)
 
     def propose(self, now_ms: int, trusted_ms: int) -> None:
@@ -503,6 +535,11 @@ class Group:
         self.sessions.restore(rows)
         self.clock.applied(time_ms, led_ms)
 
+    def send_rebuild(self, node: int, wanted: Rebuild) -> None:
+        """The replica of `node` is damaged: send it the state, if this replica leads and its state covers the need."""
+        if self.established and wanted.is_covered_by(self.applied, self.log.term(self.applied), self.term):
+            self.raw.send_all_anew(node)
+
     def make_snapshot(self) -> Snapshot:
         """A snapshot for a member that is too far behind: the state as applied, with the live entries.
 
@@ -524,6 +561,7 @@ class Group:
         self.conf_state = snapshot.metadata.conf_state
         self.log.install_snapshot(snapshot.metadata, self._installing)
         self._installing = []
+        self.rebuild = None
         known = self.sessions.last(self.node)
         if known is not None and known[0] == self.sender.incarnation:
             self._skip_unseen()

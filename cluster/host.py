@@ -18,14 +18,26 @@ All times are the node's process clock in ms (see `cluster.clock`).
 from collections.abc import Callable, Mapping, Sequence
 
 from cluster.clock import MemberClocks
+from cluster.disk_watch import DiskWatch
 from cluster.frame import Frame
 from cluster.group import Group, GroupSettings
-from cluster.log.batch import CorruptStore, GroupWrite, StoredGroup, StoredSnapshot, WriteBatch
+from cluster.log.batch import CorruptEntry, CorruptStore, GroupWrite, StoredGroup, StoredSnapshot, WriteBatch
 from cluster.log.group_log import EntryCache
 from cluster.log.snapshot_codec import decode_snapshot
 from cluster.machine import GroupEvents, StateMachine
 from cluster.placement import Plan, first_plan, learners, voters
-from cluster.raft import ConfState, Entry, HardState, LogLost, Message, ProposalDropped, RaftError, SnapshotMetadata
+from cluster.raft import (
+    ConfState,
+    Entry,
+    HardState,
+    LogLost,
+    Message,
+    MessageType,
+    ProposalDropped,
+    RaftError,
+    SnapshotMetadata,
+)
+from cluster.rebuild import REBUILD_DATAGRAM, Rebuild, decode_request
 from cluster.reconfiguration import HandOver, Step, next_step
 from cluster.sessions import EnvelopeError, check_batches
 
@@ -135,6 +147,7 @@ class Host:
         self._next_balance_ms = 0
         self._excess_noted = False
         self._transfers: dict[int, tuple[int, int]] = {}
+        self.disk: DiskWatch = DiskWatch(settings.election_timeout_ms)
 
     # ------------------------------------------------------------------ start
 
@@ -144,13 +157,16 @@ class Host:
         first = WriteBatch()
         for id, machine in self._machines.items():
             known = stored.get(id)
-            if known is None:
+            rebuild: Rebuild | None = None
+            if known is not None and known.damage:
+                known, rebuild = self._set_aside(id, known)
+            elif known is None and not self.settings.bootstrap:
                 known = StoredGroup(HardState(), None, [], [])
-            if known.snapshot is None and self.settings.bootstrap:
+            elif known is None or (known.snapshot is None and self.settings.bootstrap):
                 known = self._bootstrap(id, first)
             group = Group(
                 id, self.node, known, self._reader, self.cache, machine, self._events, self.settings.group,
-                self._random, self._incarnation, self._lost, self._detail_of(id),
+                self._random, self._incarnation, self._lost, self._detail_of(id), rebuild,
             )
             live = set(machine.live_entries())
             orphans = [index for index in known.retained if index not in live]
@@ -184,6 +200,36 @@ class Host:
         write.snapshot = snapshot
         write.hard_state = hard_state
         return StoredGroup(hard_state, snapshot, [], [])
+
+    def _set_aside(self, id: int, known: StoredGroup) -> tuple[StoredGroup, Rebuild]:
+        """A replica that knows nothing but its term and vote, in place of one whose log is damaged (see
+        `cluster.rebuild`). What is on disk stays until the rebuilt state replaces it. Raises CorruptStore when there is
+        nobody to rebuild it from."""
+        nodes, factor = self.settings.nodes, self.settings.replication_factor
+        who = voters(id, nodes, factor)
+        if who == [self.node]:
+            raise CorruptStore(f"{known.damage}; no other node has this group, it can't be rebuilt: restore a backup")
+        hard_state = known.hard_state
+        if self._trace is not None:
+            self._trace(f"group {id} is damaged and will be rebuilt from the other nodes: {known.damage}")
+        conf = ConfState(voters=sorted(who), learners=learners(id, nodes, factor))
+        nothing = StoredSnapshot(SnapshotMetadata(BOOTSTRAP_INDEX, 1, conf), b"")
+        blank = StoredGroup(HardState(hard_state.term, hard_state.vote, BOOTSTRAP_INDEX), nothing, [], [])
+        return blank, Rebuild(known.damage, max(known.last_index, hard_state.commit), hard_state.term)
+
+    def _ask_for_rebuilds(self) -> None:
+        for group in self.groups.values():
+            if group.rebuild is not None:
+                for peer in self.peers:
+                    self.send_datagram(peer, REBUILD_DATAGRAM, group.rebuild.request(group.id))
+
+    def _send_rebuild(self, peer: int, data: bytes) -> None:
+        request = decode_request(data)
+        if request is None or request[0] not in self.groups:
+            self._refuse(peer, f"request of {len(data)} bytes to rebuild a group")
+            return
+        self.groups[request[0]].send_rebuild(peer, request[1])
+        self._dirty[request[0]] = None
 
     def _prefer_here(self, group: Group) -> None:
         """The preferred leader campaigns early, so that leaders are spread from the start."""
@@ -254,12 +300,15 @@ class Host:
         if excess and not self._excess_noted and self._trace is not None:
             self._trace(f"clock of node {self.node} is {excess} ms beyond the bound: it stamps without the excess")
         self._excess_noted = excess > 0
-        outvoted = excess > 0 and self.clocks.outvoted(len(self.settings.nodes))
+        stuck, quick = self.disk.is_stuck(now_ms), self.disk.may_lead(now_ms)
         for group in self.groups.values():
             raft = group.raw.raft
+            outvoted = excess > 0 and self.clocks.outvoted(group.conf_state.voters)
+            if stuck and group.leads and not group.decides_alone:
+                self._resign(group)
             if outvoted and not group.leads and raft.election_elapsed + 1 >= raft.randomized_election_timeout:
                 self.clock_refusals += 1
-            group.tick(now_ms, not outvoted)
+            group.tick(now_ms, not outvoted and (quick or group.decides_alone))
             if group.in_flight is None and (group.raw.has_ready() or not group.sender.idle):
                 self._dirty[group.id] = None
         if now_ms >= self._next_heartbeat_ms:
@@ -269,9 +318,18 @@ class Host:
             self._next_balance_ms = now_ms + self.BALANCE_EVERY_MS
             self._close_silent_sessions(now_ms)
             self._balance_leaders(now_ms)
+            self._ask_for_rebuilds()
             for group in self.groups.values():
                 if group.compact(self._slowest_match(group), self.short_of_disk):
                     self._dirty[group.id] = None
+
+    def _resign(self, group: Group) -> None:
+        """A write hangs: let somebody lead whose disk does not (see `cluster.disk_watch`)."""
+        if self._trace is not None:
+            self._trace(f"group {group.id}: node {self.node} gives the lead up, its disk hangs")
+        message = group.resign()
+        if message is not None:
+            self._frame(message.to).raft.append((group.id, message))
 
     def _heartbeat(self, now_ms: int) -> None:
         led = [(g.id, g.clock.current_ms(now_ms), g.clock.led_ms) for g in self.groups.values() if g.established]
@@ -279,7 +337,8 @@ class Host:
             self._frame(peer).group_clocks += led
 
     def receive(self, peer: int, frame: Frame, now_ms: int) -> None:
-        """A frame of a peer. What does not fit is left out, the rest is taken; raises nothing."""
+        """A frame of a peer. What does not fit is left out, the rest is taken. Raises CorruptEntry alone, as `tick`
+        and `pump` do: an entry of this node's own log is damaged."""
         self._heard_ms[peer] = now_ms
         self._up_since_ms.setdefault(peer, now_ms)
         self.clocks.observe(peer, frame.clock_ms, now_ms)
@@ -288,15 +347,22 @@ class Host:
             if group is None or message.from_ != peer or message.to != self.node:
                 self._refuse(peer, f"Raft message for group {id} from {message.from_} to {message.to}")
                 continue
+            if message.type == MessageType.TIMEOUT_NOW and not self.disk.may_lead(now_ms):
+                continue  # Who leads means to hand over to us, but could not know of our disk.
             try:
                 if message.snapshot is not None and message.snapshot.data:
                     decode_snapshot(message.snapshot.data)
                 group.step(message)
             except LogLost as error:
                 self.log_lost = f"group {id}: {error}"
+            except CorruptEntry:
+                raise  # Of our own disk: we must not go on.
             except (RaftError, CorruptStore) as error:
                 self._refuse(peer, str(error))
             self._dirty[id] = None
+        for kind, data in frame.datagrams:
+            if kind == REBUILD_DATAGRAM:
+                self._send_rebuild(peer, data)
         for id, time_ms, led_ms in frame.group_clocks:
             group = self.groups.get(id)
             if group is not None and group.leader == peer:
@@ -387,6 +453,7 @@ class Host:
         if self._writing is None and not self._gathering.empty():
             write = self._writing = self._gathering
             self._gathering = WriteBatch()
+            self.disk.began(now_ms)
             self._writing_ready, self._gathering_ready = self._gathering_ready, []
         frames, self._frames = self._frames, {}
         for frame in frames.values():
@@ -433,6 +500,7 @@ class Host:
 
     def persisted(self, now_ms: int) -> None:
         """The batch that `pump` returned last is on disk."""
+        self.disk.ended(now_ms)
         ready, self._writing_ready = self._writing_ready, []
         self._writing = None
         for id in ready:

@@ -13,15 +13,16 @@ import random
 import ssl
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from cluster.frame import Frame
 from cluster.group import GroupSettings
 from cluster.host import HostSettings
-from cluster.log.batch import DiskFull, WriteBatch
+from cluster.log.batch import CorruptEntry, CorruptStore, DiskFull, LogError, WriteBatch
 from cluster.log.group_log import EntryCache
 from cluster.log.lmdb_store import LmdbLogStore
+from cluster.raft import Entry
 from cluster.transport.peer_transport import LocalPeer, PeerTransport
 from node import limits
 from node.broker.broker import Broker
@@ -110,6 +111,9 @@ class NodeProcess:
             first = self.engine.start(stored, self.clock.now_ms())
             if first is not None:
                 await self._loop.run_in_executor(None, self._store.write, first)
+        except CorruptStore as error:
+            self._store.close()
+            raise NodeRefused(f"the data in {settings.data_dir} is damaged: {error}") from error
         except BaseException:
             self._store.close()
             raise
@@ -173,7 +177,7 @@ class NodeProcess:
             founders(settings, identity), members.version,
         )
         return Engine(
-            host, engine, self._store.read_entry, EntryCache(settings.cache_bytes),
+            host, engine, self._read_entry, EntryCache(settings.cache_bytes),
             random.SystemRandom().randrange, incarnation, log.info, log.debug,
         )
 
@@ -266,6 +270,19 @@ class NodeProcess:
         self._store.close()
         self.stopped.set()
 
+    def _read_entry(self, group: int, index: int) -> Entry:
+        """Read an entry back; one that is damaged on disk stops the node, and its replica is rebuilt at the next start.
+
+        Whoever asked must not go on as if it had the entry, so this raises as well."""
+        try:
+            return self._store.read_entry(group, index)
+        except CorruptEntry as error:
+            with suppress(LogError):
+                self._store.mark_damaged(group, str(error))
+            if self.failure is None:
+                self._fail(f"{error}; started again, this node has group {group} rebuilt from the others")
+            raise
+
     def _fail(self, text: str) -> None:
         """The node can't go on without breaking a promise: stop at once, without writing anything more."""
         if self.failure is not None:
@@ -308,6 +325,9 @@ class NodeProcess:
         """An exception out of the engine is a defect: its state may be half changed, so this process must not go on."""
         try:
             yield
+        except CorruptEntry as error:
+            if self.failure is None:
+                self._fail(str(error))
         except Exception as error:
             log.exception("defect in the engine")
             self._fail(f"defect in the engine: {error}")

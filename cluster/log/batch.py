@@ -176,9 +176,13 @@ class StoredGroup:
     ``entries`` are the (index, term) of the entries above the snapshot, without a gap. ``retained`` are the
     indices of stored entries at or below it, ascending: live ones, and dead ones whose release was
     lost with a crash. The host releases those that its state machine doesn't call live.
+
+    ``damage`` says what in the snapshot or the log is damaged, naming group and index; nothing of the two may be
+    used then (see `cluster.rebuild`). The hard state is intact. ``last_index`` is the highest index that the group is
+    known to have had.
     """
 
-    __slots__ = ("entries", "hard_state", "retained", "snapshot")
+    __slots__ = ("damage", "entries", "hard_state", "last_index", "retained", "snapshot")
 
     def __init__(
         self,
@@ -191,6 +195,10 @@ class StoredGroup:
         self.snapshot: StoredSnapshot | None = snapshot
         self.entries: list[tuple[int, int]] = entries
         self.retained: list[int] = retained
+        self.damage: str = ""
+        self.last_index: int = 0 if snapshot is None else snapshot.metadata.index
+        if entries:
+            self.last_index = entries[-1][0]
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -199,6 +207,7 @@ class StoredGroup:
             and self.snapshot == other.snapshot
             and self.entries == other.entries
             and self.retained == other.retained
+            and self.damage == other.damage
         )
 
     def __hash__(self) -> int:
@@ -220,7 +229,8 @@ class LogStore(Protocol):
     """
 
     def load(self) -> dict[int, StoredGroup]:
-        """All groups as stored. Called, before the first write. Raises `CorruptStore`, `CorruptEntry`."""
+        """All groups as stored. Called, before the first write. What is damaged is told in `StoredGroup.damage`;
+        raises `CorruptStore` when it is a hard state, or the store as a whole."""
         ...
 
     def write(self, batch: WriteBatch) -> None:
@@ -233,6 +243,10 @@ class LogStore(Protocol):
 
     def read_entry(self, group: int, index: int) -> Entry:
         """One entry, its checksum verified. Raises `MissingEntry`, `CorruptEntry`."""
+        ...
+
+    def mark_damaged(self, group: int, text: str) -> None:
+        """Note durably that `read_entry` found damage in a group, until it is installed anew: `load` tells it."""
         ...
 
     def get_meta(self, key: str) -> bytes | None:

@@ -40,6 +40,7 @@ from cluster.raft.messages import Entry, HardState
 _FORMAT_KEY: Final = b"\x00format"
 _IDENTITY_KEY: Final = b"\x00identity"
 _TURN_KEY: Final = b"\x00turn"
+_DAMAGED_PREFIX: Final = b"\x00damaged"
 _USER_PREFIX: Final = b"u"
 _FORMAT_MAGIC: Final = b"mayfly log "
 _OUT_OF_ROOM: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
@@ -150,7 +151,7 @@ class LmdbLogStore:
     def load(self) -> dict[int, StoredGroup]:
         """All groups as stored; checksums of all entries above the snapshots verified.
 
-        Raises `CorruptEntry`, `CorruptStore`. Takes about 0.2 s for 100 000 entries.
+        Raises `CorruptStore` for a damaged hard state. Takes about 0.2 s for 100 000 entries.
         """
         groups: dict[int, StoredGroup] = {}
         try:
@@ -159,7 +160,15 @@ class LmdbLogStore:
                     groups[_group_of(key)] = StoredGroup(records.decode_hard_state(key, value), None, [], [])
                 for key, value in transaction.cursor(self._snapshots):
                     stored = groups.setdefault(_group_of(key), StoredGroup(HardState(), None, [], []))
-                    stored.snapshot = records.decode_snapshot_record(key, value)
+                    try:
+                        stored.snapshot = records.decode_snapshot_record(key, value)
+                        stored.last_index = stored.snapshot.metadata.index
+                    except CorruptStore as error:
+                        stored.damage = str(error)
+                for key, value in transaction.cursor(self._meta):
+                    if key.startswith(_DAMAGED_PREFIX):
+                        number = _group_of(key[len(_DAMAGED_PREFIX) :])
+                        groups.setdefault(number, StoredGroup(HardState(), None, [], [])).damage = value.decode()
             self._load_entries(groups)
         except lmdb.Error as error:
             raise CorruptStore(f"{self._folder.data_file} is damaged: {error}") from error
@@ -181,10 +190,18 @@ class LmdbLogStore:
                 if index <= floor:
                     stored.retained.append(index)
                     continue
+                stored.last_index = index
+                if stored.damage:
+                    continue
                 if index != expected:
-                    raise CorruptStore(f"log of group {group} has entry {index} where {expected} was due")
+                    stored.damage = f"log of group {group} has entry {index} where {expected} was due"
+                    continue
                 expected += 1
-                its_term = check(key, value)[1]
+                try:
+                    its_term = check(key, value)[1]
+                except CorruptStore as error:
+                    stored.damage = str(error)
+                    continue
                 if its_term != term:
                     # One object for a run of equal terms, not one an entry.
                     term = its_term
@@ -257,6 +274,12 @@ class LmdbLogStore:
             self._demand_room(len(value) + self._page_bytes, 0)
             self._put_meta(_USER_PREFIX + key.encode(), value)
 
+    def mark_damaged(self, group: int, text: str) -> None:
+        """See `LogStore.mark_damaged`. Raises `DiskFull`, `DiskFailed`."""
+        with self._lock:
+            self._refuse_after_failure()
+            self._put_meta(_DAMAGED_PREFIX + GROUP_KEY.pack(group), text.encode())
+
     def _put_meta(self, key: bytes, value: bytes) -> None:
         try:
             with self._environment.begin(write=True, db=self._meta) as transaction:
@@ -291,6 +314,7 @@ class LmdbLogStore:
             live = write.live_entries
             if write.install:
                 _delete_range(cursor, number, 0, limits.MAX_INDEX)
+                transaction.delete(_DAMAGED_PREFIX + group_key, db=self._meta)
                 if write.release:
                     released = set(write.release)
                     live = [entry for entry in live if entry.index not in released]

@@ -3,6 +3,7 @@
 from contextlib import suppress
 
 from cluster.log.batch import (
+    CorruptEntry,
     DiskFailed,
     DiskFull,
     GroupWrite,
@@ -25,12 +26,14 @@ class _MemoryGroup:
         self.snapshot: StoredSnapshot | None = None
         self.entries: dict[int, Entry] = {}
         self.last_index = 0
+        self.damaged: set[int] = set()
 
     def snapshot_index(self) -> int:
         return 0 if self.snapshot is None else self.snapshot.metadata.index
 
     def apply(self, write: GroupWrite) -> None:
         if write.install:
+            self.damaged.clear()
             self.entries = {entry.index: entry for entry in write.live_entries}
         if write.snapshot is not None:
             self.snapshot = write.snapshot
@@ -50,12 +53,15 @@ class _MemoryGroup:
     def stored(self) -> StoredGroup:
         floor = self.snapshot_index()
         indices = sorted(self.entries)
-        return StoredGroup(
+        stored = StoredGroup(
             self.hard_state,
             self.snapshot,
             [(index, self.entries[index].term) for index in indices if index > floor],
             [index for index in indices if index <= floor],
         )
+        if self.damaged:
+            stored.damage = f"entries {sorted(self.damaged)} are corrupt"
+        return stored
 
 
 class MemoryStore:
@@ -107,9 +113,18 @@ class MemoryStore:
         """One entry. Raises `MissingEntry`."""
         stored = self._groups.get(group)
         entry = None if stored is None else stored.entries.get(index)
-        if entry is None:
+        if stored is None or entry is None:
             raise MissingEntry(group, index)
+        if index in stored.damaged:
+            raise CorruptEntry(group, index, "its bits have rotted")
         return entry
+
+    def mark_damaged(self, group: int, text: str) -> None:
+        """The damage that `rot` did is known without a mark."""
+
+    def rot(self, group: int, index: int) -> None:
+        """Damage an entry: it can't be read any more, and `load` tells of it."""
+        self._groups[group].damaged.add(index)
 
     def get_meta(self, key: str) -> bytes | None:
         """A value of the node's own, None when it was never put."""

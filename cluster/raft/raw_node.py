@@ -36,9 +36,11 @@ from cluster.raft.messages import (
     StateType,
     entry_bytes,
 )
+from cluster.raft.progress import ProgressState
 from cluster.raft.raft import Raft
 from cluster.raft.ready import Ready
 from cluster.raft.reconfiguration import apply_conf_change
+from cluster.raft.replication import send_append
 from cluster.raft.status import Status, status_of
 from cluster.raft.step import entries_applied, step, tick
 
@@ -119,6 +121,17 @@ class RawNode:
     def report_snapshot(self, node_id: int, ok: bool) -> None:
         """The sending of a snapshot has ended. Without this a node may wait for ever after a failure."""
         step(self.raft, Message(MessageType.SNAP_STATUS, from_=node_id, reject=not ok))
+
+    def send_all_anew(self, node_id: int) -> None:
+        """On the leader: a member's log is damaged, it asks for everything. What it acknowledged no longer counts,
+        and it gets a snapshot (unless one is on its way)."""
+        raft = self.raft
+        progress = raft.tracker.progress.get(node_id)
+        if raft.state != StateType.LEADER or progress is None or progress.state == ProgressState.SNAPSHOT:
+            return
+        progress.reset(0, 1)
+        progress.recent_active = True
+        send_append(raft, node_id, progress, True)
 
     def transfer_leader(self, node_id: int) -> None:
         """Ask the leader, wherever it is, to hand over to a voter."""

@@ -151,6 +151,33 @@ GROUP_BUGS = [
     ),
 ]
 
+DISK_BUGS = [
+    Bug(
+        "lets a replica with a damaged log take part",
+        "cluster/group.py",
+        "if self.rebuild is not None and not self.rebuild.is_ended_by(message):",
+        "if self.rebuild is None and message is None:",
+        "tests/cluster/test_rebuild.py::test_it_neither_votes_nor_leads_nor_acknowledges_until_then",
+        "Error",
+    ),
+    Bug(
+        "takes any snapshot for a rebuild",
+        "cluster/rebuild.py",
+        "return index >= self.last_index or term == leader_term > self.term",
+        "return True",
+        "tests/cluster/test_rebuild.py::test_which_snapshots_cover_what_was_acknowledged",
+        "is False",
+    ),
+    Bug(
+        "elects a disk that hangs",
+        "cluster/host.py",
+        "if message.type == MessageType.TIMEOUT_NOW and not self.disk.may_lead(now_ms):",
+        "if message.type == MessageType.TIMEOUT_NOW and now_ms < 0:",
+        "tests/cluster/test_stuck_disk.py::test_it_is_not_elected_again_while_it_hangs_and_soon_after",
+        ".leads",
+    ),
+]
+
 TIME_BUGS = [
     Bug(
         "expires by a wall clock that was stepped",
@@ -194,7 +221,7 @@ TIME_BUGS = [
     ),
 ]
 
-BUGS = RAFT_BUGS + GROUP_BUGS + TIME_BUGS
+BUGS = RAFT_BUGS + GROUP_BUGS + DISK_BUGS + TIME_BUGS
 
 
 def sound_source(folder: Path) -> None:

@@ -3,7 +3,7 @@
 import struct
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.sessions import (
@@ -105,6 +105,7 @@ def test_the_window_bounds_what_is_on_its_way() -> None:
     assert [_sequence(batch) for batch in sender.unsent(1001, 1000)] == [3]
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_D6_every_command_is_applied_once_and_in_order_over_a_lossy_way(data: st.DataObject) -> None:
     """A network that loses and repeats batches, a group that now and then closes the session."""

@@ -10,10 +10,11 @@ import json
 import os
 import re
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Any, Final, TextIO, TypeVar
 from urllib.parse import quote
 from urllib.request import urlopen
 
@@ -26,6 +27,8 @@ from node.command_line.local_cluster import (
     taken_addresses,
     this_mayfly,
 )
+
+Result = TypeVar("Result")
 
 START_WITHIN_S: Final = 60.0
 BOUND_S: Final = 30.0
@@ -44,6 +47,16 @@ def wait_for(what: Callable[[], object], description: str, within_s: float = BOU
             raise AssertionError(f"{description}: not within {within_s} s")
         time.sleep(every_s)
     return time.monotonic() - began_s
+
+
+def bounded(what: Callable[[], Result], within_s: float = 2 * BOUND_S) -> Result:
+    """The result of a call that might wait for ever: in a thread, and given up at the bound."""
+    results: list[Result] = []
+    thread = threading.Thread(target=lambda: results.append(what()), daemon=True)
+    thread.start()
+    thread.join(within_s)
+    assert results, f"nothing after {within_s} s" if thread.is_alive() else "failed; see the thread's exception"
+    return results[0]
 
 
 def wait_until_s(moment_s: float) -> None:

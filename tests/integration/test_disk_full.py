@@ -12,13 +12,13 @@ import pika.exceptions
 import pytest
 
 from tests.integration.clients import PERSISTENT, Publisher, channel, connect, drain, publish_all
-from tests.integration.nodes import Nodes, wait_for
+from tests.integration.nodes import Nodes, bounded, wait_for
 
 pytestmark = [pytest.mark.processes]
 
 MIB = 1024 * 1024
-DISK_BYTES = 160 * MIB
-LIMIT_BYTES = 48 * MIB
+DISK_BYTES = 128 * MIB
+LIMIT_BYTES = 40 * MIB
 BODY = b"x" * 32_768
 
 
@@ -77,12 +77,13 @@ def test_publishes_are_refused_with_an_alarm_and_resume_when_there_is_room(clust
     watching.channel().basic_publish("", "small", b"before", PERSISTENT)
     rounds = []
     for _ in range(2):
-        confirmed = fill(cluster, 1)
+        confirmed = bounded(partial(fill, cluster, 1))
         rounds.append(sum(map(len, confirmed.values())))
         judge_alarm(cluster, watching, told)
         # Consuming frees room.
         for name in QUEUES:
-            assert [number for number, _ in take(cluster, 3, name)] == confirmed[name], "confirmed messages are lost"
+            found = [number for number, _ in bounded(partial(take, cluster, 3, name))]
+            assert found == confirmed[name], "confirmed messages are lost"
         for id in cluster.ids:
             wait_for(partial(no_alarm, cluster, id), f"room at node {id}")
         wait_for(lambda: unblocked(watching, told), "connection.unblocked")

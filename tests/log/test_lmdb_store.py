@@ -202,11 +202,12 @@ def test_a_changed_byte_in_an_entry_is_found(tmp_path: Path, position: int) -> N
     value[position] ^= 0x10
     damage(tmp_path, b"entries", key, bytes(value))
     store = LmdbLogStore(tmp_path, MAP_BYTES)
-    with pytest.raises(CorruptEntry, match="entry 2 of group 3") as caught:
-        store.load()
-    assert (caught.value.group, caught.value.index) == (3, 2)
-    with pytest.raises(CorruptEntry):
+    stored = store.load()[3]
+    assert stored.damage.startswith("entry 2 of group 3 is corrupt")
+    assert stored.last_index == 4
+    with pytest.raises(CorruptEntry) as caught:
         store.read_entry(3, 2)
+    assert (caught.value.group, caught.value.index) == (3, 2)
     assert store.read_entry(3, 3).data == b"x" * 100
     store.close()
 
@@ -222,8 +223,7 @@ def test_bytes_changed_in_the_file_itself_are_found(tmp_path: Path) -> None:
         handle.seek(place)
         handle.write(b"?")
     store = LmdbLogStore(tmp_path, MAP_BYTES)
-    with pytest.raises(CorruptEntry, match="entry 2 of group 1"):
-        store.load()
+    assert "entry 2 of group 1 is corrupt" in store.load()[1].damage
     store.close()
 
 
@@ -234,8 +234,7 @@ def test_an_entry_in_the_wrong_place_is_found(tmp_path: Path) -> None:
     value = stored_value(tmp_path, b"entries", records.ENTRY_KEY.pack(1, 1))
     damage(tmp_path, b"entries", records.ENTRY_KEY.pack(1, 2), bytes(value))
     store = LmdbLogStore(tmp_path, MAP_BYTES)
-    with pytest.raises(CorruptEntry, match="entry 2 of group 1"):
-        store.load()
+    assert "entry 2 of group 1 is corrupt" in store.load()[1].damage
     store.close()
 
 
@@ -255,8 +254,31 @@ def test_a_damaged_hard_state_or_snapshot_is_found(tmp_path: Path, table: bytes,
     value[-6] ^= 1
     damage(tmp_path, table, key, bytes(value[:7]) if cut else bytes(value))
     store = LmdbLogStore(tmp_path, MAP_BYTES)
-    with pytest.raises(CorruptStore, match="of group 1 is corrupt"):
-        store.load()
+    if table == b"states":
+        with pytest.raises(CorruptStore, match="of group 1 is corrupt"):
+            store.load()
+    else:
+        stored = store.load()[1]
+        assert "snapshot of group 1 is corrupt" in stored.damage
+        assert (stored.hard_state, stored.snapshot) == (HardState(1, 1, 1), None)
+    store.close()
+
+
+def test_damage_found_while_running_is_told_until_the_group_is_installed_anew(tmp_path: Path) -> None:
+    store = LmdbLogStore(tmp_path, MAP_BYTES)
+    append(store, 1, 1, [b"one", b"two"])
+    append(store, 2, 1, [b"one", b"two"])
+    store.mark_damaged(2, "entry 1 of group 2 is corrupt: seen while running")
+    store.close()
+    store = LmdbLogStore(tmp_path, MAP_BYTES)
+    groups = store.load()
+    assert groups[1].damage == ""
+    assert groups[2].damage == "entry 1 of group 2 is corrupt: seen while running"
+    batch = WriteBatch()
+    batch.group(2).install = True
+    batch.group(2).snapshot = StoredSnapshot(SnapshotMetadata(2, 1, ConfState([1])), b"state")
+    store.write(batch)
+    assert store.load()[2].damage == ""
     store.close()
 
 
@@ -269,8 +291,9 @@ def test_a_hole_in_the_log_is_found(tmp_path: Path) -> None:
         with environment.begin(write=True, db=database) as transaction:
             transaction.delete(records.ENTRY_KEY.pack(1, 3))
     store = LmdbLogStore(tmp_path, MAP_BYTES)
-    with pytest.raises(CorruptStore, match="entry 4 where 3"):
-        store.load()
+    stored = store.load()[1]
+    assert "entry 4 where 3" in stored.damage
+    assert stored.last_index == 5
     store.close()
 
 

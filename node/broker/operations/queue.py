@@ -117,7 +117,14 @@ def _in_catalog(channel: Channel, command: DeclareQueue) -> Generator[Request, A
             raise as_error(present)
     if present is not None:
         return present, False
-    declared = known((yield CatalogStep(command)))
+    declared = yield CatalogStep(command)
+    if declared is SESSION_LOST:
+        # It was applied where this replica could not see it; an exclusive queue nobody knows of would stay for ever.
+        known((yield BarrierStep(channel.broker.barrier)))
+        present = catalog.inspect_queue(command)
+        if isinstance(present, QueueRecord):
+            return present, False
+    known(declared)
     return declared.queue, declared.created
 
 

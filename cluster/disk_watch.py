@@ -1,0 +1,48 @@
+"""Whether this node's disk is quick enough for a leader (pure).
+
+A leader whose write hangs can commit nothing that needs its own disk, and the group's writes of this moment with it
+hang until somebody else leads. So a write that takes longer than `limit_ms` makes the node resign what it leads and
+stand for no election. When the write ends at last the node is on probation: it may lead again only after a while
+that doubles with every further late write, or a disk that hangs now and then would be elected again and again.
+"""
+
+
+class DiskWatch:
+    """Follows the writes of one node. All times are the process clock's, in ms."""
+
+    LONGEST_PROBATION_MS = 30_000
+    FORGIVEN_AFTER_MS = 60_000
+    """A disk that was never late for so long begins with a short probation again."""
+
+    def __init__(self, limit_ms: int) -> None:
+        self.limit_ms: int = limit_ms
+        self.late_writes: int = 0
+        """How many writes took longer than the limit, since the start."""
+        self._since_ms = -1
+        self._probation_ms = limit_ms
+        self._last_late_ms = -1
+        self._trusted_from_ms = -1
+
+    def began(self, now_ms: int) -> None:
+        """A write is under way."""
+        self._since_ms = now_ms
+
+    def ended(self, now_ms: int) -> None:
+        """It is on disk."""
+        if self.is_stuck(now_ms):
+            self.late_writes += 1
+            if self._last_late_ms >= 0 and now_ms - self._last_late_ms < self.FORGIVEN_AFTER_MS:
+                self._probation_ms = min(2 * self._probation_ms, self.LONGEST_PROBATION_MS)
+            else:
+                self._probation_ms = self.limit_ms
+            self._last_late_ms = now_ms
+            self._trusted_from_ms = now_ms + self._probation_ms
+        self._since_ms = -1
+
+    def is_stuck(self, now_ms: int) -> bool:
+        """Whether the write that is under way takes too long."""
+        return self._since_ms >= 0 and now_ms - self._since_ms > self.limit_ms
+
+    def may_lead(self, now_ms: int) -> bool:
+        """Whether this node should stand for election."""
+        return now_ms >= self._trusted_from_ms and not self.is_stuck(now_ms)

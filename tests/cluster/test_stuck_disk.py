@@ -1,0 +1,135 @@
+"""A leader whose disk hangs makes room for others, and is not elected again and again."""
+
+import pytest
+
+from cluster.disk_watch import DiskWatch
+from tests.cluster.three_hosts import TICK_MS, Cluster
+
+ELECTION_TIMEOUT_MS = 500
+
+
+class HangingCluster(Cluster):
+    """`hang` makes a node's disk take a write and not finish it; `go_on` finishes it."""
+
+    def go_on(self, id: int) -> None:
+        self.stuck.discard(id)
+        host = self.nodes[id].host
+        write = host._writing
+        assert write is not None
+        self.nodes[id].store.write(write)
+        host.persisted(self.now)
+
+    def hang(self, id: int) -> None:
+        """Until the next write is under way and longer than it may be."""
+        self.stuck.add(id)
+        self.run_until(lambda: self.nodes[id].host.writing)
+
+
+def _submit(cluster: Cluster, node: int, heard: list[object], group: int = 0) -> None:
+    cluster.nodes[node].host.submit(group, [b"word"], 4, True, heard.append)
+
+
+def _hung(groups: int = 1) -> tuple[HangingCluster, int, list[object]]:
+    cluster = HangingCluster(3, groups=groups)
+    cluster.run_until(lambda: all(cluster.leader(group) for group in range(groups)))
+    cluster.run_until(lambda: all(node.host.groups[0].sender.idle for node in cluster.nodes.values()))
+    old, heard = cluster.leader(), list[object]()
+    _submit(cluster, old, heard)
+    cluster.hang(old)
+    return cluster, old, heard
+
+
+def _others_lead(cluster: Cluster, old: int) -> bool:
+    return any(node.host.groups[0].established for id, node in cluster.nodes.items() if id != old)
+
+
+def test_others_take_over_from_a_leader_that_hangs_on_its_disk() -> None:
+    cluster, old, _ = _hung()
+    began = cluster.now
+    cluster.run_until(lambda: _others_lead(cluster, old))
+    assert cluster.now - began <= 4 * ELECTION_TIMEOUT_MS
+    assert not cluster.nodes[old].host.groups[0].leads
+    heard: list[object] = []
+    other = next(id for id in cluster.ids if id != old)
+    _submit(cluster, other, heard)
+    cluster.run_until(lambda: heard)
+
+
+def test_groups_it_leads_without_writing_are_given_up_too() -> None:
+    """They would hang with the first message that comes for them."""
+    cluster, old, _ = _hung(groups=4)
+    led = [group for group in range(4) if cluster.nodes[old].host.groups[group].leads]
+    cluster.run_until(lambda: not any(cluster.nodes[old].host.groups[group].leads for group in led))
+    cluster.run_until(
+        lambda: all(any(n.host.groups[group].established for n in cluster.nodes.values()) for group in led)
+    )
+    for group in led:
+        assert not cluster.nodes[old].host.groups[group].leads
+
+
+def test_it_is_not_elected_again_while_it_hangs_and_soon_after() -> None:
+    """Not by its own wish, and not because others hand over to it (it is the preferred leader)."""
+    cluster, old, heard = _hung()
+    assert old == 1
+    cluster.run_until(lambda: _others_lead(cluster, old))
+    for _ in range(10_000 // TICK_MS):
+        cluster.step()
+        assert not cluster.nodes[old].host.groups[0].leads
+    cluster.go_on(old)
+    ended = cluster.now
+    while cluster.now - ended < ELECTION_TIMEOUT_MS - TICK_MS:
+        cluster.step()
+        assert not cluster.nodes[old].host.groups[0].leads
+    cluster.run_until(lambda: heard)
+    cluster.run_until(lambda: cluster.leader() == old)
+
+
+def test_what_it_had_proposed_is_applied_once() -> None:
+    cluster, old, heard = _hung()
+    cluster.run_until(lambda: _others_lead(cluster, old))
+    cluster.go_on(old)
+    cluster.run_until(lambda: heard)
+    cluster.run_until(lambda: len({tuple(n.machines[0].commands) for n in cluster.nodes.values()}) == 1)
+    assert cluster.nodes[old].machines[0].commands.count(b"word") == 1
+
+
+def test_a_node_alone_keeps_the_lead() -> None:
+    cluster = HangingCluster(1)
+    cluster.run_until(lambda: cluster.leader() == 1)
+    heard: list[object] = []
+    _submit(cluster, 1, heard)
+    cluster.hang(1)
+    for _ in range(40):
+        cluster.step()
+    assert cluster.leader() == 1
+    cluster.go_on(1)
+    cluster.run_until(lambda: heard)
+
+
+def test_a_disk_that_hangs_again_and_again_waits_twice_as_long_each_time() -> None:
+    watch = DiskWatch(500)
+    now, waits = 0, []
+    for _ in range(9):
+        watch.began(now)
+        assert watch.may_lead(now + 500)
+        now += 501
+        assert not watch.may_lead(now)
+        watch.ended(now)
+        ended = now
+        while not watch.may_lead(now):
+            now += 100
+        waits.append(now - ended)
+    assert waits == [500, 1000, 2000, 4000, 8000, 16_000, 30_000, 30_000, 30_000]
+    assert watch.late_writes == 9
+    now += DiskWatch.FORGIVEN_AFTER_MS
+    watch.began(now)
+    watch.ended(now + 501)
+    assert watch.may_lead(now + 501 + 500)
+
+
+@pytest.mark.parametrize("took_ms", [0, 1, 500])
+def test_a_write_in_time_is_none_of_its_business(took_ms: int) -> None:
+    watch = DiskWatch(500)
+    watch.began(1000)
+    watch.ended(1000 + took_ms)
+    assert watch.may_lead(1000 + took_ms) and watch.late_writes == 0

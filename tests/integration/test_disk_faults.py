@@ -1,0 +1,136 @@
+"""Disks that fail and disks that forget: a node never carries on as if nothing had happened, and comes back."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import lmdb
+import pika.exceptions
+import pytest
+
+from cluster.log import records
+from tests.integration.clients import channel, connect, drain, publish_all
+from tests.integration.nodes import Nodes, wait_for
+
+pytestmark = [pytest.mark.processes]
+
+BODIES = [b"%d kept" % number for number in range(60)]
+
+FAILING_SYNC = '''
+import os
+from pathlib import Path
+
+_folder = os.environ.get("FAILING_SYNC_SWITCHES")
+if _folder:
+    import lmdb
+    from cluster.log.lmdb_store import LmdbLogStore
+
+    _apply = LmdbLogStore._apply
+
+    def _failing(self, transaction, batch):
+        if (Path(_folder) / self._folder.path.parent.name).exists():
+            raise lmdb.Error("mdb_txn_commit: Input/output error")
+        _apply(self, transaction, batch)
+
+    LmdbLogStore._apply = _failing
+'''
+
+
+@pytest.fixture
+def failing_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder; while there is a file in it called like a node's data folder, that node's syncs fail."""
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "sitecustomize.py").write_text(FAILING_SYNC, encoding="utf-8")
+    switches = tmp_path / "switches"
+    switches.mkdir()
+    monkeypatch.setenv("FAILING_SYNC_SWITCHES", str(switches))
+    earlier = os.environ.get("PYTHONPATH")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(code), *([earlier] if earlier else [])]))
+    return switches
+
+
+def _started(folder: Path, count: int) -> Iterator[Nodes]:
+    nodes = Nodes(folder, count)
+    try:
+        nodes.serve()
+        yield nodes
+    except BaseException:
+        nodes.stop()
+        raise
+    nodes.close()
+
+
+@pytest.fixture
+def single(tmp_path: Path, failing_sync: Path) -> Iterator[Nodes]:
+    yield from _started(tmp_path / "nodes", 1)
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> Iterator[Nodes]:
+    yield from _started(tmp_path / "nodes", 3)
+
+
+def test_a_sync_that_fails_stops_the_node_and_a_restart_has_all_that_was_confirmed(
+    single: Nodes, failing_sync: Path
+) -> None:
+    with channel(single, 1) as declaring:
+        declaring.queue_declare("kept", durable=True)
+    publish_all(single, 1, "kept", BODIES)
+    watching = connect(single, 1)
+    single.expected_errors += ["can't be written", "Input/output error"]
+    (failing_sync / single.plan(1).data_dir.name).touch()
+    with pytest.raises((pika.exceptions.AMQPError, pika.exceptions.StreamLostError)):
+        publish_all(single, 1, "kept", [b"not confirmed"])
+    assert single.ends_by_itself(1) == 1
+    with pytest.raises(pika.exceptions.AMQPError):
+        watching.process_data_events(1)
+    assert "the log can't be written" in single.log_text(1)
+    (failing_sync / single.plan(1).data_dir.name).unlink()
+    single.start(1)
+    single.until_serving()
+    found = [body for body, _ in drain(single, 1, "kept")]
+    assert found[: len(BODIES)] == BODIES
+    assert found[len(BODIES) :] in ([], [b"not confirmed"])
+
+
+def damage_an_entry(data: Path, at_least_bytes: int = 0) -> tuple[int, int]:
+    """Flip one bit in the last entry of some shard's log; (group, index)."""
+    with lmdb.open(str(data / "log"), max_dbs=8, map_size=1 << 34) as environment:
+        table = environment.open_db(b"entries", create=False)
+        with environment.begin(write=True, db=table) as transaction:
+            found = [(key, value) for key, value in transaction.cursor() if len(value) > at_least_bytes]
+            key, value = max(found, key=lambda pair: (records.ENTRY_KEY.unpack(pair[0])[0] > 0, len(pair[1])))
+            damaged = bytearray(value)
+            damaged[-1] ^= 4
+            transaction.put(key, bytes(damaged))
+            group, index = records.ENTRY_KEY.unpack(key)
+    return group, index
+
+
+def test_a_node_alone_with_a_damaged_log_refuses_to_start_and_says_what_is_damaged(single: Nodes) -> None:
+    with channel(single, 1) as declaring:
+        declaring.queue_declare("kept", durable=True)
+    publish_all(single, 1, "kept", BODIES)
+    single.kill(1)
+    group, index = damage_an_entry(single.plan(1).data_dir)
+    single.expected_errors += ["is damaged", "cannot start"]
+    single.start(1)
+    assert single.ends_by_itself(1) != 0
+    assert f"entry {index} of group {group} is corrupt" in single.log_text(1)
+    assert "can't be rebuilt" in single.log_text(1)
+
+
+def test_a_damaged_replica_is_rebuilt_from_its_peers(three: Nodes) -> None:
+    with channel(three, 1) as declaring:
+        declaring.queue_declare("kept", durable=True)
+    publish_all(three, 1, "kept", BODIES)
+    three.until_well()
+    three.kill(3)
+    group, _ = damage_an_entry(three.plan(3).data_dir)
+    three.start(3)
+    wait_for(lambda: f"group {group} is damaged and will be rebuilt" in three.log_text(3), "damage is told")
+    three.until_well()
+    three.kill(1)
+    assert [body for body, _ in drain(three, 3, "kept")] == BODIES
+    three.heal()
