@@ -15,7 +15,7 @@ under way no other is returned; what comes due meanwhile goes into the next one.
 All times are the node's process clock in ms (see `cluster.clock`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from cluster.clock import MemberClocks
 from cluster.disk_watch import DiskWatch
@@ -25,9 +25,20 @@ from cluster.log.batch import CorruptEntry, CorruptStore, GroupWrite, StoredGrou
 from cluster.log.group_log import EntryCache
 from cluster.log.snapshot_codec import decode_snapshot
 from cluster.machine import GroupEvents, StateMachine
-from cluster.placement import learners, voters
-from cluster.raft import ConfState, Entry, HardState, LogLost, Message, MessageType, RaftError, SnapshotMetadata
+from cluster.placement import Plan, first_plan, learners, voters
+from cluster.raft import (
+    ConfState,
+    Entry,
+    HardState,
+    LogLost,
+    Message,
+    MessageType,
+    ProposalDropped,
+    RaftError,
+    SnapshotMetadata,
+)
 from cluster.rebuild import REBUILD_DATAGRAM, Rebuild, decode_request
+from cluster.reconfiguration import HandOver, Step, next_step
 from cluster.sessions import EnvelopeError, check_batches
 
 BOOTSTRAP_INDEX = 1
@@ -45,7 +56,12 @@ class Output:
 
 
 class HostSettings:
-    """What a host needs to know; times in ms."""
+    """What a host needs to know; times in ms.
+
+    `nodes` are the members at first, `Host.set_members` follows their changes. With `bootstrap` a group that is not
+    stored begins with these members; without it, it begins with nothing and waits to be sent a snapshot: the node
+    joins a cluster that is there.
+    """
 
     def __init__(
         self,
@@ -57,6 +73,7 @@ class HostSettings:
         election_timeout_ms: int,
         clock_bound_ms: int,
         group: GroupSettings,
+        bootstrap: bool = True,
     ) -> None:
         self.node: int = node
         self.nodes: list[int] = sorted(nodes)
@@ -66,6 +83,7 @@ class HostSettings:
         self.election_timeout_ms: int = election_timeout_ms
         self.clock_bound_ms: int = clock_bound_ms
         self.group: GroupSettings = group
+        self.bootstrap: bool = bootstrap
 
 
 class Host:
@@ -73,6 +91,7 @@ class Host:
 
     BALANCE_EVERY_MS = 1000
     STABLE_BEFORE_TRANSFER_MS = 3000
+    LONGEST_TRANSFER_PAUSE_MS = 60_000
     CAUGHT_UP_ENTRIES = 100
     MOST_ROUNDS_PER_PUMP = 8
 
@@ -92,7 +111,11 @@ class Host:
         """`trace` is told what an operator wants to know, `detail` every turn of every group's consensus."""
         self.settings: HostSettings = settings
         self.node: int = settings.node
+        self.members: list[int] = list(settings.nodes)
+        """The nodes that have a replica of every group, this one too unless it was removed."""
         self.peers: list[int] = [node for node in settings.nodes if node != settings.node]
+        self.plan: Plan = first_plan(list(machines), settings.nodes, settings.replication_factor)
+        """Group -> the nodes that shall vote, the preferred leader first."""
         self.clocks: MemberClocks = MemberClocks(settings.clock_bound_ms)
         self.groups: dict[int, Group] = {}
         self.cache: EntryCache = cache
@@ -122,6 +145,7 @@ class Host:
         self._next_heartbeat_ms = 0
         self._next_balance_ms = 0
         self._excess_noted = False
+        self._transfers: dict[int, tuple[int, int]] = {}
         self.disk: DiskWatch = DiskWatch(settings.election_timeout_ms)
 
     # ------------------------------------------------------------------ start
@@ -135,7 +159,9 @@ class Host:
             rebuild: Rebuild | None = None
             if known is not None and known.damage:
                 known, rebuild = self._set_aside(id, known)
-            elif known is None or known.snapshot is None:
+            elif known is None and not self.settings.bootstrap:
+                known = StoredGroup(HardState(), None, [], [])
+            elif known is None or (known.snapshot is None and self.settings.bootstrap):
                 known = self._bootstrap(id, first)
             group = Group(
                 id, self.node, known, self._reader, self.cache, machine, self._events, self.settings.group,
@@ -206,9 +232,64 @@ class Host:
 
     def _prefer_here(self, group: Group) -> None:
         """The preferred leader campaigns early, so that leaders are spread from the start."""
-        if voters(group.id, self.settings.nodes, self.settings.replication_factor)[0] == self.node:
+        if self.preferred(group.id) == self.node:
             raft = group.raw.raft
             raft.election_elapsed = max(0, raft.randomized_election_timeout - 4)
+
+    # ------------------------------------------------------------------ members
+
+    def set_members(self, members: Sequence[int], plan: Mapping[int, Sequence[int]], now_ms: int) -> None:
+        """The cluster has these members from now on, and its groups shall be voted on according to the plan."""
+        for peer in self.peers:
+            if peer not in members:
+                self._heard_ms.pop(peer, None)
+                self._up_since_ms.pop(peer, None)
+                self.clocks.forget(peer)
+        self.members = sorted(members)
+        self.peers = [node for node in self.members if node != self.node]
+        for peer in self.peers:
+            self._heard_ms.setdefault(peer, now_ms)
+        self.plan = {group: tuple(chosen) for group, chosen in plan.items()}
+
+    def preferred(self, id: int) -> int:
+        """The node that should lead a group."""
+        chosen = self.plan.get(id)
+        return chosen[0] if chosen else 0
+
+    def reconfiguration(self, id: int, now_ms: int) -> Step:
+        """What this node has to do as the leader of a group to give it the members it should have; None: nothing."""
+        group = self.groups[id]
+        chosen = self.plan.get(id)
+        raft = group.raw.raft
+        if not chosen or not group.established:
+            return None
+        if raft.lead_transferee or raft.pending_conf_index > raft.raft_log.applied:
+            return None
+        return next_step(
+            group.conf_state, chosen, self.members, self.node, lambda node: self._caught_up(group, node, now_ms)
+        )
+
+    def reconfigure(self, now_ms: int) -> None:
+        """Take the next step of reconfiguration in every group that is led here and needs one."""
+        for id, group in self.groups.items():
+            step = self.reconfiguration(id, now_ms)
+            if step is None:
+                continue
+            if isinstance(step, HandOver):
+                group.raw.transfer_leader(step.node)
+            else:
+                try:
+                    group.raw.propose_conf_change(step)
+                except ProposalDropped:
+                    continue
+            self._dirty[id] = None
+
+    def _caught_up(self, group: Group, node: int, now_ms: int) -> bool:
+        """On the leader: whether a member is there, and its log nearly as long as this one."""
+        match = group.matched(node)
+        if match == 0 or group.raw.raft.raft_log.last_index() - match > self.CAUGHT_UP_ENTRIES:
+            return False
+        return self.heard_within(node, now_ms, self.settings.election_timeout_ms)
 
     # ------------------------------------------------------------------ input
 
@@ -451,31 +532,37 @@ class Host:
             if not group.established:
                 continue
             for session in group.sessions.open_sessions():
-                if session[0] in self.settings.nodes and self.heard_within(session[0], now_ms, timeout_ms):
+                if session[0] in self.members and self.heard_within(session[0], now_ms, timeout_ms):
                     continue
                 group.propose_close(session)
                 self._dirty[group.id] = None
 
     def _balance_leaders(self, now_ms: int) -> None:
-        """Hand groups to their preferred leaders, once those have been up for a while and have caught up."""
+        """Hand groups to their preferred leaders, once those have been up for a while and have caught up.
+
+        A preferred leader that does not keep the office, or does not get it, is tried again after pauses that double.
+        """
         for group in self.groups.values():
             if not group.established or group.raw.raft.lead_transferee:
                 continue
-            preferred = voters(group.id, self.settings.nodes, self.settings.replication_factor)[0]
+            preferred = self.preferred(group.id)
             up_since = self._up_since_ms.get(preferred)
             if preferred == self.node or up_since is None or preferred not in group.conf_state.voters:
                 continue
+            pause_ms, last_ms = self._transfers.get(group.id, (self.BALANCE_EVERY_MS // 2, -1 << 40))
+            if now_ms - last_ms < pause_ms:
+                continue
             settled = now_ms - up_since >= self.STABLE_BEFORE_TRANSFER_MS
-            heard = self.heard_within(preferred, now_ms, self.settings.election_timeout_ms)
-            lag = group.raw.raft.raft_log.last_index() - group.matched(preferred)
-            if settled and heard and lag <= self.CAUGHT_UP_ENTRIES:
+            if settled and self._caught_up(group, preferred, now_ms):
+                lasted = now_ms - last_ms > 2 * self.LONGEST_TRANSFER_PAUSE_MS
+                next_ms = self.BALANCE_EVERY_MS if lasted else min(2 * pause_ms, self.LONGEST_TRANSFER_PAUSE_MS)
+                self._transfers[group.id] = (next_ms, now_ms)
                 group.raw.transfer_leader(preferred)
                 self._dirty[group.id] = None
 
-    def _slowest_match(self, group: Group) -> int:
+    @staticmethod
+    def _slowest_match(group: Group) -> int:
+        """How far the slowest member of the group is; one that nobody waits for any more does not count."""
         if not group.leads:
             return group.applied
-        return min(group.matched(node) for node in self.settings.nodes)
-
-
-
+        return min(progress.match for progress in group.raw.raft.tracker.progress.values())

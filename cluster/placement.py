@@ -3,17 +3,137 @@
 Every node holds a replica of every group, because a node serves its clients from its own replicas. `replication_factor`
 nodes of a group vote; the others are learners. Voters and preferred leaders go round the nodes, so that each node
 leads its share.
+
+A *plan* maps each group to its voters, the preferred leader first. `voters` makes the first plan of a cluster;
+`replanned` follows a change of the members and moves no more than it must. Both depend on nothing but what they are
+given, so that every replica that computes a plan comes to the same one.
 """
 
+from collections.abc import Collection, Mapping, Sequence
 
-def voters(group: int, nodes: list[int], replication_factor: int) -> list[int]:
-    """The voting nodes of a group, the preferred leader first. `nodes` is sorted."""
+Plan = dict[int, tuple[int, ...]]
+
+
+def voters(group: int, nodes: Sequence[int], replication_factor: int) -> list[int]:
+    """The voting nodes of a group in a new cluster, the preferred leader first. `nodes` is sorted."""
     count = min(replication_factor, len(nodes))
     first = group % len(nodes)
     return [nodes[(first + step) % len(nodes)] for step in range(count)]
 
 
-def learners(group: int, nodes: list[int], replication_factor: int) -> list[int]:
-    """The nodes with a replica that does not vote."""
+def learners(group: int, nodes: Sequence[int], replication_factor: int) -> list[int]:
+    """The nodes of a new cluster with a replica that does not vote."""
     chosen = set(voters(group, nodes, replication_factor))
     return [node for node in nodes if node not in chosen]
+
+
+def first_plan(groups: Sequence[int], nodes: Sequence[int], replication_factor: int) -> Plan:
+    """The plan of a new cluster."""
+    ordered = sorted(nodes)
+    return {group: tuple(voters(group, ordered, replication_factor)) for group in groups}
+
+
+def replanned(
+    plan: Mapping[int, Sequence[int]], nodes: Sequence[int], replication_factor: int, pinned: Collection[int] = ()
+) -> Plan:
+    """The plan for other members: who stays keeps what it has, the rest is spread evenly.
+
+    A voter that is no longer among `nodes` is replaced by the node with the fewest votes; then votes, and after them
+    preferred leaderships, move from the node with the most to the one with the fewest while that makes it more even.
+    Groups in `pinned` keep voters and order, unless one of their voters has gone.
+    """
+    making = _Making(plan, sorted(nodes), replication_factor, pinned)
+    making.fill()
+    making.even_votes()
+    making.even_leaders()
+    return {group: tuple(chosen) for group, chosen in making.plan.items()}
+
+
+class _Making:
+    """A plan while it is being made."""
+
+    def __init__(
+        self,
+        plan: Mapping[int, Sequence[int]],
+        nodes: list[int],
+        replication_factor: int,
+        pinned: Collection[int],
+    ) -> None:
+        self._nodes = nodes
+        self._count = min(replication_factor, len(nodes))
+        present = set(nodes)
+        self._fixed = {group for group in pinned if plan.get(group) and present.issuperset(plan[group])}
+        self.plan: dict[int, list[int]] = {}
+        for group in sorted(plan):
+            kept = [node for node in plan[group] if node in present]
+            self.plan[group] = kept if group in self._fixed else kept[: self._count]
+
+    def _votes(self) -> dict[int, int]:
+        votes = dict.fromkeys(self._nodes, 0)
+        for chosen in self.plan.values():
+            for node in chosen:
+                votes[node] += 1
+        return votes
+
+    def _leads(self) -> dict[int, int]:
+        leads = dict.fromkeys(self._nodes, 0)
+        for chosen in self.plan.values():
+            leads[chosen[0]] += 1
+        return leads
+
+    def fill(self) -> None:
+        """Give every group as many voters as it should have."""
+        votes = self._votes()
+        for group, chosen in self.plan.items():
+            if group in self._fixed:
+                continue
+            while len(chosen) < self._count:
+                node = min((node for node in self._nodes if node not in chosen), key=lambda node: (votes[node], node))
+                chosen.append(node)
+                votes[node] += 1
+
+    def even_votes(self) -> None:
+        """Move votes until no two nodes differ by more than two (as in a first plan), or no move is possible."""
+        votes = self._votes()
+        while (move := self._vote_to_move(votes)) is not None:
+            group, heavy, light = move
+            chosen = self.plan[group]
+            chosen[chosen.index(heavy)] = light
+            votes[heavy] -= 1
+            votes[light] += 1
+
+    def _vote_to_move(self, votes: dict[int, int]) -> tuple[int, int, int] | None:
+        for heavy, light in self._unequal(votes, 2):
+            movable = [
+                group
+                for group, chosen in self.plan.items()
+                if group not in self._fixed and heavy in chosen and light not in chosen
+            ]
+            if movable:
+                # Rather a vote than a leadership: the next step moves those that have to.
+                return min(movable, key=lambda group: (self.plan[group][0] == heavy, group)), heavy, light
+        return None
+
+    def even_leaders(self) -> None:
+        """Put other voters first until no two nodes lead numbers that differ by more than one, or none can."""
+        leads = self._leads()
+        while (move := self._leader_to_move(leads)) is not None:
+            group, heavy, light = move
+            chosen = self.plan[group]
+            chosen.remove(light)
+            chosen.insert(0, light)
+            leads[heavy] -= 1
+            leads[light] += 1
+
+    def _leader_to_move(self, leads: dict[int, int]) -> tuple[int, int, int] | None:
+        for heavy, light in self._unequal(leads, 1):
+            for group, chosen in self.plan.items():
+                if group not in self._fixed and chosen[0] == heavy and light in chosen:
+                    return group, heavy, light
+        return None
+
+    @staticmethod
+    def _unequal(load: dict[int, int], bearable: int) -> list[tuple[int, int]]:
+        """Pairs (more, less) that differ by more than what is bearable, the most different first."""
+        pairs = [(heavy, light) for heavy in load for light in load if load[heavy] - load[light] > bearable]
+        return sorted(pairs, key=lambda pair: (load[pair[1]] - load[pair[0]], pair))

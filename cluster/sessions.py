@@ -65,6 +65,8 @@ class SessionTable:
 
     def __init__(self) -> None:
         self._last: dict[int, tuple[int, int, bool]] = {}
+        self.ended: int = 0
+        """How many sessions this replica has seen end: what their nodes had begun may need finishing."""
 
     def admit(self, node: int, incarnation: int, sequence: int) -> tuple[bool, SessionKey | None]:
         """Whether this batch is to be applied, and the session that ends by it (an older incarnation), if any."""
@@ -83,6 +85,7 @@ class SessionTable:
         if incarnation < last_incarnation or sequence != 1:
             return False, None
         self._last[node] = (incarnation, 1, True)
+        self.ended += is_open
         return True, (node, last_incarnation) if is_open else None
 
     def close(self, node: int, incarnation: int) -> bool:
@@ -91,6 +94,7 @@ class SessionTable:
         if known is None or known[0] != incarnation or not known[2]:
             return False
         self._last[node] = (incarnation, known[1], False)
+        self.ended += 1
         return True
 
     def open_sessions(self) -> list[SessionKey]:

@@ -20,6 +20,7 @@ from node.broker.transient_shards import TransientShards
 from node.catalog import Barrier, Catalog, CatalogCommand, NodeLost, NodeStarted, RemoveQueues, encode
 from node.catalog_machine import CatalogMachine, frame_command
 from node.limits import PENDING_BYTES_HIGH, PENDING_BYTES_LOW, TRANSIENT_BYTES_HIGH, TRANSIENT_BYTES_LOW
+from node.membership_duties import Founder, MembershipDuties
 from node.shard import commands
 from node.shard.shard import Shard
 from node.shard_leader import ShardLeader
@@ -31,8 +32,20 @@ class EngineSettings:
     """What an engine needs besides the host's settings."""
 
     def __init__(
-        self, name: str, shards: int, expiry_tick_ms: int, addresses: dict[str, str], catalog: Callable[[], Catalog]
+        self,
+        name: str,
+        shards: int,
+        expiry_tick_ms: int,
+        addresses: dict[str, str],
+        catalog: Callable[[], Catalog],
+        store: str = "",
+        founders: Sequence[Founder] = (),
+        members_version: int = 0,
     ) -> None:
+        """`store` names this node's data; `founders` and `members_version` are for `MembershipDuties`."""
+        self.store: str = store
+        self.founders: Sequence[Founder] = founders
+        self.members_version: int = members_version
         self.name: str = name
         self.shards: int = shards
         self.expiry_tick_ms: int = expiry_tick_ms
@@ -87,6 +100,9 @@ class Engine:
         self.host: Host = Host(
             host_settings, machines, self, reader, cache, random, incarnation, SESSION_LOST, trace, detail
         )
+        self.membership: MembershipDuties = MembershipDuties(
+            self.host, self.catalog, self, settings.founders, settings.members_version
+        )
         self.broker: ClusterEvents | None = None
         self.transient: TransientShards = TransientShards(
             self, self.host.send_datagram, lambda: self.broker, _pumped_anyway
@@ -112,7 +128,8 @@ class Engine:
         return first
 
     def _announce(self) -> None:
-        command = NodeStarted(self.node_id, self.incarnation, self._settings.name, self._settings.addresses)
+        settings = self._settings
+        command = NodeStarted(self.node_id, self.incarnation, settings.name, settings.addresses, settings.store)
         self.submit_catalog(command, lambda _: None)
 
     # ------------------------------------------------------------------ driven by the shell
@@ -125,6 +142,7 @@ class Engine:
             leader.tick(now_ms)
         self.transient.tick(now_ms)
         self._drop_lost_nodes(now_ms)
+        self.membership.tick(now_ms)
 
     def receive(self, peer: int, frame: Frame, now_ms: int) -> None:
         """A frame of a peer."""
@@ -252,6 +270,7 @@ class Engine:
         if record is not None and record.incarnation == self.incarnation and not record.alive:
             self.incarnation += 1
             self._announce()
+        self.membership.catalog_changed(self._now_ms)
         self.transient.catalog_changed()
         if self.broker is not None:
             self.broker.catalog_changed()

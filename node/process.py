@@ -8,13 +8,10 @@ and lets one thread write the log.
 
 import asyncio
 import gc
-import hashlib
-import json
 import logging
 import random
 import ssl
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
@@ -27,15 +24,25 @@ from cluster.log.group_log import EntryCache
 from cluster.log.lmdb_store import LmdbLogStore
 from cluster.raft import Entry
 from cluster.transport.peer_transport import LocalPeer, PeerTransport
-from cluster.transport.tls import TlsFiles
 from node import limits
 from node.broker.broker import Broker
 from node.catalog import Catalog, DeleteUser, PutUser, SetPermissions
 from node.catalog.passwords import make_password_hash, verify_password
 from node.engine import Engine, EngineSettings
 from node.http.server import HttpServer
+from node.identity import Identity, KnownMembers
 from node.listener import AmqpListener
 from node.log_writer import LogWriter
+from node.membership_shell import (
+    STARTS_SHIFT,
+    MembershipShell,
+    NodeRefused,
+    establish_identity,
+    founders,
+    next_start,
+    peer_tls_files,
+)
+from node.operator import Operator
 from node.process_clock import ProcessClock
 from node.settings import NodeSettings
 from node.settings import TlsFiles as SettingsTls
@@ -45,7 +52,6 @@ log = logging.getLogger("mayfly.node")
 
 DISK_LOOK_S: Final = 1.0
 RETRY_FULL_DISK_S: Final = 0.5
-BEGINNING_OF_2026_S: Final = 1_767_225_600
 MANY_OBJECTS: Final = 100_000
 SWITCH_INTERVAL_S: Final = 0.0005
 """How long the loop may keep the interpreter from the disk thread; at Python's 5 ms a write took ten times as long."""
@@ -63,10 +69,6 @@ def _client_tls(files: SettingsTls | None) -> ssl.SSLContext | None:
     return context
 
 
-class NodeRefused(Exception):
-    """The node can't start with these settings on this data; the text says what would be right."""
-
-
 class NodeProcess:
     """One node. `start` returns when it serves."""
 
@@ -79,6 +81,9 @@ class NodeProcess:
         self._loop: asyncio.AbstractEventLoop
         self._store: LmdbLogStore
         self._writer: LogWriter
+        self.identity: Identity
+        self.membership: MembershipShell
+        self._members: KnownMembers
         self._transport: PeerTransport
         self._broker: Broker
         self._listener: AmqpListener
@@ -98,9 +103,11 @@ class NodeProcess:
         settings = self.settings
         self._store = await self._loop.run_in_executor(None, self._open_store)
         try:
-            incarnation = self._next_incarnation()
+            self.identity, self._members = await establish_identity(settings, self._store)
+            previous, starts = next_start(self._store)
             stored = await self._loop.run_in_executor(None, self._store.load)
-            self.engine = self._make_engine(incarnation)
+            self.engine = self._make_engine(starts << STARTS_SHIFT)
+            self.membership = MembershipShell(self.engine, self.identity, settings, self.schedule_pump, self._fail)
             first = self.engine.start(stored, self.clock.now_ms())
             if first is not None:
                 await self._loop.run_in_executor(None, self._store.write, first)
@@ -111,7 +118,8 @@ class NodeProcess:
             self._store.close()
             raise
         self._writer = LogWriter(self._store, self._loop, self._written)
-        self._transport = self._make_transport()
+        self._transport = self._make_transport(starts, previous)
+        self.engine.membership.changed = self._members_changed
         await self._transport.start()
         self._broker = Broker(self.engine, lambda: random.SystemRandom().randbytes(16))
         self.engine.broker = self._broker
@@ -122,9 +130,14 @@ class NodeProcess:
         self._tasks.append(self._loop.create_task(self._tick_forever()))
         self._tasks.append(self._loop.create_task(self._watch_disk()))
         self.schedule_pump()
-        self._http = HttpServer(self, settings.http_address.host, settings.http_address.port)
+        operator = Operator(self.engine.catalog, self.membership, self.clock.now_ms)
+        self._http = HttpServer(self, settings.http_address.host, settings.http_address.port, operator)
         await self._http.start()
-        await self._wait_until_ready()
+        try:
+            await self._wait_until_ready()
+        except NodeRefused:
+            await self.stop()
+            raise
         await self._listener.start()
         self._serving = True
         gc.collect()
@@ -133,42 +146,6 @@ class NodeProcess:
     def _open_store(self) -> LmdbLogStore:
         self.settings.data_dir.mkdir(parents=True, exist_ok=True)
         return LmdbLogStore(self.settings.data_dir / "log", self.settings.disk_map_bytes)
-
-    @property
-    def cluster_id(self) -> str:
-        """The same on all nodes that were started as one cluster."""
-        members = [str(address) for address in self.settings.seeds] or ["single"]
-        return hashlib.sha256(",".join(members).encode()).hexdigest()[:16]
-
-    def _next_incarnation(self) -> int:
-        """Check that the data belongs to this node, and count its starts.
-
-        The count never falls behind the seconds since 2026 (30 bits are meant for it), so that a node that comes
-        back without its data does not take the name of a session that it had before: it would take the end of old
-        batches for that of new ones.
-        """
-        settings = self.settings
-        identity = {
-            "cluster": self.cluster_id,
-            "node": settings.node_id,
-            "shards": settings.shards,
-            "replication_factor": settings.voters_per_shard,
-        }
-        stored = self._store.get_meta("identity")
-        if stored is None:
-            self._store.put_meta("identity", json.dumps(identity).encode())
-        else:
-            known = json.loads(stored)
-            for key, value in identity.items():
-                if known[key] != value:
-                    raise NodeRefused(
-f"the data in {settings.data_dir} was made with {key} = {known[key]}, the settings say {value}: start "
-                        "with the settings it was made with, or with an empty data_dir"
-                    )
-        seconds = int(time.time()) - BEGINNING_OF_2026_S
-        starts = max(int(self._store.get_meta("starts") or b"0") + 1, seconds)
-        self._store.put_meta("starts", str(starts).encode())
-        return starts << 20
 
     def _make_engine(self, incarnation: int) -> Engine:
         settings = self.settings
@@ -184,29 +161,64 @@ f"the data in {settings.data_dir} was made with {key} = {known[key]}, the settin
             compact_entries=settings.compact_entries,
             inflight_bytes=limits.INFLIGHT_BYTES,
         )
+        identity, members = self.identity, self._members
         host = HostSettings(
-            settings.node_id, list(settings.nodes), settings.replication_factor, settings.tick_ms,
+            identity.node, list(members.members), identity.replication_factor, settings.tick_ms,
             settings.heartbeat_ms, settings.election_timeout_ms, settings.clock_bound_ms, group,
+            bootstrap=not identity.joined,
         )
-        addresses = {"amqp": str(settings.amqp_address), "http": str(settings.http_address)}
-        engine = EngineSettings(settings.name, settings.shards, settings.expiry_tick_ms, addresses, self._new_catalog)
+        addresses = {
+            "amqp": str(settings.amqp_address),
+            "http": str(settings.http_address),
+            "peer": str(settings.reachable_peer_address),
+        }
+        engine = EngineSettings(
+            self.name, identity.shards, settings.expiry_tick_ms, addresses, self._new_catalog, identity.store,
+            founders(settings, identity), members.version,
+        )
         return Engine(
             host, engine, self._read_entry, EntryCache(settings.cache_bytes),
             random.SystemRandom().randrange, incarnation, log.info, log.debug,
         )
 
     def _new_catalog(self) -> Catalog:
-        return Catalog(self.settings.shards)
+        return Catalog(self.identity.shards)
 
-    def _make_transport(self) -> PeerTransport:
-        settings = self.settings
-        files = settings.peer_tls
-        tls = TlsFiles(files.certificate, files.key, files.authority) if files and files.authority else None
-        peers = {id: str(address) for id, address in settings.nodes.items() if id != settings.node_id}
-        return PeerTransport(
-            LocalPeer(settings.node_id, settings.name, self.cluster_id), str(settings.peer_address), peers,
-            self._on_frame, self._on_peer_up, self._on_peer_down, self._on_snapshot_sent, tls,
+    @property
+    def name(self) -> str:
+        """What the node is called; one that joined keeps the name under which it did."""
+        return self.identity.name if self.identity.joined else self.settings.name
+
+    def _make_transport(self, starts: int, previous: int) -> PeerTransport:
+        settings, identity = self.settings, self.identity
+        peers = {id: address for id, (_, address) in self._members.members.items() if id != identity.node}
+        local = LocalPeer(
+            identity.node, self.name, identity.cluster, identity.store, starts, str(settings.reachable_peer_address),
+            previous,
         )
+        return PeerTransport(
+            local, str(settings.peer_address), peers, self._on_frame, self._on_peer_up, self._on_peer_down,
+            self._on_snapshot_sent, peer_tls_files(settings), self.membership,
+        )
+
+    def _members_changed(self) -> None:
+        """The catalog has other members: connections follow, and the next start knows them."""
+        members = self.engine.catalog.members
+        if self.engine.membership.removed:
+            self._fail(f"this node (node {self.identity.node}, {self.name}) was removed from the cluster")
+            return
+        known = {record.id: (record.name, record.address) for record in members.with_replicas()}
+        self._members = KnownMembers(members.version, known)
+        self._tasks.append(self._loop.create_task(self._follow_members(self._members)))
+
+    async def _follow_members(self, known: KnownMembers) -> None:
+        addresses = {id: address for id, (_, address) in known.members.items()}
+        ids = [record.id for record in self.engine.catalog.members.all()]
+        # Whoever has greeted this node and came after all that the catalog here knows stays until it knows better.
+        newcomers = {id: at for id, at in self._transport.peers().items() if id > max(ids)}
+        if known is self._members:
+            await self._transport.set_peers(newcomers | addresses)
+            await self._loop.run_in_executor(None, self._store.put_meta, "members", known.encode())
 
     async def _wait_until_ready(self) -> None:
         """Serve only once the catalog here is up to date, so that the first client finds what there is."""
@@ -249,9 +261,10 @@ f"the data in {settings.data_dir} was made with {key} = {known[key]}, the settin
         """Stop serving; what is on disk stays."""
         for task in self._tasks:
             task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._serving:
             await self._listener.stop()
-            await self._http.stop()
+        await self._http.stop()
         await self._transport.stop()
         await self._loop.run_in_executor(None, self._writer.stop)
         self._store.close()
@@ -272,6 +285,8 @@ f"the data in {settings.data_dir} was made with {key} = {known[key]}, the settin
 
     def _fail(self, text: str) -> None:
         """The node can't go on without breaking a promise: stop at once, without writing anything more."""
+        if self.failure is not None:
+            return
         log.critical("stopping: %s", text)
         self.failure = text
         self.stopped.set()

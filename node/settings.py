@@ -91,6 +91,9 @@ class NodeSettings:
     seeds: tuple[Address, ...] = _setting(
         AddressList(), (), "peer addresses of all nodes, in the same order on each; none: a single node"
     )
+    join: Address | None = _setting(
+        OptionalAddress(), None, "peer address of a member of the cluster to join, at the first start [default: none]"
+    )
     shards: int = _setting(Number(1, 1024), 16, "number of Raft groups that hold queues, for good")
     replication_factor: int = _setting(Number(1, 15), 3, "voting replicas of each shard, at most one a node")
 
@@ -160,7 +163,7 @@ class NodeSettings:
         ]
         if problems:
             raise SettingsError(problems)
-        if not self.name:
+        if not self.name and self.join is None:
             object.__setattr__(self, "name", f"node{self.node_id}")
 
     @property
@@ -205,8 +208,12 @@ class NodeSettings:
         if self.seeds and self.reachable_peer_address not in self.seeds:
             own = self.reachable_peer_address
             yield "seeds", f"this node's own address among them ({own}); else set advertised_peer_address"
-        elif self.reachable_peer_address.host in _ANY_HOST and len(self.seeds) > 1:
+        elif is_any_host(self.reachable_peer_address.host) and (len(self.seeds) > 1 or self.join is not None):
             yield "advertised_peer_address", "an address that other nodes can connect to"
+        if self.seeds and self.join is not None:
+            yield "join", "no seeds: a node begins a cluster with others, or joins one that is there"
+        if self.join is not None and self.join == self.reachable_peer_address:
+            yield "join", "the address of another node"
         yield from self._address_contradictions()
         peer = {"peer_tls_cert": self.peer_tls_cert, "peer_tls_key": self.peer_tls_key}
         yield from _incomplete_tls(peer | {"peer_tls_ca": self.peer_tls_ca})
@@ -224,6 +231,11 @@ class NodeSettings:
     def describe(self) -> dict[str, str]:
         """All settings as text, for the log and for people; secrets are hidden."""
         return {key: "(hidden)" if is_secret(key) else show(getattr(self, key)) for key in setting_keys()}
+
+
+def is_any_host(host: str) -> bool:
+    """Whether a node that listens at this host can't be connected to by that name."""
+    return host in _ANY_HOST
 
 
 def setting_keys() -> tuple[str, ...]:

@@ -18,6 +18,8 @@ from node.shard.shard import Shard
 from node.shard_duties import ShardDuties
 
 RECONCILE_EVERY_MS: Final = 30_000
+RECONCILE_AFTER_LOSS_MS: Final = 1_000
+"""A node that is lost may have declared a queue in the catalog and not lived to create it in its shard."""
 
 
 class LeaderPort(Protocol):
@@ -65,6 +67,7 @@ class ShardLeader:
         self._next_expiry_ms = 0
         self._next_reconcile_ms = 0
         self._reconciling = False
+        self._sessions_ended = self._group.sessions.ended
         self._duties.forget()
 
     def tick(self, now_ms: int) -> None:
@@ -74,6 +77,9 @@ class ShardLeader:
         if now_ms >= self._next_expiry_ms:
             self._next_expiry_ms = now_ms + self._expiry_tick_ms
             self._expire(now_ms)
+        if self._sessions_ended != self._group.sessions.ended:
+            self._sessions_ended = self._group.sessions.ended
+            self._next_reconcile_ms = min(self._next_reconcile_ms, now_ms + RECONCILE_AFTER_LOSS_MS)
         if now_ms >= self._next_reconcile_ms:
             self._next_reconcile_ms = now_ms + RECONCILE_EVERY_MS
             self._reconcile()

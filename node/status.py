@@ -21,9 +21,9 @@ def engine_status(engine: Engine, settings: NodeSettings, now_ms: int) -> dict[s
         key: sum(row[key] for row in groups if key in row) for key in ("queues", "ready", "unacknowledged", "outbox")
     }
     return {
-        "name": settings.name,
+        "name": names.get(engine.node_id, settings.name),
         "id": engine.node_id,
-        "nodes": [_node_status(engine, id, names, now_ms) for id in engine.host.settings.nodes],
+        "nodes": [_node_status(engine, id, names, now_ms) for id in engine.host.members],
         "groups": groups,
         "queues": totals,
         "alarms": [engine.disk_alarm] if engine.disk_alarm else [],

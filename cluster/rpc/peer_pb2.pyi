@@ -6,17 +6,69 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class JoinRequest(_message.Message):
+    __slots__ = ("protocol_version", "name", "address", "store")
+    PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    STORE_FIELD_NUMBER: _ClassVar[int]
+    protocol_version: int
+    name: str
+    address: str
+    store: str
+    def __init__(self, protocol_version: _Optional[int] = ..., name: _Optional[str] = ..., address: _Optional[str] = ..., store: _Optional[str] = ...) -> None: ...
+
+class JoinAnswer(_message.Message):
+    __slots__ = ("refusal", "again", "node_id", "node_name", "cluster_id", "shards", "replication_factor", "members_version", "members")
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    AGAIN_FIELD_NUMBER: _ClassVar[int]
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    NODE_NAME_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
+    REPLICATION_FACTOR_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_VERSION_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    refusal: str
+    again: bool
+    node_id: int
+    node_name: str
+    cluster_id: str
+    shards: int
+    replication_factor: int
+    members_version: int
+    members: _containers.RepeatedCompositeFieldContainer[Member]
+    def __init__(self, refusal: _Optional[str] = ..., again: _Optional[bool] = ..., node_id: _Optional[int] = ..., node_name: _Optional[str] = ..., cluster_id: _Optional[str] = ..., shards: _Optional[int] = ..., replication_factor: _Optional[int] = ..., members_version: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ...) -> None: ...
+
+class Member(_message.Message):
+    __slots__ = ("node_id", "name", "address")
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    node_id: int
+    name: str
+    address: str
+    def __init__(self, node_id: _Optional[int] = ..., name: _Optional[str] = ..., address: _Optional[str] = ...) -> None: ...
+
 class Hello(_message.Message):
-    __slots__ = ("protocol_version", "node_id", "node_name", "cluster_id")
+    __slots__ = ("protocol_version", "node_id", "node_name", "cluster_id", "store", "starts", "previous", "address")
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     NODE_NAME_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    STORE_FIELD_NUMBER: _ClassVar[int]
+    STARTS_FIELD_NUMBER: _ClassVar[int]
+    PREVIOUS_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
     node_id: int
     node_name: str
     cluster_id: str
-    def __init__(self, protocol_version: _Optional[int] = ..., node_id: _Optional[int] = ..., node_name: _Optional[str] = ..., cluster_id: _Optional[str] = ...) -> None: ...
+    store: str
+    starts: int
+    previous: int
+    address: str
+    def __init__(self, protocol_version: _Optional[int] = ..., node_id: _Optional[int] = ..., node_name: _Optional[str] = ..., cluster_id: _Optional[str] = ..., store: _Optional[str] = ..., starts: _Optional[int] = ..., previous: _Optional[int] = ..., address: _Optional[str] = ...) -> None: ...
 
 class Frame(_message.Message):
     __slots__ = ("clock_ms", "raft", "group_clocks", "proposals", "datagrams", "hello")

@@ -85,6 +85,15 @@ class SimulatedCluster(Generic[Frame, Write]):
         self._down.clear()
         self.start_all()
 
+    def start(self, node: int) -> None:
+        """Start the process of a machine that was added while the others run."""
+        self._start(self.machines[node])
+
+    def take_away(self, node: int) -> None:
+        """Kill the process of a node; it stays down until calm."""
+        self._down[node] = self._down.get(node, 0) + 1
+        self.crash(node)
+
     def crash(self, node: int) -> None:
         """Kill the process of a node now; it stays down until `start_all` or the end of its fault."""
         machine = self.machines[node]
@@ -186,6 +195,8 @@ class SimulatedCluster(Generic[Frame, Write]):
 
     def _rejoin(self, fault: Fault) -> None:
         for way in self._ways(fault):
+            if not self._blocked.get(way):
+                continue  # one of its ends was not there yet when the fault began
             self._blocked[way] -= 1
             if self._blocked[way] == 0:
                 self.network.unblock(*way)

@@ -54,10 +54,25 @@ class Refused(Exception):
 # --- hello --------------------------------------------------------------------------------------------
 
 
-def new_hello(node_id: int, node_name: str, cluster_id: str) -> peer_pb2.Hello:
+def new_hello(
+    node_id: int,
+    node_name: str,
+    cluster_id: str,
+    store: str = "",
+    starts: int = 0,
+    address: str = "",
+    previous: int = 0,
+) -> peer_pb2.Hello:
     """The greeting of this node."""
     return peer_pb2.Hello(
-        protocol_version=limits.PROTOCOL_VERSION, node_id=node_id, node_name=node_name, cluster_id=cluster_id
+        protocol_version=limits.PROTOCOL_VERSION,
+        node_id=node_id,
+        node_name=node_name,
+        cluster_id=cluster_id,
+        store=store,
+        starts=starts,
+        previous=previous,
+        address=address,
     )
 
 
@@ -76,7 +91,8 @@ def decode_hello(data: bytes) -> peer_pb2.Hello:
 
 def checked_hello(hello: peer_pb2.Hello) -> peer_pb2.Hello:
     """The greeting itself, if its values can be. Raises `Refused`."""
-    if max(len(hello.node_name), len(hello.cluster_id)) > limits.MAX_NAME_LENGTH:
+    longest = max(len(hello.node_name), len(hello.cluster_id), len(hello.store), len(hello.address))
+    if longest > limits.MAX_NAME_LENGTH:
         raise Refused("hello with too long a name")
     return hello
 

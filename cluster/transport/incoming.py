@@ -11,9 +11,10 @@ import grpc.aio
 from cluster import limits
 from cluster.frame import Frame
 from cluster.rpc import peer_pb2
-from cluster.transport import codec, options
+from cluster.transport import codec, joining, options
 from cluster.transport.codec import Refused
 from cluster.transport.counters import PeerCounters
+from cluster.transport.gate import Gate
 
 log = logging.getLogger(__name__)
 
@@ -38,8 +39,12 @@ class Incoming:
         cluster_id: str,
         counters: Callable[[int], PeerCounters | None],
         on_frame: Callable[[int, Frame], None],
+        gate: Gate,
+        let_in: Callable[[int, str], None],
     ) -> None:
-        """`counters` gives those of a known peer, None for an unknown one."""
+        """`counters` gives those of a known peer, None for an unknown one; `let_in(peer, address)` makes it known."""
+        self._gate = gate
+        self._let_in = let_in
         self._node_id = node_id
         self._cluster_id = cluster_id
         self._counters = counters
@@ -58,6 +63,7 @@ class Incoming:
             {
                 exchange: grpc.stream_unary_rpc_method_handler(self.exchange),
                 send_snapshot: grpc.stream_unary_rpc_method_handler(self.receive_snapshot),
+                options.JOIN.rsplit("/", 1)[1]: grpc.unary_unary_rpc_method_handler(self.join),
             },
         )
 
@@ -68,6 +74,14 @@ class Incoming:
         except Refused as refusal:
             await self._turn_away(context, refusal)
         return peer_pb2.ExchangeEnd().SerializeToString()
+
+    async def join(self, data: bytes, context: grpc.aio.ServicerContext) -> bytes:
+        """A node asks for a place in the cluster."""
+        request = joining.decode_request(data)
+        if isinstance(request, str):
+            log.warning("refused to take in a node at %s: %s", _host(context), request)
+            return joining.encode_answer(joining.JoinAnswer.refused(request))
+        return joining.encode_answer(await self._gate.join(request))
 
     async def _exchange(self, context: grpc.aio.ServicerContext) -> None:
         first = await self._first(context)
@@ -84,6 +98,9 @@ class Incoming:
                 return
             if self._streams.get(peer) is not stream:
                 raise TurnedAway(grpc.StatusCode.ABORTED, f"node {peer} has opened a newer stream")
+            if self._counters(peer) is not counters:
+                self._check_data(peer, "", 0, 0)
+                raise TurnedAway(grpc.StatusCode.PERMISSION_DENIED, f"node {peer} is no peer any more")
             frame = codec.decode_frame(data, peer, self._node_id)
             counters.frames_received += 1
             counters.bytes_received += len(data)
@@ -157,13 +174,23 @@ class Incoming:
                 f"node {self._node_id} belongs to cluster {self._cluster_id!r}, "
                 f"node {hello.node_id} to {hello.cluster_id!r}",
             )
+        self._check_data(hello.node_id, hello.store, hello.starts, hello.previous)
         counters = self._counters(hello.node_id)
+        if counters is None and hello.address and self._gate.is_newcomer(hello.node_id):
+            log.info("node %d (%s) at %s is new here", hello.node_id, hello.node_name, hello.address)
+            self._let_in(hello.node_id, hello.address)
+            counters = self._counters(hello.node_id)
         if counters is None:
             raise TurnedAway(
                 grpc.StatusCode.PERMISSION_DENIED,
                 f"node {self._node_id} knows no node {hello.node_id} ({hello.node_name!r})",
             )
         return hello.node_id, counters
+
+    def _check_data(self, peer: int, store: str, starts: int, previous: int) -> None:
+        objection = self._gate.objection(peer, store, starts, previous)
+        if objection is not None:
+            raise TurnedAway(objection.code, objection.text)
 
     async def _turn_away(self, context: grpc.aio.ServicerContext, refusal: Refused) -> None:
         code = refusal.code if isinstance(refusal, TurnedAway) else grpc.StatusCode.INVALID_ARGUMENT

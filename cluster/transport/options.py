@@ -10,6 +10,7 @@ from cluster.rpc import peer_pb2
 _SERVICE: Final = peer_pb2.DESCRIPTOR.services_by_name["Peer"].full_name
 EXCHANGE: Final = f"/{_SERVICE}/Exchange"
 SEND_SNAPSHOT: Final = f"/{_SERVICE}/SendSnapshot"
+JOIN: Final = f"/{_SERVICE}/Join"
 
 CONSENT: Final = ("mayfly-consent", "1")
 """Initial metadata with which a receiver says that it takes the stream; a refused one brings none."""

@@ -15,18 +15,19 @@ from cluster.raft.messages import Message, MessageType, Snapshot
 from cluster.rpc import peer_pb2
 from cluster.transport import codec, options
 from cluster.transport.counters import PeerCounters
+from cluster.transport.gate import FINAL_REFUSALS
 
 log = logging.getLogger(__name__)
 
 _NEEDS_MENDING = frozenset(
     (
         grpc.StatusCode.FAILED_PRECONDITION,
-        grpc.StatusCode.PERMISSION_DENIED,
+        *FINAL_REFUSALS,
         grpc.StatusCode.INVALID_ARGUMENT,
         grpc.StatusCode.UNIMPLEMENTED,
     )
 )
-"""Answers that a repetition doesn't change soon."""
+"""Answers that a repetition doesn't change soon. (A node that is not known yet may be a moment later.)"""
 
 
 class PeerLink:
@@ -43,6 +44,7 @@ class PeerLink:
         on_up: Callable[[int], None],
         on_down: Callable[[int], None],
         on_snapshot_sent: Callable[[int, int, bool], None],
+        on_refused: Callable[[int, str], None],
     ) -> None:
         self.address = address
         self.up = False
@@ -56,6 +58,7 @@ class PeerLink:
         self._on_up = on_up
         self._on_down = on_down
         self._on_snapshot_sent = on_snapshot_sent
+        self._on_refused = on_refused
         self._queue: deque[Frame] = deque()
         self._sizes_bytes: deque[int] = deque()
         self.waiting_bytes = 0
@@ -109,6 +112,8 @@ class PeerLink:
                     _call(self._on_down, self._peer)
                 await channel.close()
             self._complain(was_up, code, reason)
+            if code in FINAL_REFUSALS:
+                _call(self._on_refused, self._peer, reason)
             if was_up:
                 pause_ms = limits.RECONNECT_FIRST_MS
             await asyncio.sleep((limits.REFUSED_RETRY_MS if code in _NEEDS_MENDING else pause_ms) / 1000)
@@ -161,7 +166,7 @@ class PeerLink:
         """Log why there is no stream; once for each reason until there is one again."""
         if was_up:
             log.info("lost node %d at %s: %s", self._peer, self.address, reason)
-        elif code in _NEEDS_MENDING and self._complaint != reason:
+        elif (code in _NEEDS_MENDING or code == grpc.StatusCode.PERMISSION_DENIED) and self._complaint != reason:
             log.warning("node %d at %s refuses this node: %s", self._peer, self.address, reason)
         elif self._complaint == "":
             log.info("can't reach node %d at %s: %s", self._peer, self.address, reason)

@@ -9,6 +9,7 @@ import grpc.aio
 from cluster.frame import Frame
 from cluster.transport import codec, options
 from cluster.transport.counters import PeerCounters
+from cluster.transport.gate import Gate, OpenGate
 from cluster.transport.incoming import Incoming
 from cluster.transport.outgoing import PeerLink
 from cluster.transport.tls import TlsFiles
@@ -17,12 +18,25 @@ log = logging.getLogger(__name__)
 
 
 class LocalPeer:
-    """Who this node is."""
+    """Who this node is. `store`, `starts` and `previous` tell its data from other, `address` is its own."""
 
-    def __init__(self, node_id: int, name: str, cluster_id: str) -> None:
+    def __init__(
+        self,
+        node_id: int,
+        name: str,
+        cluster_id: str,
+        store: str = "",
+        starts: int = 0,
+        address: str = "",
+        previous: int = 0,
+    ) -> None:
         self.node_id = node_id
         self.name = name
         self.cluster_id = cluster_id
+        self.store = store
+        self.starts = starts
+        self.previous = previous
+        self.address = address
 
 
 class PeerTransport:
@@ -42,6 +56,7 @@ class PeerTransport:
         on_peer_down: Callable[[int], None],
         on_snapshot_sent: Callable[[int, int, bool], None],
         tls: TlsFiles | None = None,
+        gate: Gate | None = None,
     ) -> None:
         """`peers` maps node ids to "host:port"; this node's own id in it is passed over.
 
@@ -56,7 +71,10 @@ class PeerTransport:
         self._on_peer_down = on_peer_down
         self._on_snapshot_sent = on_snapshot_sent
         self._tls = tls
-        self._hello = codec.new_hello(local.node_id, local.name, local.cluster_id)
+        self._gate: Gate = gate or OpenGate()
+        self._hello = codec.new_hello(
+            local.node_id, local.name, local.cluster_id, local.store, local.starts, local.address, local.previous
+        )
         self._links: dict[int, PeerLink] = {}
         self._server: grpc.aio.Server | None = None
         self._credentials: grpc.ChannelCredentials | None = None
@@ -70,7 +88,9 @@ class PeerTransport:
         if self._tls is not None:
             self._tls.check()
         server = grpc.aio.server(options=options.server_options(), compression=options.compression())
-        incoming = Incoming(self._local.node_id, self._local.cluster_id, self.counters.get, self._on_frame)
+        incoming = Incoming(
+            self._local.node_id, self._local.cluster_id, self.counters.get, self._on_frame, self._gate, self._let_in
+        )
         server.add_generic_rpc_handlers((incoming.handlers(),))
         try:
             if self._tls is None:
@@ -133,6 +153,16 @@ class PeerTransport:
         if self._server is not None:
             self._open_links()
 
+    def _let_in(self, peer: int, address: str) -> None:
+        """A newcomer has greeted this node: it is a peer until `set_peers` says otherwise."""
+        self._addresses[peer] = address
+        self._count_peers()
+        self._open_links()
+
+    def peers(self) -> dict[int, str]:
+        """Where the peers are, newcomers too."""
+        return {peer: address for peer, address in self._addresses.items() if peer != self._local.node_id}
+
     def _count_peers(self) -> None:
         """Keep counters for exactly the peers: who has counters is let in."""
         for peer in [peer for peer in self.counters if peer not in self._addresses]:
@@ -156,4 +186,5 @@ class PeerTransport:
                 self._on_peer_up,
                 self._on_peer_down,
                 self._on_snapshot_sent,
+                self._gate.refused,
             )

@@ -2,6 +2,7 @@
 from node.catalog.arguments import DEFAULT_DELIVERY_LIMIT, MAX_TTL_MS, consumer_priority, queue_settings
 from node.catalog.catalog import Catalog
 from node.catalog.commands import (
+    AddMember,
     AddVhost,
     Barrier,
     Bind,
@@ -12,10 +13,15 @@ from node.catalog.commands import (
     DeleteExchange,
     DeleteUser,
     DeleteVhost,
+    FoundCluster,
     MalformedCommand,
+    MemberGone,
     NodeLost,
     NodeStarted,
+    PlaceGroup,
+    PreferLeader,
     PutUser,
+    RemoveMember,
     RemoveQueues,
     SetPermissions,
     Unbind,
@@ -23,11 +29,13 @@ from node.catalog.commands import (
     encode,
 )
 from node.catalog.expiration import expiration_ttl_ms
+from node.catalog.members import Members
 from node.catalog.records import (
     REPLICATED,
     TRANSIENT_SHARD_BASE,
     BindingRecord,
     ExchangeRecord,
+    MemberRecord,
     NodeRecord,
     PermissionRecord,
     QueueRecord,
@@ -36,7 +44,15 @@ from node.catalog.records import (
     VhostRecord,
     transient_shard,
 )
-from node.catalog.results import CatalogResult, Done, ExchangeDeclared, QueueDeclared, QueuesRemoved, Refusal
+from node.catalog.results import (
+    CatalogResult,
+    Done,
+    ExchangeDeclared,
+    MemberAdded,
+    QueueDeclared,
+    QueuesRemoved,
+    Refusal,
+)
 from node.catalog.snapshot import MalformedSnapshot
 
 __all__ = [
@@ -44,6 +60,7 @@ __all__ = [
     "MAX_TTL_MS",
     "REPLICATED",
     "TRANSIENT_SHARD_BASE",
+    "AddMember",
     "AddVhost",
     "Barrier",
     "Bind",
@@ -60,18 +77,26 @@ __all__ = [
     "Done",
     "ExchangeDeclared",
     "ExchangeRecord",
+    "FoundCluster",
     "MalformedCommand",
     "MalformedSnapshot",
+    "MemberAdded",
+    "MemberGone",
+    "MemberRecord",
+    "Members",
     "NodeLost",
     "NodeRecord",
     "NodeStarted",
     "PermissionRecord",
+    "PlaceGroup",
+    "PreferLeader",
     "PutUser",
     "QueueDeclared",
     "QueueRecord",
     "QueueSettings",
     "QueuesRemoved",
     "Refusal",
+    "RemoveMember",
     "RemoveQueues",
     "SetPermissions",
     "Unbind",

@@ -13,6 +13,7 @@ from typing import Any, cast
 from node.catalog import refusals, snapshot
 from node.catalog.arguments import exchange_argument, stored_arguments
 from node.catalog.commands import (
+    AddMember,
     AddVhost,
     Barrier,
     Bind,
@@ -23,9 +24,14 @@ from node.catalog.commands import (
     DeleteExchange,
     DeleteUser,
     DeleteVhost,
+    FoundCluster,
+    MemberGone,
     NodeLost,
     NodeStarted,
+    PlaceGroup,
+    PreferLeader,
     PutUser,
+    RemoveMember,
     RemoveQueues,
     SetPermissions,
     Unbind,
@@ -39,6 +45,7 @@ from node.catalog.declarations import (
     may_access,
     new_queue_settings,
 )
+from node.catalog.members import Members
 from node.catalog.records import (
     REPLICATED,
     BindingRecord,
@@ -52,7 +59,15 @@ from node.catalog.records import (
     VhostRecord,
     transient_shard,
 )
-from node.catalog.results import CatalogResult, Done, ExchangeDeclared, QueueDeclared, QueuesRemoved, Refusal
+from node.catalog.results import (
+    CatalogResult,
+    Done,
+    ExchangeDeclared,
+    MemberAdded,
+    QueueDeclared,
+    QueuesRemoved,
+    Refusal,
+)
 from node.catalog.state import CatalogState
 from node.catalog.vhost import DEFAULT_EXCHANGE, Vhost
 
@@ -85,6 +100,12 @@ class Catalog:
             NodeStarted: self._node_started,
             NodeLost: self._node_lost,
             Barrier: self._barrier,
+            FoundCluster: lambda command, time_ms: Done(self.members.found(command, time_ms)),
+            AddMember: lambda command, time_ms: MemberAdded(self.members.add(command, time_ms)),
+            RemoveMember: lambda command, time_ms: Done(self.members.remove(command.name, time_ms)),
+            MemberGone: self._member_gone,
+            PlaceGroup: lambda command, _: Done(self.members.place(command)),
+            PreferLeader: lambda command, _: Done(self.members.prefer(command)),
         }
 
     # The state machine
@@ -257,6 +278,11 @@ class Catalog:
         """All nodes that ever started."""
         return self._state.nodes.values()
 
+    @property
+    def members(self) -> Members:
+        """Who belongs to the cluster, and who votes where. Changed by commands alone."""
+        return self._state.members
+
     # Applying: queues
 
     def _declare_queue(self, command: DeclareQueue, time_ms: int) -> CatalogResult:
@@ -417,7 +443,15 @@ class Catalog:
         self._state.nodes[command.node_id] = NodeRecord(
             command.node_id, command.name, command.incarnation, addresses, alive=True, changed_ms=time_ms
         )
+        peer_address = addresses.get("peer", "")
+        self.members.started(command.node_id, command.name, peer_address, command.store, time_ms)
         return self._drop_transient(command.node_id, command.incarnation - 1)
+
+    def _member_gone(self, command: MemberGone, time_ms: int) -> CatalogResult:
+        known = self._state.nodes.get(command.node_id)
+        if not self.members.gone(command.node_id, time_ms) or known is None:
+            return QueuesRemoved()
+        return self._node_lost(NodeLost(known.id, known.incarnation), time_ms)
 
     def _node_lost(self, command: NodeLost, time_ms: int) -> CatalogResult:
         known = self._state.nodes.get(command.node_id)

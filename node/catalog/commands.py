@@ -151,13 +151,15 @@ class ClearPermissions(msgspec.Struct, frozen=True, tag_field="command", tag="cl
 class NodeStarted(msgspec.Struct, frozen=True, tag_field="command", tag="node_started"):
     """A node process is up. Answers QueuesRemoved: the transient queues of the node's earlier incarnations.
 
-    An older incarnation than the known one changes nothing.
+    An older incarnation than the known one changes nothing. A node that was joining is a member from now on; `store`
+    names its data, `addresses["peer"]` is where others connect to it.
     """
 
     node_id: int
     incarnation: int
     name: str
     addresses: dict[str, str] = {}
+    store: str = ""
 
 
 class NodeLost(msgspec.Struct, frozen=True, tag_field="command", tag="node_lost"):
@@ -168,6 +170,53 @@ class NodeLost(msgspec.Struct, frozen=True, tag_field="command", tag="node_lost"
     incarnation: int
 
 
+class FoundCluster(msgspec.Struct, frozen=True, tag_field="command", tag="found_cluster"):
+    """The members with which the cluster began: (id, name, address). Answers Done; changes nothing the second time."""
+
+    members: tuple[tuple[int, str, str], ...]
+    replication_factor: int
+
+
+class AddMember(msgspec.Struct, frozen=True, tag_field="command", tag="add_member"):
+    """A node wants to join, with data named `store`. Answers MemberAdded, the same one for the same store, or Refusal.
+
+    Without a name it is called after its id.
+    """
+
+    name: str
+    address: str
+    store: str
+
+
+class RemoveMember(msgspec.Struct, frozen=True, tag_field="command", tag="remove_member"):
+    """Begin to take a member out, dead or alive, by its name or its id as text. Answers Done or Refusal."""
+
+    name: str
+
+
+class MemberGone(msgspec.Struct, frozen=True, tag_field="command", tag="member_gone"):
+    """A leaving member votes nowhere any more: it is removed. Answers QueuesRemoved: its transient queues."""
+
+    node_id: int
+
+
+class PlaceGroup(msgspec.Struct, frozen=True, tag_field="command", tag="place_group"):
+    """Who is to vote in a group, by name or id as text, the preferred leader first; nobody: as it is worked out.
+
+    Answers Done or Refusal.
+    """
+
+    group: int
+    voters: tuple[str, ...]
+
+
+class PreferLeader(msgspec.Struct, frozen=True, tag_field="command", tag="prefer_leader"):
+    """One of a group's voters, by name or id as text, is to lead it. Answers Done or Refusal."""
+
+    group: int
+    leader: str
+
+
 class Barrier(msgspec.Struct, frozen=True, tag_field="command", tag="barrier"):
     """Changes nothing. Answers Done: the local replica has applied everything before it."""
 
@@ -175,6 +224,7 @@ class Barrier(msgspec.Struct, frozen=True, tag_field="command", tag="barrier"):
 CatalogCommand = (
     DeclareQueue | RemoveQueues | DeclareExchange | DeleteExchange | Bind | Unbind | AddVhost | DeleteVhost
     | PutUser | DeleteUser | SetPermissions | ClearPermissions | NodeStarted | NodeLost | Barrier
+    | FoundCluster | AddMember | RemoveMember | MemberGone | PlaceGroup | PreferLeader
 )
 
 _encoder = msgspec.msgpack.Encoder()

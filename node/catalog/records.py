@@ -15,6 +15,7 @@ TRANSIENT_SHARD_BASE: Final = 0x10000
 DestinationKind = Literal["queue", "exchange"]
 ExchangeType = Literal["direct", "fanout", "topic", "headers"]
 Overflow = Literal["drop-head", "reject-publish", "reject-publish-dlx"]
+MemberState = Literal["joining", "member", "leaving", "removed"]
 DeadLetterStrategy = Literal["at-least-once", "at-most-once"]
 
 
@@ -57,6 +58,23 @@ class NodeRecord(msgspec.Struct, frozen=True, array_like=True):
     incarnation: int
     addresses: dict[str, str]
     alive: bool
+    changed_ms: int = 0
+
+
+class MemberRecord(msgspec.Struct, frozen=True, array_like=True):
+    """A node that is to hold replicas, or has held some.
+
+    `id` is never used again. `address` is where other nodes connect. `store` names the data that the node keeps, as
+    made up when its folder was first used; "" is not known yet. The states: *joining* has replicas that don't vote,
+    until the node has started; *member*; *leaving* keeps replicas that don't vote, until votes are elsewhere;
+    *removed* has none, for good.
+    """
+
+    id: int
+    name: str
+    address: str
+    state: MemberState
+    store: str = ""
     changed_ms: int = 0
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import msgspec
 
-from node.catalog.records import ExchangeRecord, QueueRecord
+from node.catalog.records import ExchangeRecord, MemberRecord, QueueRecord
 
 
 class Refusal(Exception):
@@ -56,4 +56,10 @@ class ExchangeDeclared(msgspec.Struct, frozen=True):
     created: bool
 
 
-CatalogResult = Done | QueueDeclared | QueuesRemoved | ExchangeDeclared | Refusal
+class MemberAdded(msgspec.Struct, frozen=True):
+    """The node has its place in the cluster: this is it."""
+
+    member: MemberRecord
+
+
+CatalogResult = MemberAdded | Done | QueueDeclared | QueuesRemoved | ExchangeDeclared | Refusal

@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from node.catalog.members import Members, StoredMembers
 from node.catalog.records import (
     BindingRecord,
     ExchangeRecord,
@@ -46,6 +47,7 @@ class _StoredCatalog(msgspec.Struct, frozen=True, array_like=True):
     users: list[UserRecord]
     permissions: list[PermissionRecord]
     nodes: list[NodeRecord]
+    members: StoredMembers = StoredMembers()
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -68,6 +70,7 @@ def dump(state: CatalogState) -> bytes:
             list(state.users.values()),
             list(state.permissions.values()),
             list(state.nodes.values()),
+            state.members.stored(),
         )
     )
 
@@ -102,4 +105,5 @@ def load(data: bytes, shard_count: int) -> CatalogState:
     state.users = {user.name: user for user in stored.users}
     state.permissions = {(record.user, record.vhost): record for record in stored.permissions}
     state.nodes = {node.id: node for node in stored.nodes}
+    state.members = Members(shard_count, stored.members)
     return state

@@ -4,6 +4,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from node.catalog.members import Members
 from node.catalog.placement import Placement
 from node.catalog.records import (
     NodeRecord,
@@ -33,6 +34,7 @@ class CatalogState:
         self.users: dict[str, UserRecord] = {}
         self.permissions: dict[tuple[str, str], PermissionRecord] = {}
         self.nodes: dict[int, NodeRecord] = {}
+        self.members = Members(shard_count)
         self.queues: dict[int, QueueRecord] = {}
         self.placement = Placement(shard_count)
         self._transient: dict[int, dict[int, QueueRecord]] = {}

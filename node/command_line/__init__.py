@@ -12,6 +12,8 @@ _COMMANDS: Final = {
     "node": "node.command_line.node_command",
     "up": "node.command_line.up_command",
     "status": "node.command_line.status_command",
+    "cluster": "node.command_line.cluster_command",
+    "shards": "node.command_line.shards_command",
     "demo": "node.command_line.demo_command",
 }
 

@@ -55,6 +55,8 @@ def command(config: Path | None, stop_with_parent: int | None, **options: object
     can also stand in a TOML file (--config) or in the environment (MAYFLY_NAME for --name); an option wins
     over the environment, which wins over the file.
     """
+    # gRPC's own words about peers that come and go; ours are in the log.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     given = {key: value for key, value in options.items() if value is not None}
     try:
         settings = load_settings(config, os.environ, given)
@@ -94,7 +96,8 @@ def _event_loop_runner() -> Callable[[Any], int]:
 async def _serve(settings: NodeSettings) -> int:
     """Run the node until SIGTERM or SIGINT; the exit code."""
     from cluster.log.batch import StoreRefused
-    from node.process import NodeProcess, NodeRefused
+    from node.membership_shell import NodeRefused
+    from node.process import NodeProcess
 
     process = NodeProcess(settings)
     stop_asked = _stop_on_signals()
@@ -102,7 +105,7 @@ async def _serve(settings: NodeSettings) -> int:
         with _monitor(settings):
             return await _run(process, settings, stop_asked)
     except (OSError, NodeRefused, StoreRefused) as error:
-        _LOG.error("%s cannot start: %s", settings.name, error)
+        _LOG.error("%s cannot start: %s", settings.name or "the node", error)
         return 1
 
 
@@ -118,7 +121,7 @@ async def _run(process: "NodeProcess", settings: NodeSettings, stop_asked: async
     await starting
     _LOG.info(
         "%s (node %d) serves: AMQP %s, HTTP %s, peers %s, data in %s",
-        *(settings.name, settings.node_id, settings.amqp_address, settings.http_address),
+        *(process.name, process.identity.node, settings.amqp_address, settings.http_address),
         *(settings.peer_address, settings.data_dir),
     )
     running = asyncio.create_task(process.run_until_stopped())

@@ -1,6 +1,7 @@
 """What the HTTP server asks the node for."""
 
 from collections.abc import Mapping, Sequence
+from http import HTTPStatus
 from typing import Any, Protocol, TypeAlias
 
 #: (name, help, "gauge" or "counter", [(labels, value), ...]). A counter's name may leave `_total` out.
@@ -24,3 +25,25 @@ class StatusProvider(Protocol):
 
     def metrics_snapshot(self) -> Sequence[Metric]:
         """The node's metrics now."""
+
+
+class OperatorPort(Protocol):
+    """What operators may see and do. What changes something answers (status, JSON) when the catalog has decided."""
+
+    async def may_operate(self, user: str, password: str, loopback: bool) -> bool:
+        """Whether that is an administrator with the right password, where that user may come from."""
+
+    def members(self) -> list[dict[str, Any]]:
+        """The members of the cluster."""
+
+    def groups(self) -> list[dict[str, Any]]:
+        """Who votes in which group, and who shall."""
+
+    async def remove_member(self, name: str) -> tuple[HTTPStatus, dict[str, Any]]:
+        """Begin to take a member out."""
+
+    async def move_group(self, group: int, voters: tuple[str, ...]) -> tuple[HTTPStatus, dict[str, Any]]:
+        """Choose the voters of a group; nobody: have them worked out."""
+
+    async def transfer_group(self, group: int, leader: str) -> tuple[HTTPStatus, dict[str, Any]]:
+        """Choose the leader of a group among its voters."""

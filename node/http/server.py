@@ -3,15 +3,16 @@
 import logging
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Final
 
-import msgspec
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler
 
 from node.http.metrics import CONTENT_TYPE, MetricsPage
-from node.http.provider import StatusProvider
+from node.http.operating import PAGES as OPERATOR_PAGES
+from node.http.operating import OperatorPages, answer
+from node.http.provider import OperatorPort, StatusProvider
 from node.settings_kinds import Address
 from node.version import VERSION
 
@@ -25,14 +26,17 @@ _PAGES: Final = {
     "/metrics": "metrics for Prometheus",
     "/status": "nodes, shards, leaders, queue counts, expiry lag",
     "/queues/{vhost}/{name}": "one queue; the default vhost is %2F",
+    **OPERATOR_PAGES,
 }
 
 
 class HttpServer:
     """Serves what a StatusProvider tells."""
 
-    def __init__(self, provider: StatusProvider, host: str, port: int) -> None:
+    def __init__(self, provider: StatusProvider, host: str, port: int, operator: OperatorPort | None = None) -> None:
+        """Without an operator's port there are no pages for operators."""
         self._provider = provider
+        self._operator = operator
         self._address = Address(host, port)
         self._metrics = MetricsPage(provider)
         self._runner: web.AppRunner | None = None
@@ -81,34 +85,36 @@ class HttpServer:
         }
         for path, handler in handlers.items():
             application.router.add_get(path, handler)
+        if self._operator is not None:
+            OperatorPages(self._operator).add_to(application.router)
         return application
 
     async def _index(self, request: web.Request) -> web.Response:
-        return _json({"mayfly": VERSION, "pages": _PAGES})
+        return answer({"mayfly": VERSION, "pages": _PAGES})
 
     async def _live(self, request: web.Request) -> web.Response:
         if self._provider.is_live():
-            return _json({"status": "live"})
-        return _json({"status": "not live"}, HTTPStatus.SERVICE_UNAVAILABLE)
+            return answer({"status": "live"})
+        return answer({"status": "not live"}, HTTPStatus.SERVICE_UNAVAILABLE)
 
     async def _ready(self, request: web.Request) -> web.Response:
         ready, reason = self._provider.readiness()
         if ready:
-            return _json({"status": "ready"})
-        return _json({"status": "not ready", "reason": reason}, HTTPStatus.SERVICE_UNAVAILABLE)
+            return answer({"status": "ready"})
+        return answer({"status": "not ready", "reason": reason}, HTTPStatus.SERVICE_UNAVAILABLE)
 
     async def _metrics_page(self, request: web.Request) -> web.Response:
         return web.Response(body=self._metrics.render(), headers={"Content-Type": CONTENT_TYPE})
 
     async def _status(self, request: web.Request) -> web.Response:
-        return _json(self._provider.status())
+        return answer(self._provider.status())
 
     async def _queue(self, request: web.Request) -> web.Response:
         vhost, name = request.match_info["vhost"], request.match_info["name"]
         info = self._provider.queue_info(vhost, name)
         if info is None:
             return _error(HTTPStatus.NOT_FOUND, f"no queue '{name}' in vhost '{vhost}'")
-        return _json(info)
+        return answer(info)
 
 
 def _without_traceback(record: logging.LogRecord) -> bool:
@@ -146,12 +152,5 @@ async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamR
         return _error(HTTPStatus.INTERNAL_SERVER_ERROR, "the node could not answer; its log has the details")
 
 
-def _json(content: dict[str, Any], status: HTTPStatus = HTTPStatus.OK) -> web.Response:
-    body = msgspec.json.encode(content) + b"\n"
-    # A page of one moment is never the right answer later.
-    headers = {"Cache-Control": "no-store"}
-    return web.Response(body=body, status=status, content_type="application/json", headers=headers)
-
-
 def _error(status: HTTPStatus, text: str) -> web.Response:
-    return _json({"error": text}, status)
+    return answer({"error": text}, status)

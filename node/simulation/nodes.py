@@ -7,7 +7,7 @@ broker.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -52,6 +52,16 @@ class NodeProfile:
     cache_bytes: int = 1 << 20
 
 
+@dataclass(slots=True)
+class Acquaintance:
+    """What a node keeps about the cluster besides its log: whom it knew last, and whether it joined later."""
+
+    members: list[int]
+    founders: tuple[int, ...] = ()
+    version: int = 0
+    joined: bool = False
+
+
 class SimulatedNode:
     """One life of a node's process: made anew at every start of its machine."""
 
@@ -59,17 +69,24 @@ class SimulatedNode:
         self,
         machine: Machine[Frame, WriteBatch],
         disk: SimulatedDisk,
-        nodes: Sequence[int],
+        known: Acquaintance,
         profile: NodeProfile,
         random: Random,
         probe: Probe,
+        sent_away: Callable[[int], None],
     ) -> None:
+        """`sent_away(node)` is told when this node refuses another one for good, or learns that it is out itself."""
         self.machine = machine
+        self._known = known
+        self._sent_away = sent_away
+        self._connected: dict[int, None] = {}
+        self._up: dict[int, None] = {}
         self.probe = probe
         self.ready = False
         self.seen: dict[int, Any] = {}
         """What the probe saw of each group the last time."""
-        self.engine = _make_engine(machine.id, machine.life, disk, nodes, profile, random)
+        self.engine = _make_engine(machine.id, machine.life, disk, known, profile, random)
+        self.engine.membership.changed = self._members_changed
         self.first_write = self.engine.start(disk.load(), machine.now_ms())
         self.broker = Broker(probe.watch(self), random_token=lambda: random.randbytes(16))
         self.engine.broker = probe.watch_effects(self, self.broker)
@@ -128,16 +145,59 @@ class SimulatedNode:
         self.engine.tick(now_ms)
 
     def receive(self, peer_id: int, frame: Frame, now_ms: int) -> None:
-        """See `Engine.receive`."""
-        self.engine.receive(peer_id, frame, now_ms)
+        """See `Engine.receive`. The transport takes nothing from a node that is not let in."""
+        if self._lets_in(peer_id):
+            self._meet(peer_id, now_ms)
+            self.engine.receive(peer_id, frame, now_ms)
 
     def peer_up(self, peer_id: int, now_ms: int) -> None:
         """See `Engine.peer_up`."""
-        self.engine.peer_up(peer_id, now_ms)
+        self._connected[peer_id] = None
+        self._meet(peer_id, now_ms)
 
     def peer_down(self, peer_id: int, now_ms: int) -> None:
         """See `Engine.peer_down`."""
-        self.engine.peer_down(peer_id, now_ms)
+        self._connected.pop(peer_id, None)
+        if peer_id in self._up:
+            del self._up[peer_id]
+            self.engine.peer_down(peer_id, now_ms)
+
+    def _lets_in(self, peer_id: int) -> bool:
+        """As `node.membership_shell` decides: members, and those who came after all that is known here."""
+        members = self.engine.catalog.members
+        record = members.get(peer_id)
+        if record is not None:
+            return record.state != "removed"
+        return not members.founded or all(other.id < peer_id for other in members.all())
+
+    def _meet(self, peer_id: int, now_ms: int) -> None:
+        """The two ends of a connection have greeted each other."""
+        if self._lets_in(peer_id):
+            if peer_id not in self._up and peer_id in self._connected:
+                self._up[peer_id] = None
+                self.engine.peer_up(peer_id, now_ms)
+            return
+        record = self.engine.catalog.members.get(peer_id)
+        if record is not None and record.state == "removed":
+            self._sent_away(peer_id)
+
+    def _members_changed(self) -> None:
+        """The catalog has other members: what the shell does about it comes after the engine's turn."""
+        members = self.engine.catalog.members
+        self._known.members = [record.id for record in members.with_replicas()]
+        self._known.version = members.version
+        self.later(0, self._follow_members)
+
+    def _follow_members(self) -> None:
+        if self.engine.membership.removed:
+            self._sent_away(self.machine.id)
+            return
+        now_ms = self.machine.now_ms()
+        for peer_id in list(self._connected):
+            if peer_id in self._up and not self._lets_in(peer_id):
+                del self._up[peer_id]
+                self.engine.peer_down(peer_id, now_ms)
+            self._meet(peer_id, now_ms)
 
     def pump(self, now_ms: int) -> NodeOutput:
         """See `Engine.pump`; clients get what is theirs."""
@@ -160,6 +220,8 @@ class SimulatedNode:
 
     def transmit(self, peer_id: int, frame: Frame, network_send: Callable[..., None]) -> None:
         """Send a frame; snapshots leave it and go on a stream of their own, and their fate is reported."""
+        if peer_id not in self._up:
+            return
         snapshots = [pair for pair in frame.raft if pair[1].type == MessageType.SNAP]
         if snapshots:
             frame.raft = [pair for pair in frame.raft if pair[1].type != MessageType.SNAP]
@@ -242,7 +304,7 @@ def _make_engine(
     node_id: int,
     life: int,
     disk: SimulatedDisk,
-    nodes: Sequence[int],
+    known: Acquaintance,
     profile: NodeProfile,
     random: Random,
 ) -> Engine:
@@ -260,16 +322,24 @@ def _make_engine(
     )
     host = HostSettings(
         node_id,
-        list(nodes),
+        known.members,
         profile.replication_factor,
         profile.tick_ms,
         profile.heartbeat_ms,
         profile.election_timeout_ms,
         profile.clock_bound_ms,
         group,
+        bootstrap=not known.joined,
     )
+    founders = [] if known.joined else [(id, f"node-{id}", f"machine {id}") for id in known.founders]
     settings = EngineSettings(
-        f"node-{node_id}", profile.shards, profile.expiry_tick_ms, {}, lambda: Catalog(profile.shards)
+        f"node-{node_id}",
+        profile.shards,
+        profile.expiry_tick_ms,
+        {},
+        lambda: Catalog(profile.shards),
+        founders=founders,
+        members_version=known.version,
     )
     return Engine(
         host, settings, disk.read_entry, EntryCache(profile.cache_bytes), random.randrange, life << 20

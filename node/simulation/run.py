@@ -29,7 +29,8 @@ from node.simulation.actors import (
 )
 from node.simulation.checker import Violation, check
 from node.simulation.history import History
-from node.simulation.nodes import SimulatedNode
+from node.simulation.membership import Operator, settled
+from node.simulation.nodes import Acquaintance, SimulatedNode
 from node.simulation.probe import CATALOG_GROUP
 from node.simulation.scenario import SETUP_LIMIT_US, Scenario
 from node.simulation.topology import QueuePlan
@@ -78,24 +79,37 @@ class Simulation:
         self.cluster.frame_text = frame_text
         self.cluster.transfer_leadership = self._transfer_leadership
         self.world = World(seed, self.cluster, scenario.topology, self.history)
-        if len(scenario.nodes) >= 3:
+        if len(scenario.nodes) >= 3 and not scenario.changes:
             self.world.probe.clock_limit_ms = (
                 scenario.node_profile.clock_bound_ms
                 + max(scenario.clock_offsets_us) // MILLISECOND_US
                 + 100
             )
         for place, node in enumerate(scenario.nodes):
-            self._add_machine(node, scenario.clock_offsets_us[place], scenario.clock_drifts_ppm[place])
+            known = Acquaintance(list(scenario.nodes), scenario.nodes)
+            self._add_machine(node, known, scenario.clock_offsets_us[place], scenario.clock_drifts_ppm[place])
         self.workers: list[Actor] = []
         self._founded_us = -1
+        self._operator: Operator | None = None
 
-    def _add_machine(self, node: int, offset_us: int, drift_ppm: int) -> None:
+    def add_member(self, node: int, known: Acquaintance) -> None:
+        """A machine for a node that joins; it starts at once."""
+        if node not in self.cluster.machines:
+            self._add_machine(node, known, 0, 0)
+            self.cluster.start(node)
+
+    def _send_away(self, node: int) -> None:
+        """A node was told that it is out: its process ends. (At calm it comes back once more, as nodes do.)"""
+        self.trace.add("sent away", node)
+        self.queue.after(1, lambda: self.cluster.take_away(node))
+
+    def _add_machine(self, node: int, known: Acquaintance, offset_us: int, drift_ppm: int) -> None:
         scenario, disk = self.scenario, RoomyDisk()
 
         def boot(machine: Machine[Frame, WriteBatch]) -> tuple[SimulatedNode, WriteBatch | None]:
             random = stream(scenario.seed, f"node {node} life {machine.life}")
             program = SimulatedNode(
-                machine, disk, scenario.nodes, scenario.node_profile, random, self.world.probe
+                machine, disk, known, scenario.node_profile, random, self.world.probe, self._send_away
             )
             return program, program.first_write
 
@@ -167,6 +181,9 @@ class Simulation:
         start = self.queue.now_us
         self.history.calm_us = start + timeline.calm
         self._start_workers(start + timeline.quiet)
+        changes = tuple(replace(change, at_us=change.at_us + start) for change in self.scenario.changes)
+        self._operator = Operator(self, changes, start + timeline.calm)
+        self._operator.start()
         self.cluster.schedule([fault_at(fault, start) for fault in self.scenario.plan])
         self.queue.run_until(start + timeline.calm)
         self.cluster.calm_down((self.scenario.absent,) if self.scenario.absent else ())
@@ -225,9 +242,19 @@ class Simulation:
     def _exists(self, name: str) -> bool:
         return name in self._names_at_nodes()
 
-    def _programs(self) -> list[SimulatedNode]:
+    def programs(self) -> list[SimulatedNode]:
+        """All nodes whose processes run."""
         programs = [machine.program for machine in self.cluster.machines.values()]
         return [program for program in programs if isinstance(program, SimulatedNode)]
+
+    def _programs(self) -> list[SimulatedNode]:
+        """The running nodes that are members, as the catalog that is furthest ahead has it."""
+        running = self.programs()
+        if not running:
+            return []
+        members = max(running, key=lambda program: program.engine.catalog.members.version).engine.catalog.members
+        present = {record.id for record in members.with_replicas()}
+        return [program for program in running if program.machine.id in present or not present]
 
     def _names_at_nodes(self) -> list[str]:
         names: dict[str, None] = {}
@@ -266,6 +293,11 @@ class Simulation:
         """In the end all replicas are at the same place, and nothing is stuck on its way."""
         violations: list[Violation] = []
         programs = self._programs()
+        for program in programs:
+            if not settled(program):
+                states = [(record.id, record.state) for record in program.engine.catalog.members.all()]
+                text = f"node {program.machine.id} does not have the members that it should have: {states}"
+                violations.append(Violation("membership", text))
         for group_id in programs[0].engine.host.groups:
             applied = {
                 program.machine.id: program.engine.host.groups[group_id].applied for program in programs
@@ -293,6 +325,7 @@ class Simulation:
 
     def _outcome(self, violations: list[Violation]) -> Outcome:
         counts = self.history.counts()
+        counts["changes"] = self._operator.done if self._operator is not None else 0
         counts["digests"] = self.world.probe.digests_compared
         return Outcome(self.scenario.seed, violations, self.trace.digest(), self.queue.executed, counts)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from cluster.simulator import faults
@@ -12,6 +12,7 @@ from cluster.simulator.faults import Fault
 from cluster.simulator.network import LinkProfile
 from cluster.simulator.randomness import stream
 from node.simulation.checker import Tolerance
+from node.simulation.membership import Change, draw_changes
 from node.simulation.nodes import NodeProfile
 from node.simulation.topology import ExchangePlan, QueuePlan, Topology
 
@@ -55,6 +56,7 @@ class Scenario:
     leaseholders: int
     gap_us: int
     loop_us: int
+    changes: tuple[Change, ...] = ()
 
     def describe(self) -> str:
         """The scenario in a few lines, for a failing seed."""
@@ -68,6 +70,7 @@ class Scenario:
             f"clocks off by {self.clock_offsets_us} us, drifting by {self.clock_drifts_ppm} ppm",
             "faults (from the moment when all queues are there):",
             faults.describe(self.plan),
+            "members: " + (", ".join(f"{it.kind} at {it.at_us / SECOND_US:.3f}s" for it in self.changes) or "as ever"),
             f"then calm{f', without node {self.absent}' if self.absent else ''}",
         ]
         return "\n".join(lines)
@@ -93,7 +96,7 @@ def draw_scenario(seed: int) -> Scenario:
     profile = _draw_profile(random)
     # One small batch at a time on a slow disk is not chaos but overload.
     slowest = 30_000 if profile.session_window > 1 and profile.entry_bytes > 1 << 16 else 2_000
-    return Scenario(
+    scenario = Scenario(
         seed=seed,
         nodes=nodes,
         node_profile=profile,
@@ -114,6 +117,8 @@ def draw_scenario(seed: int) -> Scenario:
         gap_us=random.choice((50, 100, 300)) * MILLISECOND_US,
         loop_us=random.choice((200, 2_000, 5_000)),
     )
+    # Whom an operator takes out, and who stays away, could together be a majority.
+    return scenario if scenario.absent else replace(scenario, changes=draw_changes(seed, timeline.chaos, timeline.calm))
 
 
 def _draw_profile(random: Random) -> NodeProfile:

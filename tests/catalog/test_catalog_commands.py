@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from node.catalog import (
+    AddMember,
     AddVhost,
     Barrier,
     Bind,
@@ -19,10 +20,15 @@ from node.catalog import (
     DeleteUser,
     DeleteVhost,
     Done,
+    FoundCluster,
     MalformedCommand,
+    MemberGone,
     NodeLost,
     NodeStarted,
+    PlaceGroup,
+    PreferLeader,
     PutUser,
+    RemoveMember,
     RemoveQueues,
     SetPermissions,
     Unbind,
@@ -46,6 +52,12 @@ EVERY_COMMAND: list[CatalogCommand] = [
     NodeStarted(1, 7, "one", {"amqp": "127.0.0.1:5672"}),
     NodeLost(1, 7),
     Barrier(),
+    FoundCluster(((1, "one", "a:1"), (2, "two", "b:1")), 3),
+    AddMember("three", "c:1", "data"),
+    RemoveMember("one"),
+    MemberGone(1),
+    PlaceGroup(1, ("one", "2")),
+    PreferLeader(1, "two"),
 ]
 
 

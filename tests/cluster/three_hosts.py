@@ -75,6 +75,7 @@ class Node:
         store: MemoryStore,
         now: int,
         compact_entries: int,
+        bootstrap: bool = True,
     ) -> None:
         self.id = id
         self.store = store
@@ -87,7 +88,7 @@ class Node:
             inflight_bytes=1 << 20,
         )
         self.host = Host(
-            HostSettings(id, nodes, 3, TICK_MS, 100, 500, 2000, settings), dict(self.machines), self,
+            HostSettings(id, nodes, 3, TICK_MS, 100, 500, 2000, settings, bootstrap), dict(self.machines), self,
             store.read_entry, EntryCache(1 << 20), random.Random(id * 1000 + incarnation).randrange, incarnation, LOST,
         )
         first = self.host.start(store.load(), now)
@@ -125,6 +126,17 @@ class Cluster:
         self.nodes[id] = Node(
             id, self.ids, self.groups, self.incarnations[id] << 20, self.stores[id], self.now, self.compact_entries
         )
+        self.incarnations[id] += 1
+        for other in self.nodes:
+            if other != id:
+                self.nodes[other].host.peer_up(id, self.now)
+                self.nodes[id].host.peer_up(other, self.now)
+
+    def add(self, id: int, nodes: Sequence[int]) -> None:
+        """Start a node that joins: it has nothing, and knows the other members."""
+        self.stores[id] = MemoryStore()
+        self.incarnations[id] = 1
+        self.nodes[id] = Node(id, nodes, self.groups, 1 << 20, self.stores[id], self.now, self.compact_entries, False)
         self.incarnations[id] += 1
         for other in self.nodes:
             if other != id:

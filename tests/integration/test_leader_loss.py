@@ -1,8 +1,6 @@
 """Leaders that die or freeze under confirmed traffic; nodes that come back; a cluster that dies as a whole."""
 
 import operator
-import re
-import shutil
 from collections.abc import Callable
 from functools import partial
 
@@ -153,33 +151,3 @@ def test_everything_confirmed_survives_the_death_of_all_nodes(whole: Nodes) -> N
             assert set(publisher.confirmed) <= set(found), "confirmed messages are lost"
             assert len(found) == len(set(found)), "messages came twice"
             assert found == sorted(found), "out of order"
-
-
-def test_a_node_whose_data_is_lost_is_refused_and_can_be_taken_in_again(whole: Nodes) -> None:
-    """It ends with a text that says what happened; what docs/operations.md tells to do brings it back."""
-    with channel(whole, 1) as declaring:
-        names = [declare_led_by(whole, declaring, f"lost-{id}", partial(operator.eq, id)) for id in whole.ids]
-    bodies = [b"%d kept" % number for number in range(100)]
-    for name in names:
-        publish_all(whole, VICTIM, name, bodies)
-    whole.until_well()
-    whole.kill(VICTIM)
-    shutil.rmtree(whole.plan(VICTIM).data_dir)
-    whole.expected_errors += ["was lost or is an older copy", "cannot start"]
-    whole.start(VICTIM)
-    assert whole.ends_by_itself(VICTIM) == 1
-    assert re.search(r"the data in \S+ was lost or is an older copy", whole.log_text(VICTIM))
-    whole.until_well()
-    for name in names:
-        assert whole.ready(1, name) == whole.ready(2, name) == len(bodies)
-    for id in (1, 2):
-        whole.kill(id)
-        whole.start(id)
-        whole.until_serving()
-        whole.until_well()
-    shutil.rmtree(whole.plan(VICTIM).data_dir)
-    whole.heal()
-    for name in names:
-        assert whole.leader_of(name) in whole.ids
-        publish_all(whole, VICTIM, name, [b"100 after"])
-        assert drain(whole, VICTIM, name) == [(body, False) for body in [*bodies, b"100 after"]]

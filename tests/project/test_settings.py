@@ -80,7 +80,7 @@ def test_all_keys_can_be_set_in_all_sources(toml: Any, tmp_path: Path) -> None:
         "compact_entries": 1000,
     }
     texts = given | {key: str(value) for key, value in numbers.items()}
-    assert set(texts) == set(setting_keys())
+    assert set(texts) == set(setting_keys()) - {"join"}, "join and seeds contradict each other"
 
     by_option = load_settings(options=texts)
     by_variable = load_settings(environment={variable_of(key): text for key, text in texts.items()})
@@ -262,3 +262,15 @@ def test_sizes_read_back_as_they_are_shown() -> None:
     for size_bytes in (0, 1, 1000, 1 << 20, 5 << 30, 3 << 40):
         shown = describe_size(size_bytes)
         assert shown.endswith(("bytes", "MiB", "GiB", "TiB"))
+
+
+def test_joining(toml: Any) -> None:
+    """A node that joins has no name of its own yet, no seeds, and an address that others can use."""
+    joining = load_settings(options={"join": "10.0.0.1:25672", "peer_address": "10.0.0.4:25672"})
+    variables = {"MAYFLY_JOIN": "10.0.0.1:25672", "MAYFLY_PEER_ADDRESS": "10.0.0.4:25672"}
+    assert joining == load_settings(environment=variables)
+    assert joining == load_settings(toml("join = '10.0.0.1:25672'\npeer_address = '10.0.0.4:25672'"))
+    assert joining.name == ""
+    for wrong in ({"seeds": "10.0.0.4:25672"}, {"peer_address": "0.0.0.0:25672"}, {"peer_address": "10.0.0.1:25672"}):
+        with pytest.raises(SettingsError):
+            load_settings(options={"join": "10.0.0.1:25672", "peer_address": "10.0.0.4:25672", **wrong})

@@ -1,0 +1,110 @@
+"""How a node asks for a place in a cluster that is there, and what it is told."""
+
+from dataclasses import dataclass, field
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError
+
+from cluster import limits
+from cluster.rpc import peer_pb2
+from cluster.transport import options
+from cluster.transport.tls import TlsFiles
+
+_TIMEOUT_S = 15.0
+
+
+class JoinRefused(Exception):
+    """The node can't join; the text says why. With `again`, a later try may succeed."""
+
+    def __init__(self, text: str, again: bool) -> None:
+        super().__init__(text)
+        self.again = again
+
+
+@dataclass(frozen=True)
+class JoinRequest:
+    """Who wants to join: see proto/peer.proto."""
+
+    name: str
+    address: str
+    store: str
+
+
+@dataclass(frozen=True)
+class JoinAnswer:
+    """A place in the cluster, or why there is none. `members` maps node ids to (name, address)."""
+
+    refusal: str = ""
+    again: bool = False
+    node_id: int = 0
+    node_name: str = ""
+    cluster_id: str = ""
+    shards: int = 0
+    replication_factor: int = 0
+    members_version: int = 0
+    members: dict[int, tuple[str, str]] = field(default_factory=dict)
+
+    @classmethod
+    def refused(cls, text: str, again: bool = False) -> "JoinAnswer":
+        """An answer that says no."""
+        return cls(refusal=text, again=again)
+
+
+def decode_request(data: bytes) -> JoinRequest | str:
+    """The request in the bytes, or why it is none."""
+    try:
+        wire = peer_pb2.JoinRequest.FromString(data)
+    except DecodeError:
+        return "not a message of this protocol"
+    if wire.protocol_version != limits.PROTOCOL_VERSION:
+        return f"protocol version {wire.protocol_version}, {limits.PROTOCOL_VERSION} is spoken here"
+    if max(len(wire.name), len(wire.address), len(wire.store)) > limits.MAX_NAME_LENGTH:
+        return "a name that is too long"
+    if not wire.address or not wire.store:
+        return "no address, or no name of the data"
+    return JoinRequest(wire.name, wire.address, wire.store)
+
+
+def encode_answer(answer: JoinAnswer) -> bytes:
+    """The answer as bytes."""
+    members = [
+        peer_pb2.Member(node_id=id, name=name, address=address) for id, (name, address) in answer.members.items()
+    ]
+    wire = peer_pb2.JoinAnswer(
+        refusal=answer.refusal, again=answer.again, node_id=answer.node_id, node_name=answer.node_name,
+        cluster_id=answer.cluster_id, shards=answer.shards, replication_factor=answer.replication_factor,
+        members_version=answer.members_version, members=members,
+    )
+    return wire.SerializeToString()
+
+
+async def ask_to_join(seed: str, request: JoinRequest, tls: TlsFiles | None) -> JoinAnswer:
+    """Ask the member at `seed` ("host:port") once. Raises `JoinRefused`, `OSError` (TLS files)."""
+    wire = peer_pb2.JoinRequest(
+        protocol_version=limits.PROTOCOL_VERSION, name=request.name, address=request.address, store=request.store
+    )
+    server_name = "" if tls is None else tls.server_name
+    settings = options.channel_options(server_name)
+    if tls is None:
+        channel = grpc.aio.insecure_channel(seed, settings)
+    else:
+        tls.check()
+        channel = grpc.aio.secure_channel(seed, tls.channel_credentials(), settings)
+    try:
+        data: bytes = await channel.unary_unary(options.JOIN)(wire.SerializeToString(), timeout=_TIMEOUT_S)
+        answer = peer_pb2.JoinAnswer.FromString(data)
+    except grpc.aio.AioRpcError as error:
+        again = error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+        raise JoinRefused(f"no answer from {seed}: {error.details() or error.code().name}", again) from None
+    except DecodeError:
+        raise JoinRefused(f"{seed} does not answer as a MayflyMQ node", False) from None
+    finally:
+        await channel.close()
+    if answer.refusal:
+        raise JoinRefused(answer.refusal, answer.again)
+    return JoinAnswer(
+        node_id=answer.node_id, node_name=answer.node_name, cluster_id=answer.cluster_id, shards=answer.shards,
+        replication_factor=answer.replication_factor, members_version=answer.members_version,
+        members={member.node_id: (member.name, member.address) for member in answer.members},
+    )

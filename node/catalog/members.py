@@ -1,0 +1,219 @@
+"""The members of the cluster and the plan of who votes where: the part of the catalog that operators change.
+
+The plan follows the members by `cluster.placement.replanned`; every replica comes to the same one.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from cluster.placement import Plan, first_plan, replanned
+from node.catalog.commands import AddMember, FoundCluster, PlaceGroup, PreferLeader
+from node.catalog.records import MemberRecord, MemberState
+from node.catalog.results import Refusal
+
+_REFUSED = 406
+_HIGHEST_NODE_ID = 0xFFFF
+
+
+class StoredMembers(msgspec.Struct, frozen=True, array_like=True):
+    """The stored form of `Members`."""
+
+    version: int = 0
+    replication_factor: int = 0
+    next_id: int = 1
+    members: tuple[MemberRecord, ...] = ()
+    plan: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    pinned: tuple[int, ...] = ()
+
+
+class Members:
+    """Who belongs to the cluster. `version` is replicated and grows with every change."""
+
+    def __init__(self, shard_count: int, stored: StoredMembers | None = None) -> None:
+        stored = stored or StoredMembers()
+        self._groups = range(shard_count + 1)
+        self.version: int = stored.version
+        self.replication_factor: int = stored.replication_factor
+        self._next_id = stored.next_id
+        self._records = {record.id: record for record in stored.members}
+        self._pinned = dict.fromkeys(stored.pinned)
+        self.plan: Plan = dict(stored.plan)
+
+    def stored(self) -> StoredMembers:
+        """For the snapshot."""
+        return StoredMembers(
+            self.version, self.replication_factor, self._next_id, tuple(self._records.values()),
+            tuple(self.plan.items()), tuple(self._pinned),
+        )
+
+    # Reading
+
+    @property
+    def founded(self) -> bool:
+        """Whether the catalog knows its members yet."""
+        return bool(self._records)
+
+    def all(self) -> Iterable[MemberRecord]:
+        """All that ever were, by id."""
+        return self._records.values()
+
+    def get(self, id: int) -> MemberRecord | None:
+        """The member with that id, a removed one too."""
+        return self._records.get(id)
+
+    def with_replicas(self) -> list[MemberRecord]:
+        """All but the removed ones, by id."""
+        return [record for record in self._records.values() if record.state != "removed"]
+
+    def pinned(self, group: int) -> bool:
+        """Whether an operator has chosen the group's voters."""
+        return group in self._pinned
+
+    def find(self, name: str) -> MemberRecord:
+        """The present member with that name, or that id. Raises Refusal."""
+        present = self.with_replicas()
+        for record in present:
+            if record.name == name:
+                return record
+        for record in present:
+            if str(record.id) == name:
+                return record
+        known = ", ".join(record.name for record in present)
+        raise Refusal(404, f"no member '{name}'; there are {known}")
+
+    # Applying
+
+    def found(self, command: FoundCluster, time_ms: int) -> bool:
+        """The first members; False when they are known."""
+        if self._records:
+            return False
+        for id, name, address in command.members:
+            self._records[id] = MemberRecord(id, name, address, "member", changed_ms=time_ms)
+        self._next_id = max(self._records) + 1
+        self.replication_factor = command.replication_factor
+        self.plan = first_plan(self._groups, sorted(self._records), self.replication_factor)
+        self.version += 1
+        return True
+
+    def add(self, command: AddMember, time_ms: int) -> MemberRecord:
+        """A new member, or the one that it is already. Raises Refusal."""
+        if not self._records:
+            raise Refusal(_REFUSED, "the cluster has not been founded yet; try again")
+        if not command.store:
+            raise Refusal(_REFUSED, "a node that joins names its data")
+        for record in self._records.values():
+            if record.store == command.store:
+                if record.state == "removed":
+                    raise Refusal(_REFUSED, f"{record.name} (node {record.id}) was removed; empty its data folder")
+                return record
+        for record in self.with_replicas():
+            if record.name == command.name:
+                raise Refusal(_REFUSED, f"there is a member '{record.name}' (node {record.id}); remove it first")
+            if record.address == command.address:
+                raise Refusal(_REFUSED, f"{record.name} (node {record.id}) is at {record.address}; remove it first")
+        id = self._next_id
+        if id > _HIGHEST_NODE_ID:
+            raise Refusal(_REFUSED, "all node ids have been used")
+        self._next_id += 1
+        name = command.name or f"node{id}"
+        record = self._records[id] = MemberRecord(id, name, command.address, "joining", command.store, time_ms)
+        self.version += 1
+        return record
+
+    def started(self, id: int, name: str, address: str, store: str, time_ms: int) -> None:
+        """A node says what it is called, where it is and what its data is called; a joining one has joined."""
+        known = self._records.get(id)
+        if known is None or known.state == "removed":
+            return
+        now = msgspec.structs.replace(
+            known,
+            name=name or known.name,
+            address=address or known.address,
+            store=known.store or store,
+            state="member" if known.state == "joining" else known.state,
+        )
+        if now != known:
+            self._put(now, time_ms)
+            if now.state != known.state:
+                self._replan()
+
+    def remove(self, name: str, time_ms: int) -> bool:
+        """Begin to take a member out; False when that has begun. Raises Refusal."""
+        record = self.find(name)
+        if record.state == "leaving":
+            return False
+        if not any(other.state == "member" and other.id != record.id for other in self._records.values()):
+            raise Refusal(_REFUSED, f"{record.name} is the last member")
+        self._put(_in_state(record, "leaving"), time_ms)
+        self._replan()
+        return True
+
+    def gone(self, id: int, time_ms: int) -> bool:
+        """A leaving member is out; False when it is not leaving."""
+        record = self._records.get(id)
+        if record is None or record.state != "leaving":
+            return False
+        self._put(_in_state(record, "removed"), time_ms)
+        return True
+
+    def place(self, command: PlaceGroup) -> bool:
+        """Choose a group's voters, or let them be worked out again. Raises Refusal."""
+        self._known_group(command.group)
+        if not command.voters:
+            if command.group not in self._pinned:
+                return False
+            del self._pinned[command.group]
+            self._replan()
+            return True
+        chosen = [self.find(name) for name in command.voters]
+        for record in chosen:
+            if record.state != "member":
+                raise Refusal(_REFUSED, f"{record.name} is {record.state}")
+        ids = tuple(dict.fromkeys(record.id for record in chosen))
+        if len(ids) != len(chosen):
+            raise Refusal(_REFUSED, "a node is named twice")
+        if self.plan[command.group] == ids and command.group in self._pinned:
+            return False
+        self._pin(command.group, ids)
+        return True
+
+    def prefer(self, command: PreferLeader) -> bool:
+        """Choose which of a group's voters leads it. Raises Refusal."""
+        self._known_group(command.group)
+        record = self.find(command.leader)
+        voters = self.plan[command.group]
+        if record.id not in voters:
+            raise Refusal(_REFUSED, f"{record.name} does not vote in group {command.group}; move the shard there first")
+        if voters[0] == record.id:
+            return False
+        self._pin(command.group, (record.id, *(id for id in voters if id != record.id)))
+        return True
+
+    def _known_group(self, group: int) -> None:
+        if group not in self.plan:
+            raise Refusal(404, f"no group {group}; there are 0 (the catalog) to {self._groups[-1]}")
+
+    def _pin(self, group: int, voters: tuple[int, ...]) -> None:
+        self.plan[group] = voters
+        self._pinned[group] = None
+        self.version += 1
+
+    def _put(self, record: MemberRecord, time_ms: int) -> None:
+        self._records[record.id] = msgspec.structs.replace(record, changed_ms=time_ms)
+        self.version += 1
+
+    def _replan(self) -> None:
+        """Follow the members. Groups whose chosen voters are gone are worked out from now on."""
+        voting = [record.id for record in self._records.values() if record.state == "member"]
+        if not voting:
+            return
+        present = set(voting)
+        self._pinned = {group: None for group in self._pinned if present.issuperset(self.plan[group])}
+        self.plan = replanned(self.plan, voting, self.replication_factor, tuple(self._pinned))
+        self.version += 1
+
+
+def _in_state(record: MemberRecord, state: MemberState) -> MemberRecord:
+    return msgspec.structs.replace(record, state=state)

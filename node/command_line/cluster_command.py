@@ -1,0 +1,90 @@
+"""`mayfly cluster`: the members of the cluster, who comes and who goes."""
+
+import json
+import time
+from typing import Any, Final
+
+import click
+from rich import box
+from rich.table import Table
+
+from node.command_line.operator_client import as_administrator, asks_a_node, console, get, post
+
+_POLL_S: Final = 0.25
+
+
+@click.group("cluster")
+def command() -> None:
+    """Show the members, add one, remove one."""
+
+
+@command.command("members")
+@asks_a_node
+@click.option("--json", "as_json", is_flag=True, help="As JSON, for scripts.")
+def members(address: str, as_json: bool) -> None:
+    """Show every node that is or was a member, and what it holds."""
+    rows = get(address, "/cluster/members")["members"]
+    if as_json:
+        click.echo(json.dumps(rows, indent=2))
+        return
+    table = Table(box=box.SIMPLE)
+    for heading in ("id", "name", "peer address", "state", "up", "votes", "planned", "leads"):
+        table.add_column(heading)
+    for row in rows:
+        up = "-" if row["state"] == "removed" else "yes" if row["up"] else "no"
+        cells = (row["id"], row["name"], row["address"], row["state"], up)
+        table.add_row(*map(str, (*cells, row["votes"], row["votes_planned"], row["leads"])))
+    console().print(table)
+
+
+@command.command("add", context_settings={"ignore_unknown_options": True, "help_option_names": []})
+@click.argument("seed", metavar="HOST:PORT")
+@click.argument("options", nargs=-1, type=click.UNPROCESSED)
+@click.pass_context
+def add(context: click.Context, seed: str, options: tuple[str, ...]) -> None:
+    """Run a new node here that joins through the member whose peer address is HOST:PORT.
+
+    It is `mayfly node --join HOST:PORT` with the OPTIONS of `mayfly node`; it gets the shards' data, then votes.
+    """
+    from node.command_line.node_command import command as node_command
+
+    with node_command.make_context("node", ["--join", seed, *options], parent=context) as node_context:
+        node_command.invoke(node_context)
+
+
+@command.command("remove")
+@click.argument("name")
+@as_administrator
+@click.option("--no-wait", is_flag=True, help="Return when it has begun.")
+@click.option("--timeout", "timeout_s", type=float, default=600.0, show_default=True, help="Seconds to wait.")
+def remove(name: str, address: str, user: str, password: str, no_wait: bool, timeout_s: float) -> None:
+    """Take the member NAME (or with that id) out, dead or alive.
+
+    What it holds is rebuilt on the other members first; then it is sent away for good. Ask a node that stays.
+    """
+    wanted = _find(address, name)
+    post(address, "/cluster/remove", {"name": str(wanted["id"])}, user, password)
+    deadline_s = time.monotonic() + timeout_s
+    shown = ""
+    while not no_wait:
+        row = _find(address, str(wanted["id"]))
+        if row["state"] == "removed":
+            break
+        text = f"{row['name']} is {row['state']}, it still votes in {row['votes']} groups"
+        if text != shown:
+            shown = text
+            click.echo(text)
+        if time.monotonic() > deadline_s:
+            raise click.ClickException(f"not done after {timeout_s:.0f} s; it goes on by itself")
+        time.sleep(_POLL_S)
+    click.echo(f"{wanted['name']} (node {wanted['id']}) " + ("is leaving" if no_wait else "is removed"))
+
+
+def _find(address: str, name: str) -> dict[str, Any]:
+    rows: list[dict[str, Any]] = get(address, "/cluster/members")["members"]
+    present = [row for row in rows if row["name"] == name and row["state"] != "removed"]
+    found = present or [row for row in rows if str(row["id"]) == name]
+    if not found:
+        known = ", ".join(row["name"] for row in rows if row["state"] != "removed")
+        raise click.ClickException(f"no member '{name}'; there are {known}")
+    return found[0]

@@ -1,0 +1,60 @@
+"""`mayfly shards`: who votes and who leads in which shard."""
+
+import json
+
+import click
+from rich import box
+from rich.table import Table
+
+from node.command_line.operator_client import as_administrator, asks_a_node, console, get, post
+
+
+@click.group("shards")
+def command() -> None:
+    """Show where shards live, and move them."""
+
+
+@command.command("status")
+@asks_a_node
+@click.option("--json", "as_json", is_flag=True, help="As JSON, for scripts.")
+def status(address: str, as_json: bool) -> None:
+    """Show leader, voters and learners of every shard, and what they shall be."""
+    rows = get(address, "/shards")["shards"]
+    if as_json:
+        click.echo(json.dumps(rows, indent=2))
+        return
+    names = {row["id"]: row["name"] for row in get(address, "/cluster/members")["members"]}
+    table = Table(box=box.SIMPLE)
+    for heading in ("group", "leader", "voters", "learners", "planned voters, leader first", ""):
+        table.add_column(heading)
+    for row in rows:
+        planned = set(row["plan"])
+        reached = set(row["voters"]) == planned and not row["changing"]
+        notes = [*(["chosen"] if row["pinned"] else []), *([] if reached or not planned else ["changing"])]
+        lists = (", ".join(names.get(id, str(id)) for id in row[key]) for key in ("voters", "learners", "plan"))
+        group = "catalog" if row["group"] == 0 else f"shard {row['group']}"
+        table.add_row(group, names.get(row["leader"], "none"), *lists, ", ".join(notes))
+    console().print(table)
+
+
+@command.command("move")
+@click.argument("shard", type=int)
+@click.argument("nodes", nargs=-1)
+@as_administrator
+def move(shard: int, nodes: tuple[str, ...], address: str, user: str, password: str) -> None:
+    """Have SHARD (0: the catalog) vote on NODES, names or ids, the first of which leads it.
+
+    Without NODES its place is worked out by the cluster again.
+    """
+    post(address, f"/shards/{shard}/move", {"voters": nodes}, user, password)
+    click.echo(f"shard {shard} moves to {', '.join(nodes)}" if nodes else f"shard {shard} is placed by the cluster")
+
+
+@command.command("transfer")
+@click.argument("shard", type=int)
+@click.argument("node")
+@as_administrator
+def transfer(shard: int, node: str, address: str, user: str, password: str) -> None:
+    """Have NODE, one of its voters, lead SHARD (0: the catalog) from now on."""
+    post(address, f"/shards/{shard}/transfer", {"leader": node}, user, password)
+    click.echo(f"{node} shall lead shard {shard}")

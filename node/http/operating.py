@@ -1,0 +1,113 @@
+"""The pages for operators: reading is free, changing takes an administrator's name and password (basic)."""
+
+import base64
+import binascii
+import ipaddress
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from typing import Any, Final
+
+import msgspec
+from aiohttp import web
+
+from node.http.provider import OperatorPort
+
+PAGES: Final = {
+    "/cluster/members": "the members; POST /cluster/remove takes one out",
+    "/shards": "who votes and leads where; POST /shards/{group}/move and /shards/{group}/transfer change it",
+}
+
+
+class _Remove(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+
+
+class _Move(msgspec.Struct, forbid_unknown_fields=True):
+    voters: tuple[str, ...]
+
+
+class _Transfer(msgspec.Struct, forbid_unknown_fields=True):
+    leader: str
+
+
+class OperatorPages:
+    """Handlers for the application of a node."""
+
+    def __init__(self, operator: OperatorPort) -> None:
+        self._operator = operator
+
+    def add_to(self, router: web.UrlDispatcher) -> None:
+        """Put the pages where clients find them."""
+        router.add_get("/cluster/members", self._members)
+        router.add_get("/shards", self._shards)
+        router.add_post("/cluster/remove", self._for_administrators(self._remove))
+        router.add_post("/shards/{group}/move", self._for_administrators(self._move))
+        router.add_post("/shards/{group}/transfer", self._for_administrators(self._transfer))
+
+    async def _members(self, request: web.Request) -> web.Response:
+        return answer({"members": self._operator.members()})
+
+    async def _shards(self, request: web.Request) -> web.Response:
+        return answer({"shards": self._operator.groups()})
+
+    async def _remove(self, request: web.Request, body: bytes) -> web.Response:
+        status, content = await self._operator.remove_member(msgspec.json.decode(body, type=_Remove).name)
+        return answer(content, status)
+
+    async def _move(self, request: web.Request, body: bytes) -> web.Response:
+        voters = msgspec.json.decode(body, type=_Move).voters
+        status, content = await self._operator.move_group(_group(request), voters)
+        return answer(content, status)
+
+    async def _transfer(self, request: web.Request, body: bytes) -> web.Response:
+        leader = msgspec.json.decode(body, type=_Transfer).leader
+        status, content = await self._operator.transfer_group(_group(request), leader)
+        return answer(content, status)
+
+    def _for_administrators(
+        self, handler: Callable[[web.Request, bytes], Awaitable[web.Response]]
+    ) -> Callable[[web.Request], Awaitable[web.Response]]:
+        async def handle(request: web.Request) -> web.Response:
+            given = _credentials(request.headers.get("Authorization", ""))
+            if given is None or not await self._operator.may_operate(*given, _is_loopback(request.remote)):
+                response = answer({"error": "an administrator's name and password are needed"}, HTTPStatus.UNAUTHORIZED)
+                response.headers["WWW-Authenticate"] = 'Basic realm="mayfly"'
+                return response
+            try:
+                return await handler(request, await request.read())
+            except (msgspec.DecodeError, ValueError) as error:
+                return answer({"error": f"the request can't be read: {error}"}, HTTPStatus.BAD_REQUEST)
+
+        return handle
+
+
+def answer(content: dict[str, Any], status: HTTPStatus = HTTPStatus.OK) -> web.Response:
+    """JSON that nobody keeps: a page of one moment is never the right answer later."""
+    body = msgspec.json.encode(content) + b"\n"
+    headers = {"Cache-Control": "no-store"}
+    return web.Response(body=body, status=status, content_type="application/json", headers=headers)
+
+
+def _group(request: web.Request) -> int:
+    text = request.match_info["group"]
+    if not (text.isascii() and text.isdigit()) or len(text) > 6:
+        raise ValueError(f"'{text}' is no number of a group")
+    return int(text)
+
+
+def _credentials(header: str) -> tuple[str, str] | None:
+    scheme, _, encoded = header.partition(" ")
+    if scheme.lower() != "basic":
+        return None
+    try:
+        user, colon, password = base64.b64decode(encoded.strip(), validate=True).decode().partition(":")
+    except (binascii.Error, UnicodeDecodeError):
+        return None
+    return (user, password) if colon else None
+
+
+def _is_loopback(host: str | None) -> bool:
+    try:
+        return host is not None and ipaddress.ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,120 @@
+"""What a node does so that the cluster has the members that the catalog names: it follows, and as a leader it acts.
+
+    the catalog's members change -> the host, and the shell with its connections, follow
+    a group led here differs from the plan -> its next step, after a barrier: what the plan says is then not out of date
+    a leaving member votes nowhere any more -> MemberGone, by the catalog's leader
+
+Nothing is remembered that could not be forgotten: any leader looks at what is there and goes on.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from cluster.host import Host
+from node.catalog import Catalog, CatalogCommand, FoundCluster, MemberGone
+
+LOOK_EVERY_MS: Final = 250
+AGAIN_MS: Final = 2000
+"""A command or a barrier without an answer for so long is given again."""
+_CATALOG_GROUP: Final = 0
+
+Founder = tuple[int, str, str]
+
+
+class MembershipPort(Protocol):
+    """What the duties need of the node around them."""
+
+    def submit_catalog(self, command: CatalogCommand, done: Callable[[object], None]) -> None:
+        """See `ClusterFacade.submit_catalog`."""
+        ...
+
+    def catalog_barrier(self, done: Callable[[object], None]) -> None:
+        """See `ClusterFacade.catalog_barrier`."""
+        ...
+
+
+class MembershipDuties:
+    """The membership duties of one node. `changed` is called when the members here have changed."""
+
+    def __init__(
+        self, host: Host, catalog: Catalog, port: MembershipPort, founders: Sequence[Founder], version: int
+    ) -> None:
+        """`founders` are the first members, nobody on a node that joined; `version` that of the members it knows."""
+        self.version: int = version
+        self.changed: Callable[[], None] = _nothing
+        self._host = host
+        self._catalog = catalog
+        self._port = port
+        self._founders = tuple(founders)
+        self._next_look_ms = 0
+        self._barrier_since_ms = -1
+        self._gone_said_ms: dict[int, int] = {}
+        self._founded_said_ms = -AGAIN_MS
+        self._seen = -1
+
+    def catalog_changed(self, now_ms: int) -> None:
+        """The catalog has changed here. Older members than those this node knew when it started are passed over."""
+        members = self._catalog.members
+        if members.version == self._seen or members.version < self.version or not members.founded:
+            return
+        self._seen = self.version = members.version
+        self._host.set_members([record.id for record in members.with_replicas()], members.plan, now_ms)
+        self.changed()
+
+    @property
+    def removed(self) -> bool:
+        """Whether the catalog says that this node was removed."""
+        record = self._catalog.members.get(self._host.node)
+        return record is not None and record.state == "removed"
+
+    def tick(self, now_ms: int) -> None:
+        """Time has passed: look whether something is to be done."""
+        if now_ms < self._next_look_ms:
+            return
+        self._next_look_ms = now_ms + LOOK_EVERY_MS
+        members = self._catalog.members
+        if not members.founded:
+            self._found(now_ms)
+            return
+        waits = self._barrier_since_ms >= 0 and now_ms - self._barrier_since_ms <= AGAIN_MS
+        if not waits and any(self._host.reconfiguration(id, now_ms) is not None for id in self._host.groups):
+            self._barrier_since_ms = now_ms
+            self._port.catalog_barrier(lambda result: self._up_to_date(now_ms, result is None))
+        if self._host.groups[_CATALOG_GROUP].established:
+            self._see_off_leaving(now_ms)
+
+    def _found(self, now_ms: int) -> None:
+        if self._founders and now_ms - self._founded_said_ms > AGAIN_MS:
+            self._founded_said_ms = now_ms
+            command = FoundCluster(self._founders, self._host.settings.replication_factor)
+            self._port.submit_catalog(command, _ignore)
+
+    def _up_to_date(self, asked_ms: int, passed: bool) -> None:
+        """The catalog here has all that was committed when the barrier was asked for: act on it."""
+        if self._barrier_since_ms == asked_ms:
+            self._barrier_since_ms = -1
+            if passed:
+                self._host.reconfigure(asked_ms)
+
+    def _see_off_leaving(self, now_ms: int) -> None:
+        """A leaving member is gone when every group has the voters that it should have, as its replica here shows."""
+        members = self._catalog.members
+        leaving = [record.id for record in members.with_replicas() if record.state == "leaving"]
+        if not leaving:
+            return
+        for id, voters in members.plan.items():
+            present = self._host.groups[id].conf_state
+            if present.voters_outgoing or set(present.voters) != set(voters):
+                return
+        for node in leaving:
+            if now_ms - self._gone_said_ms.get(node, -AGAIN_MS) >= AGAIN_MS:
+                self._gone_said_ms[node] = now_ms
+                self._port.submit_catalog(MemberGone(node), _ignore)
+
+
+def _nothing() -> None:
+    """No shell follows the members."""
+
+
+def _ignore(result: object) -> None:
+    """What came of it shows in the catalog."""

@@ -1,0 +1,279 @@
+"""The part of a node's shell that is about membership: its identity, joining, who is let in, operators' commands."""
+
+import asyncio
+import hashlib
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import grpc
+
+from cluster.log.lmdb_store import LmdbLogStore
+from cluster.transport.gate import Objection
+from cluster.transport.joining import JoinAnswer, JoinRefused, JoinRequest, ask_to_join
+from cluster.transport.tls import TlsFiles
+from node.broker.cluster_facade import SESSION_LOST
+from node.catalog import AddMember, CatalogCommand, MemberAdded, Refusal
+from node.engine import Engine
+from node.identity import Identity, KnownMembers, MalformedIdentity, decode_identity, decode_members
+from node.settings import NodeSettings, is_any_host
+from node.settings_kinds import Address
+
+log = logging.getLogger("mayfly.node")
+
+JOIN_AGAIN_S: Final = 1.0
+COMMAND_TIMEOUT_S: Final = 10.0
+BEGINNING_OF_2026_S: Final = 1_767_225_600
+STARTS_SHIFT: Final = 20
+"""An incarnation is the number of starts shifted by this, and counts up while the process runs."""
+_FIRST_VERSION: Final = 0
+
+
+class NodeRefused(Exception):
+    """The node can't start with these settings on this data; the text says what would be right."""
+
+
+def peer_tls_files(settings: NodeSettings) -> TlsFiles | None:
+    """TLS between nodes, if it is on."""
+    files = settings.peer_tls
+    return TlsFiles(files.certificate, files.key, files.authority) if files and files.authority else None
+
+
+async def establish_identity(settings: NodeSettings, store: LmdbLogStore) -> tuple[Identity, KnownMembers]:
+    """Who this node is: as stored, or as it joins, or as a first member. Raises NodeRefused.
+
+    A node that is to join asks until it is taken in or refused; it can be cancelled meanwhile.
+    """
+    stored = store.get_meta("identity")
+    try:
+        if stored is not None:
+            identity = decode_identity(stored)
+            _check(settings, identity)
+            members = store.get_meta("members")
+            return identity, decode_members(members) if members is not None else _first_members(settings)
+    except MalformedIdentity as error:
+        raise NodeRefused(f"the data in {settings.data_dir} can't be used: {error}") from None
+    if settings.join is not None:
+        # Made up before the first question, so that a second one is known as the same node's.
+        name = store.get_meta("store")
+        if name is None:
+            name = _random_name().encode()
+            store.put_meta("store", name)
+        identity, members_now = await _join(settings, settings.join, name.decode())
+    else:
+        identity, members_now = _first(settings), _first_members(settings)
+    store.put_meta("members", members_now.encode())
+    store.put_meta("identity", identity.encode())
+    return identity, members_now
+
+
+def next_start(store: LmdbLogStore) -> tuple[int, int]:
+    """Count the starts of processes on the data: (the count at the start before, the count now).
+
+    The count never falls behind the seconds since 2026 (30 bits are meant for it), so that a node that comes
+    back without its data does not take the name of a session that it had before: it would take the end of old
+    batches for that of new ones.
+    """
+    previous = int(store.get_meta("starts") or b"0")
+    starts = max(previous + 1, int(time.time()) - BEGINNING_OF_2026_S)
+    store.put_meta("starts", str(starts).encode())
+    return previous, starts
+
+
+def founders(settings: NodeSettings, identity: Identity) -> list[tuple[int, str, str]]:
+    """The members that the cluster begins with; nobody on a node that joined one."""
+    if identity.joined:
+        return []
+    if not settings.seeds:
+        return [(identity.node, identity.name, str(settings.reachable_peer_address))]
+    return [(id, f"node{id}", str(address)) for id, address in settings.nodes.items()]
+
+
+def _founded(settings: NodeSettings) -> str:
+    if not settings.seeds:
+        return ""
+    return hashlib.sha256(",".join(map(str, settings.seeds)).encode()).hexdigest()[:16]
+
+
+def _random_name() -> str:
+    return random.SystemRandom().randbytes(8).hex()
+
+
+def _first(settings: NodeSettings) -> Identity:
+    founded = _founded(settings)
+    return Identity(
+        founded or _random_name(), settings.node_id, settings.name, _random_name(), settings.shards,
+        settings.replication_factor, founded,
+    )
+
+
+def _first_members(settings: NodeSettings) -> KnownMembers:
+    return KnownMembers(_FIRST_VERSION, {id: (f"node{id}", str(at)) for id, at in settings.nodes.items()})
+
+
+def _check(settings: NodeSettings, identity: Identity) -> None:
+    """Settings that the data was not made with would make another cluster of it."""
+    given: dict[str, tuple[object, object]] = {"seeds": (identity.founded or "none", _founded(settings) or "none")}
+    if not identity.joined:
+        given["shards"] = (identity.shards, settings.shards)
+        given["replication_factor"] = (identity.replication_factor, settings.replication_factor)
+    if settings.seeds:
+        given["node"] = (identity.node, settings.node_id)
+    for key, (made_with, says) in given.items():
+        if made_with != says:
+            what = "those hashed to " if key == "seeds" and made_with != "none" else ""
+            raise NodeRefused(
+                f"the data in {settings.data_dir} was made with {key} = {what}{made_with}, the settings say {says}: "
+                "start with the settings it was made with, or with an empty data_dir"
+            )
+
+
+async def _join(settings: NodeSettings, seed: Address, store: str) -> tuple[Identity, KnownMembers]:
+    address = str(settings.reachable_peer_address)
+    request = JoinRequest(settings.name, address, store)
+    complaint = ""
+    while True:
+        try:
+            answer = await ask_to_join(str(seed), request, peer_tls_files(settings))
+        except JoinRefused as refusal:
+            if not refusal.again:
+                raise NodeRefused(f"can't join through {seed}: {refusal}") from None
+            if str(refusal) != complaint:
+                complaint = str(refusal)
+                log.info("can't join yet: %s", complaint)
+            await asyncio.sleep(JOIN_AGAIN_S)
+            continue
+        log.info(
+            "joined cluster %s through %s as node %d (%s)", answer.cluster_id, seed, answer.node_id, answer.node_name
+        )
+        identity = Identity(
+            answer.cluster_id, answer.node_id, answer.node_name, store, answer.shards, answer.replication_factor,
+            joined=True,
+        )
+        return identity, KnownMembers(answer.members_version, answer.members)
+
+
+class MembershipShell:
+    """What the running node says to peers and operators about membership. Implements `cluster.transport.gate.Gate`."""
+
+    def __init__(
+        self, engine: Engine, identity: Identity, settings: NodeSettings, pump: Callable[[], None],
+        fail: Callable[[str], None],
+    ) -> None:
+        self._engine = engine
+        self._identity = identity
+        self._settings = settings
+        self._pump = pump
+        self._fail = fail
+
+    # ------------------------------------------------------------------ Gate
+
+    def objection(self, node_id: int, store: str, starts: int, previous: int) -> Objection | None:
+        """See `Gate.objection`."""
+        catalog = self._engine.catalog
+        member = catalog.members.get(node_id)
+        if member is None:
+            return None
+        who = f"node {node_id} ({member.name})"
+        anew = "to come back, it joins as a new member with an empty data folder"
+        if member.state == "removed":
+            return Objection(grpc.StatusCode.NOT_FOUND, f"{who} was removed from the cluster; {anew}")
+        if store and member.store and store != member.store:
+            text = f"{who} comes back with other data than it had: remove it from the cluster first; {anew}"
+            return Objection(grpc.StatusCode.DATA_LOSS, text)
+        known = catalog.node(node_id)
+        last_known = 0 if known is None else known.incarnation >> STARTS_SHIFT
+        if starts not in (0, last_known) and previous < last_known:
+            text = f"{who} comes back with data of an earlier time: remove it from the cluster first; {anew}"
+            return Objection(grpc.StatusCode.DATA_LOSS, text)
+        return None
+
+    def is_newcomer(self, node_id: int) -> bool:
+        """See `Gate.is_newcomer`: ids grow, so one above all that are known was given out since."""
+        return all(record.id < node_id for record in self._engine.catalog.members.all())
+
+    def refused(self, peer: int, text: str) -> None:
+        """See `Gate.refused`."""
+        self._fail(f"node {peer} says: {text}")
+
+    async def join(self, request: JoinRequest) -> JoinAnswer:
+        """See `Gate.join`."""
+        if self._engine.host.groups[0].leader == 0:
+            return JoinAnswer.refused("the catalog has no leader at present", again=True)
+        for record in self._engine.catalog.members.with_replicas():
+            if record.address and is_any_host(Address.parse(record.address).host):
+                return JoinAnswer.refused(f"{record.name} can't be reached at {record.address}: give it "
+                                          "an advertised_peer_address")
+        answer = await self.command(AddMember(request.name, request.address, request.store))
+        if isinstance(answer, Refusal):
+            return JoinAnswer.refused(answer.text, again="founded yet" in answer.text)
+        if not isinstance(answer, MemberAdded):
+            return JoinAnswer.refused("the catalog did not answer in time", again=True)
+        members = self._engine.catalog.members
+        member, identity = answer.member, self._identity
+        log.info("node %d (%s) at %s joins", member.id, member.name, member.address)
+        return JoinAnswer(
+            node_id=member.id, node_name=member.name, cluster_id=identity.cluster, shards=identity.shards,
+            replication_factor=identity.replication_factor, members_version=members.version,
+            members={record.id: (record.name, record.address) for record in members.with_replicas()},
+        )
+
+    # ------------------------------------------------------------------ operators
+
+    async def command(self, command: CatalogCommand) -> object:
+        """Put a command into the catalog; what it answers, or None if that took too long."""
+        answers: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+
+        def answered(result: object) -> None:
+            if not answers.done():
+                answers.set_result(None if result is SESSION_LOST else result)
+
+        self._engine.submit_catalog(command, answered)
+        self._pump()
+        return await _or_none(answers)
+
+    def members(self, now_ms: int) -> list[dict[str, Any]]:
+        """All members, removed ones too, with what they hold."""
+        engine = self._engine
+        plan = engine.catalog.members.plan
+        groups = engine.host.groups.values()
+        rows = []
+        for record in engine.catalog.members.all():
+            present = record.state != "removed"
+            rows.append({
+                "id": record.id,
+                "name": record.name,
+                "address": record.address,
+                "state": record.state,
+                "up": present and engine.host.heard_within(record.id, now_ms, engine.host.settings.election_timeout_ms),
+                "votes": sum(record.id in group.conf_state.voters for group in groups),
+                "votes_planned": sum(record.id in voters for voters in plan.values()),
+                "leads": sum(group.leader == record.id for group in groups),
+            })
+        return rows
+
+    def groups(self) -> list[dict[str, Any]]:
+        """Every group: who votes, who shall vote, who leads."""
+        members = self._engine.catalog.members
+        return [
+            {
+                "group": group.id,
+                "leader": group.leader,
+                "voters": list(group.conf_state.voters),
+                "learners": list(group.conf_state.learners),
+                "changing": bool(group.conf_state.voters_outgoing),
+                "plan": list(members.plan.get(group.id, ())),
+                "pinned": members.pinned(group.id),
+            }
+            for group in self._engine.host.groups.values()
+        ]
+
+
+async def _or_none(answer: Awaitable[object]) -> object:
+    try:
+        async with asyncio.timeout(COMMAND_TIMEOUT_S):
+            return await answer
+    except TimeoutError:
+        return None

@@ -1,0 +1,64 @@
+"""What operators may ask of a node over HTTP, and who may: the `OperatorPort` of `node.http`."""
+
+import asyncio
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any, Final
+
+from node.catalog import Catalog, CatalogCommand, PlaceGroup, PreferLeader, Refusal, RemoveMember
+from node.catalog.passwords import verify_password
+from node.membership_shell import MembershipShell
+
+_ADMINISTRATOR: Final = "administrator"
+_LOOPBACK_ONLY: Final = "guest"
+
+Answer = tuple[HTTPStatus, dict[str, Any]]
+
+
+class Operator:
+    """Implements `node.http.provider.OperatorPort`."""
+
+    def __init__(self, catalog: Catalog, membership: MembershipShell, now_ms: Callable[[], int]) -> None:
+        self._catalog = catalog
+        self._membership = membership
+        self._now_ms = now_ms
+
+    async def may_operate(self, user: str, password: str, loopback: bool) -> bool:
+        """See `OperatorPort.may_operate`."""
+        record = self._catalog.user(user)
+        if record is None or _ADMINISTRATOR not in record.tags or not record.password_hash:
+            return False
+        if user == _LOOPBACK_ONLY and not loopback:
+            return False
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(None, verify_password, record.password_hash, password)
+
+    def members(self) -> list[dict[str, Any]]:
+        """See `OperatorPort.members`."""
+        return self._membership.members(self._now_ms())
+
+    def groups(self) -> list[dict[str, Any]]:
+        """See `OperatorPort.groups`."""
+        return self._membership.groups()
+
+    async def remove_member(self, name: str) -> Answer:
+        """See `OperatorPort.remove_member`."""
+        return await self._run(RemoveMember(name))
+
+    async def move_group(self, group: int, voters: tuple[str, ...]) -> Answer:
+        """See `OperatorPort.move_group`."""
+        return await self._run(PlaceGroup(group, voters))
+
+    async def transfer_group(self, group: int, leader: str) -> Answer:
+        """See `OperatorPort.transfer_group`."""
+        return await self._run(PreferLeader(group, leader))
+
+    async def _run(self, command: CatalogCommand) -> Answer:
+        result = await self._membership.command(command)
+        if isinstance(result, Refusal):
+            status = HTTPStatus.NOT_FOUND if result.code == HTTPStatus.NOT_FOUND else HTTPStatus.CONFLICT
+            return status, {"error": result.text}
+        if result is None:
+            text = "the catalog did not answer in time; whether it is done shows later"
+            return HTTPStatus.GATEWAY_TIMEOUT, {"error": text}
+        return HTTPStatus.OK, {"changed": getattr(result, "changed", True)}

@@ -1,0 +1,121 @@
+"""Members of the cluster in the catalog: how they come and go, and what becomes of the plan."""
+
+import pytest
+
+from node.catalog import (
+    AddMember,
+    Catalog,
+    Done,
+    FoundCluster,
+    MemberAdded,
+    MemberGone,
+    NodeStarted,
+    PlaceGroup,
+    PreferLeader,
+    QueuesRemoved,
+    Refusal,
+    RemoveMember,
+)
+
+THREE = FoundCluster(tuple((id, f"n{id}", f"h{id}:1") for id in (1, 2, 3)), 3)
+
+
+@pytest.fixture
+def catalog() -> Catalog:
+    catalog = Catalog(4)
+    assert catalog.apply(THREE) == Done()
+    return catalog
+
+
+def _join(catalog: Catalog, name: str, address: str = "", store: str = "") -> int:
+    answer = catalog.apply(AddMember(name, address or f"{name}:1", store or f"data of {name}"))
+    assert isinstance(answer, MemberAdded), answer
+    return answer.member.id
+
+
+def _start(catalog: Catalog, id: int, store: str = "") -> None:
+    catalog.apply(NodeStarted(id, 1 << 20, "", {}, store))
+
+
+def _states(catalog: Catalog) -> dict[int, str]:
+    return {record.id: record.state for record in catalog.members.all()}
+
+
+def test_a_cluster_is_founded_once(catalog: Catalog) -> None:
+    assert catalog.apply(FoundCluster(((7, "x", "y"),), 1)) == Done(changed=False)
+    assert _states(catalog) == {1: "member", 2: "member", 3: "member"}
+    assert catalog.members.plan == {0: (1, 2, 3), 1: (2, 3, 1), 2: (3, 1, 2), 3: (1, 2, 3), 4: (2, 3, 1)}
+    assert Catalog(4).apply(AddMember("a", "b", "c")) == Refusal(406, "the cluster has not been founded yet; try again")
+
+
+def test_a_node_joins_without_a_vote_and_gets_votes_when_it_has_started(catalog: Catalog) -> None:
+    before = dict(catalog.members.plan)
+    assert _join(catalog, "n4") == 4
+    assert _states(catalog)[4] == "joining"
+    assert catalog.members.plan == before
+    _start(catalog, 4)
+    assert _states(catalog)[4] == "member"
+    assert any(4 in voters for voters in catalog.members.plan.values())
+
+
+def test_joining_again_with_the_same_data_is_the_same_member(catalog: Catalog) -> None:
+    assert _join(catalog, "n4") == _join(catalog, "n4") == 4
+    assert isinstance(catalog.apply(AddMember("n4", "elsewhere:1", "other data")), Refusal)
+    assert isinstance(catalog.apply(AddMember("n5", "h2:1", "other data")), Refusal)
+    assert isinstance(catalog.apply(AddMember("n5", "h5:1", "")), Refusal)
+
+
+def test_a_member_leaves_and_its_id_is_never_used_again(catalog: Catalog) -> None:
+    assert _join(catalog, "n4") == 4
+    _start(catalog, 4)
+    assert catalog.apply(RemoveMember("n4")) == Done()
+    assert catalog.apply(RemoveMember("4")) == Done(changed=False)
+    assert _states(catalog)[4] == "leaving"
+    assert all(4 not in voters and len(voters) == 3 for voters in catalog.members.plan.values())
+    assert [record.id for record in catalog.members.with_replicas()] == [1, 2, 3, 4]
+    assert catalog.apply(MemberGone(4)) == QueuesRemoved()
+    assert [record.id for record in catalog.members.with_replicas()] == [1, 2, 3]
+    assert isinstance(catalog.apply(RemoveMember("n4")), Refusal)
+    assert isinstance(catalog.apply(AddMember("n4", "n4:1", "data of n4")), Refusal), "removed data does not come back"
+    assert _join(catalog, "n4", store="new data") == 5
+    _start(catalog, 4)
+    assert _states(catalog)[4] == "removed", "nothing brings it back"
+
+
+def test_the_last_member_stays(catalog: Catalog) -> None:
+    assert catalog.apply(RemoveMember("n1")) == Done()
+    assert catalog.apply(RemoveMember("n2")) == Done()
+    assert catalog.apply(RemoveMember("n3")) == Refusal(406, "n3 is the last member")
+    assert set(catalog.members.plan.values()) == {(3,)}
+
+
+def test_operators_place_groups_and_choose_leaders(catalog: Catalog) -> None:
+    _join(catalog, "n4")
+    assert isinstance(catalog.apply(PlaceGroup(1, ("n4", "n1"))), Refusal), "it has not started"
+    _start(catalog, 4)
+    assert catalog.apply(PlaceGroup(1, ("n4", "1"))) == Done()
+    assert catalog.members.plan[1] == (4, 1)
+    assert catalog.apply(PreferLeader(1, "n1")) == Done()
+    assert catalog.members.plan[1] == (1, 4)
+    assert isinstance(catalog.apply(PreferLeader(1, "n2")), Refusal)
+    assert isinstance(catalog.apply(PreferLeader(9, "n2")), Refusal)
+    assert isinstance(catalog.apply(PlaceGroup(1, ("n1", "n1"))), Refusal)
+    catalog.apply(RemoveMember("n3"))
+    assert catalog.members.plan[1] == (1, 4) and catalog.members.pinned(1), "as long as its voters are there"
+    catalog.apply(RemoveMember("n4"))
+    assert len(catalog.members.plan[1]) == 2 and not catalog.members.pinned(1)
+
+
+def test_every_change_is_in_the_version_and_in_the_snapshot(catalog: Catalog) -> None:
+    version = catalog.members.version
+    for command in (AddMember("n4", "x:1", "s"), NodeStarted(4, 1 << 20, "four"), PlaceGroup(2, ("four",)),
+                    RemoveMember("n1"), MemberGone(1)):  # fmt: skip
+        catalog.apply(command)
+        assert catalog.members.version > version
+        version = catalog.members.version
+        copy = Catalog(4)
+        copy.restore(catalog.snapshot())
+        assert copy.snapshot() == catalog.snapshot()
+        assert copy.members.plan == catalog.members.plan
+    catalog.apply(NodeStarted(4, 2 << 20, "four"))
+    assert catalog.members.version == version

@@ -1,0 +1,221 @@
+"""Real nodes that join, leave and are replaced while clients go on: nothing confirmed is lost, nothing comes twice."""
+
+import dataclasses
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from node.command_line.local_cluster import fetch, this_mayfly
+from tests.integration.clients import Consumer, Publisher, channel, judge, publish_all
+from tests.integration.nodes import Nodes, wait_for
+
+pytestmark = [pytest.mark.processes]
+
+SETTLED_WITHIN_S = 60.0
+STOPS = "stopping: |stopped by itself: "
+
+
+class Growing(Nodes):
+    """Places for five nodes. Node number n is called `node<n>`; its id is whatever it was given."""
+
+    def __init__(self, folder: Path, seeds: int = 1) -> None:
+        super().__init__(folder, 5)
+        founders = tuple(plan.peer for plan in self.plans[:seeds])
+        self.plans = [
+            dataclasses.replace(plan, seeds=founders if number < seeds else ())
+            for number, plan in enumerate(self.plans)
+        ]
+        self.expected_errors.append(STOPS)
+
+    def log_text(self, id: int) -> str:
+        """Nothing, for a place that was not taken."""
+        return super().log_text(id) if self.plan(id).log_file.exists() else ""
+
+    def join(self, number: int, through: int, serve: bool = True) -> None:
+        """Start a node that joins."""
+        self.configure(number, join=str(self.plan(through).peer))
+        self.start(number)
+        if serve:
+            self.until_serving()
+
+    def members(self, witness: int) -> dict[str, dict[str, Any]]:
+        """Present members by name, as a node has them."""
+        code, answer = fetch(self.plan(witness).http, "/cluster/members")
+        assert code == 200, answer
+        return {row["name"]: row for row in answer["members"] if row["state"] != "removed"}
+
+    def settled(self, witness: int, *numbers: int) -> bool:
+        """Whether these are the members, and every group votes and is led as planned."""
+        rows = self.members(witness)
+        if sorted(rows) != sorted(f"node{number}" for number in numbers):
+            return False
+        if any(row["state"] != "member" for row in rows.values()):
+            return False
+        ids = {row["id"] for row in rows.values()}
+        voting = min(3, len(numbers))
+        for group in fetch(self.plan(witness).http, "/shards")[1]["shards"]:
+            if set(group["voters"]) != set(group["plan"]) or len(group["plan"]) != voting or group["changing"]:
+                return False
+            if set(group["voters"]) | set(group["learners"]) != ids or group["leader"] != group["plan"][0]:
+                return False
+        return True
+
+    def until_settled(self, witness: int, *numbers: int) -> None:
+        """Wait for it."""
+        wait_for(lambda: self.settled(witness, *numbers), f"{numbers} as members", SETTLED_WITHIN_S, every_s=0.1)
+
+    def mayfly(self, *arguments: str, password: str = "guest") -> subprocess.CompletedProcess[str]:
+        """An operator's command."""
+        environment = {**os.environ, "MAYFLY_PASSWORD": password}
+        return subprocess.run(
+            [*this_mayfly(), *arguments], capture_output=True, text=True, timeout=90, check=False, env=environment
+        )
+
+    def remove(self, name: str, witness: int) -> None:
+        """`mayfly cluster remove`, through a node that stays."""
+        done = self.mayfly("cluster", "remove", name, "--node", str(self.plan(witness).http))
+        assert done.returncode == 0, done.stderr + done.stdout
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Iterator[Growing]:
+    nodes = Growing(tmp_path)
+    try:
+        yield nodes
+    except BaseException:
+        nodes.stop()
+        raise
+    nodes.close()
+
+
+def test_one_three_five_three_under_load(places: Growing) -> None:
+    """Clients of the nodes that stay publish with confirms and consume all the time."""
+    places.start(1)
+    places.until_serving()
+    places.until_settled(1, 1)
+    with channel(places, 1) as declaring:
+        for number in range(3):
+            declaring.queue_declare(f"load-{number}", durable=True)
+    publish_all(places, 1, "load-2", [b"%d from the time of one node" % n for n in range(500)])
+    publisher, consumer = Publisher(places, 1, "load-0", rate=300), Consumer(places, 1, "load-0").begin()
+    publisher.start()
+    publisher.until_confirmed(200)
+    for number in (2, 3):
+        places.join(number, through=1)
+    places.until_settled(1, 1, 2, 3)
+    # From here on through other nodes, as well as before.
+    second, its_consumer = Publisher(places, 3, "load-1", rate=300), Consumer(places, 2, "load-1").begin()
+    second.start()
+    for number in (4, 5):
+        places.join(number, through=number - 1)
+    places.until_settled(5, 1, 2, 3, 4, 5)
+    publisher.until_confirmed(100)
+    places.remove("node4", witness=1)
+    assert places.ends_by_itself(4) != 0
+    places.remove("node5", witness=2)
+    assert places.ends_by_itself(5) != 0
+    places.until_settled(1, 1, 2, 3)
+    for one in (publisher, second):
+        one.until_confirmed(200)
+        one.finish()
+    consumer.until_received(len(publisher.confirmed))
+    its_consumer.until_received(len(second.confirmed))
+    for taker in (consumer, its_consumer):
+        taker.finish()
+    judge(publisher, [consumer])
+    judge(second, [its_consumer])
+    wait_for(lambda: places.ready(3, "load-2") == 500, "what was there before all others")
+
+
+def test_the_first_node_can_go_and_come_back_as_another(places: Growing) -> None:
+    """The founder is removed under load; its old data is refused, as is its name while somebody bears it."""
+    places.start(1)
+    places.until_serving()
+    for number in (2, 3):
+        places.join(number, through=1)
+    places.until_settled(3, 1, 2, 3)
+    with channel(places, 2) as declaring:
+        declaring.queue_declare("kept", durable=True)
+    publisher, consumer = Publisher(places, 2, "kept", rate=300), Consumer(places, 3, "kept").begin()
+    publisher.start()
+    publisher.until_confirmed(100)
+    places.remove("node1", witness=2)
+    places.ends_by_itself(1)
+    places.until_settled(2, 2, 3)
+    places.start(1)
+    assert places.ends_by_itself(1) == 1
+    assert "was removed from the cluster" in places.log_text(1)
+    shutil.rmtree(places.plan(1).data_dir)
+    places.expected_errors.append("can't join through")
+    places.join(1, through=2)
+    places.until_settled(1, 1, 2, 3)
+    assert places.members(2)["node1"]["id"] == 4
+    publisher.until_confirmed(100)
+    publisher.finish()
+    consumer.until_received(len(publisher.confirmed))
+    consumer.finish()
+    judge(publisher, [consumer])
+
+
+def test_a_dead_node_is_replaced_and_a_wiped_one_is_refused(tmp_path: Path) -> None:
+    """Three nodes begin together; one loses its disk: it may not vote again under its id."""
+    nodes = Growing(tmp_path, seeds=3)
+    try:
+        nodes.start(1, 2, 3)
+        nodes.until_serving()
+        nodes.until_settled(1, 1, 2, 3)
+        with channel(nodes, 1) as declaring:
+            declaring.queue_declare("kept", durable=True)
+        publish_all(nodes, 3, "kept", [b"%d" % number for number in range(1000)])
+        nodes.kill(3)
+        shutil.rmtree(nodes.plan(3).data_dir)
+        nodes.start(3)
+        assert nodes.ends_by_itself(3) == 1
+        assert "comes back with other data than it had" in nodes.log_text(3)
+        nodes.expected_errors.append("cannot start: node . says: node 3")
+        nodes.join(4, through=1)
+        nodes.remove("node3", witness=1)
+        nodes.until_settled(2, 1, 2, 4)
+        nodes.kill(1)
+        wait_for(lambda: nodes.ready(4, "kept") == 1000, "the messages at the new node")
+        publish_all(nodes, 4, "kept", [b"more"])
+        nodes.start(1)
+        nodes.until_serving()
+        nodes.until_settled(1, 1, 2, 4)
+    except BaseException:
+        nodes.stop()
+        raise
+    nodes.close()
+
+
+def test_operators_move_shards_and_strangers_do_not(places: Growing) -> None:
+    """`mayfly shards move | transfer | status`, `mayfly cluster members`, and what happens without the password."""
+    places.start(1)
+    places.until_serving()
+    for number in (2, 3):
+        places.join(number, through=1)
+    places.until_settled(1, 1, 2, 3)
+    node = ["--node", str(places.plan(2).http)]
+    refused = places.mayfly("shards", "transfer", "1", "node1", *node, password="wrong")
+    assert refused.returncode == 1 and "administrator" in refused.stderr
+
+    def shard(id: int) -> dict[str, Any]:
+        rows: list[dict[str, Any]] = fetch(places.plan(3).http, "/shards")[1]["shards"]
+        return rows[id]
+
+    ids = {name: row["id"] for name, row in places.members(1).items()}
+    for name in ("node2", "node3"):
+        assert places.mayfly("shards", "transfer", "1", name, *node).returncode == 0
+        wait_for(lambda name=name: shard(1)["leader"] == ids[name], f"shard 1 led by {name}")  # type: ignore[misc]
+    assert places.mayfly("shards", "move", "1", "node1", *node).returncode == 0
+    wait_for(lambda: shard(1)["voters"] == [ids["node1"]] and shard(1)["leader"] == ids["node1"], "shard 1 on node 1")
+    assert places.mayfly("shards", "move", "1", *node).returncode == 0
+    places.until_settled(1, 1, 2, 3)
+    assert places.mayfly("shards", "move", "1", "nobody", *node).returncode == 1
+    shown = places.mayfly("cluster", "members", *node).stdout + places.mayfly("shards", "status", *node).stdout
+    assert "node3" in shown and "shard 16" in shown

@@ -1,0 +1,99 @@
+"""The pages that change something: only for administrators, and nonsense is told in JSON."""
+
+import asyncio
+import base64
+from http import HTTPStatus
+from typing import Any
+
+import aiohttp
+import pytest
+
+from node.http import HttpServer
+from tests.project.test_http import SomeNode
+
+Answer = tuple[HTTPStatus, dict[str, Any]]
+
+
+class SomeOperator:
+    """Takes ann's password, and notes what she asks for."""
+
+    def __init__(self) -> None:
+        self.asked: list[object] = []
+
+    async def may_operate(self, user: str, password: str, loopback: bool) -> bool:
+        return loopback and (user, password) == ("ann", "s:ecret")
+
+    def members(self) -> list[dict[str, Any]]:
+        return [{"id": 1}]
+
+    def groups(self) -> list[dict[str, Any]]:
+        return [{"group": 0}]
+
+    async def remove_member(self, name: str) -> Answer:
+        self.asked.append(name)
+        return (HTTPStatus.CONFLICT, {"error": "last"}) if name == "last" else (HTTPStatus.OK, {"changed": True})
+
+    async def move_group(self, group: int, voters: tuple[str, ...]) -> Answer:
+        self.asked.append((group, voters))
+        return HTTPStatus.OK, {}
+
+    async def transfer_group(self, group: int, leader: str) -> Answer:
+        self.asked.append((group, leader))
+        return HTTPStatus.OK, {}
+
+
+def ask(
+    method: str, path: str, body: object = None, operator: SomeOperator | None = None, password: str | None = "s:ecret"
+) -> tuple[int, Any]:
+    async def serve_and_ask() -> tuple[int, Any]:
+        server = HttpServer(SomeNode(), "127.0.0.1", 0, operator or SomeOperator())
+        await server.start()
+        encoded = base64.b64encode(f"ann:{password}".encode()).decode()
+        headers = {} if password is None else {"Authorization": f"Basic {encoded}"}
+        try:
+            url = f"http://{server.address}{path}"
+            async with (
+                aiohttp.ClientSession(headers=headers) as session,
+                session.request(method, url, json=body) as found,
+            ):
+                return found.status, await found.json()
+        finally:
+            await server.stop()
+
+    return asyncio.run(serve_and_ask())
+
+
+def test_reading_takes_no_password() -> None:
+    assert ask("GET", "/cluster/members", password=None) == (200, {"members": [{"id": 1}]})
+    assert ask("GET", "/shards", password=None) == (200, {"shards": [{"group": 0}]})
+
+
+@pytest.mark.parametrize("password", [None, "", "wrong"])
+def test_changing_takes_an_administrator(password: str | None) -> None:
+    operator = SomeOperator()
+    for path, body in (("/cluster/remove", {"name": "a"}), ("/shards/1/move", {"voters": []})):
+        assert ask("POST", path, body, operator, password)[0] == 401
+    assert operator.asked == []
+
+
+def test_changes_reach_the_catalog_and_its_answers_the_operator() -> None:
+    operator = SomeOperator()
+    assert ask("POST", "/cluster/remove", {"name": "a"}, operator) == (200, {"changed": True})
+    assert ask("POST", "/cluster/remove", {"name": "last"}, operator) == (409, {"error": "last"})
+    assert ask("POST", "/shards/3/move", {"voters": ["a", "b"]}, operator)[0] == 200
+    assert ask("POST", "/shards/0/transfer", {"leader": "a"}, operator)[0] == 200
+    assert operator.asked == ["a", "last", (3, ("a", "b")), (0, "a")]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/cluster/remove", {}), ("/cluster/remove", {"name": 1}), ("/cluster/remove", []),
+        ("/cluster/remove", {"name": "a", "force": True}), ("/shards/x/move", {"voters": []}),
+        ("/shards/1/move", {"voters": "a"}), ("/shards/-1/transfer", {"leader": "a"}),
+    ],
+)  # fmt: skip
+def test_nonsense_is_told(path: str, body: object) -> None:
+    status, answer = ask("POST", path, body)
+    assert status == 400
+    assert "can't be read" in answer["error"]
