@@ -205,13 +205,14 @@ class Host:
         `cluster.rebuild`). What is on disk stays until the rebuilt state replaces it. Raises CorruptStore when there is
         nobody to rebuild it from."""
         nodes, factor = self.settings.nodes, self.settings.replication_factor
-        who = voters(id, nodes, factor)
-        if who == [self.node]:
+        conf = ConfState(voters=sorted(voters(id, nodes, factor)), learners=learners(id, nodes, factor))
+        if known.snapshot is not None:
+            conf = known.snapshot.metadata.conf_state
+        if not self.peers or not {*conf.voters, *conf.voters_outgoing} - {self.node}:
             raise CorruptStore(f"{known.damage}; no other node has this group, it can't be rebuilt: restore a backup")
         hard_state = known.hard_state
         if self._trace is not None:
             self._trace(f"group {id} is damaged and will be rebuilt from the other nodes: {known.damage}")
-        conf = ConfState(voters=sorted(who), learners=learners(id, nodes, factor))
         nothing = StoredSnapshot(SnapshotMetadata(BOOTSTRAP_INDEX, 1, conf), b"")
         blank = StoredGroup(HardState(hard_state.term, hard_state.vote, BOOTSTRAP_INDEX), nothing, [], [])
         return blank, Rebuild(known.damage, max(known.last_index, hard_state.commit), hard_state.term)
