@@ -11,6 +11,7 @@ a `GroupWrite`; nothing that depends on it leaves the node before `persisted` is
 """
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from cluster.clock import GroupClock
 from cluster.group_state import decode_group_state, encode_group_state
@@ -55,6 +56,10 @@ from cluster.sessions import (
 HURRIED_COMPACTION = 64
 """While the disk is short of room, logs are compacted at this part of the usual size: what was consumed is to give
 its room back, in whatever shards it was."""
+
+
+TICKS_BETWEEN_CANDIDATES: Final = 4
+"""When a leader's process is gone: time for one candidate to win before the next one tries."""
 
 
 class GroupSettings:
@@ -247,13 +252,18 @@ class Group:
         if self.leads:
             self.clock.advance_led(now_ms)
 
-    def hasten_election(self, within_ticks: int, random: Callable[[int], int]) -> None:
-        """The leader's process is gone: forget it, and campaign within a few ticks instead of a whole timeout."""
-        raft = self.raw.raft
+    def hasten_election(self, lost: int) -> None:
+        """The leader's process is gone: forget it, and campaign soon instead of after a whole timeout.
+
+        The voters left take turns, a few ticks apart, because those that campaign at once split the vote and then wait
+        for a whole timeout after all. Who comes first differs from group to group, so that each leads its share."""
         self.raw.forget_leader()
-        raft.election_elapsed = max(
-            raft.election_elapsed, raft.randomized_election_timeout - 1 - random(max(1, within_ticks))
-        )
+        left = [node for node in sorted(self.conf_state.voters) if node != lost]
+        if self.node in left:
+            raft = self.raw.raft
+            turn = (left.index(self.node) - self.id) % len(left)
+            hastened = raft.randomized_election_timeout - 1 - turn * TICKS_BETWEEN_CANDIDATES
+            raft.election_elapsed = max(raft.election_elapsed, hastened)
 
     def resign(self) -> Message | None:
         """Give the lead up at once; a message that has the most advanced voter stand for election, if one is known.

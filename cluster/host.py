@@ -93,7 +93,6 @@ class Host:
     STABLE_BEFORE_TRANSFER_MS = 3000
     LONGEST_TRANSFER_PAUSE_MS = 60_000
     CAUGHT_UP_ENTRIES = 100
-    HASTEN_WITHIN_TICKS = 4
     MOST_ROUNDS_PER_PUMP = 8
 
     def __init__(
@@ -399,7 +398,7 @@ class Host:
             if group.leads:
                 group.raw.report_unreachable(peer)
             elif group.leader == peer:
-                group.hasten_election(self.HASTEN_WITHIN_TICKS, self._random)
+                group.hasten_election(peer)
                 self._dirty[group.id] = None
 
     def snapshot_sent(self, peer: int, id: int, ok: bool) -> None:

@@ -153,6 +153,10 @@ class Cluster:
         self.now += TICK_MS
         for node in self.nodes.values():
             node.host.tick(self.now)
+        self.exchange()
+
+    def exchange(self) -> None:
+        """Mail and disk as far as they go without time passing."""
         for _ in range(30):
             self._pump()
             if not self._mail:

@@ -1,6 +1,6 @@
 """Disks that fail and disks that forget: a node never carries on as if nothing had happened, and comes back."""
 
-import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,42 +16,41 @@ pytestmark = [pytest.mark.processes]
 
 BODIES = [b"%d kept" % number for number in range(60)]
 
-FAILING_SYNC = '''
+NODE_WITH_FAILING_SYNC = '''
 import os
 from pathlib import Path
 
-_folder = os.environ.get("FAILING_SYNC_SWITCHES")
-if _folder:
-    import lmdb
-    from cluster.log.lmdb_store import LmdbLogStore
+import lmdb
+from cluster.log.lmdb_store import LmdbLogStore
+from node.command_line import main
 
-    _apply = LmdbLogStore._apply
+apply = LmdbLogStore._apply
 
-    def _failing(self, transaction, batch):
-        if (Path(_folder) / self._folder.path.parent.name).exists():
-            raise lmdb.Error("mdb_txn_commit: Input/output error")
-        _apply(self, transaction, batch)
+def failing(self, transaction, batch):
+    if (Path(os.environ["FAILING_SYNC_SWITCHES"]) / self._folder.path.parent.name).exists():
+        raise lmdb.Error("mdb_txn_commit: Input/output error")
+    apply(self, transaction, batch)
 
-    LmdbLogStore._apply = _failing
+LmdbLogStore._apply = failing
+main()
 '''
 
 
 @pytest.fixture
 def failing_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder; while there is a file in it called like a node's data folder, that node's syncs fail."""
-    code = tmp_path / "code"
-    code.mkdir()
-    (code / "sitecustomize.py").write_text(FAILING_SYNC, encoding="utf-8")
     switches = tmp_path / "switches"
     switches.mkdir()
     monkeypatch.setenv("FAILING_SYNC_SWITCHES", str(switches))
-    earlier = os.environ.get("PYTHONPATH")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(code), *([earlier] if earlier else [])]))
     return switches
 
 
-def _started(folder: Path, count: int) -> Iterator[Nodes]:
+def _started(folder: Path, count: int, program: str = "") -> Iterator[Nodes]:
     nodes = Nodes(folder, count)
+    if program:
+        script = folder / "node.py"
+        script.write_text(program, encoding="utf-8")
+        nodes._cluster._executable = [sys.executable, "-P", str(script)]
     try:
         nodes.serve()
         yield nodes
@@ -63,7 +62,7 @@ def _started(folder: Path, count: int) -> Iterator[Nodes]:
 
 @pytest.fixture
 def single(tmp_path: Path, failing_sync: Path) -> Iterator[Nodes]:
-    yield from _started(tmp_path / "nodes", 1)
+    yield from _started(tmp_path / "nodes", 1, NODE_WITH_FAILING_SYNC)
 
 
 @pytest.fixture
@@ -80,7 +79,7 @@ def test_a_sync_that_fails_stops_the_node_and_a_restart_has_all_that_was_confirm
     watching = connect(single, 1)
     single.expected_errors += ["can't be written", "Input/output error"]
     (failing_sync / single.plan(1).data_dir.name).touch()
-    with pytest.raises((pika.exceptions.AMQPError, pika.exceptions.StreamLostError)):
+    with pytest.raises(Exception):  # noqa: B017 (whatever the client makes of it, it is not confirmed)
         publish_all(single, 1, "kept", [b"not confirmed"])
     assert single.ends_by_itself(1) == 1
     with pytest.raises(pika.exceptions.AMQPError):
