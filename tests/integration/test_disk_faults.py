@@ -7,6 +7,7 @@ from pathlib import Path
 import lmdb
 import pika.exceptions
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
 
 from cluster.log import records
 from tests.integration.clients import channel, connect, drain, publish_all
@@ -46,7 +47,7 @@ def failing_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _started(folder: Path, count: int, program: str = "") -> Iterator[Nodes]:
-    nodes = Nodes(folder, count)
+    nodes = Nodes(folder, count, {"cache_bytes": 1024 * 1024})
     if program:
         script = folder / "node.py"
         script.write_text(program, encoding="utf-8")
@@ -133,3 +134,36 @@ def test_a_damaged_replica_is_rebuilt_from_its_peers(three: Nodes) -> None:
     three.kill(1)
     assert [body for body, _ in drain(three, 3, "kept")] == BODIES
     three.heal()
+
+
+def take_all(taking: BlockingChannel, taken: list[bytes]) -> None:
+    """Get messages of the queue until the connection ends."""
+    while True:
+        _, _, body = taking.basic_get("kept", auto_ack=False)
+        if body is not None:
+            taken.append(body)
+
+
+def test_damage_found_while_running_is_not_delivered_stops_the_node_and_is_rebuilt(three: Nodes) -> None:
+    """LMDB maps the file, so what changes in it under a running node is what that node reads."""
+    with channel(three, 1) as declaring:
+        declaring.queue_declare("kept", durable=True)
+    bodies = [b"%06d" % number + b"x" * 30_000 for number in range(100)]  # three times the cache
+    publish_all(three, 1, "kept", bodies)
+    three.until_well()
+    file = three.plan(3).data_dir / "log" / "data.mdb"
+    place = file.read_bytes().index(bodies[0]) + 20_000
+    with file.open("r+b") as handle:
+        handle.seek(place)
+        handle.write(b"?")
+    three.expected_errors += ["is corrupt", "an operation failed", "^Traceback", r"^ "]
+    taken: list[bytes] = []
+    with connect(three, 3) as client, pytest.raises(pika.exceptions.AMQPError):
+        take_all(client.channel(), taken)
+    assert set(taken) <= set(bodies), "a damaged message was delivered"
+    assert three.ends_by_itself(3) == 1
+    assert "is corrupt: it doesn't match its checksum" in three.log_text(3)
+    three.start(3)
+    three.until_serving()
+    three.until_well()
+    assert [body for body, _ in drain(three, 3, "kept")] == bodies
