@@ -151,7 +151,7 @@ def test_the_first_node_can_go_and_come_back_as_another(places: Growing) -> None
     assert places.ends_by_itself(1) == 1
     assert "was removed from the cluster" in places.log_text(1)
     shutil.rmtree(places.plan(1).data_dir)
-    places.expected_errors.append("can't join through")
+    places.expected_errors.append("cannot start: node . says: node 1")
     places.join(1, through=2)
     places.until_settled(1, 1, 2, 3)
     assert places.members(2)["node1"]["id"] == 4
