@@ -16,6 +16,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 Record = Callable[[str, object], None]
 
+COMPACT_BYTES = 1024 * 1024
 COMPACT_ENTRIES = 100
 BODY_BYTES = 1024
 MEASURE_EVERY = 2500
@@ -24,7 +25,7 @@ MEASURES = 8
 
 @pytest.fixture(scope="module")
 def settings() -> dict[str, object]:
-    return {"compact_bytes": 1024 * 1024, "compact_entries": COMPACT_ENTRIES}
+    return {"compact_bytes": COMPACT_BYTES, "compact_entries": COMPACT_ENTRIES}
 
 
 def held_bytes(data_dir: Path) -> int:
@@ -69,7 +70,8 @@ def test_disks_do_not_grow_under_steady_traffic(cluster: Nodes, record_property:
     record_property("disk_bytes", sizes)
     took_s = time.monotonic() - began_s
     print(f"{through / 1e6:.0f} MB through in {took_s:.1f} s; MB on disk: {megabytes(sizes)}, held: {megabytes(held)}")
-    assert max(held[MEASURES // 2 :]) <= 1.5 * max(held[: MEASURES // 2]), "what the logs hold grows"
+    # A leader waits with compaction for slow members, up to four times the size; four queues lie in as many shards.
+    assert max(held) <= 4 * COMPACT_BYTES * 2 * len(names) * len(cluster.ids) <= through / 2, "the logs hold too much"
     # The file takes its room in steps, and somewhat more than it needs until the free pages inside suffice.
     assert sizes[-1] <= 2 * sizes[0], "the disks grow"
     # All at once from compacted logs.
