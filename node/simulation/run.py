@@ -207,7 +207,7 @@ class Simulation:
         targets: list[Publisher.Target] = [
             ("", "plain", ("plain",), (None, None, 200, 1_500)),
             ("", "work", ("work",), (None, None, 700)),
-            ("", "timed", ("timed",), (None, None, 100, 2_500)),
+            ("", "timed", ("timed",), (None, None, 100, 1_800)),
             ("", "fanned", ("fanned",), (None, 0, 400, 400)),
             ("", "vanishing", ("vanishing",), (None,)),
             ("many", "", ("plain", "fanned", "vanishing"), (None, 900)),

@@ -31,8 +31,8 @@ class Timeline:
     chaos: int = SECOND_US // 4
     calm: int = 7 * SECOND_US
     quiet: int = 10 * SECOND_US
-    drain: int = 14 * SECOND_US
-    end: int = 17 * SECOND_US
+    drain: int = 13_500_000
+    end: int = 16 * SECOND_US
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ def draw_scenario(seed: int) -> Scenario:
         tolerance=Tolerance(drift_ppm=200, early_ms=early_ms, late_ms=1_500, settle_ms=2_000),
         publishers=random.choice((1, 2, 3)),
         leaseholders=random.choice((0, 1, 2)),
-        gap_us=random.choice((50, 100, 300)) * MILLISECOND_US,
+        gap_us=random.choice((70, 150, 300)) * MILLISECOND_US,
         loop_us=random.choice((200, 2_000, 5_000)),
     )
     # Whom an operator takes out, and who stays away, could together be a majority.
@@ -124,7 +124,7 @@ def draw_scenario(seed: int) -> Scenario:
 def _draw_profile(random: Random) -> NodeProfile:
     return NodeProfile(
         shards=random.choice((1, 2, 2, 3, 4)),
-        tick_ms=random.choice((50, 50, 100)),
+        tick_ms=random.choice((50, 100)),
         session_timeout_ms=random.choice((1_500, 3_000, 5_000)),
         compact_entries=random.choice((15, 60, 20_000)),
         entry_bytes=random.choice((2_000, 1 << 20)),
