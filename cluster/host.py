@@ -390,6 +390,10 @@ class Host:
             if group.leader == peer:
                 group.sender.forget_sent()
                 self._dirty[group.id] = None
+            elif group.leads:
+                # A snapshot whose fate nobody reported would leave this member without entries for ever.
+                group.raw.report_snapshot(peer, False)
+                self._dirty[group.id] = None
 
     def peer_down(self, peer: int, now_ms: int) -> None:
         """The stream to a peer broke: its process is probably gone."""

@@ -1,5 +1,6 @@
 """Frames and snapshots between this node and its peers."""
 
+import asyncio
 import logging
 from collections.abc import Callable
 
@@ -7,6 +8,7 @@ import grpc
 import grpc.aio
 
 from cluster.frame import Frame
+from cluster.raft.messages import MessageType
 from cluster.transport import codec, options
 from cluster.transport.counters import PeerCounters
 from cluster.transport.gate import Gate, OpenGate
@@ -119,11 +121,16 @@ class PeerTransport:
         """Send a frame, never blocking; it belongs to the transport from here on.
 
         What is sent while a write is under way is merged into one message. A frame for a peer that is away,
-        or that has too much waiting already, is dropped; one for an unknown peer is ignored.
+        or that has too much waiting already, is dropped; so is one for an unknown peer. The fate of a snapshot is
+        reported all the same: Raft waits for it.
         """
         link = self._links.get(peer)
         if link is not None:
             link.send(frame)
+            return
+        for group, message in frame.raft:
+            if message.type == MessageType.SNAP:
+                asyncio.get_running_loop().call_soon(self._on_snapshot_sent, peer, group, False)
 
     def is_up(self, peer: int) -> bool:
         """Whether frames can be sent to a peer now."""

@@ -220,9 +220,11 @@ class SimulatedNode:
 
     def transmit(self, peer_id: int, frame: Frame, network_send: Callable[..., None]) -> None:
         """Send a frame; snapshots leave it and go on a stream of their own, and their fate is reported."""
-        if peer_id not in self._up:
-            return
         snapshots = [pair for pair in frame.raft if pair[1].type == MessageType.SNAP]
+        if peer_id not in self._up:
+            for group, _ in snapshots:
+                self._reporter(peer_id, group)(False)
+            return
         if snapshots:
             frame.raft = [pair for pair in frame.raft if pair[1].type != MessageType.SNAP]
         # A frame with nothing in it tells the peer this node's clock, and that it lives.
