@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from node.catalog import QueueRecord
+from node.catalog import Catalog, QueueRecord
 from node.shard.settings import ShardQueueSettings
 
 _NO_LIMIT: Final = 2**31 - 1
@@ -12,9 +12,9 @@ _NO_LIMIT: Final = 2**31 - 1
 as in RabbitMQ's quorum queues; in its classic queues, which transient ones are, it goes where it was."""
 
 
-def shard_settings(record: QueueRecord) -> ShardQueueSettings:
-    """The part of the record that the queue state machine depends on."""
-    settings = record.settings
+def shard_settings(catalog: Catalog, record: QueueRecord) -> ShardQueueSettings:
+    """What the queue state machine depends on: of the record, and of the policies that apply to it now."""
+    settings = catalog.effective_settings(record)
     limit = settings.delivery_limit
     return ShardQueueSettings(
         vhost=record.vhost,

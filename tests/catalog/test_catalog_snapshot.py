@@ -12,6 +12,7 @@ from node.catalog import (
     Catalog,
     CatalogCommand,
     ClearPermissions,
+    ClearPolicy,
     DeclareExchange,
     DeclareQueue,
     DeleteExchange,
@@ -21,9 +22,11 @@ from node.catalog import (
     NodeLost,
     NodeStarted,
     PutUser,
+    QueueSettings,
     Refusal,
     RemoveQueues,
     SetPermissions,
+    SetPolicy,
     Unbind,
     decode,
     encode,
@@ -77,6 +80,15 @@ COMMANDS: st.SearchStrategy[CatalogCommand] = st.one_of(
     st.builds(ClearPermissions, st.just("u"), VHOSTS),
     st.builds(NodeStarted, NODES, INCARNATIONS, st.just("n"), st.just({"amqp": "a:1"})),
     st.builds(NodeLost, NODES, INCARNATIONS),
+    st.builds(
+        SetPolicy, VHOSTS, st.sampled_from(["p", "o", ""]), st.sampled_from(["", "^a", "b|c", "("]),
+        st.dictionaries(
+            st.sampled_from(["message-ttl", "expires", "overflow", "alternate-exchange", "odd"]),
+            st.one_of(VALUES, st.sampled_from(["reject-publish", "a", "b"])), max_size=2,
+        ),
+        st.integers(-1, 1), st.sampled_from(["all", "queues", "exchanges", "quorum_queues", "odd"]), FLAGS,
+    ),
+    st.builds(ClearPolicy, VHOSTS, st.sampled_from(["p", "o"]), FLAGS),
 )
 
 
@@ -88,6 +100,10 @@ def routes(catalog: Catalog) -> list[list[int]]:
         for key in ("", "a", "b")
         for extra in ((), ("a",))
     ]
+
+
+def settings_of(catalog: Catalog) -> list[QueueSettings]:
+    return [catalog.effective_settings(queue) for queue in catalog.queues()]
 
 
 @settings(max_examples=150, deadline=None)
@@ -113,6 +129,7 @@ def test_c1_replicas_agree(commands: list[CatalogCommand], restored_after: int) 
     again = Catalog(3)
     again.restore(snapshot)
     assert again.snapshot() == snapshot
+    assert settings_of(straight) == settings_of(decoded) == settings_of(restored) == settings_of(again)
     assert routes(straight) == routes(decoded) == routes(restored) == routes(again)
     assert sum(again.shard_queue_counts) == sum(queue.replicated for queue in again.queues())
 
@@ -134,9 +151,19 @@ def test_routes_lead_to_queues_that_are_there(commands: list[CatalogCommand]) ->
 
 def test_snapshot_has_a_format_version() -> None:
     stored = msgspec.msgpack.decode(Catalog(3).snapshot())
-    assert stored[0] == 1
-    with pytest.raises(MalformedSnapshot, match="format 2"):
-        Catalog(3).restore(msgspec.msgpack.encode([2, *stored[1:]]))
+    assert stored[0] == 2
+    with pytest.raises(MalformedSnapshot, match="format 3"):
+        Catalog(3).restore(msgspec.msgpack.encode([3, *stored[1:]]))
+
+
+def test_snapshot_from_before_there_were_policies_is_read() -> None:
+    catalog = Catalog(3)
+    catalog.apply(DeclareQueue("/", "q", durable=True))
+    stored = msgspec.msgpack.decode(catalog.snapshot())
+    old = [1, *stored[1:3], [vhost[:3] for vhost in stored[3]], *stored[4:]]
+    again = Catalog(3)
+    again.restore(msgspec.msgpack.encode(old))
+    assert again.snapshot() == catalog.snapshot()
 
 
 def test_snapshot_of_another_number_of_shards() -> None:
