@@ -1,16 +1,14 @@
 """What operators may ask of a node over HTTP, and who may: the `OperatorPort` of `node.http`."""
 
-import asyncio
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, Final
 
 from node.catalog import Catalog, CatalogCommand, PlaceGroup, PreferLeader, Refusal, RemoveMember
-from node.catalog.passwords import verify_password
 from node.membership_shell import MembershipShell
+from node.operator_login import login
 
 _ADMINISTRATOR: Final = "administrator"
-_LOOPBACK_ONLY: Final = "guest"
 
 Answer = tuple[HTTPStatus, dict[str, Any]]
 
@@ -25,13 +23,8 @@ class Operator:
 
     async def may_operate(self, user: str, password: str, loopback: bool) -> bool:
         """See `OperatorPort.may_operate`."""
-        record = self._catalog.user(user)
-        if record is None or _ADMINISTRATOR not in record.tags or not record.password_hash:
-            return False
-        if user == _LOOPBACK_ONLY and not loopback:
-            return False
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(None, verify_password, record.password_hash, password)
+        record = await login(self._catalog, user, password, loopback)
+        return record is not None and _ADMINISTRATOR in record.tags
 
     def members(self) -> list[dict[str, Any]]:
         """See `OperatorPort.members`."""

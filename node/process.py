@@ -33,6 +33,7 @@ from node.http.server import HttpServer
 from node.identity import Identity, KnownMembers
 from node.listener import AmqpListener
 from node.log_writer import LogWriter
+from node.management import Management
 from node.membership_shell import (
     STARTS_SHIFT,
     MembershipShell,
@@ -131,7 +132,9 @@ class NodeProcess:
         self._tasks.append(self._loop.create_task(self._watch_disk()))
         self.schedule_pump()
         operator = Operator(self.engine.catalog, self.membership, self.clock.now_ms)
-        self._http = HttpServer(self, settings.http_address.host, settings.http_address.port, operator)
+        management = Management(self.engine, self.membership)
+        http = settings.http_address
+        self._http = HttpServer(self, http.host, http.port, operator, management)
         await self._http.start()
         try:
             await self._wait_until_ready()

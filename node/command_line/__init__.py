@@ -14,6 +14,7 @@ _COMMANDS: Final = {
     "status": "node.command_line.status_command",
     "cluster": "node.command_line.cluster_command",
     "shards": "node.command_line.shards_command",
+    "policy": "node.command_line.policy_command",
     "demo": "node.command_line.demo_command",
 }
 
