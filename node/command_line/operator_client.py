@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Callable
 from typing import Any, Final
-from urllib.parse import unquote
 
 import click
 from rich.console import Console
@@ -64,13 +63,18 @@ def post(address: str, path: str, content: object, user: str, password: str) -> 
     return answer
 
 
-def manage(method: str, address: str, path: str, content: object, user: str, password: str) -> Any:
-    """Ask a node's management API (RabbitMQ's); its answer, None if it is empty. Raises ClickException."""
+def manage(
+    method: str, address: str, path: str, content: object, user: str, password: str, thing: str = "such thing"
+) -> Any:
+    """Ask a node's management API (RabbitMQ's); its answer, None if it is empty.
+
+    Raises ClickException; where there is nothing of that path it says that there is no `thing`.
+    """
     status, answer = request(method, address, path, content, user, password)
     if status not in (http.client.OK, http.client.CREATED, http.client.NO_CONTENT):
         reason = answer.get("reason") or answer.get("error") if isinstance(answer, dict) else None
         if reason == "Not Found":
-            reason = f"there is no {unquote(path.removeprefix('/api/'))}"
+            reason = f"there is no {thing}"
         lines = [line for line in str(reason or f"HTTP status {status}").splitlines() if line]
         raise click.ClickException(f"{parsed(address)}: {'; '.join(lines)}")
     return answer

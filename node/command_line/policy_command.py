@@ -78,8 +78,9 @@ def list_policies(vhost: str, operator: bool, as_json: bool, address: str, user:
 @as_administrator
 def delete(name: str, vhost: str, operator: bool, address: str, user: str, password: str) -> None:
     """Delete policy NAME."""
-    manage("DELETE", address, _path(operator, vhost, name), None, user, password)
-    click.echo(f"{_kind(operator)} '{name}' is deleted from vhost '{vhost}'")
+    thing = f"{_kind(operator)} '{name}' in vhost '{vhost}'"
+    manage("DELETE", address, _path(operator, vhost, name), None, user, password, thing)
+    click.echo(f"{thing} is deleted")
 
 
 def _parsed(definition: str) -> object:

@@ -28,7 +28,8 @@ _ADMINISTRATOR: Final = "administrator"
 _FIELDS: Final = frozenset({"pattern", "definition", "priority", "apply-to", "vhost", "name"})
 NOT_FOUND: Final = {"error": "Object Not Found", "reason": "Not Found"}
 
-Handler = Callable[[web.Request], Awaitable[web.Response]]
+Handler = Callable[[web.Request, str], Awaitable[web.Response]]
+"""Takes the request and the name of the user."""
 
 
 class ManagementPages:
@@ -50,7 +51,9 @@ class ManagementPages:
         readers = {_ADMINISTRATOR, "monitoring", "policymaker", "management"}
         router.add_get("/api/queues/{vhost}/{name}", self._for(readers, self._queue))
 
-    def _for(self, tags: set[str], handler: Handler) -> Handler:
+    def _for(
+        self, tags: set[str], handler: Handler
+    ) -> Callable[[web.Request], Awaitable[web.Response]]:
         """The handler for users with one of these tags; of those who may not see all vhosts, in the ones they may."""
 
         async def handle(request: web.Request) -> web.Response:
@@ -65,12 +68,11 @@ class ManagementPages:
                 return answer({"error": "Object Not Found", "reason": f"no vhost '{vhost}'"}, HTTPStatus.NOT_FOUND)
             if vhost is not None and not self._port.may_see(user.name, vhost):
                 return _not_authorised(f"User not authorised to access virtual host '{vhost}'")
-            request["user"] = user.name
-            return await handler(request)
+            return await handler(request, user.name)
 
         return handle
 
-    async def _queue(self, request: web.Request) -> web.Response:
+    async def _queue(self, request: web.Request, _user: str) -> web.Response:
         queue = self._port.queue(request.match_info["vhost"], request.match_info["name"])
         return answer(NOT_FOUND, HTTPStatus.NOT_FOUND) if queue is None else answer(queue)
 
@@ -82,28 +84,27 @@ class _PolicyPages:
         self._port = port
         self._operator = operator
 
-    async def all(self, request: web.Request) -> web.Response:
-        user = request["user"]
+    async def all(self, request: web.Request, user: str) -> web.Response:
         rows = [row for row in self._port.policies(None, self._operator) if self._port.may_see(user, row["vhost"])]
         return answer(rows)
 
-    async def of_vhost(self, request: web.Request) -> web.Response:
+    async def of_vhost(self, request: web.Request, _user: str) -> web.Response:
         return answer(self._port.policies(request.match_info["vhost"], self._operator))
 
-    async def one(self, request: web.Request) -> web.Response:
+    async def one(self, request: web.Request, _user: str) -> web.Response:
         name = request.match_info["name"]
         rows = self._port.policies(request.match_info["vhost"], self._operator)
         found = next((row for row in rows if row["name"] == name), None)
         return answer(NOT_FOUND, HTTPStatus.NOT_FOUND) if found is None else answer(found)
 
-    async def put(self, request: web.Request) -> web.Response:
+    async def put(self, request: web.Request, _user: str) -> web.Response:
         try:
             wish = _wish(await request.read(), request.match_info["vhost"], request.match_info["name"], self._operator)
         except ValueError as error:
             return answer({"error": "bad_request", "reason": str(error)}, HTTPStatus.BAD_REQUEST)
         return _answered(*await self._port.set_policy(wish))
 
-    async def delete(self, request: web.Request) -> web.Response:
+    async def delete(self, request: web.Request, _user: str) -> web.Response:
         vhost, name = request.match_info["vhost"], request.match_info["name"]
         return _answered(*await self._port.clear_policy(vhost, name, self._operator))
 
