@@ -25,6 +25,16 @@ FULL_DISK = "full-disk"
 TRANSFER = "transfer"
 SLOW_LINKS = "slow-links"
 
+FAILING_SYNC = "failing-sync"
+ROT_ENTRY = "rot-entry"
+ROT_SNAPSHOT = "rot-snapshot"
+ROT_STATE = "rot-state"
+WIPE = "wipe"
+
+DISK_KINDS = (FAILING_SYNC, ROT_ENTRY, ROT_SNAPSHOT, ROT_STATE, WIPE)
+"""Disks that do worse than to hang. `SimulatedCluster` knows them; they are drawn by whoever asks for them, and all but
+the first need somebody who decides whether the others can spare the node (`SimulatedCluster.may_lose`)."""
+
 KINDS = (
     CRASH,
     FREEZE,
@@ -78,10 +88,10 @@ class Appetite:
     step_limit_us: int = 6 * 3600 * SECOND_US
 
 
-def draw_appetite(random: Random) -> Appetite:
-    """A random mix of kinds, from one that hardly bites to one that bites all the time."""
-    count = random.choice((0, 1, 1, 2, 2, 3, 4, 6, len(KINDS)))
-    kinds = tuple(sorted(random.sample(KINDS, count), key=KINDS.index))
+def draw_appetite(random: Random, available: tuple[str, ...] = KINDS) -> Appetite:
+    """A random mix of the available kinds, from one that hardly bites to one that bites all the time."""
+    count = random.choice((0, 1, 1, 2, 2, 3, 4, 6, len(available)))
+    kinds = tuple(sorted(random.sample(available, count), key=available.index))
     return Appetite(kinds, mean_gap_us=random.choice((400, 800, 1_500, 3_000)) * MILLISECOND_US)
 
 
@@ -136,6 +146,12 @@ def _draw_fault(
         factor = random.choice((5, 20, 100)) if kind == SLOW_DISK else random.choice((10, 50, 200))
         victims = (node,) if random.random() < 0.8 else tuple(nodes)
         return [Fault(at_us, kind, victims, duration, factor)]
+    if kind in (ROT_ENTRY, ROT_SNAPSHOT):
+        # What rots is found by the next start, or by whoever reads it first.
+        found = [Fault(at_us + 1, CRASH, (node,), duration)] if random.random() < 0.7 else []
+        return [Fault(at_us, kind, (node,)), *found]
+    if kind in (FAILING_SYNC, ROT_STATE, WIPE):
+        return [Fault(at_us, kind, (node,))]
     if kind == RESET:
         return [Fault(at_us, RESET, tuple(sorted(random.sample(list(nodes), min(2, len(nodes))))))]
     if kind == TRANSFER:
