@@ -37,6 +37,7 @@ from cluster.raft import (
     StateType,
     decode_conf_change,
 )
+from cluster.reads import Reads
 from cluster.rebuild import Rebuild
 from cluster.sessions import (
     BATCH_HEADER,
@@ -125,6 +126,7 @@ class Group:
         self.sender: SessionSender = SessionSender(
             node, incarnation, settings.session_window, settings.batch_bytes
         )
+        self.reads: Reads = Reads(node, incarnation)
         self.proposals: list[bytes] = []
         self.proposal_bytes: int = 0
         self.applied: int = self.log.snapshot_metadata.index
@@ -141,6 +143,7 @@ class Group:
         self._compaction: GroupWrite | None = None
         self._log_bytes: int = 0
         self._session_broken: bool = False
+        self._left: bool = False
         self._installing: list[Entry] = []
         self._to_apply: list[Entry] = []
         if stored.snapshot is not None and stored.snapshot.state:
@@ -195,13 +198,62 @@ class Group:
         """Give commands of this node's session; see `SessionSender.add`."""
         self.sender.add(parts, size_bytes, answers, waiter)
 
+    def read_index(self, waiter: Waiter) -> None:
+        """`waiter(None)` once this replica has applied all that was committed anywhere when this was called, and all
+        commands that this node gave before; `waiter(lost)`, perhaps at once, if this node is no member any more.
+
+        Costs no entry: the leader is asked for an index (thesis 6.4), again if need be. Without a leader that a
+        majority follows nothing is answered until there is one."""
+        if self._left_out:
+            waiter(self.lost)
+        else:
+            self.reads.wait(waiter, self.sender.given_batches)
+
+    def _ask_for_reads(self, now_ms: int) -> None:
+        # Without membership (a node that joins, a damaged replica) the answer would not be heard.
+        if self.reads.idle or self.raw.raft.lead == NO_LEADER or self.rebuild is not None:
+            return
+        if self.node in self.raw.raft.tracker.progress:
+            context = self.reads.request(now_ms, self.settings.repeat_after_ms)
+            if context is not None:
+                self.raw.read_index(context)
+
+    def _finish_reads(self) -> None:
+        if not self.reads.waiting:
+            return
+        if self._left_out:
+            for waiter in self.reads.give_up():
+                waiter(self.lost)
+            return
+        for waiter in self.reads.due(self.applied, self.sender.applied_batches):
+            waiter(None)
+
+    @property
+    def _left_out(self) -> bool:
+        """Whether this node was a member of the group and is none any more."""
+        conf = self.conf_state
+        return self._left or (
+            bool(conf.voters) and self.node not in (*conf.voters, *conf.learners, *conf.voters_outgoing)
+        )
+
+    def leave(self) -> None:
+        """This node was removed: it may never hear so from the group itself, and its replica is not current again."""
+        self._left = True
+        self._finish_reads()
+
+    def forget_sent(self) -> None:
+        """The leader or the way to it changed: what was sent to it and not answered is to be sent again."""
+        self.sender.forget_sent()
+        self.reads.forget_asked()
+
     def route(self, now_ms: int) -> list[bytes]:
         """Batches that go to another node's leader now. Those for a leader here are taken in at once."""
         sender = self.sender
         lead, term = self.raw.raft.lead, self.raw.raft.term
         if (lead, term) != self._lead_seen:
             self._lead_seen = (lead, term)
-            sender.forget_sent()
+            self.forget_sent()
+        self._ask_for_reads(now_ms)
         if lead == 0 or sender.idle:
             return []
         batches = sender.unsent(now_ms, self.settings.repeat_after_ms)
@@ -291,6 +343,8 @@ class Group:
         """A Raft message from a peer. A replica with a damaged log hears nothing but the snapshot it waits for."""
         if self.rebuild is not None and not self.rebuild.is_ended_by(message):
             return
+        if message.type == MessageType.READ_INDEX and not self.leads:
+            return  # Whoever asks repeats it, and knows better by then who leads.
         self.raw.step(message)
 
     def propose(self, now_ms: int, trusted_ms: int) -> None:
@@ -340,6 +394,8 @@ class Group:
         messages: list[Message] = []
         if self.in_flight is None and self.raw.has_ready():
             ready = self.raw.ready()
+            for read in ready.read_states:
+                self.reads.answered(read.request_context, read.index)
             messages = ready.messages_now
             write = self._write_of(ready)
             if write is None:
@@ -349,6 +405,7 @@ class Group:
             else:
                 self.in_flight = ready
                 self._apply_stable(ready)
+            self._finish_reads()
         if self._compaction is not None or self._release:
             extra = self._compaction or GroupWrite(self.id)
             self._compaction = None
@@ -408,6 +465,7 @@ class Group:
         self.log.append(ready.entries)
         self._apply_all(self._to_apply)
         self.raw.advance()
+        self._finish_reads()
         return ready.messages_after_append
 
     # ------------------------------------------------------------------ applying

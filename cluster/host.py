@@ -251,6 +251,9 @@ class Host:
         for peer in self.peers:
             self._heard_ms.setdefault(peer, now_ms)
         self.plan = {group: tuple(chosen) for group, chosen in plan.items()}
+        if self.node not in members:
+            for group in self.groups.values():
+                group.leave()
 
     def preferred(self, id: int) -> int:
         """The node that should lead a group."""
@@ -309,7 +312,8 @@ class Host:
             if outvoted and not group.leads and raft.election_elapsed + 1 >= raft.randomized_election_timeout:
                 self.clock_refusals += 1
             group.tick(now_ms, not outvoted and (quick or group.decides_alone))
-            if group.in_flight is None and (group.raw.has_ready() or not group.sender.idle):
+            unsaid = not (group.sender.idle and group.reads.idle)
+            if group.in_flight is None and (unsaid or group.raw.has_ready()):
                 self._dirty[group.id] = None
         if now_ms >= self._next_heartbeat_ms:
             self._next_heartbeat_ms = now_ms + self.settings.heartbeat_ms
@@ -388,7 +392,7 @@ class Host:
         self._up_since_ms[peer] = now_ms
         for group in self.groups.values():
             if group.leader == peer:
-                group.sender.forget_sent()
+                group.forget_sent()
                 self._dirty[group.id] = None
             elif group.leads:
                 # A snapshot whose fate nobody reported would leave this member without entries for ever.
@@ -418,6 +422,11 @@ class Host:
     ) -> None:
         """Commands of this node's session with a group; see `SessionSender.add`."""
         self.groups[id].submit(parts, size_bytes, answers, waiter)
+        self._dirty[id] = None
+
+    def read_index(self, id: int, done: Callable[[object], None]) -> None:
+        """`done(None)` when the replica here is current; see `Group.read_index`."""
+        self.groups[id].read_index(done)
         self._dirty[id] = None
 
     def propose_internal(self, id: int, commands: bytes) -> bool:
