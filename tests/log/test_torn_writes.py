@@ -28,6 +28,8 @@ from tests.log.crash_images import META_PAGES, PAGE_BYTES, SECTOR_BYTES, Commit,
 from tests.log.histories import MAP_BYTES, histories, shown_groups
 
 IMAGES_OF_A_COMMIT = 4
+IN_MEMORY = Path("/dev/shm")
+"""Syncs cost nothing here. What a crash leaves is composed, so none of them has to be real."""
 
 Shown = tuple[dict[int, object], list[Entry]]
 
@@ -45,7 +47,7 @@ def shown(store: LmdbLogStore | MemoryStore) -> Shown:
 
 @contextmanager
 def folder() -> Iterator[Path]:
-    path = Path(tempfile.mkdtemp())
+    path = Path(tempfile.mkdtemp(dir=IN_MEMORY if IN_MEMORY.is_dir() else None))
     try:
         yield path
     finally:
