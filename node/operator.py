@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from node.catalog import Catalog, CatalogCommand, PlaceGroup, PreferLeader, Refusal, RemoveMember
 from node.catalog.passwords import verify_password
+from node.engine import CATALOG_GROUP
 from node.membership_shell import MembershipShell
 
 _ADMINISTRATOR: Final = "administrator"
@@ -25,6 +26,7 @@ class Operator:
 
     async def may_operate(self, user: str, password: str, loopback: bool) -> bool:
         """See `OperatorPort.may_operate`."""
+        await self._membership.current.behind((CATALOG_GROUP,))
         record = self._catalog.user(user)
         if record is None or _ADMINISTRATOR not in record.tags or not record.password_hash:
             return False
@@ -32,6 +34,10 @@ class Operator:
             return False
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(None, verify_password, record.password_hash, password)
+
+    async def freshness(self) -> dict[str, Any]:
+        """See `OperatorPort.freshness`."""
+        return await self._membership.freshness()
 
     def members(self) -> list[dict[str, Any]]:
         """See `OperatorPort.members`."""
