@@ -146,6 +146,7 @@ class Host:
         self._next_balance_ms = 0
         self._excess_noted = False
         self._transfers: dict[int, tuple[int, int]] = {}
+        self._asked_rebuild_ms: dict[tuple[int, int], int] = {}
         self.disk: DiskWatch = DiskWatch(settings.election_timeout_ms)
 
     # ------------------------------------------------------------------ start
@@ -223,11 +224,18 @@ class Host:
                 for peer in self.peers:
                     self.send_datagram(peer, REBUILD_DATAGRAM, group.rebuild.request(group.id))
 
-    def _send_rebuild(self, peer: int, data: bytes) -> None:
+    def _silent(self, id: int, now_ms: int) -> list[int]:
+        """Nodes whose replica of a group is damaged, as they said a moment ago: those will not lead it."""
+        recent_ms = now_ms - 3 * self.BALANCE_EVERY_MS
+        asked = self._asked_rebuild_ms.items()
+        return [peer for (group, peer), asked_ms in asked if group == id and asked_ms > recent_ms]
+
+    def _send_rebuild(self, peer: int, data: bytes, now_ms: int) -> None:
         request = decode_request(data)
         if request is None or request[0] not in self.groups:
             self._refuse(peer, f"request of {len(data)} bytes to rebuild a group")
             return
+        self._asked_rebuild_ms[(request[0], peer)] = now_ms
         self.groups[request[0]].send_rebuild(peer, request[1])
         self._dirty[request[0]] = None
 
@@ -306,7 +314,7 @@ class Host:
         stuck, quick = self.disk.is_stuck(now_ms), self.disk.may_lead(now_ms)
         for group in self.groups.values():
             raft = group.raw.raft
-            outvoted = excess > 0 and self.clocks.outvoted(group.conf_state.voters)
+            outvoted = excess > 0 and self.clocks.outvoted(group.conf_state.voters, self._silent(group.id, now_ms))
             if stuck and group.leads and not group.decides_alone:
                 self._resign(group)
             if outvoted and not group.leads and raft.election_elapsed + 1 >= raft.randomized_election_timeout:
@@ -366,7 +374,7 @@ class Host:
             self._dirty[id] = None
         for kind, data in frame.datagrams:
             if kind == REBUILD_DATAGRAM:
-                self._send_rebuild(peer, data)
+                self._send_rebuild(peer, data, now_ms)
         for id, time_ms, led_ms in frame.group_clocks:
             group = self.groups.get(id)
             if group is not None and group.leader == peer:
