@@ -1,7 +1,7 @@
 """The log of a node in memory, for tests and the simulator: `MemoryStore`, and a disk that fails: `SimulatedDisk`.
 
-Records are kept as objects. One whose bits rotted is kept as the octets that `LmdbLogStore` would have on its disk, with
-one bit flipped; it is read back through the same decoder, whose checksum finds the damage.
+Records are kept as objects. One whose bits rotted is kept as the octets that `LmdbLogStore` would have on its disk,
+with one bit flipped; it is read back through the same decoder, whose checksum finds the damage.
 """
 
 from collections.abc import Callable
@@ -80,8 +80,9 @@ class _MemoryGroup:
 
     def stored(self) -> StoredGroup:
         """As `LmdbLogStore.load` tells it: entries at or below the snapshot are not looked into."""
+        hard_state = self.hard_state
         if self.rotten_hard_state:
-            records.decode_hard_state(GROUP_KEY.pack(self.number), self.rotten_hard_state)
+            hard_state = records.decode_hard_state(GROUP_KEY.pack(self.number), self.rotten_hard_state)
         snapshot, damage = self.snapshot, self.marked
         if self.rotten_snapshot:
             snapshot = None
@@ -103,7 +104,7 @@ class _MemoryGroup:
             if damage:
                 break
             sound.append((index, self.entries[index].term))
-        stored = StoredGroup(self.hard_state, snapshot, sound, [index for index in indices if index <= floor])
+        stored = StoredGroup(hard_state, snapshot, sound, [index for index in indices if index <= floor])
         stored.damage = damage
         if indices:
             stored.last_index = max(stored.last_index, indices[-1])
@@ -343,7 +344,9 @@ class SimulatedDisk(MemoryStore):
             return ""
         group, bit = random.choice(groups), random.getrandbits(30)
         if what == ROT_ENTRY:
-            index = random.choice(sorted(self._groups[group].entries))
+            indices = sorted(self._groups[group].entries)
+            # The oldest ones are those that are read again.
+            index = random.choice(random.choice((indices, indices[:5])))
             self.rot(group, index, bit)
             return f"entry {index} of group {group}"
         if what == ROT_SNAPSHOT:

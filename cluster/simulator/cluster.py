@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 from cluster.simulator import faults
 from cluster.simulator.events import MILLISECOND_US, EventQueue
 from cluster.simulator.faults import Fault
-from cluster.simulator.machine import Machine
+from cluster.simulator.machine import REFUSED_TO_START, Machine
 from cluster.simulator.network import LinkProfile, StreamNetwork
 from cluster.simulator.trace import Trace
 
@@ -183,10 +183,10 @@ class SimulatedCluster(Generic[Frame, Write]):
         """Something that went wrong had an effect."""
         self.effects[effect] = self.effects.get(effect, 0) + 1
 
-    def _ended(self, machine: Machine[Frame, Write], why: str, may_try_again: bool) -> None:
-        self.trace.add("ended", machine.id, why)
-        self.count("sync failed" if why == "a sync failed" else "ended itself")
-        if may_try_again:
+    def _ended(self, machine: Machine[Frame, Write], how: str, why: str) -> None:
+        self.trace.add(how, machine.id, why)
+        self.count(how)
+        if how != REFUSED_TO_START:
             self.queue.after(RESTART_US, lambda: self._start(machine))
         else:
             self._down[machine.id] = self._down.get(machine.id, 0) + 1

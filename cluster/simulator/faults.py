@@ -146,17 +146,35 @@ def _draw_fault(
         factor = random.choice((5, 20, 100)) if kind == SLOW_DISK else random.choice((10, 50, 200))
         victims = (node,) if random.random() < 0.8 else tuple(nodes)
         return [Fault(at_us, kind, victims, duration, factor)]
-    if kind in (ROT_ENTRY, ROT_SNAPSHOT):
-        # What rots is found by the next start, or by whoever reads it first.
-        found = [Fault(at_us + 1, CRASH, (node,), duration)] if random.random() < 0.7 else []
-        return [Fault(at_us, kind, (node,)), *found]
-    if kind in (FAILING_SYNC, ROT_STATE, WIPE):
-        return [Fault(at_us, kind, (node,))]
+    if kind in DISK_KINDS:
+        return _draw_disk_fault(random, kind, nodes, node, at_us, duration)
     if kind == RESET:
         return [Fault(at_us, RESET, tuple(sorted(random.sample(list(nodes), min(2, len(nodes))))))]
     if kind == TRANSFER:
         return [Fault(at_us, TRANSFER, (node,), 0, random.randint(0, 1 << 16))]
     return [Fault(at_us, kind, (node,), duration)]
+
+
+def _draw_disk_fault(
+    random: Random, kind: str, nodes: Sequence[int], node: int, at_us: int, duration: int
+) -> list[Fault]:
+    """A disk that does worse than to hang: alone, or when it is most needed.
+
+    That is when one other node was cut off before, so that it lacks what this one has helped to commit, and the
+    rest are gone: the two together are then a majority that must not come to anything.
+    """
+    drawn = [Fault(at_us, kind, (node,))]
+    if kind in (ROT_ENTRY, ROT_SNAPSHOT) and random.random() < 0.5:
+        # What rots is found by the next start, or by whoever reads it first.
+        drawn.append(Fault(at_us + 1, CRASH, (node,), duration // 4 + 1))
+    others = [other for other in nodes if other != node]
+    if kind != FAILING_SYNC and len(nodes) >= 3 and random.random() < 0.6:
+        behind = random.choice(others)
+        cut_us = max(0, at_us - random.randint(300, 1_500) * MILLISECOND_US)
+        drawn.insert(0, Fault(cut_us, PARTITION, (behind,), at_us - cut_us + 2, random.randint(0, 1)))
+        rest = tuple(other for other in others if other != behind)
+        drawn.append(Fault(at_us + 1, CRASH, rest, duration))
+    return drawn
 
 
 def describe(plan: Sequence[Fault]) -> str:

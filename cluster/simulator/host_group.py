@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from random import Random
 
 from cluster import placement
 from cluster.frame import Frame
-from cluster.log.batch import WriteBatch
+from cluster.log.batch import CorruptStore, WriteBatch
 from cluster.log.memory_store import SimulatedDisk
 from cluster.simulator import faults
-from cluster.simulator.clocks import MachineClock
+from cluster.simulator.clocks import EPOCH_MS, MachineClock
 from cluster.simulator.cluster import SimulatedCluster
 from cluster.simulator.disk import DiskProfile
 from cluster.simulator.events import MILLISECOND_US, SECOND_US, EventQueue
@@ -29,10 +30,11 @@ from cluster.simulator.raft_invariants import InvariantError
 from cluster.simulator.randomness import exponential_us, stream
 from cluster.simulator.trace import Trace
 
-CHAOS_US = 10 * SECOND_US
+CHAOS_US = 12 * SECOND_US
 LONGEST_CALM_US = 90 * SECOND_US
 """The longest probation of a disk that was late again and again is 30 s."""
 _SLICE_US = SECOND_US // 2
+_USUAL_OFFSET_MS = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,7 @@ class HostScenario:
     plan: tuple[Fault, ...]
     changes: tuple[Change, ...]
     offsets_us: tuple[int, ...]
+    """How far the clocks of the founders are ahead. One of three or more may be wrong by hours (RULES C3)."""
     gap_us: int
     repeated: float
     """How many frames arrive a second time, late and behind others: more than a gRPC stream does."""
@@ -68,6 +71,8 @@ def draw_scenario(seed: int) -> HostScenario:
     size = random.choice((1, 2, 3, 3, 3, 3, 3, 4, 5))
     founders = tuple(range(1, size + 1))
     appetite = faults.draw_appetite(random, (*faults.KINDS, *faults.DISK_KINDS))
+    more = random.sample(faults.DISK_KINDS, random.choice((0, 0, 1, 2)))
+    appetite = replace(appetite, kinds=(*appetite.kinds, *more))
     return HostScenario(
         seed=seed,
         founders=founders,
@@ -84,13 +89,20 @@ def draw_scenario(seed: int) -> HostScenario:
             jitter_us=random.choice((500, 5_000)),
             frame_loss=random.choice((0.0, 0.0, 0.01, 0.1)),
         ),
-        disk=DiskProfile(base_us=random.choice((500, 3_000, 20_000)), jitter_us=random.choice((500, 10_000))),
+        disk=DiskProfile(base_us=random.choice((500, 3_000, 20_000, 80_000)), jitter_us=random.choice((500, 10_000))),
         plan=faults.draw_plan(random, appetite, founders, SECOND_US, CHAOS_US),
         changes=draw_changes(random, SECOND_US, CHAOS_US),
-        offsets_us=tuple(random.randint(-50, 50) * MILLISECOND_US for _ in founders),
+        offsets_us=_draw_offsets(random, size, faults.CLOCK_STEP in appetite.kinds),
         gap_us=random.choice((60, 120, 250)) * MILLISECOND_US,
         repeated=random.choice((0.0, 0.0, 0.05, 0.3)),
     )
+
+
+def _draw_offsets(random: Random, size: int, another_is_stepped: bool) -> tuple[int, ...]:
+    offsets = [random.randint(-_USUAL_OFFSET_MS, _USUAL_OFFSET_MS) * MILLISECOND_US for _ in range(size)]
+    if size >= 3 and random.random() < 0.2 and not another_is_stepped:
+        offsets[random.randrange(size)] = random.randint(-6 * 3_600, 6 * 3_600) * SECOND_US
+    return tuple(offsets)
 
 
 class HostSimulation:
@@ -107,6 +119,8 @@ class HostSimulation:
         """Nodes that have lost their data for good, and were not taken out of the cluster yet."""
         self.counts: dict[str, int] = {}
         self._ever_lost: dict[int, None] = {}
+        self._homeless: dict[int, None] = {}
+        """Nodes that had joined and were wiped: they ask to join, and are told to wait until their old id is out."""
         self._sink = sink
         self._random = stream(scenario.seed, "host clients")
         self._calm = False
@@ -153,6 +167,8 @@ class HostSimulation:
         self.known[node] = known
 
         def boot(machine: Machine[Frame, WriteBatch]) -> tuple[HostNode, WriteBatch | None]:
+            if node in self._homeless:
+                raise CorruptStore("its data is gone, and its old id is not for a node that joins")
             random = stream(scenario.seed, f"host {node} life {machine.life}")
             program = HostNode(self, machine, disk, self.known[node], random)
             return program, program.first_write
@@ -190,6 +206,13 @@ class HostSimulation:
             return found, len(voters) // 2 + 1
 
         return count
+
+    def latest_clock_ms(self) -> int:
+        """What the clock of a group may show at most (RULES C3), where enough founders are there to say."""
+        if len(self.scenario.founders) < 3 or self.scenario.changes:
+            return 1 << 62
+        slack_ms = self.scenario.profile.clock_bound_ms + _USUAL_OFFSET_MS + 100
+        return EPOCH_MS + self.queue.now_us // MILLISECOND_US + slack_ms
 
     def program(self, node: int) -> HostNode | None:
         """What runs on a machine, if anything does."""
@@ -281,22 +304,25 @@ class HostSimulation:
         )
 
     def _may_lose(self, node: int, kind: str) -> bool:
-        """One node at a time, in a cluster at rest whose groups all have three voters: no promise holds otherwise."""
-        if self.impaired() or self.operator.busy or not self.is_present(node):
+        """A minority of the voters of every group, in a cluster at rest: no promise holds otherwise."""
+        impaired = self.impaired()
+        if node in impaired or self.operator.busy or not self.is_present(node):
             return False
         members = self.members()
         if not members or not self.all_settled():
             return False
-        if any(len(chosen) < 3 for chosen in members[0].directory.plan.values()):
+        if any((len(chosen) - 1) // 2 <= len(impaired) for chosen in members[0].directory.plan.values()):
             return False
         if kind == faults.WIPE:
             # Data is known by its name once the node has said it (docs/decisions.md, "Data has a name").
-            return node in self.scenario.founders and all(node in it.directory.stores for it in members)
+            return all(node in it.directory.stores for it in members)
         return True
 
     def _lost(self, node: int, why: str) -> None:
         """A node is without its data. A wiped one comes back under its old id, as new; it has to be replaced."""
-        if why == "wiped":
+        if why == "wiped" and self.known[node].joined:
+            self._homeless[node] = None
+        elif why == "wiped":
             self.known[node] = Acquaintance(self._new_store(), list(self.scenario.founders))
         else:
             self.count("refused to start")
@@ -401,5 +427,8 @@ class HostSimulation:
             for program in self.members():
                 observer.keeps_acknowledged(program.id, program.machines[group].counters)
             self.trace.add("end", group, digests.pop().hex(), observer.highest_applied)
+        inside = sum(machine.crashes_in_a_write for machine in self.cluster.machines.values())
+        if inside:
+            self.counts["crashed in a write"] = inside
         if not self.counts.get("answered"):
             raise InvariantError("nothing was ever answered")

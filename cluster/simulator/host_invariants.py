@@ -10,7 +10,7 @@ from collections.abc import Callable
 from hashlib import blake2b
 
 from cluster.log.batch import GroupWrite
-from cluster.raft import Entry, Message, MessageType
+from cluster.raft import Entry, HardState, Message, MessageType
 from cluster.simulator.raft_invariants import InvariantError, RaftObserver
 
 
@@ -24,6 +24,7 @@ class HostObserver(RaftObserver):
         """The last number of each client whose command was answered."""
         self.copies: Callable[[int, int], tuple[int, int]] | None = None
         """How many disks of voters hold (index, term), and how many would be a majority; None: not to be checked."""
+        self._hard_states: dict[tuple[int, int], tuple[int, int, int]] = {}
         self._states: dict[int, bytes] = {}
         self._counted: dict[tuple[int, int], int] = {}
         self._tellers: dict[tuple[int, int], int] = {}
@@ -39,7 +40,9 @@ class HostObserver(RaftObserver):
         """A write of this group is durable; `term_before(index)` is the term that the disk has at an index."""
         name = self.teller(node, store)
         if write.hard_state is not None:
-            self.hard_state(name, write.hard_state)
+            state = write.hard_state
+            self.hard_state(name, state)
+            self._hard_states[(node, store)] = (state.term, state.vote, state.commit)
         if write.snapshot is not None and write.snapshot.state:
             index, digest = write.snapshot.metadata.index, blake2b(write.snapshot.state, digest_size=8).digest()
             if self._states.setdefault(index, digest) != digest:
@@ -49,6 +52,12 @@ class HostObserver(RaftObserver):
             for entry in write.entries:
                 self.entry_stored(name, entry, previous)
                 previous = entry.term
+
+    def loaded(self, node: int, store: int, state: HardState) -> None:
+        """A process starts with this term and vote: those that were written last."""
+        expected = self._hard_states.get((node, store))
+        if expected is not None and (state.term, state.vote, state.commit) != expected:
+            raise InvariantError(f"group {self.group}: node {node} starts with {state!r}, {expected} was written")
 
     def delivered(self, message: Message) -> None:
         """A message reaches another node: a vote is given once in a term, whatever became of the voter's disk."""

@@ -129,7 +129,6 @@ class ChainMachine:
         self.digest = b""
         self.counters: dict[int, int] = {}
         self.kept: list[int] = []
-        self.time_ms = 0
         self._applying = applying
         self._applied = applied
         self._data = b""

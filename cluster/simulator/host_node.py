@@ -15,9 +15,10 @@ from cluster.frame import Frame
 from cluster.group import GroupSettings
 from cluster.host import Host, HostSettings
 from cluster.host import Output as HostOutput
-from cluster.log.batch import CorruptEntry, WriteBatch
+from cluster.log.batch import CorruptEntry, MissingEntry, WriteBatch
 from cluster.log.group_log import EntryCache
 from cluster.log.memory_store import SimulatedDisk
+from cluster.log.snapshot_codec import carried
 from cluster.raft import Entry, MessageType, StateType
 from cluster.simulator import host_machine as commands
 from cluster.simulator.host_machine import ChainMachine, Directory
@@ -134,7 +135,12 @@ class HostNode:
             settings, dict(self.machines), self, self._read_entry, EntryCache(profile.cache_bytes), random.randrange,
             machine.life << _STARTS_SHIFT, LOST, simulation.tell,
         )  # fmt: skip
-        self.first_write = self.host.start(disk.load(), machine.now_ms())
+        stored = disk.load()
+        for group, shown in stored.items():
+            simulation.observers[group].loaded(self.id, known.store, shown.hard_state)
+        self._commits = {group: shown.hard_state.commit for group, shown in stored.items() if not shown.damage}
+        """Up to where logs are known to be committed at start, while their kept payloads were not looked at."""
+        self.first_write = self.host.start(stored, machine.now_ms())
         self.rebuilding = [group.id for group in self.host.groups.values() if group.rebuild is not None]
         self.submit(CATALOG, commands.STARTED, self.id, known.store)
 
@@ -196,6 +202,14 @@ class HostNode:
             data = self.host.groups[group].log.data(index)
             self._simulation.observers[group].payload_read(self.id, index, data)
             self._simulation.count("payload read")
+
+    def _read_all_kept(self) -> None:
+        """Once after the start: whatever the state refers to is there, as clients that wait for it would find."""
+        for group, commit in list(self._commits.items()):
+            if self.host.groups[group].applied >= commit:
+                del self._commits[group]
+                for choice in range(len(self.machines[group].kept)):
+                    self.read_back(group, choice)
 
     def read_index(self, group: int) -> None:
         """Read what is current: all that any replica has applied by now must be there."""
@@ -362,6 +376,8 @@ class HostNode:
             raise ProcessEnds(f"log lost: {self.host.log_lost}")
         output = self.host.pump(now_ms)
         self._look()
+        if self._commits:
+            self._read_all_kept()
         return output
 
     @property
@@ -392,7 +408,11 @@ class HostNode:
         for group, message in snapshots:
             self._simulation.count("snapshot sent")
             alone = Frame(frame.clock_ms)
-            alone.raft.append((group, message))
+            try:
+                alone.raft.append((group, carried(group, message)))
+            except MissingEntry:
+                self._snapshot_fate(peer_id, group)(False)
+                continue
             send(self.id, peer_id, alone, self._snapshot_fate(peer_id, group))
 
     def _snapshot_fate(self, peer_id: int, group: int) -> Callable[[bool], None]:
@@ -411,8 +431,14 @@ class HostNode:
         return fate
 
     def _look(self) -> None:
-        """After every turn: who leads, and with which log."""
+        """After every turn: the clocks of the groups, and who leads with which log."""
+        latest_ms = self._simulation.latest_clock_ms()
         for id, group in self.host.groups.items():
+            if group.clock.time_ms > latest_ms:
+                raise InvariantError(
+                    f"node {self.id}: the clock of group {id} is {group.clock.time_ms - latest_ms} ms further ahead of "
+                    "true time than the clock of a minority may make it"
+                )
             raft = group.raw.raft
             if raft.state == StateType.LEADER and self._led.get(id) != raft.term:
                 self._led[id] = raft.term

@@ -25,6 +25,13 @@ FrameOut = TypeVar("FrameOut", covariant=True)
 WriteOut = TypeVar("WriteOut", covariant=True)
 
 
+SYNC_FAILED = "sync failed"
+MET_DAMAGE = "met damage"
+GAVE_UP = "gave up"
+REFUSED_TO_START = "refused to start"
+"""How a process ends by itself."""
+
+
 class ProcessEnds(Exception):
     """Raised by a program whose process must not go on: it ends at once, as `node.process` does. The text says why."""
 
@@ -125,6 +132,8 @@ class Machine(Generic[Frame, Write]):
         self.life = 0
         self.frozen = False
         self._alive = False
+        self.crashes_in_a_write = 0
+        """How often the process died while a write of its was under way."""
         self.on_crash: list[Callable[[], None]] = []
         """Called, once, when the process dies: whoever was connected to it puts itself here."""
         self.transmit: Callable[[int, Frame], None] = lambda peer, frame: network.send(
@@ -133,8 +142,8 @@ class Machine(Generic[Frame, Write]):
         """How a frame leaves; a shell with more than one stream to a peer puts its own in here."""
         self.after_input: Callable[[Machine[Frame, Write]], None] = lambda machine: None
         """Called whenever the program has been pumped; for probes."""
-        self.ended: Callable[[Machine[Frame, Write], str, bool], None] = lambda machine, why, may_try_again: None
-        """Called when the process has ended by itself; without `may_try_again` it can't start with this disk."""
+        self.ended: Callable[[Machine[Frame, Write], str, str], None] = lambda machine, how, why: None
+        """Called with how (`SYNC_FAILED`, ...) and why, when the process has ended by itself."""
         self._network = network
         self._boot = boot
         self._backlog: deque[Callable[[], None]] = deque()
@@ -169,7 +178,7 @@ class Machine(Generic[Frame, Write]):
             program, first = self._boot(self)
         except CorruptStore as error:
             self._alive = False
-            self.ended(self, str(error), False)
+            self.ended(self, REFUSED_TO_START, str(error))
             return
         delay = self.random.randint(self.profile.boot_us // 2, self.profile.boot_us)
         if first is not None:
@@ -201,6 +210,8 @@ class Machine(Generic[Frame, Write]):
             if timer is not None:
                 timer.cancel()
         self._tick = self._pump = self._write = None
+        if self._writing is not None:
+            self.crashes_in_a_write += 1
         self._writing = None
         self.disk.crash(pending_survives=self.random.random() < 0.3)
         self._network.stop(self.id)
@@ -208,23 +219,26 @@ class Machine(Generic[Frame, Write]):
         for watcher in watchers:
             watcher()
 
-    def _end(self, why: str) -> None:
+    def _end(self, how: str, why: str) -> None:
         """The process ends itself: it says nothing more to anybody, and writes nothing more."""
         self.crash()
-        self.ended(self, why, True)
+        self.ended(self, how, why)
+
+    def _end_by(self, error: Exception) -> None:
+        self._end(MET_DAMAGE if isinstance(error, CorruptEntry) else GAVE_UP, str(error))
 
     def _sync_failed(self) -> None:
         """Nobody knows what of the write is on the disk: the process may neither go on nor try again."""
         self.disk_profile.failing = False
         self.disk.fail_sync(survives=self.random.random() < 0.5)
-        self._end("a sync failed")
+        self._end(SYNC_FAILED, "what is on the disk is not known")
 
     def _guarded(self, action: Callable[[], None]) -> bool:
         """Run a part of the program; False when the process has ended by it."""
         try:
             action()
         except (CorruptEntry, ProcessEnds) as error:
-            self._end(str(error))
+            self._end_by(error)
             return False
         return True
 
@@ -301,7 +315,7 @@ class Machine(Generic[Frame, Write]):
             for peer_id, frame in output.frames.items():
                 self.transmit(peer_id, frame)
         except (CorruptEntry, ProcessEnds) as error:
-            self._end(str(error))
+            self._end_by(error)
             return
         if output.write is not None:
             if self._writing is not None:
