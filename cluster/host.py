@@ -23,7 +23,6 @@ from cluster.frame import Frame
 from cluster.group import Group, GroupSettings
 from cluster.log.batch import CorruptEntry, CorruptStore, GroupWrite, StoredGroup, StoredSnapshot, WriteBatch
 from cluster.log.group_log import EntryCache
-from cluster.log.snapshot_codec import decode_snapshot
 from cluster.machine import GroupEvents, StateMachine
 from cluster.placement import Plan, first_plan, learners, voters
 from cluster.raft import (
@@ -362,8 +361,6 @@ class Host:
             if message.type == MessageType.TIMEOUT_NOW and not self.disk.may_lead(now_ms):
                 continue  # Who leads means to hand over to us, but could not know of our disk.
             try:
-                if message.snapshot is not None and message.snapshot.data:
-                    decode_snapshot(message.snapshot.data)
                 group.step(message)
             except LogLost as error:
                 self.log_lost = f"group {id}: {error}"

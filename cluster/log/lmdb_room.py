@@ -2,6 +2,7 @@
 
 import errno
 import os
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -72,7 +73,7 @@ class LmdbRoom:
         """About what the data of a write takes on disk, page borders included."""
         page = self._tables.page_bytes
         total = 0
-        for entry in (*write.live_entries, *write.entries):
+        for entry in chain(write.live_entries, write.entries):
             size = len(entry.data) + 64
             total += 2 * size if 2 * size < page else size + page
         if write.snapshot is not None:

@@ -8,6 +8,7 @@ from cluster.group import GroupSettings
 from cluster.host import Host, HostSettings
 from cluster.log.group_log import EntryCache
 from cluster.log.memory_store import MemoryStore
+from cluster.log.snapshot_codec import carried
 from cluster.raft import Message
 from cluster.sessions import SessionKey
 
@@ -172,6 +173,7 @@ class Cluster:
             if not mail:
                 break
             for sender, to, frame in mail:
+                frame.raft = [(group, carried(group, message)) for group, message in frame.raft]
                 if to in self.nodes and not {sender, to} & self.cut:
                     frame.raft = [pair for pair in frame.raft if not self.loses(sender, to, pair[1])]
                     self.nodes[to].host.receive(sender, frame, self.now)
