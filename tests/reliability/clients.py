@@ -114,9 +114,10 @@ class Clients(threading.Thread):
 
     def end(self) -> None:
         """Stop the thread. Raises what a client failed of, if one did."""
-        self._loop.call_soon_threadsafe(self._end)
-        self.join(10)
-        self.history.ended_us = self.now_us()
+        if self.is_alive():
+            self._loop.call_soon_threadsafe(self._end)
+            self.join(10)
+            self.history.ended_us = self.now_us()
         self.check()
 
     def check(self) -> None:
