@@ -17,7 +17,7 @@ from cluster.raft import Entry
 from cluster.sessions import KIND_INTERNAL, encode_batch
 from node.broker.cluster_facade import SESSION_LOST, TRANSIENT_SHARD_BASE, ClusterEvents, Done, ShardHandle
 from node.broker.transient_shards import TransientShards
-from node.catalog import Barrier, Catalog, CatalogCommand, NodeLost, NodeStarted, RemoveQueues, encode
+from node.catalog import Catalog, CatalogCommand, NodeLost, NodeStarted, RemoveQueues, encode
 from node.catalog_machine import CatalogMachine, frame_command
 from node.limits import PENDING_BYTES_HIGH, PENDING_BYTES_LOW, TRANSIENT_BYTES_HIGH, TRANSIENT_BYTES_LOW
 from node.membership_duties import Founder, MembershipDuties
@@ -217,7 +217,7 @@ class Engine:
 
     def catalog_barrier(self, done: Done) -> None:
         """See `ClusterFacade.catalog_barrier`."""
-        self.submit_catalog(Barrier(), lambda result: done(SESSION_LOST if result is SESSION_LOST else None))
+        self.host.read_index(CATALOG_GROUP, done)
 
     def shard(self, shard_id: int) -> ShardHandle:
         """See `ClusterFacade.shard`."""
@@ -300,7 +300,12 @@ class Engine:
 
     def barrier(self, done: Callable[[], None]) -> None:
         """See `LeaderPort.barrier`."""
-        self.submit_catalog(Barrier(), lambda _: done())
+
+        def current(result: object) -> None:
+            if result is not SESSION_LOST:
+                done()
+
+        self.catalog_barrier(current)
 
     def _drop_lost_nodes(self, now_ms: int) -> None:
         """The catalog's leader takes out nodes that have not been heard of for the session timeout."""

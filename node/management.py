@@ -14,7 +14,7 @@ from node.catalog import (
     check_policy,
 )
 from node.catalog.values import json_term
-from node.engine import Engine
+from node.engine import CATALOG_GROUP, Engine
 from node.http.management import NOT_FOUND
 from node.http.provider import PolicyWish
 from node.membership_shell import MembershipShell
@@ -28,7 +28,7 @@ _NO_VHOST: Final = 530
 
 
 class Management:
-    """Implements `node.http.provider.ManagementPort`. Reading is from the local replica."""
+    """Implements `node.http.provider.ManagementPort`. The local replica is read, brought up to date at the login."""
 
     def __init__(self, engine: Engine, membership: MembershipShell) -> None:
         self._engine = engine
@@ -37,6 +37,7 @@ class Management:
 
     async def login(self, user: str, password: str, loopback: bool) -> UserRecord | None:
         """See `ManagementPort.login`."""
+        await self._membership.current.behind((CATALOG_GROUP,))
         return await login(self._catalog, user, password, loopback)
 
     def has_vhost(self, vhost: str) -> bool:

@@ -16,6 +16,7 @@ from cluster.transport.joining import JoinAnswer, JoinRefused, JoinRequest, ask_
 from cluster.transport.tls import TlsFiles
 from node.broker.cluster_facade import SESSION_LOST
 from node.catalog import AddMember, CatalogCommand, MemberAdded, Refusal
+from node.current_replicas import CurrentReplicas
 from node.engine import Engine
 from node.identity import Identity, KnownMembers, MalformedIdentity, decode_identity, decode_members
 from node.settings import NodeSettings, is_any_host
@@ -165,6 +166,7 @@ class MembershipShell:
         self._engine = engine
         self._identity = identity
         self._settings = settings
+        self.current: CurrentReplicas = CurrentReplicas(engine.host.read_index, pump)
         self._pump = pump
         self._fail = fail
 
@@ -233,6 +235,15 @@ class MembershipShell:
         self._engine.submit_catalog(command, answered)
         self._pump()
         return await _or_none(answers)
+
+    async def freshness(self) -> dict[str, Any]:
+        """Bring all replicas here up to date, and say whether they are: `current`, and the `reason` if not."""
+        late = await self.current.behind(self._engine.host.groups)
+        if not late:
+            return {"current": True}
+        groups = ", ".join(map(str, late))
+        text = f"no leader answered for groups {groups}; they are shown as this node has them"
+        return {"current": False, "reason": text}
 
     def members(self, now_ms: int) -> list[dict[str, Any]]:
         """All members, removed ones too, with what they hold."""

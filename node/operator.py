@@ -5,6 +5,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from node.catalog import Catalog, CatalogCommand, PlaceGroup, PreferLeader, Refusal, RemoveMember
+from node.engine import CATALOG_GROUP
 from node.membership_shell import MembershipShell
 from node.operator_login import login
 
@@ -23,8 +24,13 @@ class Operator:
 
     async def may_operate(self, user: str, password: str, loopback: bool) -> bool:
         """See `OperatorPort.may_operate`."""
+        await self._membership.current.behind((CATALOG_GROUP,))
         record = await login(self._catalog, user, password, loopback)
         return record is not None and _ADMINISTRATOR in record.tags
+
+    async def freshness(self) -> dict[str, Any]:
+        """See `OperatorPort.freshness`."""
+        return await self._membership.freshness()
 
     def members(self) -> list[dict[str, Any]]:
         """See `OperatorPort.members`."""

@@ -12,6 +12,7 @@ import logging
 import random
 import ssl
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
@@ -201,7 +202,7 @@ class NodeProcess:
         )
         return PeerTransport(
             local, str(settings.peer_address), peers, self._on_frame, self._on_peer_up, self._on_peer_down,
-            self._on_snapshot_sent, peer_tls_files(settings), self.membership,
+            self._on_snapshot_sent, peer_tls_files(settings), self.membership, settings.data_dir / "snapshots",
         )
 
     def _members_changed(self) -> None:
@@ -275,6 +276,7 @@ class NodeProcess:
 
     def _read_entry(self, group: int, index: int) -> Entry:
         """Read an entry back; one that is damaged on disk stops the node, and its replica is rebuilt at the next start.
+        Any thread may do this: a snapshot is read beside the loop.
 
         Whoever asked must not go on as if it had the entry, so this raises as well."""
         try:
@@ -282,8 +284,11 @@ class NodeProcess:
         except CorruptEntry as error:
             with suppress(LogError):
                 self._store.mark_damaged(group, str(error))
-            if self.failure is None:
-                self._fail(f"{error}; started again, this node has group {group} rebuilt from the others")
+            text = f"{error}; started again, this node has group {group} rebuilt from the others"
+            if threading.current_thread() is threading.main_thread():
+                self._fail(text)
+            else:
+                self._loop.call_soon_threadsafe(self._fail, text)
             raise
 
     def _fail(self, text: str) -> None:

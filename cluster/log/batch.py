@@ -4,6 +4,7 @@ A node has one store for all its groups. Everything that became due at the same 
 groups, goes into one `WriteBatch`: one transaction, one sync. A batch is written whole or not at all.
 """
 
+from collections.abc import Iterator
 from typing import Protocol
 
 from cluster.raft.messages import Entry, HardState, SnapshotMetadata
@@ -72,6 +73,14 @@ class StoredSnapshot:
         return f"StoredSnapshot({self.metadata!r} {len(self.state)} bytes)"
 
 
+class LiveEntries(Protocol):
+    """Entries in ascending order that need not be in memory; they can be gone through more than once."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Entry]: ...
+
+
 class GroupWrite:
     """What is written for one group. The parts take effect in the order in which they stand here.
 
@@ -97,7 +106,7 @@ class GroupWrite:
         self.entries: list[Entry] = []
         self.snapshot: StoredSnapshot | None = None
         self.install: bool = False
-        self.live_entries: list[Entry] = []
+        self.live_entries: LiveEntries = []
         self.release: list[int] = []
 
     def empty(self) -> bool:
@@ -115,7 +124,7 @@ class GroupWrite:
                 if not previous < entry.index <= snapshot_index:
                     raise self._mistake(f"live entry {entry.index} out of order or above the snapshot")
                 previous = entry.index
-        elif self.live_entries:
+        elif len(self.live_entries):
             raise self._mistake("live entries without install")
         elif self.snapshot is not None:
             if not snapshot_index <= self.snapshot.metadata.index <= last_index:

@@ -35,6 +35,7 @@ from cluster.raft.conf_change import decode_conf_change
 from cluster.simulator.datagrams import DatagramNetwork, DatagramProfile
 from cluster.simulator.events import MILLISECOND_US, SECOND_US, EventQueue
 from cluster.simulator.raft_invariants import InvariantError, RaftObserver
+from cluster.simulator.raft_schedules import drawn_schedule, make_schedule
 from cluster.simulator.randomness import exponential_us, stream
 from cluster.simulator.trace import Trace
 
@@ -94,6 +95,24 @@ class RaftMember:
         self.frozen = False
         self._ready = None
 
+    def crash_within(self, delay_us: int, outage_us: int) -> None:
+        """Crash so much later, unless it has crashed by then; and start again after the outage."""
+        life = self._life
+
+        def crash() -> None:
+            if self.raw is not None and self._life == life and not self.group.calm:
+                self.group.trace.add("aimed crash", self.id)
+                self.crash()
+                self.group.queue.after(outage_us, self.start)
+
+        self.group.queue.after(delay_us, crash)
+
+    def stand(self) -> None:
+        """Stand for election now, if it can."""
+        if self.raw is not None and not self.frozen:
+            self.raw.campaign()
+            self.progress()
+
     def _schedule_tick(self, life: int) -> None:
         def tick() -> None:
             if self.raw is None or self._life != life:
@@ -135,7 +154,9 @@ class RaftMember:
 
     def _write(self, ready: Ready) -> None:
         life = self._life
-        self.group.queue.after(self.group.write_us(), lambda: self._written(life, ready))
+        duration_us = self.group.write_us()
+        self.group.queue.after(duration_us, lambda: self._written(life, ready))
+        self.group.schedule.writes(self, duration_us)
 
     def _written(self, life: int, ready: Ready) -> None:
         raw = self.raw
@@ -206,13 +227,19 @@ class RaftMember:
             log = raft.raft_log
             terms = {index: log.term(index) for index in range(log.first_index(), log.last_index() + 1)}
             self.group.observer.leader_has(self.id, raft.term, terms)
+            self.group.schedule.leads(self)
 
 
 class RaftGroup:
     """A whole run of one group; `run` raises InvariantError, or returns what it did."""
 
-    def __init__(self, seed: int, sink: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self, seed: int, sink: Callable[[str], None] | None = None, schedule: str | None = None
+    ) -> None:
+        """`schedule` (see `raft_schedules`) is drawn from the seed unless it is given."""
         self.seed = seed
+        self.schedule_name = drawn_schedule(seed) if schedule is None else schedule
+        self.schedule = make_schedule(self.schedule_name, seed)
         self.queue = EventQueue()
         self.trace = Trace(self.queue, sink)
         self.random: Random = stream(seed, "raft group")
@@ -238,7 +265,7 @@ class RaftGroup:
         conf_state = ConfState(voters=nodes[: self.size], learners=[])
         self.members = {node: RaftMember(node, self, conf_state) for node in nodes}
         self.proposed = 0
-        self._calm = False
+        self.calm = False
 
     def write_us(self) -> int:
         """How long a write takes."""
@@ -289,15 +316,17 @@ class RaftGroup:
 
     def run(self, chaos_us: int = 20 * SECOND_US, calm_us: int = 8 * SECOND_US) -> None:
         """Chaos, then calm; in the end all members that belong to the group agree, and it takes proposals."""
+        self.schedule.begin(self)
         for member in self.members.values():
             member.start()
         self._schedule_proposal()
         self._schedule_trouble()
         self.queue.run_until(chaos_us)
-        self._calm = True
+        self.calm = True
         self.trace.add("calm")
         self.network.blocked.clear()
         self.profile.loss = self.profile.duplication = 0.0
+        self.profile.jitter_us = 2 * MILLISECOND_US
         self.write_mean_us = min(self.write_mean_us, 1_000)
         for member in self.members.values():
             member.frozen = False
@@ -332,7 +361,7 @@ class RaftGroup:
 
     def _trouble(self) -> None:
         """One fault or its end, at random; or a membership change, or a transfer."""
-        if self._calm:
+        if self.calm:
             return
         self._schedule_trouble()
         random = self.random

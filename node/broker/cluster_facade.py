@@ -105,8 +105,11 @@ class ClusterFacade(Protocol):
         ...
 
     def catalog_barrier(self, done: Done) -> None:
-        """`done(None)` once the local replica has applied all that was committed
-        when this was called; `done(SESSION_LOST)` if the barrier was lost."""
+        """`done(None)` once the local replica has applied all that was committed on any
+        node when this was called, and all catalog commands given here before;
+        `done(SESSION_LOST)` if this node was removed from the cluster.
+
+        Writes nothing.  Without a leader that a majority follows it waits for one."""
         ...
 
     def shard(self, shard_id: int) -> ShardHandle:

@@ -54,8 +54,10 @@ class AmqpClient:
         write: Callable[[bytes], None],
         on_ready: Answer,
         on_closed: Callable[[Refused | None], None],
+        login: tuple[str, str] = ("guest", "guest"),
     ) -> None:
         self._write = write
+        self._login = login
         self._on_ready = on_ready
         self._on_closed = on_closed
         self.closed = False
@@ -143,7 +145,8 @@ class AmqpClient:
             properties: Any = {
                 "capabilities": {"consumer_cancel_notify": True, "publisher_confirms": True}
             }
-            self._send(0, commands.Connection.StartOk(properties, "PLAIN", "\x00guest\x00guest", "en_US"))
+            user, password = self._login
+            self._send(0, commands.Connection.StartOk(properties, "PLAIN", f"\0{user}\0{password}", "en_US"))
         elif isinstance(method, commands.Connection.Tune):
             self._send(0, commands.Connection.TuneOk(10, FRAME_MAX, 0))
             self._send(0, commands.Connection.Open("/"))

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 from cluster.frame import Frame
 from cluster.group import GroupSettings
 from cluster.host import HostSettings
-from cluster.log.batch import WriteBatch
+from cluster.log.batch import MissingEntry, WriteBatch
 from cluster.log.group_log import EntryCache
 from cluster.log.memory_store import SimulatedDisk
+from cluster.log.snapshot_codec import carried
 from cluster.raft import MessageType
 from cluster.simulator.machine import Machine
 from node.broker.broker import Broker
@@ -232,7 +233,11 @@ class SimulatedNode:
             network_send(self.machine.id, peer_id, frame)
         for group, message in snapshots:
             alone = Frame(frame.clock_ms)
-            alone.raft.append((group, message))
+            try:
+                alone.raft.append((group, carried(group, message)))
+            except MissingEntry:
+                self._reporter(peer_id, group)(False)
+                continue
             network_send(
                 self.machine.id, peer_id, alone, bulk=True, result=self._reporter(peer_id, group)
             )

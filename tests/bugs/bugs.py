@@ -30,6 +30,7 @@ class Bug:
 
 PAPER = "tests/raft/test_paper.py::"
 HOST = "tests/cluster/test_host.py::"
+READS = "tests/cluster/test_reads.py::"
 
 RAFT_BUGS = [
     Bug(
@@ -140,6 +141,31 @@ GROUP_BUGS = [
         "self.sender.restart(self.sender.incarnation)",
         HOST + "test_a_partitioned_node_loses_its_session_and_its_commands_go_on_in_a_new_one",
         "did not come true",
+    ),
+    Bug(
+        "answers a read from what a deposed leader knows",
+        "cluster/group.py",
+        "                self.raw.read_index(context)",
+        "                if self.leads:\n                    self.reads.answered(context, self.committed)\n"
+        "                else:\n                    self.raw.read_index(context)",
+        READS + "test_a_cut_off_leader_answers_nobody_and_later_with_what_it_missed",
+        "assert not reading.done",
+    ),
+    Bug(
+        "takes the answer to an earlier read for that of a later one",
+        "cluster/reads.py",
+        "if not self._under_way or context != self._context():",
+        "if not self._under_way:",
+        READS + "test_an_answer_to_an_earlier_request_says_nothing",
+        "assert",
+    ),
+    Bug(
+        "reads without what the node itself wrote before",
+        "cluster/reads.py",
+        "if read.index <= applied and read.batches <= batches:",
+        "if read.index <= applied:",
+        READS + "test_a_node_reads_what_it_wrote_before",
+        "Right contains",
     ),
     Bug(
         "loses a session batch when the leader changes",

@@ -8,6 +8,8 @@ from cluster.group import GroupSettings
 from cluster.host import Host, HostSettings
 from cluster.log.group_log import EntryCache
 from cluster.log.memory_store import MemoryStore
+from cluster.log.snapshot_codec import carried
+from cluster.raft import Message
 from cluster.sessions import SessionKey
 
 TICK_MS = 50
@@ -106,7 +108,11 @@ class Node:
 
 
 class Cluster:
-    """Nodes 1..n; frames arrive in the next step, unless a node is in `cut`; `stuck` disks do not finish writes."""
+    """Nodes 1..n; frames arrive in the next step, unless a node is in `cut`; `stuck` disks do not finish writes.
+
+    `frozen` nodes do nothing, and their mail waits. `loses(sender, receiver, message)` says which Raft messages
+    do not arrive.
+    """
 
     def __init__(self, size: int = 3, groups: int = 1, compact_entries: int = 1 << 40) -> None:
         self.ids = list(range(1, size + 1))
@@ -118,6 +124,8 @@ class Cluster:
         self.nodes: dict[int, Node] = {}
         self.cut: set[int] = set()
         self.stuck: set[int] = set()
+        self.frozen: set[int] = set()
+        self.loses: Callable[[int, int, Message], bool] = lambda sender, to, message: False
         self._mail: list[tuple[int, int, Frame]] = []
         for id in self.ids:
             self.start(id)
@@ -151,23 +159,29 @@ class Cluster:
     def step(self) -> None:
         """One tick for everybody; mail and disk as far as they go at this moment."""
         self.now += TICK_MS
-        for node in self.nodes.values():
-            node.host.tick(self.now)
+        for id, node in self.nodes.items():
+            if id not in self.frozen:
+                node.host.tick(self.now)
         self.exchange()
 
     def exchange(self) -> None:
         """Mail and disk as far as they go without time passing."""
         for _ in range(30):
             self._pump()
-            if not self._mail:
+            mail = [letter for letter in self._mail if letter[1] not in self.frozen]
+            self._mail = [letter for letter in self._mail if letter[1] in self.frozen]
+            if not mail:
                 break
-            mail, self._mail = self._mail, []
             for sender, to, frame in mail:
+                frame.raft = [(group, carried(group, message)) for group, message in frame.raft]
                 if to in self.nodes and not {sender, to} & self.cut:
+                    frame.raft = [pair for pair in frame.raft if not self.loses(sender, to, pair[1])]
                     self.nodes[to].host.receive(sender, frame, self.now)
 
     def _pump(self) -> None:
         for id, node in self.nodes.items():
+            if id in self.frozen:
+                continue
             output = node.host.pump(self.now)
             if output.write is not None and id not in self.stuck:
                 node.store.write(output.write)
@@ -190,6 +204,6 @@ class Cluster:
     def leader(self, group: int = 0) -> int:
         """The node that leads the group with its own term's entry applied; 0 if there is none."""
         for id, node in self.nodes.items():
-            if id not in self.cut and node.host.groups[group].established:
+            if id not in self.cut | self.frozen and node.host.groups[group].established:
                 return id
         return 0

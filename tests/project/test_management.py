@@ -4,7 +4,7 @@ import asyncio
 import base64
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import aiohttp
@@ -35,6 +35,11 @@ class Membership:
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
         self.answers = True
+        self.current = self
+
+    async def behind(self, groups: Iterable[int]) -> tuple[int, ...]:
+        """Nothing is."""
+        return ()
 
     async def command(self, command: CatalogCommand) -> object:
         return self.catalog.apply(command) if self.answers else None

@@ -333,6 +333,23 @@ class SimulatedGroup:
                     busy = True
                     self.hand_over(message)
 
+    def work_until(self, condition: Callable[[], bool], among: frozenset[int]) -> None:
+        """Deliver messages one by one, and have those in `among` work off what they have, until it is so.
+
+        What the others send, and what is sent to them, is not delivered.
+        """
+        for _ in range(200):
+            for node_id in sorted(among):
+                while self[node_id].finish() or self[node_id].begin():
+                    self.promises.check_leader(self[node_id].node)
+            if condition():
+                return
+            if self.network:
+                message = self.network.pop(0)
+                if message.from_ in among:
+                    self.hand_over(message) if message.to in among else self.lose(message)
+        raise AssertionError(f"did not come true: {self.describe()}")
+
     def heal(self, rounds: int = 400) -> None:
         """From now on nothing is lost: there must come a leader, and everybody must apply the same."""
         for member in self.members.values():

@@ -23,7 +23,7 @@ def declare(channel: Channel, method: Any, arguments: bytes) -> Steps:
         check(refusals.default_exchange())
     if method.passive:
         if catalog.exchange(connection.vhost, method.exchange) is None:
-            known((yield BarrierStep(channel.broker.barrier)))
+            known((yield BarrierStep()))
             found = catalog.find_exchange(connection.vhost, method.exchange)
             if isinstance(found, Refusal):
                 raise as_error(found)

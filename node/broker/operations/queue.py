@@ -111,7 +111,7 @@ def _in_catalog(channel: Channel, command: DeclareQueue) -> Generator[Request, A
     if isinstance(present, Refusal):
         # The replica may be behind: what it holds against the declare may be gone.
         yield from _clear_dead_owner(channel, command)
-        known((yield BarrierStep(channel.broker.barrier)))
+        known((yield BarrierStep()))
         present = catalog.inspect_queue(command)
         if isinstance(present, Refusal):
             raise as_error(present)
@@ -120,7 +120,7 @@ def _in_catalog(channel: Channel, command: DeclareQueue) -> Generator[Request, A
     declared = yield CatalogStep(command)
     if declared is SESSION_LOST:
         # It was applied where this replica could not see it; an exclusive queue nobody knows of would stay for ever.
-        known((yield BarrierStep(channel.broker.barrier)))
+        known((yield BarrierStep()))
         present = catalog.inspect_queue(command)
         if isinstance(present, QueueRecord):
             return present, False
