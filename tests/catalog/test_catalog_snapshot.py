@@ -57,6 +57,7 @@ COMMANDS: st.SearchStrategy[CatalogCommand] = st.one_of(
         arguments=QUEUE_ARGUMENTS, server_named=FLAGS, node_id=NODES, incarnation=INCARNATIONS,
         connection=st.sampled_from(["c", "d"]),
     ),
+    st.builds(DeclareQueue, st.just("/"), st.sampled_from(["a", "b", "c"]), st.just(True)),
     st.builds(RemoveQueues, st.lists(st.integers(1, 12), max_size=3).map(tuple)),
     st.builds(
         DeclareExchange, vhost=VHOSTS, name=NAMES,
@@ -87,7 +88,7 @@ COMMANDS: st.SearchStrategy[CatalogCommand] = st.one_of(
     ),
     st.builds(
         SetPolicy, st.just("/"), st.sampled_from(["p", "o"]), st.sampled_from(["", "^[ab]$"]),
-        st.sampled_from([{"message-ttl": 3}, {"expires": 4, "overflow": "reject-publish"}, {"alternate-exchange": "a"}]),
+        st.sampled_from([{"message-ttl": 3}, {"expires": 4}, {"alternate-exchange": "a"}]),
         st.integers(-1, 1), operator=FLAGS,
     ),
     st.builds(ClearPolicy, VHOSTS, st.sampled_from(["p", "o"]), FLAGS),
