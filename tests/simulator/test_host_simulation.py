@@ -146,6 +146,18 @@ def test_a_node_without_its_data_is_replaced_by_one_with_a_new_id(kind: str) -> 
     assert all(sorted(member.host.groups[0].conf_state.voters) == [2, 3, 4] for member in members)
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_a_wiped_node_makes_no_majority(seed: int) -> None:
+    """Node 3 lacks what the others committed, node 2 comes back without its data, node 1 is away for a while."""
+    plan = (
+        Fault(4 * SECOND_US, faults.PARTITION, (3,), 2 * SECOND_US),
+        Fault(6 * SECOND_US - 2, faults.WIPE, (2,)),
+        Fault(6 * SECOND_US - 1, faults.CRASH, (1,), 4 * SECOND_US),
+    )
+    simulation = run_scenario(plain(seed, plan=plan))
+    assert [member.id for member in simulation.members()] in ([1, 3, 4], [1, 2, 3])
+
+
 def test_a_wrong_clock_and_a_rotten_replica_leave_a_leader() -> None:
     """Node 3 lacks what the others committed, node 2 is damaged: only node 1 can lead, and its clock is hours ahead."""
     plan = (
@@ -169,6 +181,12 @@ def test_a_crash_of_a_full_disk_loses_nothing_that_the_state_refers_to(seed: int
     plan = faults.draw_plan(stream(seed, "full"), appetite, drawn.founders, SECOND_US, 12 * SECOND_US)
     profile = replace(drawn.profile, compact_entries=8)
     assert happened(run_scenario(replace(drawn, plan=plan, changes=(), profile=profile)))["disk full"]
+
+
+# Seeds that find one of the bugs of tests/bugs.
+@pytest.mark.parametrize("seed", [17, 27, 74, 78])
+def test_seeds_that_find_bugs(seed: int) -> None:
+    run(seed)
 
 
 # ---------------------------------------------------------------------- the checks can fail
