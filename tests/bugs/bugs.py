@@ -169,6 +169,14 @@ GROUP_BUGS = [
         "Right contains",
     ),
     Bug(
+        "answers a bind before the other nodes know of it",
+        "node/catalog_spread.py",
+        "        if self._lagging(index):\n            self._waiting.append",
+        "        if index < 0:\n            self._waiting.append",
+        "tests/broker/test_three_nodes.py::test_the_answer_to_a_bind_waits_for_a_node_that_is_behind",
+        "Left contains one more item: <Queue.BindOk",
+    ),
+    Bug(
         "loses a session batch when the leader changes",
         "cluster/sessions.py",
         "        for batch in self._unapplied:\n            batch.sent_ms = -1\n\n",
