@@ -151,6 +151,8 @@ class Group:
         self._hard_state: HardState = stored.hard_state
         self._commit_at_start: int = stored.hard_state.commit
         self._release: list[int] = []
+        self._members_changed: bool = False
+        """Whether a change of the members was applied that a restart might not know to be committed."""
         self._compaction: GroupWrite | None = None
         self._log_bytes: int = 0
         self._session_broken: bool = False
@@ -422,12 +424,14 @@ class Group:
                 self.in_flight = ready
                 self._apply_stable(ready)
             self._finish_reads()
-        if self._compaction is not None or self._release:
+        if self._compaction is not None or self._release or self._members_changed:
+            self._members_changed = False
             extra = self._compaction or GroupWrite(self.id)
             self._compaction = None
             if write is None:
                 write = extra
-                # What frees an entry is committed: a restart must know that before it looks for the entry.
+                # What frees an entry is committed: a restart must know that before it looks for the entry. And one that
+                # forgot that a member is out would wait for its vote, for ever if it was one of two.
                 write.hard_state = self._hard_state
             else:
                 write.snapshot = extra.snapshot if write.snapshot is None else write.snapshot
@@ -490,6 +494,7 @@ class Group:
         for entry in entries:
             if entry.type != EntryType.NORMAL:
                 self.conf_state = self.raw.apply_conf_change(decode_conf_change(entry))
+                self._members_changed = True
             elif entry.data:
                 self._apply(entry.index, entry.data)
             self.applied = entry.index

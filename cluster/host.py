@@ -542,6 +542,10 @@ class Host:
         """Whether a frame of the peer came within the period (a node always hears itself)."""
         return peer == self.node or now_ms - self._heard_ms.get(peer, -1 << 40) <= period_ms
 
+    def is_connected(self, peer: int) -> bool:
+        """Whether the stream to a peer is open."""
+        return peer in self._up_since_ms
+
     def _close_silent_sessions(self, now_ms: int) -> None:
         timeout_ms = self.settings.group.session_timeout_ms
         for group in self.groups.values():

@@ -169,6 +169,9 @@ class WriteBatch:
 
         Without it a full store could never recover: what is to be deleted waits in the batch that doesn't
         fit. Writing the whole batch after its relief has the same outcome as writing it alone.
+
+        What frees an entry is committed, and a restart has to know that, or it would look for the entry: the commit
+        index goes with it, as far as the log is stored without this batch.
         """
         relief = WriteBatch()
         for number, write in self.groups.items():
@@ -176,6 +179,10 @@ class WriteBatch:
                 part = relief.group(number)
                 part.snapshot = write.snapshot
                 part.release = write.release
+                state = write.hard_state
+                if state is not None:
+                    stored = write.entries[0].index - 1 if write.entries else state.commit
+                    part.hard_state = HardState(state.term, state.vote, min(state.commit, stored))
         return relief
 
 

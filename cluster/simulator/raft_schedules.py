@@ -46,13 +46,15 @@ class Rivals(Schedule):
 
     MEAN_PAUSE_US = 150 * MILLISECOND_US
     CRASHES = 0.3
-    MEAN_OUTAGE_US = 5 * MILLISECOND_US
+    MEAN_OUTAGE_US = MILLISECOND_US
+    JITTER_US = 30 * MILLISECOND_US
+    WRITE_MEAN_US = 10 * MILLISECOND_US
 
     def begin(self, group: RaftGroup) -> None:
         group.check_quorum = False
         # Requests are to arrive before and after a restart.
-        group.profile.jitter_us = 15 * MILLISECOND_US
-        group.write_mean_us = 10 * MILLISECOND_US
+        group.profile.jitter_us = self.JITTER_US
+        group.write_mean_us = self.WRITE_MEAN_US
         self._next(group)
 
     def _next(self, group: RaftGroup) -> None:
@@ -82,9 +84,9 @@ class ShortReigns(Schedule):
     Who counts the copies of an entry of an older term applies what a later leader replaces.
     """
 
-    MEAN_PAUSE_US = 50 * MILLISECOND_US
-    MEAN_REIGN_US = 8 * MILLISECOND_US
-    MEAN_OUTAGE_US = 60 * MILLISECOND_US
+    MEAN_PAUSE_US = 20 * MILLISECOND_US
+    MEAN_REIGN_US = 4 * MILLISECOND_US
+    MEAN_OUTAGE_US = 20 * MILLISECOND_US
 
     def begin(self, group: RaftGroup) -> None:
         group.check_quorum = False

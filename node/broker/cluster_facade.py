@@ -112,6 +112,13 @@ class ClusterFacade(Protocol):
         Writes nothing.  Without a leader that a majority follows it waits for one."""
         ...
 
+    def catalog_spread(self, done: Done) -> None:
+        """`done(None)`, perhaps at once, when the other nodes have applied the catalog commands
+        given here that were answered by now.
+
+        A node that is not connected is not waited for, one that takes too long not for long."""
+        ...
+
     def shard(self, shard_id: int) -> ShardHandle:
         """The handle of a shard, replicated or transient.  A transient shard that
         cannot be reached answers every command with SESSION_LOST."""

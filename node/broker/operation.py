@@ -60,6 +60,13 @@ class BarrierStep(Request):
         cluster.catalog_barrier(done)
 
 
+class SpreadStep(Request):
+    """Wait until what this operation has changed in the catalog is known to the other nodes, too."""
+
+    def start(self, cluster: ClusterFacade, done: Done) -> None:
+        cluster.catalog_spread(done)
+
+
 class ShardStep(Request):
     """Submit a session command to a shard; answers with its result."""
 
@@ -166,6 +173,7 @@ __all__ = [
     "Operation",
     "Request",
     "ShardStep",
+    "SpreadStep",
     "Steps",
     "as_error",
     "check",

@@ -195,6 +195,9 @@ class _WatchedCluster:
     def catalog_barrier(self, done: Done) -> None:
         self._node.engine.catalog_barrier(done)
 
+    def catalog_spread(self, done: Done) -> None:
+        self._node.engine.catalog_spread(done)
+
     def shard(self, shard_id: int) -> ShardHandle:
         handle = self._handles.get(shard_id)
         if handle is None:

@@ -104,6 +104,8 @@ class ThreeBrokers:
         self.cut: set[int] = set()
         self.stuck: set[int] = set()
         self.running = True
+        self.frames = 0
+        """How many have been sent."""
         self.loses: Callable[[int, int, Message], bool] = lambda sender, to, message: False
         self._mail: list[tuple[int, int, Frame]] = []
         self.nodes = {id: NodeWorld(self, id, 1) for id in self.ids}
@@ -146,6 +148,7 @@ class ThreeBrokers:
             output = node.engine.pump(self.now_ms)
             moved |= bool(output.frames) or node.engine.busy
             node.write = output.write or node.write
+            self.frames += len(output.frames)
             self._mail += [(id, to, frame) for to, frame in output.frames.items()]
             if node.write is not None and id not in self.stuck:
                 self.stores[id].write(node.write)

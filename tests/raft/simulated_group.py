@@ -86,7 +86,7 @@ class SimulatedMember:
     """A node, its disk, its state machine (the list of what it applied), and work in stages."""
 
     def __init__(
-        self, group: "SimulatedGroup", node_id: int, voters: list[int], options: dict[str, bool]
+        self, group: "SimulatedGroup", node_id: int, voters: list[int], options: dict[str, int]
     ) -> None:
         self.group = group
         self.id = node_id
@@ -121,7 +121,7 @@ class SimulatedMember:
         )
 
     def is_async(self) -> bool:
-        return self.options.get("async_storage_writes", False)
+        return bool(self.options.get("async_storage_writes", False))
 
     def begin(self) -> bool:
         """Take a Ready and send what may leave at once."""
@@ -210,7 +210,7 @@ class SimulatedMember:
 class SimulatedGroup:
     """Members and what is under way between them."""
 
-    def __init__(self, size: int, seed: int = 0, **options: bool) -> None:
+    def __init__(self, size: int, seed: int = 0, **options: int) -> None:
         self.random = Random(seed)
         self.promises = Promises()
         self.network: list[Message] = []
