@@ -19,6 +19,8 @@ ONCE ?=
 # More arguments for pytest, such as ARGUMENTS='-k lease'.
 ARGUMENTS ?=
 WORKERS ?= 2
+# For `make bench-expiry`: QUICK=1 runs a tenth of the sizes.
+QUICK ?=
 # For `make soak`: how long; fractions are allowed.
 HOURS ?= 1
 # For `make chaos`: how long, which faults (kill, freeze, partition; none: all), WRITE=1 puts the figures into docs.
@@ -26,7 +28,7 @@ MINUTES ?= 5
 FAULTS ?=
 WRITE ?=
 
-.PHONY: run test check compiled-tests uncompiled-tests lint bench soak chaos setup clean
+.PHONY: run test check compiled-tests uncompiled-tests lint bench bench-expiry soak chaos setup clean
 
 run: $(INSTALLED)
 	@$(BIN)/mayfly demo $(if $(filter-out 0,$(ONCE)),--once)
@@ -48,6 +50,11 @@ compiled-tests: $(INSTALLED)
 
 bench: $(INSTALLED)
 	$(BIN)/python -P bench/side_by_side.py $(ARGUMENTS)
+
+# Deadlines, leases and dead letters by the hundred thousand; WRITE=1 puts the figures into docs.
+bench-expiry: $(INSTALLED)
+	$(BIN)/python -P bench/expiry.py $(if $(filter-out 0,$(QUICK)),--divide-by 10) \
+		$(if $(filter-out 0,$(WRITE)),--write docs/expiry.md) $(ARGUMENTS)
 
 # Real nodes that are killed, frozen and cut off under load; docs/reliability.md says what is judged.
 chaos: $(INSTALLED)

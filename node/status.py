@@ -215,6 +215,7 @@ _QUEUE_FIELDS = (
 )
 _SHARD_GAUGES = {
     "queues": "Queues",
+    "tombstones": "Queues that are gone and still in the catalog",
     "ready": "Messages ready",
     "unacknowledged": "Messages held by consumers",
     "ready_bytes": "Bytes of bodies ready",
