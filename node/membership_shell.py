@@ -5,7 +5,7 @@ import hashlib
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 import grpc
@@ -161,8 +161,10 @@ class MembershipShell:
 
     def __init__(
         self, engine: Engine, identity: Identity, settings: NodeSettings, pump: Callable[[], None],
-        fail: Callable[[str], None],
+        fail: Callable[[str], None], known_stores: Mapping[int, str],
     ) -> None:
+        """`known_stores` says what the data of members was called when this node last heard of it."""
+        self._known_stores = known_stores
         self._engine = engine
         self._identity = identity
         self._settings = settings
@@ -176,13 +178,12 @@ class MembershipShell:
         """See `Gate.objection`."""
         catalog = self._engine.catalog
         member = catalog.members.get(node_id)
-        if member is None:
-            return None
-        who = f"node {node_id} ({member.name})"
+        named = (member.store if member is not None else "") or self._known_stores.get(node_id, "")
+        who = f"node {node_id} ({member.name})" if member is not None else f"node {node_id}"
         anew = "to come back, it joins as a new member with an empty data folder"
-        if member.state == "removed":
+        if member is not None and member.state == "removed":
             return Objection(grpc.StatusCode.NOT_FOUND, f"{who} was removed from the cluster; {anew}")
-        if store and member.store and store != member.store:
+        if store and named and store != named:
             text = f"{who} comes back with other data than it had: remove it from the cluster first; {anew}"
             return Objection(grpc.StatusCode.DATA_LOSS, text)
         known = catalog.node(node_id)

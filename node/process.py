@@ -109,7 +109,9 @@ class NodeProcess:
             previous, starts = next_start(self._store)
             stored = await self._loop.run_in_executor(None, self._store.load)
             self.engine = self._make_engine(starts << STARTS_SHIFT)
-            self.membership = MembershipShell(self.engine, self.identity, settings, self.schedule_pump, self._fail)
+            self.membership = MembershipShell(
+                self.engine, self.identity, settings, self.schedule_pump, self._fail, self._members.stores
+            )
             first = self.engine.start(stored, self.clock.now_ms())
             if first is not None:
                 await self._loop.run_in_executor(None, self._store.write, first)
@@ -212,7 +214,8 @@ class NodeProcess:
             self._fail(f"this node (node {self.identity.node}, {self.name}) was removed from the cluster")
             return
         known = {record.id: (record.name, record.address) for record in members.with_replicas()}
-        self._members = KnownMembers(members.version, known)
+        stores = {record.id: record.store for record in members.with_replicas() if record.store}
+        self._members = KnownMembers(members.version, known, stores)
         self._tasks.append(self._loop.create_task(self._follow_members(self._members)))
 
     async def _follow_members(self, known: KnownMembers) -> None:

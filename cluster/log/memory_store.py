@@ -6,7 +6,6 @@ with one bit flipped; it is read back through the same decoder, whose checksum f
 
 from collections.abc import Callable
 from contextlib import suppress
-from random import Random
 from typing import Final
 
 from cluster.log import records
@@ -336,17 +335,18 @@ class SimulatedDisk(MemoryStore):
         stop at once and to start again from what `load` shows (`LogStore.write` raises `DiskFailed`)."""
         self.crash(survives)
 
-    def decay(self, what: str, random: Random) -> str:
+    def decay(self, what: str, below: Callable[[int], int]) -> str:
         """Let a bit of one stored record rot: of an entry, a snapshot or a hard state (`ROT_ENTRY`, ...). What was hit
-        is told, "" when nothing of the kind is stored."""
+        is told, "" when nothing of the kind is stored. `below(n)` draws a number from 0 to n - 1."""
         groups = [group for group in sorted(self._groups) if _may_rot(self._groups[group], what)]
         if not groups:
             return ""
-        group, bit = random.choice(groups), random.getrandbits(30)
+        group, bit = groups[below(len(groups))], below(1 << 30)
         if what == ROT_ENTRY:
             indices = sorted(self._groups[group].entries)
             # The oldest ones are those that are read again.
-            index = random.choice(random.choice((indices, indices[:5])))
+            count = min(5, len(indices)) if below(2) else len(indices)
+            index = indices[below(count)]
             self.rot(group, index, bit)
             return f"entry {index} of group {group}"
         if what == ROT_SNAPSHOT:

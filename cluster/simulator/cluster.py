@@ -200,7 +200,7 @@ class SimulatedCluster(Generic[Frame, Write]):
                 continue
             if fault.kind == faults.ROT_STATE:
                 self.crash(node)
-            hit = self.machines[node].disk.decay(_ROTS[fault.kind], self.random)
+            hit = self.machines[node].disk.decay(_ROTS[fault.kind], self.random.randrange)
             self.trace.add("rot", node, hit)
             if hit:
                 self.count(fault.kind)

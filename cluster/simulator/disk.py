@@ -6,6 +6,7 @@ Two parts: a `Disk` holds what is stored and knows what a crash, a failed sync a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 from typing import Protocol, TypeVar
@@ -38,8 +39,10 @@ class Disk(Protocol[WriteIn]):
         """The sync has failed: the write under way is on the disk or gone, and the process must not go on."""
         ...
 
-    def decay(self, what: str, random: Random) -> str:
-        """Flip a bit of a stored record of a kind ("entry", "snapshot", "hard state"); what was hit, or ""."""
+    def decay(self, what: str, below: Callable[[int], int]) -> str:
+        """Flip a bit of a stored record of a kind ("entry", "snapshot", "hard state"); what was hit, or "".
+
+        `below(n)` draws a number from 0 to n - 1."""
         ...
 
     def wipe(self) -> None:

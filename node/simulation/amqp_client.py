@@ -17,6 +17,10 @@ from pamqp.base import Frame
 
 PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
 FRAME_MAX = 131_072
+# Of a frame: type, channel and size; the size alone; the octet at its end.
+_HEAD_BYTES = 7
+_SIZE_BYTES = 4
+_END_BYTES = 1
 
 
 @dataclass(slots=True)
@@ -112,13 +116,18 @@ class AmqpClient:
 
     def receive(self, octets: bytes) -> None:
         """Octets from the broker."""
-        self._buffer = self._buffer + octets if self._buffer else octets
-        while self._buffer and not self.closed:
-            consumed, channel, unmarshalled = frame.unmarshal(self._buffer)
-            if not consumed:
-                return
-            self._buffer = self._buffer[consumed:]
+        octets = self._buffer + octets if self._buffer else octets
+        position = 0
+        while not self.closed:
+            # A real socket may end a read anywhere; pamqp takes whole frames only.
+            head_end = position + _HEAD_BYTES
+            frame_end = head_end + int.from_bytes(octets[head_end - _SIZE_BYTES : head_end], "big") + _END_BYTES
+            if len(octets) < head_end or len(octets) < frame_end:
+                break
+            _, channel, unmarshalled = frame.unmarshal(octets[position:frame_end])
+            position = frame_end
             self._frame(channel, unmarshalled)
+        self._buffer = octets[position:]
 
     def _send(self, channel: int, method: Frame) -> None:
         if not self.closed:
