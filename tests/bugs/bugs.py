@@ -188,6 +188,14 @@ GROUP_BUGS = [
 
 DISK_BUGS = [
     Bug(
+        "writes the log without a sync",
+        "cluster/log/lmdb_tables.py",
+        "map_size=map_size_bytes, max_dbs=4)",
+        "map_size=map_size_bytes, max_dbs=4, sync=False)",
+        "tests/log/test_torn_writes.py::test_lmdb_syncs_data_before_the_meta_page_that_makes_them_count",
+        "MDB_NOSYNC",
+    ),
+    Bug(
         "lets a replica with a damaged log take part",
         "cluster/group.py",
         "if self.rebuild is not None and not self.rebuild.is_ended_by(message):",
