@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from random import Random
 
 from cluster.frame import Frame
-from cluster.group import GroupSettings
+from cluster.group_settings import GroupSettings
 from cluster.host import HostSettings, Output
 from cluster.log.batch import MissingEntry, WriteBatch
 from cluster.log.group_log import EntryCache

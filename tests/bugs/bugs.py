@@ -137,7 +137,7 @@ GROUP_BUGS = [
     ),
     Bug(
         "goes on in the session that was closed",
-        "cluster/group.py",
+        "cluster/applying.py",
         "self.sender.restart(self.sender.incarnation + 1)",
         "self.sender.restart(self.sender.incarnation)",
         HOST + "test_a_partitioned_node_loses_its_session_and_its_commands_go_on_in_a_new_one",
