@@ -18,8 +18,8 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from cluster.frame import Frame
-from cluster.group import GroupSettings
-from cluster.host import HostSettings
+from cluster.group_settings import GroupSettings
+from cluster.host_settings import HostSettings
 from cluster.log.batch import CorruptEntry, CorruptStore, DiskFull, LogError, WriteBatch
 from cluster.log.group_log import EntryCache
 from cluster.log.lmdb_store import LmdbLogStore

@@ -5,8 +5,9 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 
 from cluster.frame import Frame
-from cluster.group import GroupSettings
-from cluster.host import Host, HostSettings
+from cluster.group_settings import GroupSettings
+from cluster.host import Host
+from cluster.host_settings import HostSettings
 from cluster.log.group_log import EntryCache
 from cluster.log.memory_store import MemoryStore
 from cluster.log.snapshot_codec import carried

@@ -15,7 +15,9 @@ PACKAGES: Final = ("cluster", "node")
 # A name stands for the module and all below it.
 SHELLS: Final = (
     "cluster.log.folder",
+    "cluster.log.lmdb_room",
     "cluster.log.lmdb_store",
+    "cluster.log.lmdb_tables",
     "cluster.rpc",
     "cluster.transport",
     "node.__main__",
@@ -37,6 +39,7 @@ SHELLS: Final = (
     "node.settings_kinds",
     "node.settings_sources",
     "node.simulation.__main__",
+    "node.simulation.soak",
     "node.status",
 )
 # Worlds for tests: pure but for random numbers, which come from a seed.

@@ -148,7 +148,8 @@ def _faults(
     while time.monotonic() < ends_s:
         time.sleep(random.uniform(0.5, 5.0))
         leaders = _leaders(nodes, queues)
-        busiest = Counter(leaders.values()).most_common(1)[0][0]
+        led = Counter(leaders.values())
+        busiest = random.choice([id for id in ids if led[id] == max(led.values())] or ids)
         kind = next(kinds)
         fault = Fault(kind, choose_victims(kind, ids, busiest, random))
         fault.led = tuple(queue for queue, leader in leaders.items() if leader in fault.victims)
@@ -162,7 +163,7 @@ def _faults(
 
 
 def _leaders(nodes: Nodes, queues: list[str]) -> dict[str, int]:
-    """Who leads each queue now, as the first node that answers knows it."""
+    """Who leads each queue now, as node 1 knows it."""
     return {queue: nodes.leader_of(queue) for queue in queues}
 
 

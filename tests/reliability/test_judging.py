@@ -47,3 +47,12 @@ def test_the_simulators_checker_is_asked() -> None:
     made = history()
     made.deliveries.clear()
     assert rules(made, {}) == ["lost"]
+
+
+def test_clients_that_wait_in_vain_long_after_the_last_fault_are_missed() -> None:
+    made = history()
+    made.ended_us = 60 * SECOND
+    made.given_up = [(made.calm_us + 29 * SECOND, "first", 1)]
+    assert rules(made, {}) == []
+    made.given_up = [(made.calm_us + 31 * SECOND, "first", 1)]
+    assert rules(made, {}) == ["unanswered"]
