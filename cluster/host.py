@@ -106,7 +106,9 @@ class Host:
         self._dirty: dict[int, None] = {}
         self._heard_ms: dict[int, int] = {}
         self._up_since_ms: dict[int, int] = {}
-        self._next_heartbeat_ms = 0
+        self._ticks = 0
+        self._unhurried: dict[int, list[tuple[int, Message]]] = {}
+        """Answers to heartbeats, by node: they go with the next frame, at the next heartbeat at the latest."""
         self._next_balance_ms = 0
         self._excess_noted = False
         self._balance: LeaderBalance = LeaderBalance()
@@ -190,6 +192,7 @@ class Host:
             if peer not in members:
                 self._heard_ms.pop(peer, None)
                 self._up_since_ms.pop(peer, None)
+                self._unhurried.pop(peer, None)
                 self.clocks.forget(peer)
         self.members = sorted(members)
         self.peers = [node for node in self.members if node != self.node]
@@ -249,8 +252,13 @@ class Host:
             self._trace(f"clock of node {self.node} is {excess} ms beyond the bound: it stamps without the excess")
         self._excess_noted = excess > 0
         stuck, quick = self.disk.is_stuck(now_ms), self.disk.may_lead(now_ms)
+        self._ticks += 1
+        beats = self._ticks % self.settings.group.heartbeat_ticks == 0
         for group in self.groups.values():
             raft = group.raw.raft
+            if beats:
+                # All groups that are led here beat together, in one frame for each peer.
+                raft.heartbeat_elapsed = raft.heartbeat_timeout
             outvoted = excess > 0 and self.clocks.outvoted(group.conf_state.voters, self._silent(group.id, now_ms))
             if stuck and group.leads and not group.decides_alone:
                 self._resign(group)
@@ -260,8 +268,7 @@ class Host:
             unsaid = not (group.sender.idle and group.reads.idle)
             if group.in_flight is None and (unsaid or group.raw.has_ready()):
                 self._dirty[group.id] = None
-        if now_ms >= self._next_heartbeat_ms:
-            self._next_heartbeat_ms = now_ms + self.settings.heartbeat_ms
+        if beats:
             self._heartbeat(now_ms)
         if now_ms >= self._next_balance_ms:
             self._next_balance_ms = now_ms + self.BALANCE_EVERY_MS
@@ -414,8 +421,10 @@ class Host:
             self.disk.began(now_ms)
             self._writing_ready, self._gathering_ready = self._gathering_ready, []
         frames, self._frames = self._frames, {}
-        for frame in frames.values():
+        for peer, frame in frames.items():
             frame.clock_ms = now_ms
+            if peer in self._unhurried:
+                frame.raft += self._unhurried.pop(peer)
         return Output(frames, write)
 
     @property
@@ -467,7 +476,9 @@ class Host:
 
     def _post(self, id: int, messages: list[Message]) -> None:
         for message in messages:
-            if message.to != self.node:
+            if message.type == MessageType.HEARTBEAT_RESP and not message.context:
+                self._unhurried.setdefault(message.to, []).append((id, message))
+            elif message.to != self.node:
                 self._frame(message.to).raft.append((id, message))
 
     def _frame(self, peer: int) -> Frame:
