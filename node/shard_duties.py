@@ -20,6 +20,7 @@ from node.limits import DEAD_LETTERS_PER_ENTRY, DEAD_LETTERS_UNDER_WAY, TRANSFER
 from node.shard import commands
 from node.shard.message import Message
 from node.shard.outbox import Death, Lane
+from node.shard.queue import UNLIMITED
 from node.shard.shard import Shard
 
 AGAIN_MS: Final = 1000
@@ -52,6 +53,10 @@ class DutyPort(Protocol):
         """The highest sequence the target is known to have from `source`, 0 for none; -1 if it has no such queue."""
         ...
 
+    def room(self, target_shard: int, queue: int) -> tuple[int, int]:
+        """How many messages and bytes of bodies the target is known to take now, large numbers for no limit (D8)."""
+        ...
+
     def remove_queues(self, ids: tuple[int, ...], done: Callable[[], None]) -> None:
         """Take queues out of the catalog; `done` once that is applied here."""
         ...
@@ -69,15 +74,19 @@ def content_of(data: bytes, message: Message) -> commands.Content:
 
 
 class _LaneProgress:
-    """How far a lane was sent and settled, and since when nothing has moved."""
+    """How far a lane was sent and settled, and since when nothing has moved.
 
-    __slots__ = ("moved_ms", "sent", "settled", "wanted")
+    `probing`: what was sent did not arrive, so one message at a time goes until one does.
+    """
+
+    __slots__ = ("moved_ms", "probing", "sent", "settled", "wanted")
 
     def __init__(self, wanted: int, now_ms: int) -> None:
         self.wanted = wanted
         self.sent = wanted - 1
         self.settled = 0
         self.moved_ms = now_ms
+        self.probing = False
 
 
 class ShardDuties:
@@ -192,7 +201,7 @@ class ShardDuties:
             if progress is None:
                 progress = self._lanes[queue_id] = _LaneProgress(wanted, now_ms)
             if wanted > progress.wanted:
-                progress.wanted, progress.moved_ms = wanted, now_ms
+                progress.wanted, progress.moved_ms, progress.probing = wanted, now_ms, False
             stalled = now_ms - progress.moved_ms >= AGAIN_MS
             if received >= lane.first_sequence and (received > progress.settled or stalled):
                 progress.settled = received
@@ -204,14 +213,20 @@ class ShardDuties:
             self._port.give(b"".join(given))
 
     def _send(self, lane: Lane, progress: _LaneProgress, stalled: bool, now_ms: int) -> None:
-        """Send what follows; everything again from what is wanted when nothing has arrived for a while."""
+        """Send what follows; again from what is wanted when nothing has arrived for a while. What the target has no
+        room for waits (RULES D8)."""
         if progress.sent < progress.wanted - 1 or stalled:
+            progress.probing = progress.probing or progress.sent >= progress.wanted
             progress.sent, progress.moved_ms = progress.wanted - 1, now_ms
-        last = lane.first_sequence + len(lane.items) - 1
+        last = self._last_that_fits(lane, progress.wanted)
+        if progress.probing:
+            last = min(last, progress.wanted)
         while progress.sent < last and progress.sent - progress.wanted < DEAD_LETTERS_UNDER_WAY:
             contents: list[commands.Content] = []
             size = 0
-            for message in islice(lane.items, progress.sent + 1 - lane.first_sequence, None):
+            for message in islice(
+                lane.items, progress.sent + 1 - lane.first_sequence, last + 1 - lane.first_sequence
+            ):
                 contents.append(content_of(self._port.data(message.index), message))
                 size += message.content_length
                 if size >= TRANSFER_BYTES or len(contents) >= DEAD_LETTERS_PER_ENTRY:
@@ -219,6 +234,21 @@ class ShardDuties:
             command = commands.encode_transfer(self._source, lane.target_queue, progress.sent + 1, contents)
             self._port.transfer(lane.target_shard, command)
             progress.sent += len(contents)
+
+    def _last_that_fits(self, lane: Lane, wanted: int) -> int:
+        """The last item of the lane that the target has room for, counted from the one it wants next."""
+        last = lane.first_sequence + len(lane.items) - 1
+        room, room_bytes = self._port.room(lane.target_shard, lane.target_queue)
+        last = min(last, wanted - 1 + room)
+        if room_bytes >= UNLIMITED:
+            return last
+        fits = wanted - 1
+        for message in islice(lane.items, wanted - lane.first_sequence, last + 1 - lane.first_sequence):
+            room_bytes -= message.body_length
+            if room_bytes < 0 or fits - wanted >= DEAD_LETTERS_UNDER_WAY:
+                break
+            fits += 1
+        return fits
 
     # ------------------------------------------------------------------ deleted queues
 

@@ -131,6 +131,10 @@ class DirectCluster:
         """See `LocalShardPort.received_up_to`."""
         return self.shards[target_shard].shard.received_up_to(queue, source)
 
+    def room(self, target_shard: int, queue: int) -> tuple[int, int]:
+        """See `LocalShardPort.room`."""
+        return self.shards[target_shard].shard.room(queue)
+
 
 def _nothing() -> None:
     """Nobody needs to be woken."""

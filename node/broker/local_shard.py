@@ -49,6 +49,10 @@ class LocalShardPort(Protocol):
         (or is not known to have it)."""
         ...
 
+    def room(self, target_shard: int, queue: int) -> tuple[int, int]:
+        """See `DutyPort.room`."""
+        ...
+
     def barrier(self, done: Callable[[], None]) -> None:
         """`done` once the local catalog has everything that was committed before now."""
         ...
@@ -237,6 +241,10 @@ class LocalShard:
         """See `DutyPort.received_up_to`."""
         return self._port.received_up_to(target_shard, queue, source)
 
+    def room(self, target_shard: int, queue: int) -> tuple[int, int]:
+        """See `DutyPort.room`."""
+        return self._port.room(target_shard, queue)
+
     def remove_queues(self, ids: tuple[int, ...], done: Callable[[], None]) -> None:
         """See `DutyPort.remove_queues`."""
         self._port.remove_queues(ids, done)
@@ -270,7 +278,7 @@ class LocalHandle:
 
     def publish(self, parts: list[bytes], size_bytes: int, done: Done | None) -> None:
         """See `ShardHandle.publish`."""
-        self._local.submit(self._session, parts, False, done)
+        self._local.submit(self._session, parts, parts[0][0] == commands.PUBLISH_GUARDED, done)
         self._wake()
 
     def entry(self, index: int) -> bytes:

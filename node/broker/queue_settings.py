@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from node.catalog import QueueRecord
-from node.shard.settings import MAX_NUMBER, ShardQueueSettings
+from node.shard.settings import DROP_HEAD, MAX_NUMBER, ShardQueueSettings
 
 _NO_LIMIT: Final = 2**31 - 1
 """A delivery limit that is never reached.  Without any, what is requeued goes to the back of the queue,
@@ -33,6 +33,14 @@ def shard_settings(record: QueueRecord) -> ShardQueueSettings:
         overflow=settings.overflow,
         expires_if_empty=settings.expires_only_if_empty,
         expires_dead_letter=settings.expires_dead_letter,
+    )
+
+
+def refuses_publishes(record: QueueRecord) -> bool:
+    """Whether the queue refuses what is published while it is full, so that publishers have to be told."""
+    settings = record.settings
+    return settings.overflow != DROP_HEAD and (
+        settings.max_length is not None or settings.max_length_bytes is not None
     )
 
 

@@ -86,13 +86,6 @@ class ShardQueueSettings:
     def __repr__(self) -> str:
         return f"ShardQueueSettings{_fields(self)}"
 
-    @property
-    def refuses_publishes(self) -> bool:
-        """Whether a full queue refuses what is published, so that the publisher has to be told."""
-        return self.overflow != DROP_HEAD and (
-            self.max_length is not None or self.max_length_bytes is not None
-        )
-
 
 DROP_HEAD: Final = "drop-head"
 REJECT_PUBLISH: Final = "reject-publish"
