@@ -6,10 +6,12 @@ are harmless when they are applied twice, and read off again. What is remembered
 command from being given many times; after a while without effect it is given again.
 
     unrouted deaths  -> ROUTE, decided with the catalog                                           (RULES D5, D6, D8)
+    parked deaths    -> RETRY_PARKED for those that have a route since the catalog changed        (RULES D8)
     lanes            -> TRANSFER to the target's shard, SETTLED once it is seen to be there       (D6, D7)
     tombstones       -> RemoveQueues in the catalog, then FORGET_DELETED
 """
 
+from bisect import bisect_right
 from collections.abc import Callable
 from itertools import islice
 from typing import Final, Protocol
@@ -25,6 +27,10 @@ from node.shard.shard import Shard
 
 AGAIN_MS: Final = 1000
 """A command without effect for so long is given again."""
+
+PARKED_PAUSE_MS: Final = 100
+PARKED_REST_MS: Final = 1000
+"""Between two looks at parked dead letters: after one that found routes, and after one that did not."""
 
 _UNROUTABLE: Final = (commands.PARKED, commands.DROPPED_UNROUTABLE)
 
@@ -110,13 +116,23 @@ class ShardDuties:
         self._barrier_under_way = False
         self._fresh_up_to = 0
         self._closable: set[int] = set()
+        self._parked_seen = (-1, 0)
+        self._parked_left = 0
+        self._parked_up_to = 0
+        self._parked_next_ms = 0
 
     def perform(self, now_ms: int) -> None:
         """Look at the shard and give what is due."""
         self._route(now_ms)
+        self._retry_parked(now_ms)
         self._move_lanes(now_ms)
         if self.shard.deleted:
             self._bury()
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether dead letters wait for something that the shard itself does not show: other shards, the catalog."""
+        return self.has_lanes or self.shard.newest_parked() > 0
 
     @property
     def has_lanes(self) -> bool:
@@ -163,6 +179,24 @@ class ShardDuties:
             decision.content.exchange_and_key, decision.content.header, decision.content.body
         )
         return commands.RouteDecision(death.sequence, commands.ROUTED, local, remote, content)
+
+    def _retry_parked(self, now_ms: int) -> None:
+        """Parked deaths are looked at once more, some at a time, when routes have changed or there are new ones."""
+        seen = (self._port.catalog.routing_version, self.shard.newest_parked())
+        if seen != self._parked_seen:
+            self._parked_seen = seen
+            self._parked_left = len(self.shard.parked())
+        if self._parked_left <= 0 or now_ms < self._parked_next_ms:
+            return
+        parked = list(self.shard.parked())
+        start = bisect_right(parked, self._parked_up_to, key=lambda death: death.sequence)
+        batch = parked[start : start + DEAD_LETTERS_PER_ENTRY] or parked[:DEAD_LETTERS_PER_ENTRY]
+        self._parked_up_to = batch[-1].sequence if batch else 0
+        self._parked_left = self._parked_left - len(batch) if batch else 0
+        routable = [death.sequence for death in batch if self._decide(death).outcome not in _UNROUTABLE]
+        self._parked_next_ms = now_ms + (PARKED_PAUSE_MS if routable else PARKED_REST_MS)
+        if routable:
+            self._port.give(commands.encode_retry_parked(routable))
 
     def _freshen(self, death_sequence: int, closable: tuple[int, ...]) -> None:
         """After a barrier: deaths up to this one may be unroutable, lanes to these queues may be closed."""

@@ -68,6 +68,7 @@ class DirectCluster:
         self.now_ms = max(self.now_ms, now_ms)
         for local in self.shards.values():
             local.tick(self.now_ms)
+            local.attend(self.now_ms)
 
     def pump(self, now_ms: int | None = None) -> None:
         """Apply what was gathered until nothing is left to do."""

@@ -215,9 +215,9 @@ class LocalShard:
             self.internal(commands.encode_expire_due())
         self._duties.perform(now_ms)
 
-    def move_lanes(self, now_ms: int) -> None:
-        """Time has passed: what did not arrive elsewhere is sent again."""
-        if self._duties.has_lanes:
+    def attend(self, now_ms: int) -> None:
+        """Time has passed: what did not arrive elsewhere is sent again, parked ones may have a route."""
+        if self._duties.has_waiting:
             self._duties.perform(now_ms)
 
     @property

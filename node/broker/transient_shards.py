@@ -115,7 +115,7 @@ class TransientShards:
                 self._end(guest)
         if now_ms - self._check_ms >= BEAT_MS:
             self._check_ms = now_ms
-            self.local.move_lanes(now_ms)
+            self.local.attend(now_ms)
             self._drop_removed()
 
     def pump(self, now_ms: int) -> None:

@@ -349,6 +349,10 @@ class Shard:
         """Deaths without a route, oldest first; they wait for a route or an operator (RULES D8)."""
         return self._state.outbox.parked.values()
 
+    def newest_parked(self) -> int:
+        """The sequence of the death that was parked last, 0 when none is."""
+        return next(reversed(self._state.outbox.parked), 0)
+
     def lanes(self) -> Iterable[Lane]:
         """The lanes to other shards, empty ones too (their numbers go on). Not to be changed."""
         return self._state.outbox.lanes.values()
