@@ -132,7 +132,7 @@ class ShardDuties:
     @property
     def has_waiting(self) -> bool:
         """Whether dead letters wait for something that the shard itself does not show: other shards, the catalog."""
-        return self.has_lanes or self.shard.newest_parked() > 0
+        return bool(self.has_lanes or self.shard.newest_parked() or self.shard.unrouted(1))
 
     @property
     def has_lanes(self) -> bool:
