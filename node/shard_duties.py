@@ -29,7 +29,7 @@ AGAIN_MS: Final = 1000
 """A command without effect for so long is given again."""
 
 PARKED_PAUSE_MS: Final = 100
-PARKED_REST_MS: Final = 1000
+PARKED_REST_MS: Final = 5000
 """Between two looks at parked dead letters: after one that found routes, and after one that did not."""
 
 _UNROUTABLE: Final = (commands.PARKED, commands.DROPPED_UNROUTABLE)
@@ -116,8 +116,7 @@ class ShardDuties:
         self._barrier_under_way = False
         self._fresh_up_to = 0
         self._closable: set[int] = set()
-        self._parked_seen = (-1, 0)
-        self._parked_left = 0
+        self._parked_version = -1
         self._parked_up_to = 0
         self._parked_next_ms = 0
 
@@ -181,18 +180,17 @@ class ShardDuties:
         return commands.RouteDecision(death.sequence, commands.ROUTED, local, remote, content)
 
     def _retry_parked(self, now_ms: int) -> None:
-        """Parked deaths are looked at once more, some at a time, when routes have changed or there are new ones."""
-        seen = (self._port.catalog.routing_version, self.shard.newest_parked())
-        if seen != self._parked_seen:
-            self._parked_seen = seen
-            self._parked_left = len(self.shard.parked())
-        if self._parked_left <= 0 or now_ms < self._parked_next_ms:
+        """Parked deaths are looked at once for each state of the catalog's routes, some at a time, the oldest first: so
+        those that have a route go in the order in which they died."""
+        version = self._port.catalog.routing_version
+        if version != self._parked_version:
+            self._parked_version, self._parked_up_to = version, 0
+        if self.shard.newest_parked() <= self._parked_up_to or now_ms < self._parked_next_ms:
             return
         parked = list(self.shard.parked())
         start = bisect_right(parked, self._parked_up_to, key=lambda death: death.sequence)
-        batch = parked[start : start + DEAD_LETTERS_PER_ENTRY] or parked[:DEAD_LETTERS_PER_ENTRY]
-        self._parked_up_to = batch[-1].sequence if batch else 0
-        self._parked_left = self._parked_left - len(batch) if batch else 0
+        batch = parked[start : start + DEAD_LETTERS_PER_ENTRY]
+        self._parked_up_to = batch[-1].sequence
         routable = [death.sequence for death in batch if self._decide(death).outcome not in _UNROUTABLE]
         self._parked_next_ms = now_ms + (PARKED_PAUSE_MS if routable else PARKED_REST_MS)
         if routable:

@@ -333,7 +333,7 @@ def test_d8_a_parked_dead_letter_goes_once_it_has_a_route(world: Any, client: An
     world.advance(3000)
     assert shard.statistics().parked == 2
     client.call(1, commands.Queue.Bind(queue="late", exchange="amq.direct", routing_key="q"))
-    world.advance(1100)
+    world.advance(5100)
     assert (shard.statistics().parked, bodies(client, "late")) == (0, ["a", "b"])
 
 
