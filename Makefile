@@ -19,8 +19,14 @@ ONCE ?=
 # More arguments for pytest, such as ARGUMENTS='-k lease'.
 ARGUMENTS ?=
 WORKERS ?= 2
+# For `make soak`: how long; fractions are allowed.
+HOURS ?= 1
+# For `make chaos`: how long, which faults (kill, freeze, partition; none: all), WRITE=1 puts the figures into docs.
+MINUTES ?= 5
+FAULTS ?=
+WRITE ?=
 
-.PHONY: run test check compiled-tests uncompiled-tests lint bench setup clean
+.PHONY: run test check compiled-tests uncompiled-tests lint bench soak chaos setup clean
 
 run: $(INSTALLED)
 	@$(BIN)/mayfly demo $(if $(filter-out 0,$(ONCE)),--once)
@@ -42,6 +48,15 @@ compiled-tests: $(INSTALLED)
 
 bench: $(INSTALLED)
 	$(BIN)/python -P bench/side_by_side.py $(ARGUMENTS)
+
+# Real nodes that are killed, frozen and cut off under load; docs/reliability.md says what is judged.
+chaos: $(INSTALLED)
+	$(BIN)/python -P tests/reliability/run_chaos.py --minutes $(MINUTES) $(if $(FAULTS),--faults $(FAULTS)) \
+		$(if $(filter-out 0,$(WRITE)),--write docs/reliability.md) $(ARGUMENTS)
+
+# Fresh seeds for all simulators. What fails is written to soak-failures/; Ctrl-C ends it early, with totals.
+soak: $(INSTALLED)
+	@$(BIN)/python -P -m node.simulation.soak --hours $(HOURS) --workers $(WORKERS) $(ARGUMENTS)
 
 setup: $(INSTALLED)
 

@@ -16,6 +16,8 @@ measured on it, so an outage is not charged to them.
 All times are integers in milliseconds.
 """
 
+from collections.abc import Collection
+
 
 class MemberClocks:
     """What this node knows of the other members' process clocks, from the frames they send."""
@@ -42,15 +44,15 @@ class MemberClocks:
         lower_median = offsets[(len(offsets) - 1) // 2]
         return max(0, -(lower_median + self.bound_ms))
 
-    def outvoted(self, voters: list[int]) -> bool:
+    def outvoted(self, voters: list[int], silent: Collection[int] = ()) -> bool:
         """Whether most voters of a group are behind us by more than the bound, so that they can and should choose a
-        leader among themselves (RULES C3).
+        leader among themselves (RULES C3). Those that are `silent` can't: their replica is damaged.
 
         With fewer to compare with nobody can say whose clock is wrong, and our log may be the one that is needed.
         """
         behind = 0
         for voter in voters:
-            if self._offsets.get(voter, 0) < -self.bound_ms:
+            if voter not in silent and self._offsets.get(voter, 0) < -self.bound_ms:
                 behind += 1
         return behind > len(voters) // 2
 

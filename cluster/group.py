@@ -17,7 +17,7 @@ from cluster.clock import GroupClock
 from cluster.group_state import decode_group_state, encode_group_state
 from cluster.log.batch import GroupWrite, StoredGroup, StoredSnapshot
 from cluster.log.group_log import EntryCache, GroupLog
-from cluster.log.snapshot_codec import decode_snapshot, encode_snapshot
+from cluster.log.snapshot_codec import OutgoingSnapshot, live_entries
 from cluster.machine import BadCommand, GroupEvents, StateMachine
 from cluster.raft import (
     NO_LEADER,
@@ -37,6 +37,8 @@ from cluster.raft import (
     StateType,
     decode_conf_change,
 )
+from cluster.raft.progress import ProgressState
+from cluster.reads import Reads
 from cluster.rebuild import Rebuild
 from cluster.sessions import (
     BATCH_HEADER,
@@ -57,6 +59,16 @@ HURRIED_COMPACTION = 64
 """While the disk is short of room, logs are compacted at this part of the usual size: what was consumed is to give
 its room back, in whatever shards it was."""
 
+
+OFFER_KEPT_MS: Final = 30_000
+"""How long a snapshot made for a member is kept after it was last under way. A transfer that broke goes on from where
+it stopped only with the same snapshot; until then no entry that it refers to leaves the log."""
+
+TIMES_TOO_LONG: Final = 4
+"""A leader compacts a log that has grown this much too long, whether all members have it or not."""
+
+TIMES_TOO_LONG_WITH_AN_OFFER: Final = 16
+"""...and when a snapshot is on offer: a compaction beyond it makes what was sent of it worthless."""
 
 TICKS_BETWEEN_CANDIDATES: Final = 4
 """When a leader's process is gone: time for one candidate to win before the next one tries."""
@@ -125,6 +137,7 @@ class Group:
         self.sender: SessionSender = SessionSender(
             node, incarnation, settings.session_window, settings.batch_bytes
         )
+        self.reads: Reads = Reads(node, incarnation)
         self.proposals: list[bytes] = []
         self.proposal_bytes: int = 0
         self.applied: int = self.log.snapshot_metadata.index
@@ -138,10 +151,17 @@ class Group:
         self._hard_state: HardState = stored.hard_state
         self._commit_at_start: int = stored.hard_state.commit
         self._release: list[int] = []
+        self._members_changed: bool = False
+        """Whether a change of the members was applied that a restart might not know to be committed."""
         self._compaction: GroupWrite | None = None
         self._log_bytes: int = 0
         self._session_broken: bool = False
-        self._installing: list[Entry] = []
+        self._left: bool = False
+        self._reader: Callable[[int, int], Entry] = reader
+        self._offer: Snapshot | None = None
+        self._offered_entries: frozenset[int] = frozenset()
+        self._held_release: list[int] = []
+        self._offer_idle_since_ms: int | None = None
         self._to_apply: list[Entry] = []
         if stored.snapshot is not None and stored.snapshot.state:
             self.restore(stored.snapshot.state)
@@ -195,13 +215,62 @@ class Group:
         """Give commands of this node's session; see `SessionSender.add`."""
         self.sender.add(parts, size_bytes, answers, waiter)
 
+    def read_index(self, waiter: Waiter) -> None:
+        """`waiter(None)` once this replica has applied all that was committed anywhere when this was called, and all
+        commands that this node gave before; `waiter(lost)`, perhaps at once, if this node is no member any more.
+
+        Costs no entry: the leader is asked for an index (thesis 6.4), again if need be. Without a leader that a
+        majority follows nothing is answered until there is one."""
+        if self._left_out:
+            waiter(self.lost)
+        else:
+            self.reads.wait(waiter, self.sender.given_batches)
+
+    def _ask_for_reads(self, now_ms: int) -> None:
+        # Without membership (a node that joins, a damaged replica) the answer would not be heard.
+        if self.reads.idle or self.raw.raft.lead == NO_LEADER or self.rebuild is not None:
+            return
+        if self.node in self.raw.raft.tracker.progress:
+            context = self.reads.request(now_ms, self.settings.repeat_after_ms)
+            if context is not None:
+                self.raw.read_index(context)
+
+    def _finish_reads(self) -> None:
+        if not self.reads.waiting:
+            return
+        if self._left_out:
+            for waiter in self.reads.give_up():
+                waiter(self.lost)
+            return
+        for waiter in self.reads.due(self.applied, self.sender.applied_batches):
+            waiter(None)
+
+    @property
+    def _left_out(self) -> bool:
+        """Whether this node was a member of the group and is none any more."""
+        conf = self.conf_state
+        return self._left or (
+            bool(conf.voters) and self.node not in (*conf.voters, *conf.learners, *conf.voters_outgoing)
+        )
+
+    def leave(self) -> None:
+        """This node was removed: it may never hear so from the group itself, and its replica is not current again."""
+        self._left = True
+        self._finish_reads()
+
+    def forget_sent(self) -> None:
+        """The leader or the way to it changed: what was sent to it and not answered is to be sent again."""
+        self.sender.forget_sent()
+        self.reads.forget_asked()
+
     def route(self, now_ms: int) -> list[bytes]:
         """Batches that go to another node's leader now. Those for a leader here are taken in at once."""
         sender = self.sender
         lead, term = self.raw.raft.lead, self.raw.raft.term
         if (lead, term) != self._lead_seen:
             self._lead_seen = (lead, term)
-            sender.forget_sent()
+            self.forget_sent()
+        self._ask_for_reads(now_ms)
         if lead == 0 or sender.idle:
             return []
         batches = sender.unsent(now_ms, self.settings.repeat_after_ms)
@@ -244,6 +313,7 @@ class Group:
         """One tick of Raft's clock; a replica that may not campaign (RULES C3) stays quiet."""
         if self.rebuild is not None:
             return
+        self._watch_offer(now_ms)
         raft = self.raw.raft
         at_the_end = raft.election_elapsed + 1 >= raft.randomized_election_timeout
         if at_the_end and not may_campaign and not self.leads:
@@ -291,6 +361,8 @@ class Group:
         """A Raft message from a peer. A replica with a damaged log hears nothing but the snapshot it waits for."""
         if self.rebuild is not None and not self.rebuild.is_ended_by(message):
             return
+        if message.type == MessageType.READ_INDEX and not self.leads:
+            return  # Whoever asks repeats it, and knows better by then who leads.
         self.raw.step(message)
 
     def propose(self, now_ms: int, trusted_ms: int) -> None:
@@ -340,6 +412,8 @@ class Group:
         messages: list[Message] = []
         if self.in_flight is None and self.raw.has_ready():
             ready = self.raw.ready()
+            for read in ready.read_states:
+                self.reads.answered(read.request_context, read.index)
             messages = ready.messages_now
             write = self._write_of(ready)
             if write is None:
@@ -349,12 +423,15 @@ class Group:
             else:
                 self.in_flight = ready
                 self._apply_stable(ready)
-        if self._compaction is not None or self._release:
+            self._finish_reads()
+        if self._compaction is not None or self._release or self._members_changed:
+            self._members_changed = False
             extra = self._compaction or GroupWrite(self.id)
             self._compaction = None
             if write is None:
                 write = extra
-                # What frees an entry is committed: a restart must know that before it looks for the entry.
+                # What frees an entry is committed: a restart must know that before it looks for the entry. And one that
+                # forgot that a member is out would wait for its vote, for ever if it was one of two.
                 write.hard_state = self._hard_state
             else:
                 write.snapshot = extra.snapshot if write.snapshot is None else write.snapshot
@@ -372,11 +449,11 @@ class Group:
         write.hard_state = self._hard_state
         if ready.snapshot is not None:
             self._compaction = None
+            self.drop_offer()
             self._release = []
-            state, self._installing = decode_snapshot(ready.snapshot.data)
             write.install = True
-            write.snapshot = StoredSnapshot(ready.snapshot.metadata, state)
-            write.live_entries = self._installing
+            write.snapshot = StoredSnapshot(ready.snapshot.metadata, ready.snapshot.data)
+            write.live_entries = live_entries(ready.snapshot)
             self._log_bytes = 0
         if ready.entries:
             write.entries = ready.entries
@@ -408,6 +485,7 @@ class Group:
         self.log.append(ready.entries)
         self._apply_all(self._to_apply)
         self.raw.advance()
+        self._finish_reads()
         return ready.messages_after_append
 
     # ------------------------------------------------------------------ applying
@@ -416,6 +494,7 @@ class Group:
         for entry in entries:
             if entry.type != EntryType.NORMAL:
                 self.conf_state = self.raw.apply_conf_change(decode_conf_change(entry))
+                self._members_changed = True
             elif entry.data:
                 self._apply(entry.index, entry.data)
             self.applied = entry.index
@@ -501,21 +580,32 @@ class Group:
         compacted = self.log.snapshot_metadata.index
         below = [index for index in released if index <= compacted]
         if below:
-            self._release += below
+            self._release += self._without_offered(below)
             for index in below:
                 self.log.release(index)
+
+    def _without_offered(self, indices: list[int]) -> list[int]:
+        """The entries to delete now; those that a snapshot on offer refers to are deleted when it is dropped."""
+        if self._offer is None:
+            return indices
+        offered = self._offered_entries
+        self._held_release += [index for index in indices if index in offered]
+        return [index for index in indices if index not in offered]
 
     def compact(self, slowest_match: int, hurried: bool = False) -> bool:
         """Make a snapshot and drop dead entries, when the log has grown enough; True if it did.
 
-        A leader waits (up to four times the size) for the slowest member, so that a short absence is made good from
+        A leader waits (up to several times the size) for the slowest member, so that a short absence is made good from
         the log. `hurried`: the disk is short of room, a small part of the size is enough."""
+        if hurried:
+            self.drop_offer()
         entries = self.applied - self.log.snapshot_metadata.index
         part = HURRIED_COMPACTION if hurried else 1
         times_too_long = max(
             part * self._log_bytes // self.settings.compact_bytes, part * entries // self.settings.compact_entries
         )
-        if times_too_long < (1 if slowest_match >= self.applied else 4):
+        patience = TIMES_TOO_LONG if self._offer is None else TIMES_TOO_LONG_WITH_AN_OFFER
+        if times_too_long < (1 if slowest_match >= self.applied else patience):
             return False
         if self.in_flight is not None or self._compaction is not None:
             return False
@@ -526,7 +616,8 @@ class Group:
         write = GroupWrite(self.id)
         write.hard_state = self._hard_state
         write.snapshot = StoredSnapshot(metadata, state)
-        write.release = [i for i in range(self.log.first_index(), index + 1) if i not in live]
+        dead = [i for i in range(self.log.first_index(), index + 1) if i not in live]
+        write.release = self._without_offered(dead)
         self.log.compact(metadata, live)
         self._compaction = write
         self._log_bytes = 0
@@ -548,29 +639,67 @@ class Group:
     def send_rebuild(self, node: int, wanted: Rebuild) -> None:
         """The replica of `node` is damaged: send it the state, if this replica leads and its state covers the need."""
         if self.established and wanted.is_covered_by(self.applied, self.log.term(self.applied), self.term):
+            offered = None if self._offer is None else self._offer.metadata
+            if offered is not None and not wanted.is_covered_by(offered.index, offered.term, self.term):
+                self.drop_offer()
             self.raw.send_all_anew(node)
 
     def make_snapshot(self) -> Snapshot:
         """A snapshot for a member that is too far behind: the state as applied, with the live entries.
 
+        As long as it will do, it is the one that was made the last time, so that a transfer that broke can go on.
         Raises SnapshotTemporarilyUnavailable while this replica has not caught up with what it had applied before
         it was started: until then its state may name entries that were given up since.
         """
+        offer = self._offer
+        if offer is not None and self._will_do(offer):
+            return offer
         if self.applied < self._commit_at_start:
             raise SnapshotTemporarilyUnavailable
         metadata = SnapshotMetadata(self.applied, self.log.term(self.applied), self.conf_state)
-        live = self.log.live_payloads(self.machine.live_entries())
-        return Snapshot(metadata, encode_snapshot(self.state_bytes(), live))
+        # All of them are on disk: what is applied was written before.
+        indices = sorted(self.machine.live_entries())
+        state = self.state_bytes()
+        self.drop_offer()
+        self._offer = Snapshot(metadata, state, OutgoingSnapshot(self.id, state, indices, self._reader))
+        self._offered_entries = frozenset(indices)
+        return self._offer
+
+    def _will_do(self, offer: Snapshot) -> bool:
+        """Whether a member can go on from this snapshot: with the log after it, and among these members."""
+        body = offer.body
+        if offer.metadata.index < self.log.snapshot_index() or offer.metadata.conf_state != self.conf_state:
+            return False
+        return isinstance(body, OutgoingSnapshot) and not body.failed
+
+    def _watch_offer(self, now_ms: int) -> None:
+        """Drop a snapshot on offer when it has not been under way for a while."""
+        if self._offer is None:
+            return
+        under_way = any(p.state == ProgressState.SNAPSHOT for p in self.raw.raft.tracker.progress.values())
+        if self.leads and under_way:
+            self._offer_idle_since_ms = None
+        elif self._offer_idle_since_ms is None:
+            self._offer_idle_since_ms = now_ms
+        elif now_ms - self._offer_idle_since_ms >= OFFER_KEPT_MS:
+            self.drop_offer()
+
+    def drop_offer(self) -> None:
+        """Keep no snapshot for a transfer that might go on: what it held back is deleted with the next write."""
+        self._offer = None
+        self._offered_entries = frozenset()
+        self._offer_idle_since_ms = None
+        self._release += self._held_release
+        self._held_release = []
 
     def _install(self, snapshot: Snapshot) -> None:
         """The leader's snapshot is on disk in place of our log: go on from it."""
-        self.restore(decode_snapshot(snapshot.data)[0])
+        self.restore(snapshot.data)
         self.machine.take_released()
         self.machine.take_effects()
         self.applied = snapshot.metadata.index
         self.conf_state = snapshot.metadata.conf_state
-        self.log.install_snapshot(snapshot.metadata, self._installing)
-        self._installing = []
+        self.log.install_snapshot(snapshot.metadata)
         self.rebuild = None
         known = self.sessions.last(self.node)
         if known is not None and known[0] == self.sender.incarnation:

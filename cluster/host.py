@@ -23,7 +23,6 @@ from cluster.frame import Frame
 from cluster.group import Group, GroupSettings
 from cluster.log.batch import CorruptEntry, CorruptStore, GroupWrite, StoredGroup, StoredSnapshot, WriteBatch
 from cluster.log.group_log import EntryCache
-from cluster.log.snapshot_codec import decode_snapshot
 from cluster.machine import GroupEvents, StateMachine
 from cluster.placement import Plan, first_plan, learners, voters
 from cluster.raft import (
@@ -146,6 +145,7 @@ class Host:
         self._next_balance_ms = 0
         self._excess_noted = False
         self._transfers: dict[int, tuple[int, int]] = {}
+        self._asked_rebuild_ms: dict[tuple[int, int], int] = {}
         self.disk: DiskWatch = DiskWatch(settings.election_timeout_ms)
 
     # ------------------------------------------------------------------ start
@@ -223,11 +223,18 @@ class Host:
                 for peer in self.peers:
                     self.send_datagram(peer, REBUILD_DATAGRAM, group.rebuild.request(group.id))
 
-    def _send_rebuild(self, peer: int, data: bytes) -> None:
+    def _silent(self, id: int, now_ms: int) -> list[int]:
+        """Nodes whose replica of a group is damaged, as they said a moment ago: those will not lead it."""
+        recent_ms = now_ms - 3 * self.BALANCE_EVERY_MS
+        asked = self._asked_rebuild_ms.items()
+        return [peer for (group, peer), asked_ms in asked if group == id and asked_ms > recent_ms]
+
+    def _send_rebuild(self, peer: int, data: bytes, now_ms: int) -> None:
         request = decode_request(data)
         if request is None or request[0] not in self.groups:
             self._refuse(peer, f"request of {len(data)} bytes to rebuild a group")
             return
+        self._asked_rebuild_ms[(request[0], peer)] = now_ms
         self.groups[request[0]].send_rebuild(peer, request[1])
         self._dirty[request[0]] = None
 
@@ -251,6 +258,9 @@ class Host:
         for peer in self.peers:
             self._heard_ms.setdefault(peer, now_ms)
         self.plan = {group: tuple(chosen) for group, chosen in plan.items()}
+        if self.node not in members:
+            for group in self.groups.values():
+                group.leave()
 
     def preferred(self, id: int) -> int:
         """The node that should lead a group."""
@@ -303,13 +313,14 @@ class Host:
         stuck, quick = self.disk.is_stuck(now_ms), self.disk.may_lead(now_ms)
         for group in self.groups.values():
             raft = group.raw.raft
-            outvoted = excess > 0 and self.clocks.outvoted(group.conf_state.voters)
+            outvoted = excess > 0 and self.clocks.outvoted(group.conf_state.voters, self._silent(group.id, now_ms))
             if stuck and group.leads and not group.decides_alone:
                 self._resign(group)
             if outvoted and not group.leads and raft.election_elapsed + 1 >= raft.randomized_election_timeout:
                 self.clock_refusals += 1
             group.tick(now_ms, not outvoted and (quick or group.decides_alone))
-            if group.in_flight is None and (group.raw.has_ready() or not group.sender.idle):
+            unsaid = not (group.sender.idle and group.reads.idle)
+            if group.in_flight is None and (unsaid or group.raw.has_ready()):
                 self._dirty[group.id] = None
         if now_ms >= self._next_heartbeat_ms:
             self._next_heartbeat_ms = now_ms + self.settings.heartbeat_ms
@@ -350,8 +361,6 @@ class Host:
             if message.type == MessageType.TIMEOUT_NOW and not self.disk.may_lead(now_ms):
                 continue  # Who leads means to hand over to us, but could not know of our disk.
             try:
-                if message.snapshot is not None and message.snapshot.data:
-                    decode_snapshot(message.snapshot.data)
                 group.step(message)
             except LogLost as error:
                 self.log_lost = f"group {id}: {error}"
@@ -362,7 +371,7 @@ class Host:
             self._dirty[id] = None
         for kind, data in frame.datagrams:
             if kind == REBUILD_DATAGRAM:
-                self._send_rebuild(peer, data)
+                self._send_rebuild(peer, data, now_ms)
         for id, time_ms, led_ms in frame.group_clocks:
             group = self.groups.get(id)
             if group is not None and group.leader == peer:
@@ -388,7 +397,7 @@ class Host:
         self._up_since_ms[peer] = now_ms
         for group in self.groups.values():
             if group.leader == peer:
-                group.sender.forget_sent()
+                group.forget_sent()
                 self._dirty[group.id] = None
             elif group.leads:
                 # A snapshot whose fate nobody reported would leave this member without entries for ever.
@@ -418,6 +427,11 @@ class Host:
     ) -> None:
         """Commands of this node's session with a group; see `SessionSender.add`."""
         self.groups[id].submit(parts, size_bytes, answers, waiter)
+        self._dirty[id] = None
+
+    def read_index(self, id: int, done: Callable[[object], None]) -> None:
+        """`done(None)` when the replica here is current; see `Group.read_index`."""
+        self.groups[id].read_index(done)
         self._dirty[id] = None
 
     def propose_internal(self, id: int, commands: bytes) -> bool:
@@ -527,6 +541,10 @@ class Host:
     def heard_within(self, peer: int, now_ms: int, period_ms: int) -> bool:
         """Whether a frame of the peer came within the period (a node always hears itself)."""
         return peer == self.node or now_ms - self._heard_ms.get(peer, -1 << 40) <= period_ms
+
+    def is_connected(self, peer: int) -> bool:
+        """Whether the stream to a peer is open."""
+        return peer in self._up_since_ms
 
     def _close_silent_sessions(self, now_ms: int) -> None:
         timeout_ms = self.settings.group.session_timeout_ms

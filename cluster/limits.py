@@ -32,7 +32,7 @@ READ_CACHE_DEFAULT_BYTES: Final = 256 * MIB
 
 # --- one node to another -------------------------------------------------------------------------------
 
-PROTOCOL_VERSION: Final = 1
+PROTOCOL_VERSION: Final = 2
 """Version of the peer protocol, sent in Hello. Nodes of different versions refuse each other."""
 
 MAX_GRPC_MESSAGE_BYTES: Final = 256 * MIB
@@ -54,7 +54,18 @@ MAX_SNAPSHOT_BYTES: Final = 8 * GIB
 """Largest snapshot taken from a peer. A claim above it is nonsense or an attack, and refused."""
 
 MAX_SNAPSHOTS_AT_ONCE: Final = 2
-"""Snapshots being received at the same time, over all peers and groups: each is held in memory whole."""
+"""Snapshots being received at the same time, over all peers and groups: more would only share the disk's speed."""
+
+MAX_SNAPSHOTS_KEPT: Final = 64
+"""Groups of which something is kept that has not come whole; the one that rested longest goes first. As many as a node
+may ordinarily be sent at once, and few enough that what a peer makes up can't fill the folder with files."""
+
+SNAPSHOT_KEPT_SECONDS: Final = 120.0
+"""What came of a snapshot is dropped when nobody has gone on with it for so long. A leader offers the same one for
+30 s after the last attempt (`OFFER_KEPT_MS` in cluster.group); a node that restarts in between takes some of this."""
+
+SNAPSHOT_DISK_RESERVE_BYTES: Final = 64 * MIB
+"""Room on the disk that a snapshot on its way in has to leave: the log needs it."""
 
 SNAPSHOT_STALL_SECONDS: Final = 30.0
 """A snapshot transfer without progress for so long is given up (and reported as failed to Raft)."""

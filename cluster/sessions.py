@@ -145,6 +145,8 @@ class SessionSender:
         self._unapplied: deque[_Batch] = deque()
         self.pending_bytes: int = 0
         """Bytes of commands given and not yet applied here: the measure for back-pressure."""
+        self.applied_batches: int = 0
+        """How many batches were applied, over all incarnations."""
 
     def add(self, parts: list[bytes], size_bytes: int, answers: bool, waiter: Waiter | None) -> None:
         """Gather commands. `answers` says whether the state machine returns a result for them (exactly one);
@@ -187,6 +189,11 @@ class SessionSender:
         return not (self._unapplied or self._parts or self._gathered)
 
     @property
+    def given_batches(self) -> int:
+        """What `applied_batches` will be when everything given up to now is applied."""
+        return self.applied_batches + len(self._unapplied) + len(self._gathered) + bool(self._parts)
+
+    @property
     def can_send(self) -> bool:
         """Whether `unsent` may have something new to give."""
         return bool(self._parts or self._gathered) and len(self._unapplied) < self._window
@@ -201,6 +208,7 @@ class SessionSender:
         batch = self._unapplied.popleft()
         assert batch.sequence == sequence, f"batch {sequence} applied, {batch.sequence} expected"
         self.pending_bytes -= len(batch.commands)
+        self.applied_batches += 1
         return batch.waiters
 
     def skip(self, applied_sequence: int) -> list[tuple[bool, Waiter | None]]:

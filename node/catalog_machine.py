@@ -23,6 +23,10 @@ class CatalogMachine:
 
     def __init__(self, catalog: Catalog, changed: Callable[[], None]) -> None:
         self.catalog: Catalog = catalog
+        self.last_commands: dict[int, int] = {}
+        """Node -> the last entry applied here that had commands of its session; not of entries in a snapshot."""
+        self.restored: bool = False
+        """Set when a snapshot took the place of entries."""
         self._changed = changed
         self._data = b""
         self._time_ms = 0
@@ -36,6 +40,8 @@ class CatalogMachine:
 
     def apply(self, session: SessionKey | None, start: int, end: int) -> Sequence[object]:
         """Apply the commands; every one of them answers. One that can't be read is refused, the others go on."""
+        if session is not None:
+            self.last_commands[session[0]] = self._index
         results: list[object] = []
         while start < end:
             (length,) = _LENGTH.unpack_from(self._data, start)
@@ -79,4 +85,5 @@ class CatalogMachine:
     def restore(self, data: bytes) -> None:
         """Replace the catalog by a snapshot."""
         self.catalog.restore(data)
+        self.restored = True
         self._changed()

@@ -17,8 +17,9 @@ from cluster.raft import Entry
 from cluster.sessions import KIND_INTERNAL, encode_batch
 from node.broker.cluster_facade import SESSION_LOST, TRANSIENT_SHARD_BASE, ClusterEvents, Done, ShardHandle
 from node.broker.transient_shards import TransientShards
-from node.catalog import Barrier, Catalog, CatalogCommand, NodeLost, NodeStarted, RemoveQueues, encode
+from node.catalog import Catalog, CatalogCommand, NodeLost, NodeStarted, RemoveQueues, encode
 from node.catalog_machine import CatalogMachine, frame_command
+from node.catalog_spread import APPLIED_DATAGRAM, CatalogSpread
 from node.limits import PENDING_BYTES_HIGH, PENDING_BYTES_LOW, TRANSIENT_BYTES_HIGH, TRANSIENT_BYTES_LOW
 from node.membership_duties import Founder, MembershipDuties
 from node.shard import commands
@@ -95,11 +96,13 @@ class Engine:
         self.incarnation: int = incarnation
         self.catalog: Catalog = settings.catalog()
         self.shards: dict[int, Shard] = {id: Shard(id, self.node_id) for id in range(1, settings.shards + 1)}
-        machines: dict[int, StateMachine] = {CATALOG_GROUP: CatalogMachine(self.catalog, self._catalog_applied)}
+        catalog_machine = CatalogMachine(self.catalog, self._catalog_applied)
+        machines: dict[int, StateMachine] = {CATALOG_GROUP: catalog_machine}
         machines |= self.shards
         self.host: Host = Host(
             host_settings, machines, self, reader, cache, random, incarnation, SESSION_LOST, trace, detail
         )
+        self.spread: CatalogSpread = CatalogSpread(self.host, catalog_machine)
         self.membership: MembershipDuties = MembershipDuties(
             self.host, self.catalog, self, settings.founders, settings.members_version
         )
@@ -143,6 +146,7 @@ class Engine:
         self.transient.tick(now_ms)
         self._drop_lost_nodes(now_ms)
         self.membership.tick(now_ms)
+        self.spread.tick(now_ms)
 
     def receive(self, peer: int, frame: Frame, now_ms: int) -> None:
         """A frame of a peer."""
@@ -150,17 +154,21 @@ class Engine:
         self.host.receive(peer, frame, now_ms)
         if frame.datagrams:
             for kind, data in frame.datagrams:
+                if kind == APPLIED_DATAGRAM:
+                    self.spread.datagram(peer, data)
                 self.transient.datagram(peer, kind, data)
 
     def peer_up(self, peer: int, now_ms: int) -> None:
         """The stream to a peer opened."""
         self.host.peer_up(peer, now_ms)
         self.transient.peer_up(peer)
+        self.spread.peer_up(peer)
 
     def peer_down(self, peer: int, now_ms: int) -> None:
         """The stream to a peer broke."""
         self.host.peer_down(peer, now_ms)
         self.transient.peer_down(peer)
+        self.spread.peer_down(peer)
 
     def pump(self, now_ms: int) -> Output:
         """Do what is due; frames to send and a batch to write. Call again while `busy`."""
@@ -217,7 +225,11 @@ class Engine:
 
     def catalog_barrier(self, done: Done) -> None:
         """See `ClusterFacade.catalog_barrier`."""
-        self.submit_catalog(Barrier(), lambda result: done(SESSION_LOST if result is SESSION_LOST else None))
+        self.host.read_index(CATALOG_GROUP, done)
+
+    def catalog_spread(self, done: Done) -> None:
+        """See `ClusterFacade.catalog_spread`."""
+        self.spread.wait(self._now_ms, done)
 
     def shard(self, shard_id: int) -> ShardHandle:
         """See `ClusterFacade.shard`."""
@@ -258,9 +270,11 @@ class Engine:
     def group_applied(self, group: int) -> None:
         """The group's state changed."""
         self._changed[group] = None
-        if group == CATALOG_GROUP and self._catalog_touched:
-            self._catalog_touched = False
-            self._catalog_changed()
+        if group == CATALOG_GROUP:
+            self.spread.applied()
+            if self._catalog_touched:
+                self._catalog_touched = False
+                self._catalog_changed()
 
     def _catalog_applied(self) -> None:
         self._catalog_touched = True
@@ -306,7 +320,12 @@ class Engine:
 
     def barrier(self, done: Callable[[], None]) -> None:
         """See `LeaderPort.barrier`."""
-        self.submit_catalog(Barrier(), lambda _: done())
+
+        def current(result: object) -> None:
+            if result is not SESSION_LOST:
+                done()
+
+        self.catalog_barrier(current)
 
     def _drop_lost_nodes(self, now_ms: int) -> None:
         """The catalog's leader takes out nodes that have not been heard of for the session timeout."""

@@ -28,11 +28,13 @@ class Identity(msgspec.Struct, frozen=True):
 class KnownMembers(msgspec.Struct, frozen=True):
     """The members as last heard of, under the meta key `members`: whom to connect to after a restart.
 
-    `members` maps node ids to (name, peer address).
+    `members` maps node ids to (name, peer address), `stores` to what their data is called, as far as that was heard: a
+    node that starts knows it before its catalog has caught up, or been rebuilt.
     """
 
     version: int
     members: dict[int, tuple[str, str]]
+    stores: dict[int, str] = {}
 
     def encode(self) -> bytes:
         """The stored form."""

@@ -5,7 +5,7 @@ import hashlib
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 import grpc
@@ -16,6 +16,7 @@ from cluster.transport.joining import JoinAnswer, JoinRefused, JoinRequest, ask_
 from cluster.transport.tls import TlsFiles
 from node.broker.cluster_facade import SESSION_LOST
 from node.catalog import AddMember, CatalogCommand, MemberAdded, Refusal
+from node.current_replicas import CurrentReplicas
 from node.engine import Engine
 from node.identity import Identity, KnownMembers, MalformedIdentity, decode_identity, decode_members
 from node.settings import NodeSettings, is_any_host
@@ -160,11 +161,14 @@ class MembershipShell:
 
     def __init__(
         self, engine: Engine, identity: Identity, settings: NodeSettings, pump: Callable[[], None],
-        fail: Callable[[str], None],
+        fail: Callable[[str], None], known_stores: Mapping[int, str],
     ) -> None:
+        """`known_stores` says what the data of members was called when this node last heard of it."""
+        self._known_stores = known_stores
         self._engine = engine
         self._identity = identity
         self._settings = settings
+        self.current: CurrentReplicas = CurrentReplicas(engine.host.read_index, pump)
         self._pump = pump
         self._fail = fail
 
@@ -174,13 +178,12 @@ class MembershipShell:
         """See `Gate.objection`."""
         catalog = self._engine.catalog
         member = catalog.members.get(node_id)
-        if member is None:
-            return None
-        who = f"node {node_id} ({member.name})"
+        named = (member.store if member is not None else "") or self._known_stores.get(node_id, "")
+        who = f"node {node_id} ({member.name})" if member is not None else f"node {node_id}"
         anew = "to come back, it joins as a new member with an empty data folder"
-        if member.state == "removed":
+        if member is not None and member.state == "removed":
             return Objection(grpc.StatusCode.NOT_FOUND, f"{who} was removed from the cluster; {anew}")
-        if store and member.store and store != member.store:
+        if store and named and store != named:
             text = f"{who} comes back with other data than it had: remove it from the cluster first; {anew}"
             return Objection(grpc.StatusCode.DATA_LOSS, text)
         known = catalog.node(node_id)
@@ -233,6 +236,15 @@ class MembershipShell:
         self._engine.submit_catalog(command, answered)
         self._pump()
         return await _or_none(answers)
+
+    async def freshness(self) -> dict[str, Any]:
+        """Bring all replicas here up to date, and say whether they are: `current`, and the `reason` if not."""
+        late = await self.current.behind(self._engine.host.groups)
+        if not late:
+            return {"current": True}
+        groups = ", ".join(map(str, late))
+        text = f"no leader answered for groups {groups}; they are shown as this node has them"
+        return {"current": False, "reason": text}
 
     def members(self, now_ms: int) -> list[dict[str, Any]]:
         """All members, removed ones too, with what they hold."""

@@ -8,6 +8,7 @@ from typing import Any, Final
 from node.catalog import Catalog, CatalogCommand, PlaceGroup, PreferLeader, Refusal, RemoveMember
 from node.catalog.passwords import verify_password
 from node.dead_letter_office import DeadLetterOffice
+from node.engine import CATALOG_GROUP
 from node.membership_shell import MembershipShell
 from node.parked_selection import Selection
 
@@ -41,6 +42,7 @@ class Operator:
 
     async def may_operate(self, user: str, password: str, loopback: bool) -> bool:
         """See `OperatorPort.may_operate`."""
+        await self._membership.current.behind((CATALOG_GROUP,))
         record = self._catalog.user(user)
         if record is None or _ADMINISTRATOR not in record.tags or not record.password_hash:
             return False
@@ -48,6 +50,10 @@ class Operator:
             return False
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(None, verify_password, record.password_hash, password)
+
+    async def freshness(self) -> dict[str, Any]:
+        """See `OperatorPort.freshness`."""
+        return await self._membership.freshness()
 
     def members(self) -> list[dict[str, Any]]:
         """See `OperatorPort.members`."""

@@ -12,6 +12,7 @@ import logging
 import random
 import ssl
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
@@ -108,7 +109,9 @@ class NodeProcess:
             previous, starts = next_start(self._store)
             stored = await self._loop.run_in_executor(None, self._store.load)
             self.engine = self._make_engine(starts << STARTS_SHIFT)
-            self.membership = MembershipShell(self.engine, self.identity, settings, self.schedule_pump, self._fail)
+            self.membership = MembershipShell(
+                self.engine, self.identity, settings, self.schedule_pump, self._fail, self._members.stores
+            )
             first = self.engine.start(stored, self.clock.now_ms())
             if first is not None:
                 await self._loop.run_in_executor(None, self._store.write, first)
@@ -205,7 +208,7 @@ class NodeProcess:
         )
         return PeerTransport(
             local, str(settings.peer_address), peers, self._on_frame, self._on_peer_up, self._on_peer_down,
-            self._on_snapshot_sent, peer_tls_files(settings), self.membership,
+            self._on_snapshot_sent, peer_tls_files(settings), self.membership, settings.data_dir / "snapshots",
         )
 
     def _members_changed(self) -> None:
@@ -215,7 +218,8 @@ class NodeProcess:
             self._fail(f"this node (node {self.identity.node}, {self.name}) was removed from the cluster")
             return
         known = {record.id: (record.name, record.address) for record in members.with_replicas()}
-        self._members = KnownMembers(members.version, known)
+        stores = {record.id: record.store for record in members.with_replicas() if record.store}
+        self._members = KnownMembers(members.version, known, stores)
         self._tasks.append(self._loop.create_task(self._follow_members(self._members)))
 
     async def _follow_members(self, known: KnownMembers) -> None:
@@ -279,6 +283,7 @@ class NodeProcess:
 
     def _read_entry(self, group: int, index: int) -> Entry:
         """Read an entry back; one that is damaged on disk stops the node, and its replica is rebuilt at the next start.
+        Any thread may do this: a snapshot is read beside the loop.
 
         Whoever asked must not go on as if it had the entry, so this raises as well."""
         try:
@@ -286,8 +291,11 @@ class NodeProcess:
         except CorruptEntry as error:
             with suppress(LogError):
                 self._store.mark_damaged(group, str(error))
-            if self.failure is None:
-                self._fail(f"{error}; started again, this node has group {group} rebuilt from the others")
+            text = f"{error}; started again, this node has group {group} rebuilt from the others"
+            if threading.current_thread() is threading.main_thread():
+                self._fail(text)
+            else:
+                self._loop.call_soon_threadsafe(self._fail, text)
             raise
 
     def _fail(self, text: str) -> None:

@@ -51,7 +51,7 @@ class LeaderPort(Protocol):
         ...
 
     def barrier(self, done: Callable[[], None]) -> None:
-        """See `DutyPort.barrier`."""
+        """See `DutyPort.barrier`; `done` is never called if this node was removed."""
         ...
 
 

@@ -12,17 +12,31 @@ def pytest_report_header() -> str:
     return f"mayfly {describe_version()}, from {Path(node.__file__).parent.parent}"
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Says how much of the recorded behaviour of Raft was compared (counted by tests/raft/test_transcripts.py).
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Says how much of the recorded behaviour of Raft was compared (counted by tests/raft/test_transcripts.py), in the
+    last line of a run in which they were due.
 
     Here and not beside those tests: with workers, the process that reports loads the conftest of the root alone.
     """
-    files = 0
-    directives = 0
-    for report in terminalreporter.getreports("passed"):
-        for name, value in report.user_properties:
-            if name == "raft_directives":
-                files += 1
-                directives += int(str(value))
-    if files:
-        terminalreporter.write_line(f"Raft transcripts: {directives} directives in {files} files compared")
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None:
+        line = transcripts_line(reporter)
+        if line:
+            reporter.write_line(line)
+
+
+def transcripts_line(reporter: pytest.TerminalReporter) -> str:
+    """What was compared, or why nothing was; empty when the transcripts were no part of the run."""
+    counts = [
+        int(str(value))
+        for report in reporter.getreports("passed")
+        for name, value in report.user_properties
+        if name == "raft_directives"
+    ]
+    if counts:
+        return f"Raft transcripts: {sum(counts)} directives in {len(counts)} files compared"
+    for report in reporter.getreports("skipped"):
+        if "test_transcripts.py" in report.nodeid and isinstance(report.longrepr, tuple):
+            return str(report.longrepr[2]).removeprefix("Skipped: ")
+    return ""

@@ -4,6 +4,7 @@ A node has one store for all its groups. Everything that became due at the same 
 groups, goes into one `WriteBatch`: one transaction, one sync. A batch is written whole or not at all.
 """
 
+from collections.abc import Iterator
 from typing import Protocol
 
 from cluster.raft.messages import Entry, HardState, SnapshotMetadata
@@ -72,6 +73,14 @@ class StoredSnapshot:
         return f"StoredSnapshot({self.metadata!r} {len(self.state)} bytes)"
 
 
+class LiveEntries(Protocol):
+    """Entries in ascending order that need not be in memory; they can be gone through more than once."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Entry]: ...
+
+
 class GroupWrite:
     """What is written for one group. The parts take effect in the order in which they stand here.
 
@@ -97,7 +106,7 @@ class GroupWrite:
         self.entries: list[Entry] = []
         self.snapshot: StoredSnapshot | None = None
         self.install: bool = False
-        self.live_entries: list[Entry] = []
+        self.live_entries: LiveEntries = []
         self.release: list[int] = []
 
     def empty(self) -> bool:
@@ -115,7 +124,7 @@ class GroupWrite:
                 if not previous < entry.index <= snapshot_index:
                     raise self._mistake(f"live entry {entry.index} out of order or above the snapshot")
                 previous = entry.index
-        elif self.live_entries:
+        elif len(self.live_entries):
             raise self._mistake("live entries without install")
         elif self.snapshot is not None:
             if not snapshot_index <= self.snapshot.metadata.index <= last_index:
@@ -160,6 +169,9 @@ class WriteBatch:
 
         Without it a full store could never recover: what is to be deleted waits in the batch that doesn't
         fit. Writing the whole batch after its relief has the same outcome as writing it alone.
+
+        What frees an entry is committed, and a restart has to know that, or it would look for the entry: the commit
+        index goes with it, as far as the log is stored without this batch.
         """
         relief = WriteBatch()
         for number, write in self.groups.items():
@@ -167,6 +179,10 @@ class WriteBatch:
                 part = relief.group(number)
                 part.snapshot = write.snapshot
                 part.release = write.release
+                state = write.hard_state
+                if state is not None:
+                    stored = write.entries[0].index - 1 if write.entries else state.commit
+                    part.hard_state = HardState(state.term, state.vote, min(state.commit, stored))
         return relief
 
 

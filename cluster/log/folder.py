@@ -1,7 +1,9 @@
 """The folder of a node's log: one process at a time, and no silent start from nothing."""
 
 import fcntl
+import mmap
 import os
+import struct
 from pathlib import Path
 from typing import Final
 
@@ -10,6 +12,12 @@ from cluster.log.batch import StoreRefused
 DATA_FILE: Final = "data.mdb"
 LOCK_FILE: Final = "in-use"
 MARKER_FILE: Final = "format"
+
+_META_PAGES: Final = 2
+_LMDB_MAGIC: Final = struct.Struct("<I")
+_LMDB_MAGIC_AT: Final = 16
+_LMDB_TRANSACTION: Final = struct.Struct("<Q")
+_LMDB_TRANSACTION_AT: Final = 144
 
 
 class StoreFolder:
@@ -46,6 +54,20 @@ class StoreFolder:
                 f"log. Restore it; or, to let the node begin anew as an empty member, remove the folder."
             )
 
+    def clear_unfinished_start(self) -> None:
+        """Empty a data file whose very first pages never reached the disk: a crash ended the first start.
+
+        LMDB would refuse it. Nothing can be lost: without the marker no start has ever been finished, and pages are
+        only missing before the first commit.
+        """
+        if (self.path / MARKER_FILE).exists() or not self.data_file.exists():
+            return
+        with self.data_file.open("r+b") as file:
+            pages = [file.read(mmap.PAGESIZE) for _ in range(_META_PAGES)]
+            missing = [not any(page) for page in pages]
+            if any(missing) and all(gone or _is_uncommitted(page) for gone, page in zip(missing, pages, strict=True)):
+                file.truncate(0)
+
     def mark(self, text: str) -> None:
         """Note durably that the folder holds a log."""
         marker = self.path / MARKER_FILE
@@ -66,3 +88,11 @@ class StoreFolder:
     def close(self) -> None:
         """Let others use the folder."""
         os.close(self._lock)
+
+
+def _is_uncommitted(page: bytes) -> bool:
+    """Whether this is a meta page of LMDB as it prepares it for a new file, or the beginning of one."""
+    page = page.ljust(mmap.PAGESIZE, b"\0")
+    magic: int = _LMDB_MAGIC.unpack_from(page, _LMDB_MAGIC_AT)[0]
+    transaction: int = _LMDB_TRANSACTION.unpack_from(page, _LMDB_TRANSACTION_AT)[0]
+    return magic == 0xBEEFC0DE and transaction == 0

@@ -4,11 +4,10 @@ HOT: compiled by mypyc where that is possible.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final
 
 from cluster.log.batch import StoredGroup
-from cluster.log.snapshot_codec import decode_snapshot, encode_snapshot
 from cluster.raft.errors import Compacted, SnapshotTemporarilyUnavailable, Unavailable
 from cluster.raft.messages import ConfState, Entry, HardState, Snapshot, SnapshotMetadata
 
@@ -46,10 +45,6 @@ class EntryCache:
         else:
             self.hits += 1
         return entry
-
-    def peek(self, group: int, index: int) -> Entry | None:
-        """The entry, or None when it isn't cached; not counted."""
-        return self._entries.get((group << GROUP_SHIFT) | index)
 
     def put(self, group: int, entry: Entry) -> None:
         """Keep an entry, in place of one with the same index, and drop the oldest beyond the budget."""
@@ -183,25 +178,6 @@ class GroupLog:
             self._cache.put(self.group, entry)
         return entry
 
-    def live_payloads(self, indices: Iterable[int]) -> list[Entry]:
-        """The entries with these indices, ascending; read past the cache, so that it keeps what is recent."""
-        found: list[Entry] = []
-        for index in sorted(indices):
-            entry = self._cache.peek(self.group, index)
-            found.append(entry if entry is not None else self._reader(self.group, index))
-        return found
-
-    def snapshot_for_peer(
-        self, index: int, conf_state: ConfState, state: bytes, live_entries: list[Entry]
-    ) -> Snapshot:
-        """A snapshot as it is sent to a member: the state at `index` and the entries that it refers to."""
-        metadata = SnapshotMetadata(index, self.term(index), conf_state)
-        return Snapshot(metadata, encode_snapshot(state, live_entries))
-
-    def open_snapshot(self, snapshot: Snapshot) -> tuple[bytes, list[Entry]]:
-        """State and live entries of a snapshot that a peer made. Raises `CorruptStore`."""
-        return decode_snapshot(snapshot.data)
-
     # --- following what is written --------------------------------------------------------------------
 
     def set_hard_state(self, hard_state: HardState) -> None:
@@ -230,14 +206,12 @@ class GroupLog:
             terms.append(entry.term)
             self._cache.put(self.group, entry)
 
-    def install_snapshot(self, metadata: SnapshotMetadata, live_entries: list[Entry]) -> None:
-        """The leader's snapshot is being written in place of the whole log."""
+    def install_snapshot(self, metadata: SnapshotMetadata) -> None:
+        """The leader's snapshot was written in place of the whole log, with the entries that are live below it."""
         self._cache.discard_group(self.group)
         self.snapshot_metadata = metadata
         self._offset = metadata.index
         self._terms = [metadata.term]
-        for entry in live_entries:
-            self._cache.put(self.group, entry)
 
     def compact(self, metadata: SnapshotMetadata, live: set[int]) -> None:
         """A snapshot of our own is being written: the log now starts after it, only `live` entries stay.

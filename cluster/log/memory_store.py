@@ -1,9 +1,16 @@
-"""The log of a node in memory, for tests and the simulator: `MemoryStore`, and a disk that loses power."""
+"""The log of a node in memory, for tests and the simulator: `MemoryStore`, and a disk that fails: `SimulatedDisk`.
 
+Records are kept as objects. One whose bits rotted is kept as the octets that `LmdbLogStore` would have on its disk,
+with one bit flipped; it is read back through the same decoder, whose checksum finds the damage.
+"""
+
+from collections.abc import Callable
 from contextlib import suppress
+from typing import Final
 
+from cluster.log import records
 from cluster.log.batch import (
-    CorruptEntry,
+    CorruptStore,
     DiskFailed,
     DiskFull,
     GroupWrite,
@@ -12,31 +19,47 @@ from cluster.log.batch import (
     StoredSnapshot,
     WriteBatch,
 )
+from cluster.log.records import ENTRY_KEY, GROUP_KEY
 from cluster.raft.messages import Entry, HardState
 
-ENTRY_OVERHEAD_BYTES = 26
+ENTRY_OVERHEAD_BYTES: Final = 26
 """What an entry takes on disk besides its payload."""
+
+UNLIMITED_BYTES: Final = 1 << 40
+"""A capacity at which nobody counts what is stored."""
+
+ROT_ENTRY: Final = "entry"
+ROT_SNAPSHOT: Final = "snapshot"
+ROT_HARD_STATE: Final = "hard state"
 
 
 class _MemoryGroup:
     """One group as stored."""
 
-    def __init__(self) -> None:
+    def __init__(self, number: int) -> None:
+        self.number = number
         self.hard_state = HardState()
         self.snapshot: StoredSnapshot | None = None
         self.entries: dict[int, Entry] = {}
         self.last_index = 0
-        self.damaged: set[int] = set()
+        self.marked = ""
+        """What `mark_damaged` noted."""
+        self.rotten: dict[int, bytes] = {}
+        """The octets of damaged entries, in place of those that `entries` shows to whoever looks from outside."""
+        self.rotten_snapshot = b""
+        self.rotten_hard_state = b""
 
     def snapshot_index(self) -> int:
         return 0 if self.snapshot is None else self.snapshot.metadata.index
 
     def apply(self, write: GroupWrite) -> None:
         if write.install:
-            self.damaged.clear()
+            self.marked = ""
+            self.rotten.clear()
             self.entries = {entry.index: entry for entry in write.live_entries}
         if write.snapshot is not None:
             self.snapshot = write.snapshot
+            self.rotten_snapshot = b""
             if write.install:
                 self.last_index = write.snapshot.metadata.index
         if write.entries:
@@ -49,19 +72,49 @@ class _MemoryGroup:
             self.entries.pop(index, None)
         if write.hard_state is not None:
             self.hard_state = write.hard_state
+            self.rotten_hard_state = b""
+        if self.rotten:
+            replaced = {entry.index for entry in write.entries}
+            self.rotten = {i: octets for i, octets in self.rotten.items() if i in self.entries and i not in replaced}
 
     def stored(self) -> StoredGroup:
-        floor = self.snapshot_index()
+        """As `LmdbLogStore.load` tells it: entries at or below the snapshot are not looked into."""
+        hard_state = self.hard_state
+        if self.rotten_hard_state:
+            hard_state = records.decode_hard_state(GROUP_KEY.pack(self.number), self.rotten_hard_state)
+        snapshot, damage = self.snapshot, self.marked
+        if self.rotten_snapshot:
+            snapshot = None
+            with suppress(CorruptStore):
+                snapshot = records.decode_snapshot_record(GROUP_KEY.pack(self.number), self.rotten_snapshot)
+            if snapshot is None:
+                damage = damage or f"snapshot of group {self.number} is corrupt: it doesn't match its checksum"
+        floor = 0 if snapshot is None else snapshot.metadata.index
         indices = sorted(self.entries)
-        stored = StoredGroup(
-            self.hard_state,
-            self.snapshot,
-            [(index, self.entries[index].term) for index in indices if index > floor],
-            [index for index in indices if index <= floor],
-        )
-        if self.damaged:
-            stored.damage = f"entries {sorted(self.damaged)} are corrupt"
+        sound: list[tuple[int, int]] = []
+        for index in indices:
+            if index <= floor:
+                continue
+            if not damage and index in self.rotten:
+                try:
+                    self.read(index)
+                except CorruptStore as error:
+                    damage = str(error)
+            if damage:
+                break
+            sound.append((index, self.entries[index].term))
+        stored = StoredGroup(hard_state, snapshot, sound, [index for index in indices if index <= floor])
+        stored.damage = damage
+        if indices:
+            stored.last_index = max(stored.last_index, indices[-1])
         return stored
+
+    def read(self, index: int) -> Entry:
+        """An entry that is stored. Raises CorruptEntry."""
+        octets = self.rotten.get(index)
+        if octets is None:
+            return self.entries[index]
+        return records.decode_entry(ENTRY_KEY.pack(self.number, index), octets)
 
 
 class MemoryStore:
@@ -71,28 +124,33 @@ class MemoryStore:
     `failed` every write `DiskFailed`.
     """
 
-    def __init__(self, capacity_bytes: int = 1 << 40) -> None:
+    def __init__(self, capacity_bytes: int = UNLIMITED_BYTES) -> None:
         self.capacity_bytes = capacity_bytes
         self.full = False
         self.failed = False
+        self.written: Callable[[WriteBatch], None] = _nobody_watches
+        """Told of every batch that is stored."""
         self._groups: dict[int, _MemoryGroup] = {}
         self._meta: dict[str, bytes] = {}
 
     def load(self) -> dict[int, StoredGroup]:
-        """All groups as stored."""
+        """All groups as stored. Raises `CorruptStore` for a damaged hard state."""
         return {group: stored.stored() for group, stored in sorted(self._groups.items())}
 
     def check(self, batch: WriteBatch) -> None:
         """Raise what `write` would raise for this batch."""
         if self.failed:
             raise DiskFailed("the disk failed earlier")
-        added = 0
         for number, write in batch.groups.items():
             group = self._groups.get(number)
             if group is None:
                 write.validate(0, 0)
             else:
                 write.validate(group.snapshot_index(), group.last_index)
+        if not self.full and self.capacity_bytes >= UNLIMITED_BYTES:
+            return
+        added = 0
+        for write in batch.groups.values():
             for entry in (*write.entries, *write.live_entries):
                 added += len(entry.data) + ENTRY_OVERHEAD_BYTES
             if write.snapshot is not None:
@@ -106,25 +164,67 @@ class MemoryStore:
         for number, write in batch.groups.items():
             group = self._groups.get(number)
             if group is None:
-                group = self._groups[number] = _MemoryGroup()
+                group = self._groups[number] = _MemoryGroup(number)
             group.apply(write)
+        self.written(batch)
+
+    def term(self, group: int, index: int) -> int:
+        """The term that is stored at an index, 0 when none is: for those who watch."""
+        stored = self._groups.get(group)
+        if stored is None:
+            return 0
+        entry = stored.entries.get(index)
+        if entry is not None:
+            return entry.term
+        snapshot = stored.snapshot
+        return snapshot.metadata.term if snapshot is not None and snapshot.metadata.index == index else 0
+
+    def covers(self, group: int, index: int, term: int) -> bool:
+        """Whether an entry is stored, or was and is behind the snapshot: for those who watch."""
+        stored = self._groups.get(group)
+        return stored is not None and (index <= stored.snapshot_index() or self.term(group, index) == term)
 
     def read_entry(self, group: int, index: int) -> Entry:
-        """One entry. Raises `MissingEntry`."""
+        """One entry. Raises `MissingEntry`, `CorruptEntry`."""
         stored = self._groups.get(group)
-        entry = None if stored is None else stored.entries.get(index)
-        if stored is None or entry is None:
+        if stored is None or index not in stored.entries:
             raise MissingEntry(group, index)
-        if index in stored.damaged:
-            raise CorruptEntry(group, index, "its bits have rotted")
-        return entry
+        return stored.read(index)
 
     def mark_damaged(self, group: int, text: str) -> None:
-        """The damage that `rot` did is known without a mark."""
+        """See `LogStore.mark_damaged`."""
+        stored = self._groups.get(group)
+        if stored is not None:
+            stored.marked = text
 
-    def rot(self, group: int, index: int) -> None:
-        """Damage an entry: it can't be read any more, and `load` tells of it."""
-        self._groups[group].damaged.add(index)
+    def rot(self, group: int, index: int, bit: int = 0) -> None:
+        """Flip a bit of a stored entry: reading it raises, and `load` tells of it if it is above the snapshot."""
+        stored = self._groups[group]
+        octets = stored.rotten.get(index)
+        if octets is None:
+            octets = records.encode_entry(ENTRY_KEY.pack(group, index), stored.entries[index])
+        stored.rotten[index] = _flipped(octets, bit)
+
+    def rot_snapshot(self, group: int, bit: int = 0) -> None:
+        """Flip a bit of a group's stored snapshot: `load` tells of it."""
+        stored = self._groups[group]
+        if stored.snapshot is None:
+            raise ValueError(f"group {group} has no snapshot that could rot")
+        stored.rotten_snapshot = _flipped(
+            records.encode_snapshot_record(GROUP_KEY.pack(group), stored.snapshot), bit
+        )
+
+    def rot_hard_state(self, group: int, bit: int = 0) -> None:
+        """Flip a bit of a group's stored term and vote: `load` raises `CorruptStore`."""
+        stored = self._groups[group]
+        stored.rotten_hard_state = _flipped(records.encode_hard_state(GROUP_KEY.pack(group), stored.hard_state), bit)
+
+    def rotten(self) -> bool:
+        """Whether anything stored is damaged, be it known to anybody or not."""
+        return any(
+            group.rotten or group.marked or group.rotten_snapshot or group.rotten_hard_state
+            for group in self._groups.values()
+        )
 
     def get_meta(self, key: str) -> bytes | None:
         """A value of the node's own, None when it was never put."""
@@ -155,17 +255,33 @@ class MemoryStore:
         """Nothing to give up."""
 
 
+def _nobody_watches(batch: WriteBatch) -> None:
+    """What is stored matters to the store alone."""
+
+
+def _flipped(octets: bytes, bit: int) -> bytes:
+    """The octets with one bit flipped; `bit` counts round and round."""
+    changed = bytearray(octets)
+    place = bit % (8 * len(changed))
+    changed[place // 8] ^= 1 << place % 8
+    return bytes(changed)
+
+
 class SimulatedDisk(MemoryStore):
     """A disk under the simulator's control: between `begin_write` and `complete` the power may go.
 
-    The simulator calls `begin_write` where a node hands a batch to its writer thread, `complete` when
-    it lets the sync end, and `crash` when it kills the node. A node that starts again gets the same object.
-    There is one write at a time. Reads show completed writes alone, as LMDB's do.
+    The simulator calls `begin_write` where a node hands a batch to its writer thread, and then one of `complete` (the
+    sync ended well), `refuse` (there was no room), `fail_sync` (the sync failed) and `crash` (the node is killed).
+    A node that starts again gets the same object, whose records may have decayed meanwhile (`decay`), or all be gone
+    (`wipe`). There is one write at a time. Reads show completed writes alone, as LMDB's do.
 
-    A batch is one transaction, so a crash tears between batches, never inside one.
+    A batch is one transaction. LMDB never overwrites a page that the last commit refers to, and the page that makes a
+    commit count is small and has two copies: a write that was torn in the middle is therefore the old state, whole, and
+    one that was complete is the new one. So here a write that was not synced is lost whole or kept whole, never in
+    part (`tests/log/test_torn_writes.py` shows it with torn images of the real file).
     """
 
-    def __init__(self, capacity_bytes: int = 1 << 40) -> None:
+    def __init__(self, capacity_bytes: int = UNLIMITED_BYTES) -> None:
         super().__init__(capacity_bytes)
         self._pending: WriteBatch | None = None
 
@@ -205,3 +321,51 @@ class SimulatedDisk(MemoryStore):
         if batch is not None and pending_survives:
             with suppress(DiskFull, DiskFailed):
                 super().write(batch)
+
+    def refuse(self, batch: WriteBatch) -> None:
+        """There is no room for this batch: what it gives up is given up all the same, as `LmdbLogStore.write` does."""
+        if self._pending is not None:
+            raise RuntimeError("a write is under way already")
+        relief = batch.relief()
+        if not relief.empty():
+            super().write(relief)
+
+    def fail_sync(self, survives: bool) -> None:
+        """The sync failed: the batch is on the disk or it is not, and nobody can know. Whoever asked for it has to
+        stop at once and to start again from what `load` shows (`LogStore.write` raises `DiskFailed`)."""
+        self.crash(survives)
+
+    def decay(self, what: str, below: Callable[[int], int]) -> str:
+        """Let a bit of one stored record rot: of an entry, a snapshot or a hard state (`ROT_ENTRY`, ...). What was hit
+        is told, "" when nothing of the kind is stored. `below(n)` draws a number from 0 to n - 1."""
+        groups = [group for group in sorted(self._groups) if _may_rot(self._groups[group], what)]
+        if not groups:
+            return ""
+        group, bit = groups[below(len(groups))], below(1 << 30)
+        if what == ROT_ENTRY:
+            indices = sorted(self._groups[group].entries)
+            # The oldest ones are those that are read again.
+            count = min(5, len(indices)) if below(2) else len(indices)
+            index = indices[below(count)]
+            self.rot(group, index, bit)
+            return f"entry {index} of group {group}"
+        if what == ROT_SNAPSHOT:
+            self.rot_snapshot(group, bit)
+        else:
+            self.rot_hard_state(group, bit)
+        return f"{what} of group {group}"
+
+    def wipe(self) -> None:
+        """All that was stored is gone, as on a new disk. No process may be using it."""
+        self._pending = None
+        self._groups.clear()
+        self._meta.clear()
+
+
+def _may_rot(group: _MemoryGroup, what: str) -> bool:
+    """Whether a group has a record of this kind that is sound so far."""
+    if what == ROT_ENTRY:
+        return bool(group.entries) and not group.rotten
+    if what == ROT_SNAPSHOT:
+        return group.snapshot is not None and not group.rotten_snapshot
+    return not group.rotten_hard_state

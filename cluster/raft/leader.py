@@ -208,12 +208,15 @@ def on_transfer_leader(raft: Raft, message: Message) -> None:
 
 
 def on_read_index(raft: Raft, message: Message) -> None:
-    """Find out an index up to which state is fresh (section 8). Waits for the term's first commit."""
-    # A leader that was removed may be left with one voter, which is not itself: that one may lead by now.
-    if raft.tracker.is_singleton() and raft.tracker.configuration.is_voter(raft.id):
-        _answer_read(raft, message, raft.raft_log.committed)
-    elif not raft.has_committed_in_term():
+    """Find out an index up to which state is fresh (section 8). Waits for the term's first commit.
+
+    A single voter waits for it too: after a restart the commit index that it stored may be behind what it had answered.
+    """
+    if not raft.has_committed_in_term():
         raft.postponed_reads.append(message)
+    # A leader that was removed may be left with one voter, which is not itself: that one may lead by now.
+    elif raft.tracker.is_singleton() and raft.tracker.configuration.is_voter(raft.id):
+        _answer_read(raft, message, raft.raft_log.committed)
     else:
         _begin_read(raft, message)
 
@@ -227,12 +230,18 @@ def _begin_read(raft: Raft, message: Message) -> None:
     broadcast_heartbeat(raft)
 
 
+def answer_waiting_reads(raft: Raft) -> None:
+    """The membership has changed: what other nodes had to confirm, or to commit, may be settled now."""
+    _answer_postponed_reads(raft)
+    _answer_confirmed_reads(raft)
+
+
 def _answer_postponed_reads(raft: Raft) -> None:
     if raft.postponed_reads and raft.has_committed_in_term():
         postponed = raft.postponed_reads
         raft.postponed_reads = []
         for message in postponed:
-            _begin_read(raft, message)
+            on_read_index(raft, message)
 
 
 def _answer_confirmed_reads(raft: Raft) -> None:

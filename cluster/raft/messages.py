@@ -261,13 +261,20 @@ class SnapshotMetadata:
 
 
 class Snapshot:
-    """A state machine's state at one index, with the membership of that moment."""
+    """A state machine's state at one index, with the membership of that moment.
 
-    __slots__ = ("data", "metadata")
+    ``body`` is what belongs to it and is too large to be held in memory. Raft passes it on without looking, and it
+    does not count when snapshots are compared.
+    """
 
-    def __init__(self, metadata: SnapshotMetadata | None = None, data: bytes = b"") -> None:
+    __slots__ = ("body", "data", "metadata")
+
+    def __init__(
+        self, metadata: SnapshotMetadata | None = None, data: bytes = b"", body: object = None
+    ) -> None:
         self.metadata: SnapshotMetadata = metadata if metadata is not None else SnapshotMetadata()
         self.data: bytes = data
+        self.body: object = body
 
     def is_empty(self) -> bool:
         return self.metadata.index == 0

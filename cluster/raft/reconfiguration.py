@@ -1,6 +1,7 @@
 """What happens to a running node when the membership changes."""
 
 from cluster.raft.conf_change import ConfChangeV2
+from cluster.raft.leader import answer_waiting_reads
 from cluster.raft.membership import changed_membership
 from cluster.raft.messages import NO_LEADER, NO_NODE, ConfState, StateType
 from cluster.raft.progress import Progress
@@ -40,5 +41,6 @@ def _lead_on(raft: Raft, configuration: Configuration) -> None:
         for node_id in raft.tracker.members():
             if node_id != raft.id:
                 send_append(raft, node_id, raft.tracker.progress[node_id], False)
+    answer_waiting_reads(raft)
     if raft.lead_transferee != NO_NODE and not configuration.is_voter(raft.lead_transferee):
         raft.lead_transferee = NO_NODE

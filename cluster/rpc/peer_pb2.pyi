@@ -175,24 +175,30 @@ class SnapshotMetadata(_message.Message):
     def __init__(self, index: _Optional[int] = ..., term: _Optional[int] = ..., conf_state: _Optional[_Union[ConfState, _Mapping]] = ...) -> None: ...
 
 class SnapshotHeader(_message.Message):
-    __slots__ = ("hello", "message", "metadata", "total_bytes")
+    __slots__ = ("hello", "message", "metadata", "total_bytes", "digest")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     METADATA_FIELD_NUMBER: _ClassVar[int]
     TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     message: GroupMessage
     metadata: SnapshotMetadata
     total_bytes: int
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., message: _Optional[_Union[GroupMessage, _Mapping]] = ..., metadata: _Optional[_Union[SnapshotMetadata, _Mapping]] = ..., total_bytes: _Optional[int] = ...) -> None: ...
+    digest: bytes
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., message: _Optional[_Union[GroupMessage, _Mapping]] = ..., metadata: _Optional[_Union[SnapshotMetadata, _Mapping]] = ..., total_bytes: _Optional[int] = ..., digest: _Optional[bytes] = ...) -> None: ...
 
 class SnapshotChunk(_message.Message):
-    __slots__ = ("header", "data")
+    __slots__ = ("header", "data", "offset", "checksum")
     HEADER_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUM_FIELD_NUMBER: _ClassVar[int]
     header: SnapshotHeader
     data: bytes
-    def __init__(self, header: _Optional[_Union[SnapshotHeader, _Mapping]] = ..., data: _Optional[bytes] = ...) -> None: ...
+    offset: int
+    checksum: int
+    def __init__(self, header: _Optional[_Union[SnapshotHeader, _Mapping]] = ..., data: _Optional[bytes] = ..., offset: _Optional[int] = ..., checksum: _Optional[int] = ...) -> None: ...
 
 class SnapshotReceipt(_message.Message):
     __slots__ = ()

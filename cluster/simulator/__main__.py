@@ -1,20 +1,45 @@
-"""`python -m cluster.simulator --seed 17 [--trace]` or `--seeds 1:5000`: Raft groups on the worst network."""
+"""`python -m cluster.simulator [--hosts] --seed 17 [--trace]` or `--seeds 1:5000`: Raft groups on the worst network, or
+with `--hosts` whole hosts on machines and disks that fail."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 
+from cluster.simulator.host_group import HostSimulation, draw_scenario
 from cluster.simulator.raft_group import RaftGroup
+
+Sink = Callable[[str], None] | None
+
+
+def _run_raft_group(seed: int, sink: Sink) -> str:
+    group = RaftGroup(seed, sink)
+    group.run()
+    applied = group.observer.highest_applied
+    return f"{applied} entries, {len(group.observer.leaders)} leaders, trace {group.trace.digest()}"
+
+
+def _run_hosts(seed: int, sink: Sink) -> str:
+    scenario = draw_scenario(seed)
+    if sink is not None:
+        sink(scenario.describe())
+    simulation = HostSimulation(scenario, sink)
+    simulation.run()
+    happened = {**simulation.cluster.effects, **simulation.counts}
+    told = ", ".join(f"{count} {what}" for what, count in sorted(happened.items()))
+    return f"{told}; trace {simulation.trace.digest()}"
 
 
 def main() -> int:
-    """Run the seeds asked for; the exit code says whether all of them kept Raft's properties."""
+    """Run the seeds asked for; the exit code says whether all of them kept what must hold."""
     parser = argparse.ArgumentParser(prog="python -m cluster.simulator", description=__doc__)
+    parser.add_argument("--hosts", action="store_true", help="whole hosts in place of bare Raft groups")
     parser.add_argument("--seed", type=int, help="one seed")
     parser.add_argument("--seeds", help="a range of seeds, the end left out: 1:5000")
     parser.add_argument("--trace", action="store_true", help="print every event")
     options = parser.parse_args()
+    run = _run_hosts if options.hosts else _run_raft_group
     if options.seeds:
         first, end = (int(part) for part in options.seeds.split(":"))
     else:
@@ -22,19 +47,14 @@ def main() -> int:
         end = first + 1
     failed: list[int] = []
     for seed in range(first, end):
-        group = RaftGroup(seed, print if options.trace else None)
         try:
-            group.run()
+            told = run(seed, print if options.trace else None)
         except Exception as error:
             failed.append(seed)
             print(f"seed {seed}: {type(error).__name__}: {error}")
         else:
             if end - first <= 20:
-                applied = group.observer.highest_applied
-                print(
-                    f"seed {seed}: {applied} entries, {len(group.observer.leaders)} leaders, trace "
-                    f"{group.trace.digest()}"
-                )
+                print(f"seed {seed}: {told}")
     print(f"{end - first} seeds, {len(failed)} failed {failed[:20] if failed else ''}")
     return 1 if failed else 0
 

@@ -8,9 +8,9 @@ from random import Random
 from typing import Generic, TypeVar
 
 from cluster.simulator import faults
-from cluster.simulator.events import EventQueue
+from cluster.simulator.events import MILLISECOND_US, EventQueue
 from cluster.simulator.faults import Fault
-from cluster.simulator.machine import Machine
+from cluster.simulator.machine import REFUSED_TO_START, Machine
 from cluster.simulator.network import LinkProfile, StreamNetwork
 from cluster.simulator.trace import Trace
 
@@ -18,9 +18,20 @@ Frame = TypeVar("Frame")
 Write = TypeVar("Write")
 
 
+RESTART_US = 200 * MILLISECOND_US
+"""How long a supervisor waits before it starts a process again that has ended by itself."""
+
+
+_ROTS = {faults.ROT_ENTRY: "entry", faults.ROT_SNAPSHOT: "snapshot", faults.ROT_STATE: "hard state"}
+
+
 class SimulatedCluster(Generic[Frame, Write]):
     """The machines of a run. Faults of overlapping times are counted, so that the end of one does not end
     another.
+
+    Of disks: a process whose sync failed, or that met a rotten record, ends and is started again a moment later, like
+    by a supervisor. One that can't start on its disk at all is told to `lost`, and stays down. What takes data away for
+    good (rot, wiping) is asked of `may_lose` first, which says no by default.
     """
 
     def __init__(
@@ -37,6 +48,13 @@ class SimulatedCluster(Generic[Frame, Write]):
         """How a leadership transfer is asked for: (node that shall lead, number that picks the group)."""
         self.frame_text: Callable[[Frame], str] = lambda frame: ""
         """How a frame is written into the trace."""
+        self.may_lose: Callable[[int, str], bool] = lambda node, kind: False
+        """Whether a node may lose some or all of its data now (kind as in `faults.DISK_KINDS`): a majority must keep
+        what it has. Rot in an entry or a snapshot makes it rebuild itself; `ROT_STATE` and `WIPE` end it."""
+        self.lost: Callable[[int, str], None] = lambda node, why: None
+        """A node can't start on the disk it has, or was wiped: somebody has to replace it."""
+        self.effects: dict[str, int] = {}
+        """How often a fault of each kind did something, and how often a process ended by itself."""
         self._link_profile = link_profile
         self._calm = False
         self._down: dict[int, int] = {}
@@ -47,6 +65,7 @@ class SimulatedCluster(Generic[Frame, Write]):
     def add(self, machine: Machine[Frame, Write]) -> None:
         """Take a machine in; it was made with this cluster's network."""
         self.machines[machine.id] = machine
+        machine.ended = self._ended
 
     def start_all(self) -> None:
         """Start every process that is not running and not meant to be down."""
@@ -70,7 +89,7 @@ class SimulatedCluster(Generic[Frame, Write]):
         self.network.profile = self._link_profile
         self.network.heal()
         for machine in self.machines.values():
-            machine.disk_profile.stuck = machine.disk_profile.full = False
+            machine.disk_profile.stuck = machine.disk_profile.full = machine.disk_profile.failing = False
             machine.disk_profile.slow_factor = 1
             machine.thaw()
         self._down.clear()
@@ -153,7 +172,51 @@ class SimulatedCluster(Generic[Frame, Write]):
             faults.FULL_DISK: (self._disk_flag("full", True), self._disk_flag("full", False)),
             faults.TRANSFER: (self._transfer, nothing),
             faults.SLOW_LINKS: (self._slow_down_links, self._speed_up_links),
+            faults.FAILING_SYNC: (self._disk_flag("failing", True), nothing),
+            faults.ROT_ENTRY: (self._rot, nothing),
+            faults.ROT_SNAPSHOT: (self._rot, nothing),
+            faults.ROT_STATE: (self._rot, nothing),
+            faults.WIPE: (self._wipe, nothing),
         }
+
+    def count(self, effect: str) -> None:
+        """Something that went wrong had an effect."""
+        self.effects[effect] = self.effects.get(effect, 0) + 1
+
+    def _ended(self, machine: Machine[Frame, Write], how: str, why: str) -> None:
+        self.trace.add(how, machine.id, why)
+        self.count(how)
+        if how != REFUSED_TO_START:
+            self.queue.after(RESTART_US, lambda: self._start(machine))
+        else:
+            self._down[machine.id] = self._down.get(machine.id, 0) + 1
+            self.lost(machine.id, why)
+
+    def _rot(self, fault: Fault) -> None:
+        """Bits of a stored record flip. A damaged hard state is overwritten by the next write of a running process, so
+        it happens to one that is not running."""
+        for node in fault.nodes:
+            if not self.may_lose(node, fault.kind):
+                continue
+            if fault.kind == faults.ROT_STATE:
+                self.crash(node)
+            hit = self.machines[node].disk.decay(_ROTS[fault.kind], self.random.randrange)
+            self.trace.add("rot", node, hit)
+            if hit:
+                self.count(fault.kind)
+            if fault.kind == faults.ROT_STATE:
+                self._start(self.machines[node])
+
+    def _wipe(self, fault: Fault) -> None:
+        """A node loses its disk and comes back with an empty one, under its old id."""
+        for node in fault.nodes:
+            if self.may_lose(node, fault.kind):
+                self.crash(node)
+                self.machines[node].disk.wipe()
+                self.trace.add("wipe", node)
+                self.count(fault.kind)
+                self.lost(node, "wiped")
+                self._start(self.machines[node])
 
     def _take_down(self, fault: Fault) -> None:
         for node in fault.nodes:

@@ -49,10 +49,12 @@ class DatagramNetwork(Generic[Payload]):
         random, profile = self._random, self.profile
         if random.random() < profile.loss:
             return
-        copies = 2 if random.random() < profile.duplication else 1
-        for _ in range(copies):
-            self._queue.after(profile.delay_us(random), lambda: self._arrive(source, target, payload))
 
-    def _arrive(self, source: int, target: int, payload: Payload) -> None:
-        if (source, target) not in self.blocked:
-            self._deliver(target, source, payload)
+        def arrive() -> None:
+            if (source, target) not in self.blocked:
+                self._deliver(target, source, payload)
+
+        twice = random.random() < profile.duplication
+        self._queue.after(profile.delay_us(random), arrive)
+        if twice:
+            self._queue.after(profile.delay_us(random), arrive)

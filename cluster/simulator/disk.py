@@ -1,7 +1,12 @@
-"""Disks that take their time, get stuck, fill up, and lose in a crash what was not synced."""
+"""Disks that take their time, get stuck, fill up, lose in a crash what was not synced, fail in a sync, and rot.
+
+Two parts: a `Disk` holds what is stored and knows what a crash, a failed sync and a flipped bit do to it; a
+`DiskProfile` says how the machine's device behaves at the moment. `Machine` brings them together.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 from typing import Protocol, TypeVar
@@ -26,6 +31,24 @@ class Disk(Protocol[WriteIn]):
         """The machine died: a write that was under way is gone, or has just made it to the disk."""
         ...
 
+    def refuse(self, batch: WriteIn) -> None:
+        """There is no room for this write; the disk may take the part of it that gives room back."""
+        ...
+
+    def fail_sync(self, survives: bool) -> None:
+        """The sync has failed: the write under way is on the disk or gone, and the process must not go on."""
+        ...
+
+    def decay(self, what: str, below: Callable[[int], int]) -> str:
+        """Flip a bit of a stored record of a kind ("entry", "snapshot", "hard state"); what was hit, or "".
+
+        `below(n)` draws a number from 0 to n - 1."""
+        ...
+
+    def wipe(self) -> None:
+        """Forget everything, as a new disk does."""
+        ...
+
 
 @dataclass(slots=True)
 class DiskProfile:
@@ -36,6 +59,8 @@ class DiskProfile:
     slow_factor: int = 1
     stuck: bool = False
     full: bool = False
+    failing: bool = False
+    """The next sync fails, once. `Machine` then ends the process, and takes the flag away."""
 
     def latency_us(self, random: Random) -> int:
         """One draw of the time from the start of a write to its durability."""

@@ -25,6 +25,16 @@ FULL_DISK = "full-disk"
 TRANSFER = "transfer"
 SLOW_LINKS = "slow-links"
 
+FAILING_SYNC = "failing-sync"
+ROT_ENTRY = "rot-entry"
+ROT_SNAPSHOT = "rot-snapshot"
+ROT_STATE = "rot-state"
+WIPE = "wipe"
+
+DISK_KINDS = (FAILING_SYNC, ROT_ENTRY, ROT_SNAPSHOT, ROT_STATE, WIPE)
+"""Disks that do worse than to hang. `SimulatedCluster` knows them; they are drawn by whoever asks for them, and all but
+the first need somebody who decides whether the others can spare the node (`SimulatedCluster.may_lose`)."""
+
 KINDS = (
     CRASH,
     FREEZE,
@@ -78,10 +88,10 @@ class Appetite:
     step_limit_us: int = 6 * 3600 * SECOND_US
 
 
-def draw_appetite(random: Random) -> Appetite:
-    """A random mix of kinds, from one that hardly bites to one that bites all the time."""
-    count = random.choice((0, 1, 1, 2, 2, 3, 4, 6, len(KINDS)))
-    kinds = tuple(sorted(random.sample(KINDS, count), key=KINDS.index))
+def draw_appetite(random: Random, available: tuple[str, ...] = KINDS) -> Appetite:
+    """A random mix of the available kinds, from one that hardly bites to one that bites all the time."""
+    count = random.choice((0, 1, 1, 2, 2, 3, 4, 6, len(available)))
+    kinds = tuple(sorted(random.sample(available, count), key=available.index))
     return Appetite(kinds, mean_gap_us=random.choice((400, 800, 1_500, 3_000)) * MILLISECOND_US)
 
 
@@ -136,11 +146,35 @@ def _draw_fault(
         factor = random.choice((5, 20, 100)) if kind == SLOW_DISK else random.choice((10, 50, 200))
         victims = (node,) if random.random() < 0.8 else tuple(nodes)
         return [Fault(at_us, kind, victims, duration, factor)]
+    if kind in DISK_KINDS:
+        return _draw_disk_fault(random, kind, nodes, node, at_us, duration)
     if kind == RESET:
         return [Fault(at_us, RESET, tuple(sorted(random.sample(list(nodes), min(2, len(nodes))))))]
     if kind == TRANSFER:
         return [Fault(at_us, TRANSFER, (node,), 0, random.randint(0, 1 << 16))]
     return [Fault(at_us, kind, (node,), duration)]
+
+
+def _draw_disk_fault(
+    random: Random, kind: str, nodes: Sequence[int], node: int, at_us: int, duration: int
+) -> list[Fault]:
+    """A disk that does worse than to hang: alone, or when it is most needed.
+
+    That is when one other node was cut off before, so that it lacks what this one has helped to commit, and the
+    rest are gone: the two together are then a majority that must not come to anything.
+    """
+    drawn = [Fault(at_us, kind, (node,))]
+    if kind in (ROT_ENTRY, ROT_SNAPSHOT) and random.random() < 0.5:
+        # What rots is found by the next start, or by whoever reads it first.
+        drawn.append(Fault(at_us + 1, CRASH, (node,), duration // 4 + 1))
+    others = [other for other in nodes if other != node]
+    if kind != FAILING_SYNC and len(nodes) >= 3 and random.random() < 0.6:
+        behind = random.choice(others)
+        cut_us = max(0, at_us - random.randint(300, 1_500) * MILLISECOND_US)
+        drawn.insert(0, Fault(cut_us, PARTITION, (behind,), at_us - cut_us + 2, random.randint(0, 1)))
+        rest = tuple(other for other in others if other != behind)
+        drawn.append(Fault(at_us + 1, CRASH, rest, duration))
+    return drawn
 
 
 def describe(plan: Sequence[Fault]) -> str:

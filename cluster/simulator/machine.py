@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Generic, Protocol, TypeVar
 
+from cluster.log.batch import CorruptEntry, CorruptStore
 from cluster.simulator.clocks import MachineClock, ProcessClock
 from cluster.simulator.disk import Disk, DiskProfile
 from cluster.simulator.events import MILLISECOND_US, EventQueue, Timer
@@ -22,6 +23,17 @@ Frame = TypeVar("Frame")
 Write = TypeVar("Write")
 FrameOut = TypeVar("FrameOut", covariant=True)
 WriteOut = TypeVar("WriteOut", covariant=True)
+
+
+SYNC_FAILED = "sync failed"
+MET_DAMAGE = "met damage"
+GAVE_UP = "gave up"
+REFUSED_TO_START = "refused to start"
+"""How a process ends by itself."""
+
+
+class ProcessEnds(Exception):
+    """Raised by a program whose process must not go on: it ends at once, as `node.process` does. The text says why."""
 
 
 class Output(Protocol[FrameOut, WriteOut]):
@@ -90,6 +102,10 @@ class Machine(Generic[Frame, Write]):
 
     `boot` makes the program anew from what the disk holds, and may return a batch that must be on the
     disk before the program does anything.
+
+    A process ends by itself, at once and with everything in its memory, when a sync fails, and when the program raises
+    `ProcessEnds` or `CorruptEntry` (it read something that rotted); `boot` may raise `CorruptStore`, and then
+    there is no process. `ended` is told of each.
     """
 
     def __init__(
@@ -116,6 +132,8 @@ class Machine(Generic[Frame, Write]):
         self.life = 0
         self.frozen = False
         self._alive = False
+        self.crashes_in_a_write = 0
+        """How often the process died while a write of its was under way."""
         self.on_crash: list[Callable[[], None]] = []
         """Called, once, when the process dies: whoever was connected to it puts itself here."""
         self.transmit: Callable[[int, Frame], None] = lambda peer, frame: network.send(
@@ -124,6 +142,8 @@ class Machine(Generic[Frame, Write]):
         """How a frame leaves; a shell with more than one stream to a peer puts its own in here."""
         self.after_input: Callable[[Machine[Frame, Write]], None] = lambda machine: None
         """Called whenever the program has been pumped; for probes."""
+        self.ended: Callable[[Machine[Frame, Write], str, str], None] = lambda machine, how, why: None
+        """Called with how (`SYNC_FAILED`, ...) and why, when the process has ended by itself."""
         self._network = network
         self._boot = boot
         self._backlog: deque[Callable[[], None]] = deque()
@@ -154,7 +174,12 @@ class Machine(Generic[Frame, Write]):
         self._alive = True
         self.life += 1
         self.process_clock = ProcessClock(self.clock, self.queue.now_us)
-        program, first = self._boot(self)
+        try:
+            program, first = self._boot(self)
+        except CorruptStore as error:
+            self._alive = False
+            self.ended(self, REFUSED_TO_START, str(error))
+            return
         delay = self.random.randint(self.profile.boot_us // 2, self.profile.boot_us)
         if first is not None:
             self.disk.begin_write(first)
@@ -163,6 +188,9 @@ class Machine(Generic[Frame, Write]):
 
     def _booted(self, program: Program[Frame, Write], wrote: bool) -> None:
         self._pump = None
+        if wrote and self.disk_profile.failing:
+            self._sync_failed()
+            return
         if wrote:
             self.disk.complete()
         self.program = program
@@ -182,12 +210,37 @@ class Machine(Generic[Frame, Write]):
             if timer is not None:
                 timer.cancel()
         self._tick = self._pump = self._write = None
+        if self._writing is not None:
+            self.crashes_in_a_write += 1
         self._writing = None
         self.disk.crash(pending_survives=self.random.random() < 0.3)
         self._network.stop(self.id)
         watchers, self.on_crash = self.on_crash, []
         for watcher in watchers:
             watcher()
+
+    def _end(self, how: str, why: str) -> None:
+        """The process ends itself: it says nothing more to anybody, and writes nothing more."""
+        self.crash()
+        self.ended(self, how, why)
+
+    def _end_by(self, error: Exception) -> None:
+        self._end(MET_DAMAGE if isinstance(error, CorruptEntry) else GAVE_UP, str(error))
+
+    def _sync_failed(self) -> None:
+        """Nobody knows what of the write is on the disk: the process may neither go on nor try again."""
+        self.disk_profile.failing = False
+        self.disk.fail_sync(survives=self.random.random() < 0.5)
+        self._end(SYNC_FAILED, "what is on the disk is not known")
+
+    def _guarded(self, action: Callable[[], None]) -> bool:
+        """Run a part of the program; False when the process has ended by it."""
+        try:
+            action()
+        except (CorruptEntry, ProcessEnds) as error:
+            self._end_by(error)
+            return False
+        return True
 
     def freeze(self) -> None:
         """Stop the process in its tracks, as SIGSTOP does; what comes for it waits."""
@@ -241,8 +294,8 @@ class Machine(Generic[Frame, Write]):
         if self.frozen:
             self._backlog.append(lambda: self._input(action))
             return
-        action()
-        self._wake()
+        if self._guarded(action):
+            self._wake()
 
     def _wake(self) -> None:
         """Pump soon: inputs that come within one turn of the event loop are worked off together."""
@@ -257,9 +310,13 @@ class Machine(Generic[Frame, Write]):
         program = self.program
         if program is None:
             return
-        output = program.pump(self.now_ms())
-        for peer_id, frame in output.frames.items():
-            self.transmit(peer_id, frame)
+        try:
+            output = program.pump(self.now_ms())
+            for peer_id, frame in output.frames.items():
+                self.transmit(peer_id, frame)
+        except (CorruptEntry, ProcessEnds) as error:
+            self._end_by(error)
+            return
         if output.write is not None:
             if self._writing is not None:
                 raise AssertionError(f"node {self.id} asked for a second write while one was under way")
@@ -277,14 +334,15 @@ class Machine(Generic[Frame, Write]):
         if program is None:
             return
         self._tick = self.queue.after(self.profile.tick_us, self._on_tick)
-        program.tick(self.now_ms())
-        self._wake()
+        if self._guarded(lambda: program.tick(self.now_ms())):
+            self._wake()
 
     def _begin_write(self) -> None:
         write = self._writing
         if write is None:
             return
         if self.disk_profile.full:
+            self.disk.refuse(write)
             self._write = self.queue.after(self.disk_profile.latency_us(self.random), self._on_disk_full)
             return
         self.disk.begin_write(write)
@@ -296,6 +354,9 @@ class Machine(Generic[Frame, Write]):
             self._write = self.queue.after(self.profile.full_disk_retry_us, self._on_written)
             return
         self._write = None
+        if self.disk_profile.failing:
+            self._sync_failed()
+            return
         self.disk.complete()
         self._input(self._persisted)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from copy import copy
 from random import Random
 
 from cluster.raft import (
@@ -35,11 +34,23 @@ from cluster.raft.conf_change import decode_conf_change
 from cluster.simulator.datagrams import DatagramNetwork, DatagramProfile
 from cluster.simulator.events import MILLISECOND_US, SECOND_US, EventQueue
 from cluster.simulator.raft_invariants import InvariantError, RaftObserver
+from cluster.simulator.raft_schedules import drawn_schedule, make_schedule
 from cluster.simulator.randomness import exponential_us, stream
 from cluster.simulator.trace import Trace
 
 TICK_US = 100 * MILLISECOND_US
 BOOTSTRAP = 1
+CHAOS_US = 12 * SECOND_US
+LEAST_CALM_US = 3 * SECOND_US
+LONGEST_CALM_US = 40 * SECOND_US
+"""Two members without pre-vote, of which one alone can win, stand in turns by chance: each round of up to two seconds
+is lost with a probability of a half."""
+TROUBLES = (
+    *("crash", "crash", "power", "freeze", "cut", "cut one way", "heal", "heal"),
+    *("change", "change", "transfer"),
+)
+MOST_MESSAGES = 60_000
+"""About four times what the busiest of many thousand seeds needs."""
 
 
 class RaftMember:
@@ -60,6 +71,11 @@ class RaftMember:
         self._life = 0
         self._was_leader_in = 0
 
+    @property
+    def leads(self) -> bool:
+        """Whether it takes itself for the leader."""
+        return self.raw is not None and self.raw.raft.state == StateType.LEADER
+
     def start(self) -> None:
         """Start from what is durable."""
         if self.raw is not None:
@@ -74,7 +90,7 @@ class RaftMember:
         self.raw = RawNode(
             Config(
                 id=self.id,
-                election_tick=10,
+                election_tick=self.group.election_tick,
                 heartbeat_tick=1,
                 storage=self.storage,
                 random=random.randrange,
@@ -93,6 +109,24 @@ class RaftMember:
         self.raw = None
         self.frozen = False
         self._ready = None
+
+    def crash_within(self, delay_us: int, outage_us: int) -> None:
+        """Crash so much later, unless it has crashed by then; and start again after the outage."""
+        life = self._life
+
+        def crash() -> None:
+            if self.raw is not None and self._life == life and not self.group.calm:
+                self.group.trace.add("aimed crash", self.id)
+                self.crash()
+                self.group.queue.after(outage_us, self.start)
+
+        self.group.queue.after(delay_us, crash)
+
+    def stand(self) -> None:
+        """Stand for election now, if it can."""
+        if self.raw is not None and not self.frozen:
+            self.raw.campaign()
+            self.progress()
 
     def _schedule_tick(self, life: int) -> None:
         def tick() -> None:
@@ -121,10 +155,12 @@ class RaftMember:
         raw = self.raw
         if raw is None:
             return
-        self._observe_leadership(raw)
+        if raw.raft.state == StateType.LEADER:
+            self._observe_leadership(raw)
         while self._ready is None and raw.has_ready():
             ready = raw.ready()
-            self.group.send(self.id, ready.messages_now)
+            if ready.messages_now:
+                self.group.send(self.id, ready.messages_now)
             for state in ready.read_states:
                 self.group.observer.read_answered(self.id, state.request_context, state.index)
             if ready.hard_state is None and not ready.entries and ready.snapshot is None:
@@ -135,7 +171,9 @@ class RaftMember:
 
     def _write(self, ready: Ready) -> None:
         life = self._life
-        self.group.queue.after(self.group.write_us(), lambda: self._written(life, ready))
+        duration_us = self.group.write_us()
+        self.group.queue.after(duration_us, lambda: self._written(life, ready))
+        self.group.schedule.writes(self, duration_us)
 
     def _written(self, life: int, ready: Ready) -> None:
         raw = self.raw
@@ -153,25 +191,29 @@ class RaftMember:
         observer, storage = self.group.observer, self.storage
         if ready.snapshot is not None:
             storage.apply_snapshot(ready.snapshot)
-        previous = ready.entries[0].index - 1 if ready.entries else 0
-        for entry in ready.entries:
-            term = storage.term(previous) if entry is ready.entries[0] else previous
-            observer.entry_stored(self.id, entry, term)
-            previous = entry.term
-        storage.append(ready.entries)
+        if ready.entries:
+            previous_term = storage.term(ready.entries[0].index - 1)
+            for entry in ready.entries:
+                observer.entry_stored(self.id, entry, previous_term)
+                previous_term = entry.term
+            storage.append(ready.entries)
         if ready.hard_state is not None:
-            storage.set_hard_state(copy(ready.hard_state))
+            storage.set_hard_state(ready.hard_state)
             observer.hard_state(self.id, ready.hard_state)
 
     def _finish(self, raw: RawNode, ready: Ready) -> None:
         observer = self.group.observer
-        self.group.send(self.id, ready.messages_after_append)
+        if ready.messages_after_append:
+            self.group.send(self.id, ready.messages_after_append)
         if ready.snapshot is not None:
             metadata = ready.snapshot.metadata
             observer.snapshot_restored(self.id, metadata.index, ready.snapshot.data)
             self.digest = ready.snapshot.data
             self.applied = metadata.index
             self.conf_state = metadata.conf_state
+        if not ready.committed_entries and ready.snapshot is None:
+            raw.advance()
+            return
         for entry in ready.committed_entries:
             if entry.index != self.applied + 1:
                 raise InvariantError(f"{self.id} was given entry {entry.index} after {self.applied}")
@@ -184,21 +226,21 @@ class RaftMember:
         self._maybe_compact()
 
     def _maybe_compact(self) -> None:
-        metadata = self.storage.snapshot().metadata
-        if self.conf_state != metadata.conf_state and self.storage.last_index() >= self.applied:
+        storage = self.storage
+        if storage.last_index() < self.applied:
+            return
+        metadata = storage.snapshot().metadata
+        if self.conf_state is not metadata.conf_state and self.conf_state != metadata.conf_state:
             # A member that has just come in can't use a snapshot of a time when it did not belong.
-            self.storage.create_snapshot(self.applied, self.conf_state, self.digest)
-        behind = self.applied - self.storage.snapshot().metadata.index
-        if behind >= self.group.compact_every and self.storage.last_index() >= self.applied:
-            self.storage.create_snapshot(self.applied, self.conf_state, self.digest)
+            metadata = storage.create_snapshot(self.applied, self.conf_state, self.digest).metadata
+        if self.applied - metadata.index >= self.group.compact_every:
+            storage.create_snapshot(self.applied, self.conf_state, self.digest)
             keep = self.group.random.randint(0, self.group.compact_every // 2)
-            if self.applied - keep >= self.storage.first_index():
-                self.storage.compact(self.applied - keep)
+            if self.applied - keep >= storage.first_index():
+                storage.compact(self.applied - keep)
 
     def _observe_leadership(self, raw: RawNode) -> None:
         raft = raw.raft
-        if raft.state != StateType.LEADER:
-            return
         self.group.observer.leads(self.id, raft.term)
         if self._was_leader_in != raft.term:
             self._was_leader_in = raft.term
@@ -206,31 +248,43 @@ class RaftMember:
             log = raft.raft_log
             terms = {index: log.term(index) for index in range(log.first_index(), log.last_index() + 1)}
             self.group.observer.leader_has(self.id, raft.term, terms)
+            self.group.schedule.leads(self)
 
 
 class RaftGroup:
-    """A whole run of one group; `run` raises InvariantError, or returns what it did."""
+    """A whole run of one group; `run` raises InvariantError, or returns."""
 
-    def __init__(self, seed: int, sink: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self, seed: int, sink: Callable[[str], None] | None = None, schedule: str | None = None
+    ) -> None:
+        """`schedule` (see `raft_schedules`) is drawn from the seed unless it is given."""
         self.seed = seed
+        self.schedule_name = drawn_schedule(seed) if schedule is None else schedule
+        self.schedule = make_schedule(self.schedule_name, seed)
         self.queue = EventQueue()
-        self.trace = Trace(self.queue, sink)
+        self.trace = Trace(self.queue, sink, MOST_MESSAGES)
         self.random: Random = stream(seed, "raft group")
         self.observer = RaftObserver()
         random = self.random
         self.size = random.choice((1, 2, 3, 3, 3, 4, 5, 5))
-        self.spares = random.choice((0, 0, 1, 2))
-        self.check_quorum = random.random() < 0.7
-        self.pre_vote = random.random() < 0.7
+        self.spares = random.choice((0, 1, 2))
+        self.check_quorum = random.random() < 0.5
+        self.pre_vote = random.random() < 0.6
         self.step_down_on_removal = random.random() < 0.7
         self.max_message_bytes = random.choice((64, 4_096, 1 << 20))
         self.max_inflight = random.choice((1, 4, 256))
-        self.compact_every = random.choice((5, 20, 10_000))
+        self.compact_every = random.choice((4, 12, 10_000))
         self.membership_changes = self.spares > 0
         self.profile = DatagramProfile(
             loss=random.choice((0.0, 0.02, 0.15)), duplication=random.choice((0.0, 0.05, 0.3))
         )
-        self.write_mean_us = random.choice((0, 1_000, 20_000))
+        self.write_mean_us = random.choice((0, 1_000, 20_000, 60_000))
+        self.election_tick = random.choice((4, 6, 10))
+        self.proposal_gap_us = random.choice((15, 40, 120)) * MILLISECOND_US
+        self.reads = random.choice((0.1, 0.4))
+        self.trouble_gap_us = random.choice((200, 400, 800)) * MILLISECOND_US
+        self.outage_us = random.choice((150, 600, 2_000)) * MILLISECOND_US
+        self.aim_at_leader = random.choice((0.0, 0.5))
         self.network: DatagramNetwork[Message] = DatagramNetwork(
             self.queue, random, self.profile, self._deliver
         )
@@ -238,7 +292,8 @@ class RaftGroup:
         conf_state = ConfState(voters=nodes[: self.size], learners=[])
         self.members = {node: RaftMember(node, self, conf_state) for node in nodes}
         self.proposed = 0
-        self._calm = False
+        self.troubles = 0
+        self.calm = False
 
     def write_us(self) -> int:
         """How long a write takes."""
@@ -249,6 +304,8 @@ class RaftGroup:
         for message in messages:
             if message.to == source:
                 raise InvariantError(f"{source} sent itself {message!r}")
+            if message.type == MessageType.VOTE_RESP and not message.reject:
+                self.observer.vote_granted(source, message.term, message.to)
             self.network.send(source, message.to, message)
             if message.type == MessageType.SNAP:
                 self._report_snapshot(source, message.to)
@@ -287,26 +344,34 @@ class RaftGroup:
         if holders <= self.size // 2:
             raise InvariantError(f"{entry!r} was applied with {holders} of {self.size} copies on disk")
 
-    def run(self, chaos_us: int = 20 * SECOND_US, calm_us: int = 8 * SECOND_US) -> None:
-        """Chaos, then calm; in the end all members that belong to the group agree, and it takes proposals."""
+    def run(self) -> None:
+        """Chaos, then calm, until the group has agreed on something new and all members that belong to it know it."""
+        self.schedule.begin(self)
         for member in self.members.values():
             member.start()
         self._schedule_proposal()
         self._schedule_trouble()
-        self.queue.run_until(chaos_us)
-        self._calm = True
+        self.queue.run_until(CHAOS_US)
+        self.calm = True
         self.trace.add("calm")
         self.network.blocked.clear()
         self.profile.loss = self.profile.duplication = 0.0
+        self.profile.jitter_us = 2 * MILLISECOND_US
         self.write_mean_us = min(self.write_mean_us, 1_000)
+        self.proposal_gap_us = max(self.proposal_gap_us, 100 * MILLISECOND_US)
         for member in self.members.values():
             member.frozen = False
             member.start()
-        self.queue.run_until(chaos_us + calm_us)
-        self._check_converged()
+        agreed = max(self.observer.highest_applied, BOOTSTRAP + 1)
+        self.queue.run_until(CHAOS_US + LEAST_CALM_US)
+        while why := self._unfinished(agreed):
+            if self.queue.now_us > CHAOS_US + LONGEST_CALM_US:
+                raise InvariantError(why)
+            self.queue.run_until(self.queue.now_us + SECOND_US // 2)
+        self.trace.add("end", self.observer.highest_applied, self.observer.digests[self.observer.highest_applied].hex())
 
     def _schedule_proposal(self) -> None:
-        self.queue.after(exponential_us(self.random, 30 * MILLISECOND_US, SECOND_US), self._propose)
+        self.queue.after(exponential_us(self.random, self.proposal_gap_us, SECOND_US), self._propose)
 
     def _propose(self) -> None:
         self._schedule_proposal()
@@ -316,7 +381,7 @@ class RaftGroup:
             return
         self.proposed += 1
         try:
-            if self.random.random() < 0.1:
+            if self.random.random() < self.reads:
                 context = b"read %d" % self.proposed
                 self.observer.read_requested(context)
                 raw.read_index(context)
@@ -328,23 +393,26 @@ class RaftGroup:
         member.progress()
 
     def _schedule_trouble(self) -> None:
-        self.queue.after(exponential_us(self.random, 700 * MILLISECOND_US, 5 * SECOND_US), self._trouble)
+        self.queue.after(exponential_us(self.random, self.trouble_gap_us, 5 * SECOND_US), self._trouble)
 
     def _trouble(self) -> None:
         """One fault or its end, at random; or a membership change, or a transfer."""
-        if self._calm:
+        if self.calm:
             return
         self._schedule_trouble()
         random = self.random
-        member = random.choice(list(self.members.values()))
-        kind = random.choice(
-            ("crash", "crash", "freeze", "cut", "cut one way", "heal", "change", "transfer")
-        )
+        self.troubles += 1
+        member = self._victim()
+        kind = random.choice(TROUBLES)
         self.trace.add("trouble", kind, member.id)
-        outage = exponential_us(random, 2 * SECOND_US, 10 * SECOND_US)
+        outage = exponential_us(random, self.outage_us, 10 * SECOND_US)
         if kind == "crash":
             member.crash()
             self.queue.after(outage, member.start)
+        elif kind == "power":
+            for each in self.members.values():
+                each.crash()
+                self.queue.after(outage + random.randint(0, SECOND_US), each.start)
         elif kind == "freeze":
             member.frozen = True
             self.queue.after(outage, lambda: setattr(member, "frozen", False))
@@ -360,6 +428,13 @@ class RaftGroup:
         elif member.raw is not None and kind == "transfer":
             member.raw.transfer_leader(random.choice(list(self.members)))
             member.progress()
+
+    def _victim(self) -> RaftMember:
+        """Whom the trouble hits; a blow to a leader is worth more than one to anybody."""
+        members = list(self.members.values())
+        if self.random.random() < self.aim_at_leader:
+            members = [member for member in members if member.leads] or members
+        return self.random.choice(members)
 
     def _change_membership(self, member: RaftMember) -> None:
         random = self.random
@@ -386,14 +461,13 @@ class RaftGroup:
             member.raw.propose_conf_change(ConfChangeV2(0, changes))
         member.progress()
 
-    def _check_converged(self) -> None:
+    def _unfinished(self, agreed_before: int) -> str:
+        """Why the group has not come to rest: nothing new was agreed on, or a member that belongs to it is behind."""
         best = max(self.members.values(), key=lambda member: member.applied)
-        belonging = [self.members[node] for node in (*best.conf_state.voters, *best.conf_state.learners)]
-        self.trace.add("end", best.applied, best.digest.hex())
-        if best.applied <= BOOTSTRAP + 1:
-            raise InvariantError("nothing was ever agreed on")
-        for member in belonging:
+        if best.applied <= agreed_before:
+            return f"nothing was agreed on in the calm, all stand at {best.applied}"
+        for node in (*best.conf_state.voters, *best.conf_state.learners):
+            member = self.members[node]
             if member.applied + 5 < best.applied:
-                raise InvariantError(
-                    f"{member.id} has applied {member.applied} in the end, {best.id} {best.applied}"
-                )
+                return f"{member.id} has applied {member.applied} in the end, {best.id} {best.applied}"
+        return ""

@@ -43,9 +43,13 @@ class RaftObserver:
             )
         self._terms[node] = state.term
         if state.vote:
-            vote = self._votes.setdefault((node, state.term), state.vote)
-            if vote != state.vote:
-                raise InvariantError(f"{node} voted for {vote} and for {state.vote} in term {state.term}")
+            self.vote_granted(node, state.term, state.vote)
+
+    def vote_granted(self, node: int, term: int, candidate: int) -> None:
+        """A member votes, or notes its vote: for one candidate in a term, across all restarts."""
+        vote = self._votes.setdefault((node, term), candidate)
+        if vote != candidate:
+            raise InvariantError(f"{node} voted for {vote} and for {candidate} in term {term}")
 
     def entry_stored(self, node: int, entry: Entry, previous_term: int) -> None:
         """Log matching: entries of one index and term are the same, and so is what stands before them."""

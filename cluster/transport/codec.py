@@ -4,7 +4,9 @@ What comes from the network is checked before anyone else sees it: what no hones
 `Refused`, and nothing else does.
 """
 
+import zlib
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from google.protobuf.message import DecodeError
@@ -207,13 +209,29 @@ def _check_entries(message: Message) -> None:
 # --- snapshots ----------------------------------------------------------------------------------------
 
 
-def encode_snapshot_header(hello: peer_pb2.Hello, group: int, message: Message, snapshot: Snapshot) -> bytes:
+DIGEST_BYTES: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotName:
+    """What tells a snapshot from others: equal names mean equal bytes."""
+
+    group: int
+    index: int
+    term: int
+    total_bytes: int
+    digest: bytes
+
+
+def encode_snapshot_header(
+    hello: peer_pb2.Hello, message: Message, metadata: SnapshotMetadata, name: SnapshotName
+) -> bytes:
     """The first piece of a snapshot that `message` carries; it has no data."""
     chunk = peer_pb2.SnapshotChunk()
     header = chunk.header
     header.hello.CopyFrom(hello)
-    _fill_message(header.message, group, message)
-    metadata, conf_state = snapshot.metadata, snapshot.metadata.conf_state
+    _fill_message(header.message, name.group, message)
+    conf_state = metadata.conf_state
     header.metadata.index = metadata.index
     header.metadata.term = metadata.term
     wire = header.metadata.conf_state
@@ -222,28 +240,28 @@ def encode_snapshot_header(hello: peer_pb2.Hello, group: int, message: Message, 
     wire.voters_outgoing.extend(conf_state.voters_outgoing)
     wire.learners_next.extend(conf_state.learners_next)
     wire.auto_leave = conf_state.auto_leave
-    header.total_bytes = len(snapshot.data)
+    header.total_bytes = name.total_bytes
+    header.digest = name.digest
     return chunk.SerializeToString()
 
 
-def encode_snapshot_data(data: bytes) -> bytes:
-    """A further piece."""
-    return peer_pb2.SnapshotChunk(data=data).SerializeToString()
+def encode_snapshot_data(offset: int, data: bytes) -> bytes:
+    """A further piece: the bytes from this offset on."""
+    return peer_pb2.SnapshotChunk(data=data, offset=offset, checksum=zlib.crc32(data)).SerializeToString()
 
 
 class SnapshotHeader:
     """What the first piece of a snapshot says; `message.snapshot` has no data yet."""
 
-    __slots__ = ("group", "hello", "message", "snapshot", "total_bytes")
+    __slots__ = ("hello", "message", "name", "snapshot")
 
     def __init__(
-        self, hello: peer_pb2.Hello, group: int, message: Message, snapshot: Snapshot, total_bytes: int
+        self, hello: peer_pb2.Hello, message: Message, snapshot: Snapshot, name: SnapshotName
     ) -> None:
         self.hello = hello
-        self.group = group
         self.message = message
         self.snapshot = snapshot
-        self.total_bytes = total_bytes
+        self.name = name
 
 
 def decode_snapshot_header(data: bytes, receiver: int) -> SnapshotHeader:
@@ -255,7 +273,9 @@ def decode_snapshot_header(data: bytes, receiver: int) -> SnapshotHeader:
     if wire.message.type != MessageType.SNAP or wire.message.entries:
         raise Refused(f"snapshot in a Raft message of type {wire.message.type}")
     if wire.total_bytes > limits.MAX_SNAPSHOT_BYTES:
-        raise Refused(f"snapshot of {wire.total_bytes} bytes")
+        raise Refused(f"snapshot of {wire.total_bytes} bytes, at most {limits.MAX_SNAPSHOT_BYTES} are taken")
+    if len(wire.digest) != DIGEST_BYTES:
+        raise Refused(f"snapshot with a digest of {len(wire.digest)} bytes instead of {DIGEST_BYTES}")
     hello = checked_hello(wire.hello)
     conf_state = ConfState(
         _members(wire.metadata.conf_state.voters),
@@ -267,14 +287,24 @@ def decode_snapshot_header(data: bytes, receiver: int) -> SnapshotHeader:
     metadata = SnapshotMetadata(_index(wire.metadata.index), _term(wire.metadata.term), conf_state)
     message = _read_message(wire.message, hello.node_id, receiver)
     message.snapshot = Snapshot(metadata)
-    return SnapshotHeader(hello, _group(wire.message.group), message, message.snapshot, wire.total_bytes)
+    name = SnapshotName(
+        _group(wire.message.group), metadata.index, metadata.term, wire.total_bytes, wire.digest
+    )
+    return SnapshotHeader(hello, message, message.snapshot, name)
 
 
-def decode_snapshot_data(data: bytes) -> bytes:
-    """The data of a further piece. Raises `Refused`."""
+def decode_snapshot_data(data: bytes, offset: int, total_bytes: int) -> bytes:
+    """The data of a further piece, which has to begin at `offset` and to end at `total_bytes` at the latest. Raises
+    `Refused`."""
     chunk = _parse(peer_pb2.SnapshotChunk, data)
     if chunk.HasField("header") or not chunk.data:
         raise Refused("a piece of a snapshot without data")
+    if chunk.offset != offset:
+        raise Refused(f"a piece of a snapshot for offset {chunk.offset} where {offset} was due")
+    if offset + len(chunk.data) > total_bytes:
+        raise Refused("snapshot is longer than its header says")
+    if zlib.crc32(chunk.data) != chunk.checksum:
+        raise Refused(f"the piece of a snapshot at offset {offset} doesn't match its checksum")
     return chunk.data
 
 

@@ -13,6 +13,7 @@ class PeerCounters:
         "frames_sent",
         "snapshots_failed",
         "snapshots_received",
+        "snapshots_resumed",
         "snapshots_sent",
     )
 
@@ -26,5 +27,9 @@ class PeerCounters:
         """Frames not sent because the peer was away, or its queue full."""
         self.connects = 0
         self.snapshots_sent = 0
+        """Snapshots that arrived whole."""
+        self.snapshots_resumed = 0
+        """Transfers that went on where an earlier one stopped."""
         self.snapshots_failed = 0
+        """Transfers that broke or were refused; Raft begins another one."""
         self.snapshots_received = 0

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from concurrent.futures import Executor
 from typing import Final
 
 import grpc
@@ -10,11 +11,15 @@ import grpc.aio
 
 from cluster import limits
 from cluster.frame import Frame
+from cluster.log.batch import CorruptStore
+from cluster.log.snapshot_codec import ReceivedSnapshot
 from cluster.rpc import peer_pb2
 from cluster.transport import codec, joining, options
 from cluster.transport.codec import Refused
 from cluster.transport.counters import PeerCounters
 from cluster.transport.gate import Gate
+from cluster.transport.spool import PartialSnapshot, SnapshotSpool, Stream
+from cluster.transport.steps import run_steps
 
 log = logging.getLogger(__name__)
 
@@ -41,8 +46,13 @@ class Incoming:
         on_frame: Callable[[int, Frame], None],
         gate: Gate,
         let_in: Callable[[int, str], None],
+        spool: SnapshotSpool,
+        executor: Executor,
     ) -> None:
-        """`counters` gives those of a known peer, None for an unknown one; `let_in(peer, address)` makes it known."""
+        """`counters` gives those of a known peer, None for an unknown one; `let_in(peer, address)` makes it known.
+        What blocks is done by the executor."""
+        self._spool = spool
+        self._executor = executor
         self._gate = gate
         self._let_in = let_in
         self._node_id = node_id
@@ -121,30 +131,87 @@ class Incoming:
             return
         header = codec.decode_snapshot_header(first, self._node_id)
         peer, counters = self._admit(header.hello)
-        async with self._snapshot_places:
-            await context.send_initial_metadata((options.CONSENT,))
-            pieces: list[bytes] = []
-            missing_bytes = header.total_bytes
-            while missing_bytes:
-                data = await self._next(context, limits.SNAPSHOT_STALL_SECONDS)
-                if data is None:
-                    raise Refused(f"snapshot ended {missing_bytes} bytes early")
-                pieces.append(codec.decode_snapshot_data(data))
-                missing_bytes -= len(pieces[-1])
-                counters.bytes_received += len(data)
-                if missing_bytes < 0:
-                    raise Refused("snapshot is longer than its header says")
-            header.snapshot.data = b"".join(pieces)
-            pieces.clear()
-            seen = self._clocks.get(peer)
-            if seen is None:
-                # Without its clock there is no frame; the peer sends one before long, and the snapshot again.
-                raise TurnedAway(grpc.StatusCode.UNAVAILABLE, f"nothing was heard of node {peer} yet")
-            counters.snapshots_received += 1
-            elapsed_ms = int((asyncio.get_running_loop().time() - seen[1]) * 1000)
-            frame = Frame(seen[0] + elapsed_ms)
-            frame.raft.append((header.group, header.message))
-            self._deliver(peer, frame)
+        stream = Stream(peer, header.message.term)
+        partial = self._spool.claim(header.name, stream)
+        if isinstance(partial, str):
+            raise TurnedAway(grpc.StatusCode.RESOURCE_EXHAUSTED, partial)
+        try:
+            async with self._snapshot_places:
+                self._check_room(partial)
+                await context.send_initial_metadata(
+                    (options.CONSENT, (options.SNAPSHOT_OFFSET, str(partial.received_bytes)))
+                )
+                await self._take_pieces(context, partial, stream, counters)
+                await self._hand_over(peer, header, partial, stream, counters)
+        except OSError as error:
+            self._spool.drop(partial)
+            text = f"node {self._node_id} can't keep the snapshot: {error.strerror or error}"
+            raise TurnedAway(grpc.StatusCode.RESOURCE_EXHAUSTED, text) from None
+        finally:
+            self._spool.leave(partial, stream)
+
+    def _check_room(self, partial: PartialSnapshot) -> None:
+        missing_bytes = partial.name.total_bytes - partial.received_bytes
+        free_bytes = self._spool.free_bytes()
+        if missing_bytes > free_bytes:
+            text = f"{missing_bytes} bytes of a snapshot are to come, node {self._node_id} has room for {free_bytes}"
+            raise TurnedAway(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
+
+    async def _take_pieces(
+        self, context: grpc.aio.ServicerContext, partial: PartialSnapshot, stream: Stream, counters: PeerCounters
+    ) -> None:
+        """Write what comes to the file, until all is there. Raises `Refused`, `OSError`."""
+        loop = asyncio.get_running_loop()
+        total_bytes = partial.name.total_bytes
+        while partial.received_bytes < total_bytes:
+            _check_owner(partial, stream)
+            try:
+                async with asyncio.timeout(limits.SNAPSHOT_STALL_SECONDS) as partial.reading:
+                    data = await context.read()
+            except TimeoutError:
+                _check_owner(partial, stream)
+                text = f"nothing was sent for {limits.SNAPSHOT_STALL_SECONDS} s"
+                raise TurnedAway(grpc.StatusCode.DEADLINE_EXCEEDED, text) from None
+            _check_owner(partial, stream)
+            partial.reading = None
+            if data is grpc.aio.EOF:
+                raise Refused(f"snapshot ended {total_bytes - partial.received_bytes} bytes early")
+            counters.bytes_received += len(data)
+            offset = partial.received_bytes
+            piece = codec.decode_snapshot_data(data, offset, total_bytes)
+            await loop.run_in_executor(self._executor, partial.file().write, offset, piece)
+            _check_owner(partial, stream)
+            partial.received_bytes += len(piece)
+
+    async def _hand_over(
+        self,
+        peer: int,
+        header: codec.SnapshotHeader,
+        partial: PartialSnapshot,
+        stream: Stream,
+        counters: PeerCounters,
+    ) -> None:
+        """All has come: check it, and give it to the layer above like a frame that holds its message."""
+        name = partial.name
+        body = ReceivedSnapshot(partial.file().read, name.total_bytes, name.digest, name.index)
+        try:
+            await run_steps(self._executor, body.check())
+        except CorruptStore as error:
+            self._spool.drop(partial)
+            raise TurnedAway(grpc.StatusCode.DATA_LOSS, f"{error}; it is to be sent anew") from None
+        _check_owner(partial, stream)
+        seen = self._clocks.get(peer)
+        if seen is None:
+            # Without its clock there is no frame; the peer sends one before long, and the snapshot again.
+            raise TurnedAway(grpc.StatusCode.UNAVAILABLE, f"nothing was heard of node {peer} yet")
+        counters.snapshots_received += 1
+        header.snapshot.data, header.snapshot.body = body.state, body
+        # From here on the file has no name, and goes with the last one that reads it.
+        self._spool.drop(partial)
+        elapsed_ms = int((asyncio.get_running_loop().time() - seen[1]) * 1000)
+        frame = Frame(seen[0] + elapsed_ms)
+        frame.raft.append((name.group, header.message))
+        self._deliver(peer, frame)
 
     async def _first(self, context: grpc.aio.ServicerContext) -> bytes | None:
         return await self._next(context, limits.HELLO_TIMEOUT_SECONDS)
@@ -208,6 +275,12 @@ class Incoming:
         except Exception:
             # A mistake in the layer above. Without this, gRPC would log it, and end the stream.
             log.exception("a frame of node %d was not handled", peer)
+
+
+def _check_owner(partial: PartialSnapshot, stream: Stream) -> None:
+    if partial.owner is not stream:
+        group = partial.name.group
+        raise TurnedAway(grpc.StatusCode.ABORTED, f"a newer stream brings a snapshot of group {group}")
 
 
 def _host(context: grpc.aio.ServicerContext) -> str:

@@ -15,6 +15,9 @@ JOIN: Final = f"/{_SERVICE}/Join"
 CONSENT: Final = ("mayfly-consent", "1")
 """Initial metadata with which a receiver says that it takes the stream; a refused one brings none."""
 
+SNAPSHOT_OFFSET: Final = "mayfly-snapshot-offset"
+"""Initial metadata: from where on the receiver wants a snapshot."""
+
 Options = list[tuple[str, int]]
 
 _WINDOW_BYTES: Final = 8 * limits.MIB

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
 from typing import TypeVar
 
 import grpc
@@ -11,11 +12,14 @@ import grpc.aio
 
 from cluster import limits
 from cluster.frame import Frame
+from cluster.log.batch import LogError
+from cluster.log.snapshot_codec import OutgoingSnapshot, outgoing
 from cluster.raft.messages import Message, MessageType, Snapshot
 from cluster.rpc import peer_pb2
 from cluster.transport import codec, options
 from cluster.transport.counters import PeerCounters
 from cluster.transport.gate import FINAL_REFUSALS
+from cluster.transport.steps import run_steps
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +49,10 @@ class PeerLink:
         on_down: Callable[[int], None],
         on_snapshot_sent: Callable[[int, int, bool], None],
         on_refused: Callable[[int, str], None],
+        executor: Executor,
     ) -> None:
+        """The executor reads what snapshots are made of."""
+        self._executor = executor
         self.address = address
         self.up = False
         self.attempts = 0
@@ -193,13 +200,20 @@ class PeerLink:
             while self._snapshots:
                 group, (message, snapshot) = next(iter(self._snapshots.items()))
                 reason = await self._transfer(channel, group, message, snapshot)
-                self._snapshots.pop(group, None)
                 if reason:
                     self._counters.snapshots_failed += 1
                     log.info("snapshot of group %d did not reach node %d: %s", group, self._peer, reason)
+                    # gRPC would wait before it connects again; what stopped is to go on soon.
+                    await channel.close()
+                    channel = self._channel()
                 else:
                     self._counters.snapshots_sent += 1
-                _call(self._on_snapshot_sent, self._peer, group, not reason)
+                newest, newest_snapshot = self._snapshots.pop(group)
+                if newest_snapshot is snapshot and newest.term == message.term:
+                    _call(self._on_snapshot_sent, self._peer, group, not reason)
+                else:
+                    # Another one took its place meanwhile; it goes behind those that wait.
+                    self._snapshots[group] = (newest, newest_snapshot)
         finally:
             self._snapshot_task = None
             await channel.close()
@@ -207,26 +221,50 @@ class PeerLink:
     async def _transfer(
         self, channel: grpc.aio.Channel, group: int, message: Message, snapshot: Snapshot
     ) -> str:
-        """Send one snapshot; why it failed, or ""."""
+        """Send one snapshot, or what the peer does not have of it yet; why it failed, or ""."""
+        source = outgoing(group, snapshot)
+        try:
+            await run_steps(self._executor, source.prepare())
+        except LogError as error:
+            return str(error)
+        metadata = snapshot.metadata
+        name = codec.SnapshotName(group, metadata.index, metadata.term, source.total_bytes, source.digest)
         call: grpc.aio.StreamUnaryCall = channel.stream_unary(options.SEND_SNAPSHOT)()
         try:
-            await _in_time(call.write(codec.encode_snapshot_header(self._hello, group, message, snapshot)))
+            await _in_time(call.write(codec.encode_snapshot_header(self._hello, message, metadata, name)))
             # The peer takes few snapshots at once: wait for our turn, as long as it lives.
-            if not await _consents(call):
+            answer = tuple(await call.initial_metadata())
+            if options.CONSENT not in answer:
                 return (await _status(call))[1]
-            for start in range(0, len(snapshot.data), limits.SNAPSHOT_CHUNK_BYTES):
-                piece = snapshot.data[start : start + limits.SNAPSHOT_CHUNK_BYTES]
-                data = codec.encode_snapshot_data(piece)
-                self._counters.bytes_sent += len(data)
-                await _in_time(call.write(data))
+            offset = _offset_in(answer, source.total_bytes)
+            if offset is None:
+                call.cancel()
+                return "the peer has more of it than there is"
+            if offset:
+                self._counters.snapshots_resumed += 1
+                log.info("snapshot of group %d for node %d goes on at byte %d", group, self._peer, offset)
+            await self._send_pieces(call, source, offset)
             await _in_time(call.done_writing())
-            await _in_time(call)
+            # The peer compares all of it with the digest, which takes its time.
+            await call
         except TimeoutError:
             call.cancel()
             return f"no progress for {limits.SNAPSHOT_STALL_SECONDS} s"
+        except LogError as error:
+            call.cancel()
+            return str(error)
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
             return (await _status(call))[1] or "the stream broke"
         return ""
+
+    async def _send_pieces(self, call: grpc.aio.StreamUnaryCall, source: OutgoingSnapshot, offset: int) -> None:
+        pieces = source.pieces(offset, limits.SNAPSHOT_CHUNK_BYTES)
+        loop = asyncio.get_running_loop()
+        while piece := await loop.run_in_executor(self._executor, next, pieces, b""):
+            data = codec.encode_snapshot_data(offset, piece)
+            offset += len(piece)
+            self._counters.bytes_sent += len(data)
+            await _in_time(call.write(data))
 
     async def stop(self) -> None:
         """End the stream and what is on the way. No callback comes after this."""
@@ -248,6 +286,12 @@ _Result = TypeVar("_Result")
 async def _in_time(step: Awaitable[_Result]) -> _Result:
     async with asyncio.timeout(limits.SNAPSHOT_STALL_SECONDS):
         return await step
+
+
+def _offset_in(answer: tuple[tuple[str, str], ...], total_bytes: int) -> int | None:
+    """From where on the peer wants a snapshot; None if there is no such place."""
+    wanted = next((value for key, value in answer if key == options.SNAPSHOT_OFFSET), "0")
+    return int(wanted) if wanted.isascii() and wanted.isdigit() and int(wanted) <= total_bytes else None
 
 
 async def _consents(call: grpc.aio.StreamUnaryCall) -> bool:

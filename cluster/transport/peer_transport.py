@@ -2,7 +2,11 @@
 
 import asyncio
 import logging
+import tempfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
 
 import grpc
 import grpc.aio
@@ -14,9 +18,13 @@ from cluster.transport.counters import PeerCounters
 from cluster.transport.gate import Gate, OpenGate
 from cluster.transport.incoming import Incoming
 from cluster.transport.outgoing import PeerLink
+from cluster.transport.spool import SnapshotSpool
 from cluster.transport.tls import TlsFiles
 
 log = logging.getLogger(__name__)
+
+SNAPSHOT_THREADS: Final = 4
+"""Threads that read and write what snapshots are made of: more would only wait for the same disk."""
 
 
 class LocalPeer:
@@ -59,12 +67,18 @@ class PeerTransport:
         on_snapshot_sent: Callable[[int, int, bool], None],
         tls: TlsFiles | None = None,
         gate: Gate | None = None,
+        snapshot_folder: Path | None = None,
     ) -> None:
         """`peers` maps node ids to "host:port"; this node's own id in it is passed over.
 
         `on_frame(peer, frame)`; `on_snapshot_sent(peer, group, ok)` once for every SNAP message given to
         `send`, unless a newer one of the same group took its place. Port 0 in `listen_address` means any.
+        `snapshot_folder` is for snapshots that have not come whole; without it they are given up at `stop`.
         """
+        self._snapshot_folder = snapshot_folder
+        self._temporary_folder: tempfile.TemporaryDirectory[str] | None = None
+        self._spool: SnapshotSpool | None = None
+        self._executor = ThreadPoolExecutor(SNAPSHOT_THREADS, "snapshots")
         self._local = local
         self._listen_address = listen_address
         self._addresses = dict(peers)
@@ -86,12 +100,19 @@ class PeerTransport:
         """The port that is listened on, known after `start`."""
 
     async def start(self) -> None:
-        """Listen, and begin to connect to peers. Raises `OSError`: address taken, TLS files unusable."""
+        """Listen, and begin to connect to peers. Raises `OSError`: address taken, TLS files or folder unusable."""
         if self._tls is not None:
             self._tls.check()
+        folder = self._snapshot_folder
+        if folder is None:
+            self._temporary_folder = tempfile.TemporaryDirectory(prefix="mayfly-snapshots-")
+            folder = Path(self._temporary_folder.name)
+        self._spool = SnapshotSpool(folder)
+        self._spool.start()
         server = grpc.aio.server(options=options.server_options(), compression=options.compression())
         incoming = Incoming(
-            self._local.node_id, self._local.cluster_id, self.counters.get, self._on_frame, self._gate, self._let_in
+            self._local.node_id, self._local.cluster_id, self.counters.get, self._on_frame, self._gate, self._let_in,
+            self._spool, self._executor,
         )
         server.add_generic_rpc_handlers((incoming.handlers(),))
         try:
@@ -116,6 +137,12 @@ class PeerTransport:
         server, self._server = self._server, None
         if server is not None:
             await server.stop(None)
+        # Nobody reads the log or writes to the folder after this.
+        await asyncio.get_running_loop().run_in_executor(None, self._executor.shutdown)
+        if self._spool is not None:
+            self._spool.stop()
+        if self._temporary_folder is not None:
+            self._temporary_folder.cleanup()
 
     def send(self, peer: int, frame: Frame) -> None:
         """Send a frame, never blocking; it belongs to the transport from here on.
@@ -141,6 +168,14 @@ class PeerTransport:
         """About how many bytes wait to be sent to a peer; at `MAX_PEER_QUEUE_BYTES` frames are dropped."""
         link = self._links.get(peer)
         return 0 if link is None else link.waiting_bytes
+
+    def receiving(self) -> list[int]:
+        """Groups of which a snapshot is on its way to this node."""
+        return [] if self._spool is None else self._spool.receiving()
+
+    def kept_bytes(self, group: int) -> int:
+        """How much has come of a group's snapshot that has not come whole."""
+        return 0 if self._spool is None else self._spool.received_bytes().get(group, 0)
 
     def connected(self) -> list[int]:
         """Ids of the peers that are up."""
@@ -194,4 +229,5 @@ class PeerTransport:
                 self._on_peer_down,
                 self._on_snapshot_sent,
                 self._gate.refused,
+                self._executor,
             )

@@ -13,7 +13,7 @@ from node.broker.cluster_facade import ClusterFacade
 from node.broker.connection import ClientConnection, ConnectionHost
 from node.broker.consumers import Consumer
 from node.broker.credentials import CredentialCache
-from node.broker.operation import AmqpError, CatalogBarrier
+from node.broker.operation import AmqpError
 from node.broker.routes import Routes
 from node.shard.effects import ConsumerCancelled, Deliver
 from node.version import VERSION
@@ -51,7 +51,6 @@ class Broker:
         self.settings: BrokerSettings = settings or BrokerSettings()
         self._random_token = random_token
         self.credentials: CredentialCache = CredentialCache(random_token() + random_token())
-        self.barrier: CatalogBarrier = CatalogBarrier(cluster)
         self.connections: dict[str, ClientConnection] = {}
         self._consumers: dict[int, Consumer] = {}
         self._routes: dict[tuple[str, str], Routes] = {}

@@ -98,7 +98,7 @@ class Channel:
 
     def _publish_fresh(self, contents: list[Content], flags: list[int], position: int) -> Steps:
         """The rest of an event, after the catalog replica was brought up to date."""
-        known((yield BarrierStep(self.broker.barrier)))
+        known((yield BarrierStep()))
         if self.open:
             self.publisher.publish(contents, flags, position, True)
 

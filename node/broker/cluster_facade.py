@@ -107,8 +107,18 @@ class ClusterFacade(Protocol):
         ...
 
     def catalog_barrier(self, done: Done) -> None:
-        """`done(None)` once the local replica has applied all that was committed
-        when this was called; `done(SESSION_LOST)` if the barrier was lost."""
+        """`done(None)` once the local replica has applied all that was committed on any
+        node when this was called, and all catalog commands given here before;
+        `done(SESSION_LOST)` if this node was removed from the cluster.
+
+        Writes nothing.  Without a leader that a majority follows it waits for one."""
+        ...
+
+    def catalog_spread(self, done: Done) -> None:
+        """`done(None)`, perhaps at once, when the other nodes have applied the catalog commands
+        given here that were answered by now.
+
+        A node that is not connected is not waited for, one that takes too long not for long."""
         ...
 
     def shard(self, shard_id: int) -> ShardHandle:

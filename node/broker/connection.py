@@ -242,7 +242,7 @@ class ClientConnection:
     def _opening_steps(self, vhost: str) -> Steps:
         catalog = self.broker.cluster.catalog
         if check_vhost(catalog, self.user, vhost) is not None:
-            yield BarrierStep(self.broker.barrier)
+            yield BarrierStep()
             check(check_vhost(catalog, self.user, vhost))
         if self.over:
             return

@@ -57,6 +57,10 @@ class DirectCluster:
         self._barriers.append(done)
         self._wake()
 
+    def catalog_spread(self, done: Done) -> None:
+        """See `ClusterFacade.catalog_spread`; there is no other node."""
+        done(None)
+
     def shard(self, shard_id: int) -> ShardHandle:
         """See `ClusterFacade.shard`."""
         return self._handles.get(shard_id) or UnreachableHandle(shard_id)

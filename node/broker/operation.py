@@ -53,47 +53,18 @@ class CatalogStep(Request):
         cluster.submit_catalog(self.command, done)
 
 
-class CatalogBarrier:
-    """Brings the local catalog replica up to date, for all who ask at once.
-
-    A barrier that is under way says nothing about what was committed after it began,
-    so those who ask meanwhile share the next one.
-    """
-
-    def __init__(self, cluster: ClusterFacade) -> None:
-        self._cluster = cluster
-        self._under_way = False
-        self._next: list[Done] = []
-
-    def wait(self, done: Done) -> None:
-        """`done(None)` once the replica is as new as this moment (or SESSION_LOST)."""
-        self._next.append(done)
-        if not self._under_way:
-            self._begin()
-
-    def _begin(self) -> None:
-        self._under_way = True
-        waiting = self._next
-        self._next = []
-
-        def reached(result: object) -> None:
-            self._under_way = False
-            if self._next:
-                self._begin()
-            for done in waiting:
-                done(result)
-
-        self._cluster.catalog_barrier(reached)
-
-
 class BarrierStep(Request):
     """Wait until the local catalog replica is as new as this moment."""
 
-    def __init__(self, barrier: CatalogBarrier) -> None:
-        self.barrier = barrier
+    def start(self, cluster: ClusterFacade, done: Done) -> None:
+        cluster.catalog_barrier(done)
+
+
+class SpreadStep(Request):
+    """Wait until what this operation has changed in the catalog is known to the other nodes, too."""
 
     def start(self, cluster: ClusterFacade, done: Done) -> None:
-        self.barrier.wait(done)
+        cluster.catalog_spread(done)
 
 
 class ShardStep(Request):
@@ -198,11 +169,11 @@ __all__ = [
     "SOFT_ERRORS",
     "AmqpError",
     "BarrierStep",
-    "CatalogBarrier",
     "CatalogStep",
     "Operation",
     "Request",
     "ShardStep",
+    "SpreadStep",
     "Steps",
     "as_error",
     "check",

@@ -4,7 +4,6 @@ from node.catalog.catalog import Catalog
 from node.catalog.commands import (
     AddMember,
     AddVhost,
-    Barrier,
     Bind,
     CatalogCommand,
     ClearPermissions,
@@ -62,7 +61,6 @@ __all__ = [
     "TRANSIENT_SHARD_BASE",
     "AddMember",
     "AddVhost",
-    "Barrier",
     "Bind",
     "BindingRecord",
     "Catalog",

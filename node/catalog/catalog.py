@@ -15,7 +15,6 @@ from node.catalog.arguments import exchange_argument, stored_arguments
 from node.catalog.commands import (
     AddMember,
     AddVhost,
-    Barrier,
     Bind,
     CatalogCommand,
     ClearPermissions,
@@ -99,7 +98,6 @@ class Catalog:
             ClearPermissions: self._clear_permissions,
             NodeStarted: self._node_started,
             NodeLost: self._node_lost,
-            Barrier: self._barrier,
             FoundCluster: lambda command, time_ms: Done(self.members.found(command, time_ms)),
             AddMember: lambda command, time_ms: MemberAdded(self.members.add(command, time_ms)),
             RemoveMember: lambda command, time_ms: Done(self.members.remove(command.name, time_ms)),
@@ -464,9 +462,6 @@ class Catalog:
     def _drop_transient(self, node_id: int, up_to_incarnation: int) -> QueuesRemoved:
         lost = self._state.transient_queues(node_id, up_to_incarnation)
         return self._removed(self._state.remove_queues(queue.id for queue in lost))
-
-    def _barrier(self, _command: Barrier, _time_ms: int) -> CatalogResult:
-        return Done(changed=False)
 
     def _vhost(self, name: str) -> Vhost:
         vhost = self._state.vhosts.get(name)

@@ -217,13 +217,9 @@ class PreferLeader(msgspec.Struct, frozen=True, tag_field="command", tag="prefer
     leader: str
 
 
-class Barrier(msgspec.Struct, frozen=True, tag_field="command", tag="barrier"):
-    """Changes nothing. Answers Done: the local replica has applied everything before it."""
-
-
 CatalogCommand = (
     DeclareQueue | RemoveQueues | DeclareExchange | DeleteExchange | Bind | Unbind | AddVhost | DeleteVhost
-    | PutUser | DeleteUser | SetPermissions | ClearPermissions | NodeStarted | NodeLost | Barrier
+    | PutUser | DeleteUser | SetPermissions | ClearPermissions | NodeStarted | NodeLost
     | FoundCluster | AddMember | RemoveMember | MemberGone | PlaceGroup | PreferLeader
 )
 

@@ -8,7 +8,7 @@ import click
 from rich import box
 from rich.table import Table
 
-from node.command_line.operator_client import as_administrator, asks_a_node, console, get, post
+from node.command_line.operator_client import as_administrator, asks_a_node, console, get, post, warn_if_old
 
 _POLL_S: Final = 0.25
 
@@ -23,7 +23,9 @@ def command() -> None:
 @click.option("--json", "as_json", is_flag=True, help="As JSON, for scripts.")
 def members(address: str, as_json: bool) -> None:
     """Show every node that is or was a member, and what it holds."""
-    rows = get(address, "/cluster/members")["members"]
+    page = get(address, "/cluster/members")
+    rows = page["members"]
+    warn_if_old(page)
     if as_json:
         click.echo(json.dumps(rows, indent=2))
         return

@@ -54,6 +54,12 @@ def get(address: str, path: str) -> dict[str, Any]:
     return content
 
 
+def warn_if_old(page: dict[str, Any]) -> None:
+    """Say so, on standard error, if a page shows what its node has and not what the cluster has now."""
+    if not page.get("current", True):
+        click.echo(f"not current: {page.get('reason')}", err=True)
+
+
 def post(address: str, path: str, content: object, user: str, password: str) -> dict[str, Any]:
     """Have a node do something. Raises ClickException."""
     where = parsed(address)

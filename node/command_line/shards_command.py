@@ -6,7 +6,7 @@ import click
 from rich import box
 from rich.table import Table
 
-from node.command_line.operator_client import as_administrator, asks_a_node, console, get, post
+from node.command_line.operator_client import as_administrator, asks_a_node, console, get, post, warn_if_old
 
 
 @click.group("shards")
@@ -19,7 +19,9 @@ def command() -> None:
 @click.option("--json", "as_json", is_flag=True, help="As JSON, for scripts.")
 def status(address: str, as_json: bool) -> None:
     """Show leader, voters and learners of every shard, and what they shall be."""
-    rows = get(address, "/shards")["shards"]
+    page = get(address, "/shards")
+    rows = page["shards"]
+    warn_if_old(page)
     if as_json:
         click.echo(json.dumps(rows, indent=2))
         return

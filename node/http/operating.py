@@ -66,10 +66,12 @@ class OperatorPages:
         router.add_post("/shards/{group}/transfer", self._for_administrators(self._transfer))
 
     async def _members(self, request: web.Request) -> web.Response:
-        return answer({"members": self._operator.members()})
+        freshness = await self._operator.freshness()
+        return answer({"members": self._operator.members(), **freshness})
 
     async def _shards(self, request: web.Request) -> web.Response:
-        return answer({"shards": self._operator.groups()})
+        freshness = await self._operator.freshness()
+        return answer({"shards": self._operator.groups(), **freshness})
 
     async def _dead_letters(self, request: web.Request) -> web.Response:
         try:

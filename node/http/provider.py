@@ -23,7 +23,7 @@ class StatusProvider(Protocol):
         """Nodes, groups, queues and alarms as this node knows them; goes through JSON."""
 
     def queue_info(self, vhost: str, name: str) -> dict[str, Any] | None:
-        """One queue: id, shard, leader, counts; None where there is none. No use of it (L2)."""
+        """One queue as this node has it: id, shard, leader, counts; None if it knows of none. No use of it (L2)."""
 
     def metrics_snapshot(self) -> Sequence[Metric]:
         """The node's metrics now."""
@@ -33,7 +33,12 @@ class OperatorPort(Protocol):
     """What operators may see and do. What changes something answers (status, JSON) when the catalog has decided."""
 
     async def may_operate(self, user: str, password: str, loopback: bool) -> bool:
-        """Whether that is an administrator with the right password, where that user may come from."""
+        """Whether that is an administrator with the right password, where that user may come from; by the catalog
+        as it is now, or as this node has it if it has no leader."""
+
+    async def freshness(self) -> dict[str, Any]:
+        """Waits, not long, until this node shows what the cluster has now. `current` says whether it does, and
+        `reason` why not."""
 
     def members(self) -> list[dict[str, Any]]:
         """The members of the cluster."""

@@ -24,8 +24,8 @@ _PAGES: Final = {
     "/health/live": "200 while the process works",
     "/health/ready": "200 while clients are served, else 503 with the reason",
     "/metrics": "metrics for Prometheus",
-    "/status": "nodes, shards, leaders, queue counts, expiry lag",
-    "/queues/{vhost}/{name}": "one queue; the default vhost is %2F",
+    "/status": "nodes, shards, leaders, queue counts, expiry lag, as this node has them",
+    "/queues/{vhost}/{name}": "one queue as this node has it; the default vhost is %2F",
     **OPERATOR_PAGES,
 }
 
@@ -113,7 +113,7 @@ class HttpServer:
         vhost, name = request.match_info["vhost"], request.match_info["name"]
         info = self._provider.queue_info(vhost, name)
         if info is None:
-            return _error(HTTPStatus.NOT_FOUND, f"no queue '{name}' in vhost '{vhost}'")
+            return _error(HTTPStatus.NOT_FOUND, f"this node knows no queue '{name}' in vhost '{vhost}'")
         return answer(info)
 
 

@@ -7,6 +7,7 @@ import logging
 import sys
 import time
 import traceback
+from collections.abc import Callable
 
 from node.simulation.run import Outcome, Simulation
 from node.simulation.scenario import Scenario, draw_scenario
@@ -16,19 +17,32 @@ MOST_SHOWN = 10
 
 def run_seed(seed: int, trace: bool = False, verbose: bool = False) -> bool:
     """Run one seed and report; False if it broke a promise or a node failed."""
+    told: list[str] = []
+    failure = failure_of(seed, print if trace else None, lambda outcome: told.append(summary(outcome)))
+    if failure:
+        print(failure)
+    if verbose and told:
+        print(draw_scenario(seed).describe())
+        print(*told)
+    return not failure
+
+
+def failure_of(
+    seed: int, sink: Callable[[str], None] | None = None, ended: Callable[[Outcome], None] = lambda outcome: None
+) -> str:
+    """Run one seed; "" when it kept all promises, else all one needs to know of its failure.
+
+    `sink` gets the trace, `ended` what came of a run that came to its end.
+    """
     scenario = draw_scenario(seed)
     try:
-        outcome = Simulation(scenario, print if trace else None).run()
+        outcome = Simulation(scenario, sink).run()
     except Exception as error:
-        print(failure_text(scenario, [f"{type(error).__name__}: {error}"]))
-        traceback.print_exc(file=sys.stdout)
-        return False
-    if outcome.violations:
-        print(failure_text(scenario, [str(violation) for violation in outcome.violations]))
-    if verbose:
-        print(scenario.describe())
-        print(summary(outcome))
-    return not outcome.violations
+        return failure_text(scenario, [f"{type(error).__name__}: {error}"]) + "\n" + traceback.format_exc()
+    ended(outcome)
+    if not outcome.violations:
+        return ""
+    return failure_text(scenario, [str(violation) for violation in outcome.violations])
 
 
 def failure_text(scenario: Scenario, reasons: list[str]) -> str:

@@ -17,6 +17,10 @@ from pamqp.base import Frame
 
 PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
 FRAME_MAX = 131_072
+# Of a frame: type, channel and size; the size alone; the octet at its end.
+_HEAD_BYTES = 7
+_SIZE_BYTES = 4
+_END_BYTES = 1
 
 
 @dataclass(slots=True)
@@ -54,8 +58,10 @@ class AmqpClient:
         write: Callable[[bytes], None],
         on_ready: Answer,
         on_closed: Callable[[Refused | None], None],
+        login: tuple[str, str] = ("guest", "guest"),
     ) -> None:
         self._write = write
+        self._login = login
         self._on_ready = on_ready
         self._on_closed = on_closed
         self.closed = False
@@ -110,13 +116,18 @@ class AmqpClient:
 
     def receive(self, octets: bytes) -> None:
         """Octets from the broker."""
-        self._buffer = self._buffer + octets if self._buffer else octets
-        while self._buffer and not self.closed:
-            consumed, channel, unmarshalled = frame.unmarshal(self._buffer)
-            if not consumed:
-                return
-            self._buffer = self._buffer[consumed:]
+        octets = self._buffer + octets if self._buffer else octets
+        position = 0
+        while not self.closed:
+            # A real socket may end a read anywhere; pamqp takes whole frames only.
+            head_end = position + _HEAD_BYTES
+            frame_end = head_end + int.from_bytes(octets[head_end - _SIZE_BYTES : head_end], "big") + _END_BYTES
+            if len(octets) < head_end or len(octets) < frame_end:
+                break
+            _, channel, unmarshalled = frame.unmarshal(octets[position:frame_end])
+            position = frame_end
             self._frame(channel, unmarshalled)
+        self._buffer = octets[position:]
 
     def _send(self, channel: int, method: Frame) -> None:
         if not self.closed:
@@ -143,7 +154,8 @@ class AmqpClient:
             properties: Any = {
                 "capabilities": {"consumer_cancel_notify": True, "publisher_confirms": True}
             }
-            self._send(0, commands.Connection.StartOk(properties, "PLAIN", "\x00guest\x00guest", "en_US"))
+            user, password = self._login
+            self._send(0, commands.Connection.StartOk(properties, "PLAIN", f"\0{user}\0{password}", "en_US"))
         elif isinstance(method, commands.Connection.Tune):
             self._send(0, commands.Connection.TuneOk(10, FRAME_MAX, 0))
             self._send(0, commands.Connection.Open("/"))

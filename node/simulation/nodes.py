@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Any
 
 from cluster.frame import Frame
 from cluster.group import GroupSettings
-from cluster.host import HostSettings
-from cluster.log.batch import WriteBatch
+from cluster.host import HostSettings, Output
+from cluster.log.batch import MissingEntry, WriteBatch
 from cluster.log.group_log import EntryCache
 from cluster.log.memory_store import SimulatedDisk
+from cluster.log.snapshot_codec import carried
 from cluster.raft import MessageType
 from cluster.simulator.machine import Machine
 from node.broker.broker import Broker
@@ -25,10 +25,8 @@ from node.broker.cluster_facade import Done
 from node.broker.connection import ClientConnection
 from node.catalog import Catalog
 from node.engine import Engine, EngineSettings
+from node.simulation.probe import Probe, Seen
 from node.simulation.sockets import Wire
-
-if TYPE_CHECKING:
-    from node.simulation.probe import Probe
 
 MILLISECOND_US = 1_000
 
@@ -83,11 +81,11 @@ class SimulatedNode:
         self._up: dict[int, None] = {}
         self.probe = probe
         self.ready = False
-        self.seen: dict[int, Any] = {}
-        """What the probe saw of each group the last time."""
         self.engine = _make_engine(machine.id, machine.life, disk, known, profile, random)
         self.engine.membership.changed = self._members_changed
         self.first_write = self.engine.start(disk.load(), machine.now_ms())
+        self.seen = [Seen(group_id, group) for group_id, group in self.engine.host.groups.items()]
+        """What the probe saw of each group the last time."""
         self.broker = Broker(probe.watch(self), random_token=lambda: random.randbytes(16))
         self.engine.broker = probe.watch_effects(self, self.broker)
         self._random = random
@@ -147,7 +145,8 @@ class SimulatedNode:
     def receive(self, peer_id: int, frame: Frame, now_ms: int) -> None:
         """See `Engine.receive`. The transport takes nothing from a node that is not let in."""
         if self._lets_in(peer_id):
-            self._meet(peer_id, now_ms)
+            if peer_id not in self._up:
+                self._meet(peer_id, now_ms)
             self.engine.receive(peer_id, frame, now_ms)
 
     def peer_up(self, peer_id: int, now_ms: int) -> None:
@@ -199,11 +198,12 @@ class SimulatedNode:
                 self.engine.peer_down(peer_id, now_ms)
             self._meet(peer_id, now_ms)
 
-    def pump(self, now_ms: int) -> NodeOutput:
+    def pump(self, now_ms: int) -> Output:
         """See `Engine.pump`; clients get what is theirs."""
         output = self.engine.pump(now_ms)
-        self.flush()
-        return NodeOutput(output.frames, output.write)
+        if self._dirty:
+            self.flush()
+        return output
 
     @property
     def busy(self) -> bool:
@@ -220,7 +220,7 @@ class SimulatedNode:
 
     def transmit(self, peer_id: int, frame: Frame, network_send: Callable[..., None]) -> None:
         """Send a frame; snapshots leave it and go on a stream of their own, and their fate is reported."""
-        snapshots = [pair for pair in frame.raft if pair[1].type == MessageType.SNAP]
+        snapshots = [pair for pair in frame.raft if pair[1].type == MessageType.SNAP] if frame.raft else []
         if peer_id not in self._up:
             for group, _ in snapshots:
                 self._reporter(peer_id, group)(False)
@@ -232,7 +232,11 @@ class SimulatedNode:
             network_send(self.machine.id, peer_id, frame)
         for group, message in snapshots:
             alone = Frame(frame.clock_ms)
-            alone.raft.append((group, message))
+            try:
+                alone.raft.append((group, carried(group, message)))
+            except MissingEntry:
+                self._reporter(peer_id, group)(False)
+                continue
             network_send(
                 self.machine.id, peer_id, alone, bulk=True, result=self._reporter(peer_id, group)
             )
@@ -242,16 +246,6 @@ class SimulatedNode:
             self.later(0, lambda: self.engine.host.snapshot_sent(peer_id, group, arrived))
 
         return report
-
-
-class NodeOutput:
-    """What `Machine` wants of a pump."""
-
-    __slots__ = ("frames", "write")
-
-    def __init__(self, frames: dict[int, Frame], write: WriteBatch | None) -> None:
-        self.frames = frames
-        self.write = write
 
 
 class ServerSocket:

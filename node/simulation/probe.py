@@ -35,12 +35,16 @@ class StateError(AssertionError):
     """Replicas disagree, or a clock went back: the text says which, where and when."""
 
 
-class _Seen:
-    """What a replica of one process showed the last time."""
+class Seen:
+    """A replica of one process, and what it showed the last time."""
 
-    __slots__ = ("applied", "led_ms", "led_term", "time_ms")
+    __slots__ = ("applied", "group", "group_id", "led_ms", "led_term", "raft", "session_rows", "time_ms")
 
-    def __init__(self) -> None:
+    def __init__(self, group_id: int, group: Group) -> None:
+        self.group_id = group_id
+        self.group = group
+        self.raft = group.raw.raft
+        self.session_rows: list[tuple[int, int, int, bool]] = []
         self.applied = 0
         self.led_term = 0
         self.time_ms = 0
@@ -89,22 +93,19 @@ class Probe:
 
     def look(self, node: SimulatedNode) -> None:
         """The node has worked: compare what changed."""
-        for group_id, group in node.engine.host.groups.items():
-            seen = node.seen.get(group_id)
-            if seen is None:
-                seen = node.seen[group_id] = _Seen()
-            raft = group.raw.raft
+        for seen in node.seen:
+            raft = seen.raft
             if raft.state == StateType.LEADER and raft.term != seen.led_term:
                 seen.led_term = raft.term
-                known = self._leaders.setdefault((group_id, raft.term), node.machine.id)
+                known = self._leaders.setdefault((seen.group_id, raft.term), node.machine.id)
                 if known != node.machine.id:
                     raise StateError(
-                        f"group {group_id} has two leaders in term {raft.term}: {known} and {node.machine.id}"
+                        f"group {seen.group_id} has two leaders in term {raft.term}: {known} and {node.machine.id}"
                     )
-            if seen.applied != group.applied:
-                self._look_at_group(node, group_id, group, seen)
+            if seen.applied != seen.group.applied:
+                self._look_at_group(node, seen.group_id, seen.group, seen)
 
-    def _look_at_group(self, node: SimulatedNode, group_id: int, group: Group, seen: _Seen) -> None:
+    def _look_at_group(self, node: SimulatedNode, group_id: int, group: Group, seen: Seen) -> None:
         clock = group.clock
         if clock.time_ms < seen.time_ms or clock.applied_led_ms < seen.led_ms:
             raise StateError(
@@ -119,14 +120,14 @@ class Probe:
             )
         seen.applied, seen.time_ms, seen.led_ms = group.applied, clock.time_ms, clock.applied_led_ms
         if group_id != CATALOG_GROUP:
-            self._look_at_shard(node, group_id)
+            self._look_at_shard(node, group_id, seen)
         else:
             for queue in node.engine.catalog.queues():
                 self.shard_of[queue.name] = queue.shard
         if group.applied % DIGEST_EVERY == 0:
             self.compare(node, group_id)
 
-    def _look_at_shard(self, node: SimulatedNode, shard_id: int) -> None:
+    def _look_at_shard(self, node: SimulatedNode, shard_id: int, seen: Seen) -> None:
         shard = node.engine.shards[shard_id]
         if shard.time_ms > self.shard_clocks_ms.get(shard_id, 0):
             self.shard_clocks_ms[shard_id] = shard.time_ms
@@ -199,6 +200,9 @@ class _WatchedCluster:
 
     def catalog_barrier(self, done: Done) -> None:
         self._node.engine.catalog_barrier(done)
+
+    def catalog_spread(self, done: Done) -> None:
+        self._node.engine.catalog_spread(done)
 
     def shard(self, shard_id: int) -> ShardHandle:
         handle = self._handles.get(shard_id)

@@ -29,10 +29,10 @@ class Timeline:
     """
 
     chaos: int = SECOND_US // 4
-    calm: int = 7 * SECOND_US
-    quiet: int = 10 * SECOND_US
-    drain: int = 13_500_000
-    end: int = 16 * SECOND_US
+    calm: int = 5_250_000
+    quiet: int = 8_250_000
+    drain: int = 11_750_000
+    end: int = 14_250_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,8 @@ def draw_scenario(seed: int) -> Scenario:
     random = stream(seed, "scenario")
     nodes = tuple(range(1, random.choice((1, 3, 3, 3, 3, 3, 3, 4, 5)) + 1))
     timeline = Timeline()
-    appetite = faults.draw_appetite(random)
+    drawn = faults.draw_appetite(random)
+    appetite = replace(drawn, mean_gap_us=drawn.mean_gap_us // 2, longest_us=3 * SECOND_US)
     plan = faults.draw_plan(random, appetite, nodes, timeline.chaos, timeline.calm)
     offsets = tuple(random.randint(-50, 50) * MILLISECOND_US for _ in nodes)
     drifts = tuple(random.randint(-100, 100) for _ in nodes)

@@ -179,6 +179,8 @@ class Host:
 class World:
     """One broker, its cluster and its clock."""
 
+    make_host: type[Host] = Host
+
     def __init__(self, shards: int = 4) -> None:
         self.cluster = DirectCluster(shards, now_ms=1_000_000)
         counter = itertools.count(1)
@@ -221,7 +223,7 @@ class World:
 
     def socket(self, loopback: bool = True) -> Client:
         """A client that has said nothing yet."""
-        host = Host(self)
+        host = self.make_host(self)
         client = Client(self, self.broker.connect(host, "test", loopback))
         host.client = client
         return client

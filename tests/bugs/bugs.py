@@ -30,6 +30,8 @@ class Bug:
 
 PAPER = "tests/raft/test_paper.py::"
 HOST = "tests/cluster/test_host.py::"
+HOSTS = "tests/simulator/test_host_simulation.py::"
+READS = "tests/cluster/test_reads.py::"
 
 RAFT_BUGS = [
     Bug(
@@ -142,6 +144,39 @@ GROUP_BUGS = [
         "did not come true",
     ),
     Bug(
+        "answers a read from what a deposed leader knows",
+        "cluster/group.py",
+        "                self.raw.read_index(context)",
+        "                if self.leads:\n                    self.reads.answered(context, self.committed)\n"
+        "                else:\n                    self.raw.read_index(context)",
+        READS + "test_a_cut_off_leader_answers_nobody_and_later_with_what_it_missed",
+        "assert not reading.done",
+    ),
+    Bug(
+        "takes the answer to an earlier read for that of a later one",
+        "cluster/reads.py",
+        "if not self._under_way or context != self._context():",
+        "if not self._under_way:",
+        READS + "test_an_answer_to_an_earlier_request_says_nothing",
+        "assert",
+    ),
+    Bug(
+        "reads without what the node itself wrote before",
+        "cluster/reads.py",
+        "if read.index <= applied and read.batches <= batches:",
+        "if read.index <= applied:",
+        READS + "test_a_node_reads_what_it_wrote_before",
+        "Right contains",
+    ),
+    Bug(
+        "answers a bind before the other nodes know of it",
+        "node/catalog_spread.py",
+        "        if self._lagging(index):\n            self._waiting.append",
+        "        if index < 0:\n            self._waiting.append",
+        "tests/broker/test_three_nodes.py::test_the_answer_to_a_bind_waits_for_a_node_that_is_behind",
+        "Left contains one more item: <Queue.BindOk",
+    ),
+    Bug(
         "loses a session batch when the leader changes",
         "cluster/sessions.py",
         "        for batch in self._unapplied:\n            batch.sent_ms = -1\n\n",
@@ -175,6 +210,65 @@ DISK_BUGS = [
         "if message.type == MessageType.TIMEOUT_NOW and now_ms < 0:",
         "tests/cluster/test_stuck_disk.py::test_it_is_not_elected_again_while_it_hangs_and_soon_after",
         ".leads",
+    ),
+]
+
+HOST_BUGS = [
+    Bug(
+        "carries on after a failed sync as if it had synced",
+        "cluster/simulator/machine.py",
+        '        self._end(SYNC_FAILED, "what is on the disk is not known")',
+        "        self._input(self._persisted)",
+        HOSTS + "test_after_a_failed_sync_the_process_has_ended_and_started_anew",
+        "Error",
+    ),
+    Bug(
+        "serves a damaged entry",
+        "cluster/log/records.py",
+        "if crc32(payload, zlib.crc32(value[: _ENTRY_HEAD.size], zlib.crc32(key))) != checksum:",
+        "if checksum < 0:",
+        "tests/log/test_memory_store.py::test_a_flipped_bit_is_found_by_its_checksum_wherever_it_is",
+        "DID NOT RAISE",
+    ),
+    Bug(
+        "starts with a damaged vote",
+        "cluster/log/records.py",
+        "if zlib.crc32(value[: _HARD_STATE.size], zlib.crc32(key)) != checksum:",
+        "if checksum < 0:",
+        "tests/log/test_memory_store.py::test_a_flipped_bit_is_found_by_its_checksum_wherever_it_is",
+        "DID NOT RAISE",
+    ),
+    Bug(
+        "frees an entry on a full disk before it says why",
+        "cluster/log/batch.py",
+        "part.hard_state = HardState(state.term, state.vote, min(state.commit, stored))",
+        "part.hard_state = None",
+        "tests/log/test_memory_store.py::test_what_is_given_up_for_want_of_room_takes_the_commit_with_it",
+        "HardState",
+    ),
+    Bug(
+        "frees an entry before it says why",
+        "cluster/group.py",
+        "                write.hard_state = self._hard_state\n            else:",
+        "                pass\n            else:",
+        HOSTS + "test_seeds_that_find_bugs",
+        "MissingEntry",
+    ),
+    Bug(
+        "lets a wiped node vote",
+        "cluster/simulator/host_node.py",
+        'return "it has other data than it had" if named and named != store else ""',
+        'return ""',
+        HOSTS + "test_a_wiped_node_makes_no_majority",
+        "leader completeness",
+    ),
+    Bug(
+        "lets the clock of a silent replica count against the only one that can lead",
+        "cluster/clock.py",
+        "if voter not in silent and self._offsets",
+        "if self._offsets",
+        HOSTS + "test_a_wrong_clock_and_a_rotten_replica_leave_a_leader",
+        "no calm",
     ),
 ]
 
@@ -245,7 +339,7 @@ TIME_BUGS = [
     ),
 ]
 
-BUGS = RAFT_BUGS + GROUP_BUGS + DISK_BUGS + TIME_BUGS
+BUGS = RAFT_BUGS + GROUP_BUGS + DISK_BUGS + HOST_BUGS + TIME_BUGS
 
 
 def sound_source(folder: Path) -> None:

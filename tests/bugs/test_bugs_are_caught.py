@@ -27,12 +27,30 @@ FOUND_BY_CHAOS = (
 )
 
 
-def run(folder: Path, arguments: list[str]) -> subprocess.CompletedProcess[str]:
+FOUND_BY_HOSTS = (
+    "carries on after a failed sync as if it had synced",
+    "serves a damaged entry",
+    "starts with a damaged vote",
+    "frees an entry before it says why",
+    "lets a replica with a damaged log take part",
+    "lets answers leave before the write",
+    "reuses a sequence number",
+    "goes on in the session that was closed",
+    "loses a session batch when the leader changes",
+    "acknowledges entries before they are on disk",
+    "forgets its vote at restart",
+    "votes twice in a term",
+)
+
+LONGEST_SEARCH_S = 180
+
+
+def run(folder: Path, arguments: list[str], longest_s: int = LONGEST_RUN_S) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
     environment.pop("PYTEST_ADDOPTS", None)
     return subprocess.run(
         [sys.executable, *arguments],
-        cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=LONGEST_RUN_S,
+        cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=longest_s,
     )  # fmt: skip
 
 
@@ -66,6 +84,20 @@ def test_the_simulator_finds_it_without_being_told_where_to_look(bug: Bug, tmp_p
     ran = run(tmp_path, ["-m", "cluster.simulator", "--seeds", "1:40"])
     assert ran.returncode == 1, f"{bug} got past the simulator\n{ran.stdout}{ran.stderr}"
     assert "39 seeds, " in ran.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bug", [bug for bug in BUGS if bug.name in FOUND_BY_HOSTS], ids=repr)
+def test_the_simulator_of_hosts_finds_it_without_being_told_where_to_look(bug: Bug, tmp_path: Path) -> None:
+    """Whole hosts under chaos; the unbroken source passes far more seeds."""
+    broken_source(bug, tmp_path)
+    for first in range(1, 161, 40):
+        seeds = f"{first}:{first + 40}"
+        ran = run(tmp_path, ["-m", "cluster.simulator", "--hosts", "--seeds", seeds], LONGEST_SEARCH_S)
+        assert "40 seeds, " in ran.stdout, ran.stdout + ran.stderr
+        if ran.returncode == 1:
+            return
+    pytest.fail(f"{bug} got past the simulator of hosts")
 
 
 def test_a_bug_whose_place_has_gone_is_told(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import pytest
 from node.catalog import (
     AddMember,
     AddVhost,
-    Barrier,
     Bind,
     Catalog,
     CatalogCommand,
@@ -28,6 +27,7 @@ from node.catalog import (
     PlaceGroup,
     PreferLeader,
     PutUser,
+    Refusal,
     RemoveMember,
     RemoveQueues,
     SetPermissions,
@@ -35,6 +35,7 @@ from node.catalog import (
     decode,
     encode,
 )
+from node.catalog_machine import CatalogMachine, frame_command
 
 EVERY_COMMAND: list[CatalogCommand] = [
     DeclareQueue("/", "q", durable=True, arguments={"x-message-ttl": 5, "b": b"\xff", "t": {"n": None}}),
@@ -51,7 +52,6 @@ EVERY_COMMAND: list[CatalogCommand] = [
     ClearPermissions("u", "/"),
     NodeStarted(1, 7, "one", {"amqp": "127.0.0.1:5672"}),
     NodeLost(1, 7),
-    Barrier(),
     FoundCluster(((1, "one", "a:1"), (2, "two", "b:1")), 3),
     AddMember("three", "c:1", "data"),
     RemoveMember("one"),
@@ -80,8 +80,8 @@ def test_every_command_is_applied(command: CatalogCommand) -> None:
         b"\x00",
         b"\xc1",
         b"garbage",
-        encode(Barrier())[:-1],
-        encode(Barrier()) + b"\x00",
+        encode(MemberGone(1))[:-1],
+        encode(MemberGone(1)) + b"\x00",
         msgspec.msgpack.encode({"command": "no_such_command"}),
         msgspec.msgpack.encode({"command": "remove_queues", "ids": ["a"]}),
         msgspec.msgpack.encode({"command": "bind", "vhost": "/", "source": "", "destination_kind": "shelf"}),
@@ -107,8 +107,21 @@ def test_times_in_arguments_survive() -> None:
     assert command.arguments == {"when": moment}
 
 
-def test_barrier_changes_nothing() -> None:
+def test_a_command_that_is_none_any_more_is_passed_over_in_an_old_log() -> None:
+    """Such as the barriers that there once were: every replica refuses them alike, and applies what is around them."""
+    data = b"".join(
+        part
+        for command in (encode(AddVhost("a")), msgspec.msgpack.encode({"command": "barrier"}), encode(AddVhost("b")))
+        for part in frame_command(command)
+    )
     catalog = Catalog(4)
-    before = catalog.snapshot()
-    assert catalog.apply(Barrier(), 9) == Done(changed=False)
-    assert catalog.snapshot() == before
+    machine = CatalogMachine(catalog, lambda: None)
+    machine.begin(2, 9, 0, data)
+    added, refused, also_added = machine.apply((1, 1), 0, len(data))
+    machine.finish()
+    assert (added, also_added) == (Done(), Done())
+    assert isinstance(refused, Refusal) and "not a catalog command" in refused.text
+    expected = Catalog(4)
+    expected.apply(AddVhost("a"), 9)
+    expected.apply(AddVhost("b"), 9)
+    assert catalog.snapshot() == expected.snapshot()

@@ -43,6 +43,15 @@ def test_C3_with_one_peer_the_lower_clock_counts() -> None:
     assert clocks.excess_ms() == 0
 
 
+def test_C3_a_voter_whose_replica_is_damaged_outvotes_nobody() -> None:
+    """It won't lead: were its clock to count, the one log that can win might never be allowed to stand."""
+    clocks = MemberClocks(bound_ms=2000)
+    for peer in (2, 3):
+        clocks.observe(peer, 5_000, 10_000)
+    assert clocks.outvoted([1, 2, 3])
+    assert not clocks.outvoted([1, 2, 3], silent=[2])
+
+
 def test_C2_a_new_leader_continues_the_clock_it_has_heard_not_its_own() -> None:
     clock = GroupClock()
     clock.applied(1_000, 500)

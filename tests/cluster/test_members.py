@@ -128,3 +128,19 @@ def test_leaders_stay_where_they_are_when_all_is_well() -> None:
         cluster.step()
     assert cluster.settled()
     assert [group.term for group in cluster.nodes[1].host.groups.values()] == terms
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+def test_the_last_of_two_leads_after_a_restart_without_the_one_that_left(groups: int) -> None:
+    """That the other one is out is on its disk as committed, even if nothing was written since."""
+    cluster = Changing(2, groups=groups)
+    cluster.run_until(lambda: all(cluster.leader(group) for group in range(groups)))
+    cluster.become(1)
+    cluster.run_until(
+        lambda: all(group.conf_state.voters == [1] for group in cluster.nodes[1].host.groups.values())
+    )
+    cluster.kill(2)
+    cluster.kill(1)
+    cluster.ids = [1]
+    cluster.start(1)
+    cluster.run_until(lambda: all(cluster.leader(group) == 1 for group in range(groups)))

@@ -1,5 +1,6 @@
 """Three hosts on a network and disks of this module, in steps that a test controls."""
 
+import json
 import random
 from collections.abc import Callable, Iterable, Sequence
 
@@ -8,6 +9,8 @@ from cluster.group import GroupSettings
 from cluster.host import Host, HostSettings
 from cluster.log.group_log import EntryCache
 from cluster.log.memory_store import MemoryStore
+from cluster.log.snapshot_codec import carried
+from cluster.raft import Message
 from cluster.sessions import SessionKey
 
 TICK_MS = 50
@@ -15,10 +18,13 @@ LOST = object()
 
 
 class Recorder:
-    """A state machine that keeps every command it was given; each answers with its position."""
+    """A state machine that keeps every command it was given; each answers with its position. The last `keep` entries
+    stay live, as those of queues do that hold messages."""
 
-    def __init__(self, node: int) -> None:
+    def __init__(self, node: int, keep: int = 0) -> None:
         self.node = node
+        self.keep = keep
+        self.kept: list[int] = []
         self.commands: list[bytes] = []
         self.closed: list[SessionKey] = []
         self.stamps: list[tuple[int, int]] = []
@@ -40,7 +46,9 @@ class Recorder:
         return results
 
     def finish(self) -> None:
-        self._released.append(self._index)
+        self.kept.append(self._index)
+        if len(self.kept) > self.keep:
+            self._released.append(self.kept.pop(0))
 
     def session_closed(self, session: SessionKey) -> None:
         self.closed.append(session)
@@ -54,13 +62,14 @@ class Recorder:
         return released
 
     def live_entries(self) -> Iterable[int]:
-        return ()
+        return self.kept
 
     def snapshot(self) -> bytes:
-        return b"".join(self.commands)
+        return json.dumps([self.kept, [command.hex() for command in self.commands]]).encode()
 
     def restore(self, data: bytes) -> None:
-        self.commands = [data[position : position + 4] for position in range(0, len(data), 4)]
+        self.kept, commands = json.loads(data)
+        self.commands = [bytes.fromhex(command) for command in commands]
 
 
 class Node:
@@ -76,16 +85,18 @@ class Node:
         now: int,
         compact_entries: int,
         bootstrap: bool = True,
+        keep: int = 0,
+        inflight_bytes: int = 1 << 20,
     ) -> None:
         self.id = id
         self.store = store
         self.effects: list[object] = []
         self.sessions_lost = 0
-        self.machines = {group: Recorder(id) for group in range(groups)}
+        self.machines = {group: Recorder(id, keep) for group in range(groups)}
         settings = GroupSettings(
             election_ticks=10, heartbeat_ticks=2, session_window=4, batch_bytes=1000, entry_bytes=10_000,
             repeat_after_ms=1000, session_timeout_ms=3000, compact_bytes=1 << 40, compact_entries=compact_entries,
-            inflight_bytes=1 << 20,
+            inflight_bytes=inflight_bytes,
         )
         self.host = Host(
             HostSettings(id, nodes, 3, TICK_MS, 100, 500, 2000, settings, bootstrap), dict(self.machines), self,
@@ -106,9 +117,22 @@ class Node:
 
 
 class Cluster:
-    """Nodes 1..n; frames arrive in the next step, unless a node is in `cut`; `stuck` disks do not finish writes."""
+    """Nodes 1..n; frames arrive in the next step, unless a node is in `cut`; `stuck` disks do not finish writes.
 
-    def __init__(self, size: int = 3, groups: int = 1, compact_entries: int = 1 << 40) -> None:
+    `frozen` nodes do nothing, and their mail waits. `loses(sender, receiver, message)` says which Raft messages
+    do not arrive.
+    """
+
+    def __init__(
+        self,
+        size: int = 3,
+        groups: int = 1,
+        compact_entries: int = 1 << 40,
+        keep: int = 0,
+        inflight_bytes: int = 1 << 20,
+    ) -> None:
+        self.keep = keep
+        self.inflight_bytes = inflight_bytes
         self.ids = list(range(1, size + 1))
         self.groups = groups
         self.compact_entries = compact_entries
@@ -118,13 +142,16 @@ class Cluster:
         self.nodes: dict[int, Node] = {}
         self.cut: set[int] = set()
         self.stuck: set[int] = set()
+        self.frozen: set[int] = set()
+        self.loses: Callable[[int, int, Message], bool] = lambda sender, to, message: False
         self._mail: list[tuple[int, int, Frame]] = []
         for id in self.ids:
             self.start(id)
 
     def start(self, id: int) -> None:
         self.nodes[id] = Node(
-            id, self.ids, self.groups, self.incarnations[id] << 20, self.stores[id], self.now, self.compact_entries
+            id, self.ids, self.groups, self.incarnations[id] << 20, self.stores[id], self.now, self.compact_entries,
+            True, self.keep, self.inflight_bytes,
         )
         self.incarnations[id] += 1
         for other in self.nodes:
@@ -151,23 +178,29 @@ class Cluster:
     def step(self) -> None:
         """One tick for everybody; mail and disk as far as they go at this moment."""
         self.now += TICK_MS
-        for node in self.nodes.values():
-            node.host.tick(self.now)
+        for id, node in self.nodes.items():
+            if id not in self.frozen:
+                node.host.tick(self.now)
         self.exchange()
 
     def exchange(self) -> None:
         """Mail and disk as far as they go without time passing."""
         for _ in range(30):
             self._pump()
-            if not self._mail:
+            mail = [letter for letter in self._mail if letter[1] not in self.frozen]
+            self._mail = [letter for letter in self._mail if letter[1] in self.frozen]
+            if not mail:
                 break
-            mail, self._mail = self._mail, []
             for sender, to, frame in mail:
                 if to in self.nodes and not {sender, to} & self.cut:
+                    arriving = [pair for pair in frame.raft if not self.loses(sender, to, pair[1])]
+                    frame.raft = [(group, carried(group, message)) for group, message in arriving]
                     self.nodes[to].host.receive(sender, frame, self.now)
 
     def _pump(self) -> None:
         for id, node in self.nodes.items():
+            if id in self.frozen:
+                continue
             output = node.host.pump(self.now)
             if output.write is not None and id not in self.stuck:
                 node.store.write(output.write)
@@ -190,6 +223,6 @@ class Cluster:
     def leader(self, group: int = 0) -> int:
         """The node that leads the group with its own term's entry applied; 0 if there is none."""
         for id, node in self.nodes.items():
-            if id not in self.cut and node.host.groups[group].established:
+            if id not in self.cut | self.frozen and node.host.groups[group].established:
                 return id
         return 0

@@ -2,7 +2,15 @@
 
 import pytest
 
-from cluster.log.batch import DiskFailed, DiskFull, MissingEntry, StoredSnapshot, WriteBatch
+from cluster.log.batch import (
+    CorruptEntry,
+    CorruptStore,
+    DiskFailed,
+    DiskFull,
+    MissingEntry,
+    StoredSnapshot,
+    WriteBatch,
+)
 from cluster.log.memory_store import MemoryStore, SimulatedDisk
 from cluster.raft import Entry, HardState, SnapshotMetadata
 
@@ -63,3 +71,71 @@ def test_one_write_at_a_time() -> None:
     disk.put_meta("key", b"value")
     assert disk.get_meta("key") == b"value"
     assert disk.get_meta("other") is None
+
+
+def test_what_is_given_up_for_want_of_room_takes_the_commit_with_it() -> None:
+    """A restart must know that what freed an entry is committed, or it looks for an entry that is gone."""
+    disk = SimulatedDisk()
+    batch = entries(1, 5)
+    batch.group(1).hard_state = HardState(1, 1, 2)
+    disk.write(batch)
+    compaction = WriteBatch()
+    compaction.group(1).snapshot = StoredSnapshot(SnapshotMetadata(2, 1), b"")
+    disk.write(compaction)
+    full = entries(6, 1)
+    full.group(1).release = [1]
+    full.group(1).hard_state = HardState(2, 3, 6)
+    disk.refuse(full)
+    stored = disk.load()[1]
+    assert (stored.retained, [index for index, _ in stored.entries]) == ([2], [3, 4, 5])
+    assert stored.hard_state == HardState(2, 3, 5)
+
+
+def test_a_flipped_bit_is_found_by_its_checksum_wherever_it_is() -> None:
+    for bit in range(0, 2_000, 37):
+        disk = SimulatedDisk()
+        batch = entries(1, 3)
+        batch.group(1).hard_state = HardState(1, 1, 2)
+        disk.write(batch)
+        disk.rot(1, 2, bit)
+        with pytest.raises(CorruptEntry):
+            disk.read_entry(1, 2)
+        stored = disk.load()[1]
+        assert "entry 2 of group 1 is corrupt" in stored.damage
+        assert (stored.entries, stored.last_index) == ([(1, 1)], 3)
+        disk.write(entries(2, 1))
+        assert disk.load()[1].damage == ""
+        disk.rot_hard_state(1, bit)
+        with pytest.raises(CorruptStore, match="hard state of group 1"):
+            disk.load()
+
+
+def test_damage_below_the_snapshot_is_told_once_it_was_read_and_an_install_ends_it() -> None:
+    disk = SimulatedDisk()
+    disk.write(entries(1, 3))
+    batch = WriteBatch()
+    batch.group(1).snapshot = StoredSnapshot(SnapshotMetadata(3, 1), b"state")
+    disk.write(batch)
+    disk.rot(1, 2)
+    assert disk.load()[1].damage == ""
+    disk.mark_damaged(1, "entry 2")
+    assert disk.load()[1].damage == "entry 2"
+    assert disk.rotten()
+    disk.rot_snapshot(1, 99)
+    assert disk.load()[1].snapshot is None
+    install = WriteBatch()
+    install.group(1).install = True
+    install.group(1).snapshot = StoredSnapshot(SnapshotMetadata(9, 2), b"new")
+    disk.write(install)
+    assert (disk.load()[1].damage, disk.rotten()) == ("", False)
+
+
+@pytest.mark.parametrize("survives", [True, False])
+def test_a_failed_sync_leaves_the_old_batch_or_the_new_one(survives: bool) -> None:
+    disk = SimulatedDisk()
+    disk.write(entries(1, 1))
+    disk.begin_write(entries(2, 3))
+    disk.fail_sync(survives)
+    assert [index for index, _ in disk.load()[1].entries] == ([1, 2, 3, 4] if survives else [1])
+    disk.wipe()
+    assert disk.load() == {}

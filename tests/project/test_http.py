@@ -105,7 +105,7 @@ def test_queues_are_found_by_vhost_and_name(path: str, vhost: str, name: str) ->
 def test_what_is_not_there_is_told_in_json() -> None:
     answer = ask("/queues/%2F/absent")
     assert answer.status == 404
-    assert answer.json["error"] == "no queue 'absent' in vhost '/'"
+    assert answer.json["error"] == "this node knows no queue 'absent' in vhost '/'"
     answer = ask("/nowhere")
     assert answer.status == 404
     assert "/health/live" in answer.json["error"]

@@ -21,6 +21,7 @@ SHELLS: Final = (
     "node.__main__",
     "node.build",
     "node.command_line",
+    "node.current_replicas",
     "node.demonstration",
     "node.http",
     "node.listener",

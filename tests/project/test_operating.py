@@ -20,14 +20,21 @@ class SomeOperator:
 
     def __init__(self) -> None:
         self.asked: list[object] = []
+        self.fresh: dict[str, Any] | None = None
+
+    async def freshness(self) -> dict[str, Any]:
+        self.fresh = {"current": False, "reason": "no leader"}
+        return self.fresh
 
     async def may_operate(self, user: str, password: str, loopback: bool) -> bool:
         return loopback and (user, password) == ("ann", "s:ecret")
 
     def members(self) -> list[dict[str, Any]]:
+        assert self.fresh is not None, "shown before it is known whether it is current"
         return [{"id": 1}]
 
     def groups(self) -> list[dict[str, Any]]:
+        assert self.fresh is not None, "shown before it is known whether it is current"
         return [{"group": 0}]
 
     def dead_letters(self, selection: Selection) -> dict[str, Any]:
@@ -76,9 +83,10 @@ def ask(
     return asyncio.run(serve_and_ask())
 
 
-def test_reading_takes_no_password() -> None:
-    assert ask("GET", "/cluster/members", password=None) == (200, {"members": [{"id": 1}]})
-    assert ask("GET", "/shards", password=None) == (200, {"shards": [{"group": 0}]})
+def test_reading_takes_no_password_and_says_whether_it_is_current() -> None:
+    old = {"current": False, "reason": "no leader"}
+    assert ask("GET", "/cluster/members", password=None) == (200, {"members": [{"id": 1}], **old})
+    assert ask("GET", "/shards", password=None) == (200, {"shards": [{"group": 0}], **old})
 
 
 @pytest.mark.parametrize("password", [None, "", "wrong"])

@@ -85,6 +85,15 @@ def test_status_from_any_node(cluster: LocalCluster, tmp_path: Path) -> None:
         assert len(status["groups"]) == 17
 
 
+def test_operators_see_the_cluster_as_it_is_now_on_any_node(cluster: LocalCluster, tmp_path: Path) -> None:
+    for plan in cluster.plans:
+        code, shown = fetch(plan.http, "/cluster/members")
+        assert code == 200 and shown["current"] is True and "reason" not in shown
+        assert [(row["id"], row["state"]) for row in shown["members"]] == [(id, "member") for id in (1, 2, 3)]
+        shards = mayfly("shards", "status", "--node", str(plan.http), folder=tmp_path)
+        assert (shards.returncode, shards.stderr) == (0, "")
+
+
 def test_leaders_are_spread_over_the_nodes(cluster: LocalCluster) -> None:
     def leaders() -> set[int]:
         _, status = fetch(cluster.plans[0].http, "/status")
@@ -143,6 +152,13 @@ def test_a_node_that_waits_for_its_cluster_is_alive_not_ready_and_ends_on_sigter
             time.sleep(0.05)
         assert fetch(plan.http, "/health/live")[0] == 200
         assert fetch(plan.http, "/health/ready")[0] == 503
+        for page in ("/cluster/members", "/shards"):
+            code, shown = fetch(plan.http, page)
+            assert code == 200 and shown["current"] is False
+            assert shown["reason"].startswith("no leader answered for groups 0, 1, 2,"), shown["reason"]
+        shards = mayfly("shards", "status", "--node", str(plan.http), folder=tmp_path)
+        assert shards.returncode == 0 and "shard 16" in shards.stdout
+        assert shards.stderr.startswith("not current: no leader answered for groups 0, ")
         began_s = time.monotonic()
     finally:
         alone.stop(patience_s=10)

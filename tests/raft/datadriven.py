@@ -92,11 +92,12 @@ def _read_block(lines: list[str], at: int) -> tuple[Directive, int]:
 
 
 def transcript_folder() -> Path:
-    """Where the transcripts lie, if they do: beside the repository, or where the environment says."""
+    """Where the transcripts lie, if they do: in `shared` beside the repository, or where the environment says."""
     given = os.environ.get("MAYFLY_RAFT_TRANSCRIPTS")
     if given:
         return Path(given)
-    return Path(__file__).resolve().parents[3] / "shared" / "raft-transcripts"
+    shared = os.environ.get("MAYFLY_SHARED")
+    return (Path(shared) if shared else Path(__file__).resolve().parents[3] / "shared") / "raft-transcripts"
 
 
 def transcripts(part: str) -> list[Path]:

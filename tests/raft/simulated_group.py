@@ -86,7 +86,7 @@ class SimulatedMember:
     """A node, its disk, its state machine (the list of what it applied), and work in stages."""
 
     def __init__(
-        self, group: "SimulatedGroup", node_id: int, voters: list[int], options: dict[str, bool]
+        self, group: "SimulatedGroup", node_id: int, voters: list[int], options: dict[str, int]
     ) -> None:
         self.group = group
         self.id = node_id
@@ -121,7 +121,7 @@ class SimulatedMember:
         )
 
     def is_async(self) -> bool:
-        return self.options.get("async_storage_writes", False)
+        return bool(self.options.get("async_storage_writes", False))
 
     def begin(self) -> bool:
         """Take a Ready and send what may leave at once."""
@@ -210,7 +210,7 @@ class SimulatedMember:
 class SimulatedGroup:
     """Members and what is under way between them."""
 
-    def __init__(self, size: int, seed: int = 0, **options: bool) -> None:
+    def __init__(self, size: int, seed: int = 0, **options: int) -> None:
         self.random = Random(seed)
         self.promises = Promises()
         self.network: list[Message] = []
@@ -332,6 +332,23 @@ class SimulatedGroup:
                 else:
                     busy = True
                     self.hand_over(message)
+
+    def work_until(self, condition: Callable[[], bool], among: frozenset[int]) -> None:
+        """Deliver messages one by one, and have those in `among` work off what they have, until it is so.
+
+        What the others send, and what is sent to them, is not delivered.
+        """
+        for _ in range(200):
+            for node_id in sorted(among):
+                while self[node_id].finish() or self[node_id].begin():
+                    self.promises.check_leader(self[node_id].node)
+            if condition():
+                return
+            if self.network:
+                message = self.network.pop(0)
+                if message.from_ in among:
+                    self.hand_over(message) if message.to in among else self.lose(message)
+        raise AssertionError(f"did not come true: {self.describe()}")
 
     def heal(self, rounds: int = 400) -> None:
         """From now on nothing is lost: there must come a leader, and everybody must apply the same."""

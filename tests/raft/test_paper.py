@@ -1,7 +1,8 @@
-"""The rules of the Raft paper (Ongaro and Ousterhout, extended version), one test each.
+"""The rules of the Raft paper (Ongaro and Ousterhout, extended version): figure 2 and section 5, one test each.
 
-Named after figure 2's boxes and the sections 5.1 to 5.4. A single node is driven by hand: what it is sent is
-what the rule speaks of, and what it says or stores is what the rule asks for.
+Named after figure 2's boxes and the sections. A single node is driven by hand: what it is sent is what the rule
+speaks of, and what it says or stores is what the rule asks for. The other sections are in test_paper_membership,
+test_paper_snapshots and test_paper_clients; docs/raft-paper.md lists every rule with its tests.
 """
 
 import pytest
@@ -21,64 +22,7 @@ from cluster.raft import (
     StateType,
 )
 from tests.raft.simulated_group import SimulatedGroup
-
-
-class Subject:
-    """Node 1 of a group, with a log of entries of the given terms and whatever it says."""
-
-    def __init__(self, terms: list[int] | None = None, size: int = 3, term: int = 0, commit: int = 0) -> None:
-        terms = terms or []
-        self.storage = MemoryStorage()
-        self.storage.apply_snapshot(Snapshot(SnapshotMetadata(0, 0, ConfState(list(range(1, size + 1))))))
-        self.storage.append([Entry(own, index) for index, own in enumerate(terms, 1)])
-        if terms or term:
-            self.storage.set_hard_state(HardState(max([term, *terms]), 0, commit))
-        self.now: list[Message] = []
-        self.later: list[Message] = []
-        self.applied: list[Entry] = []
-        self.start()
-
-    def start(self) -> None:
-        self.node = RawNode(
-            Config(id=1, election_tick=10, heartbeat_tick=1, storage=self.storage, random=lambda limit: limit - 1)
-        )
-
-    def work(self) -> None:
-        """Store, say and apply all there is."""
-        while self.node.has_ready():
-            ready = self.node.ready()
-            self.storage.append(ready.entries)
-            if ready.hard_state is not None:
-                self.storage.set_hard_state(ready.hard_state)
-            self.now += ready.messages_now
-            self.later += ready.messages_after_append
-            self.applied += ready.committed_entries
-            self.node.advance()
-
-    def hears(self, kind: int, from_: int, term: int, **fields: object) -> list[Message]:
-        """Take a message; returns all that is said because of it."""
-        self.now, self.later = [], []
-        self.node.step(Message(kind, 1, from_, term, **fields))  # type: ignore[arg-type]
-        self.work()
-        return self.now + self.later
-
-    def elect(self) -> None:
-        """Win an election with the vote of node 2, and of as many as it takes."""
-        self.node.campaign()
-        self.work()
-        for voter in list(self.node.raft.tracker.progress)[1:]:
-            if self.node.raft.state != StateType.LEADER:
-                self.hears(MessageType.VOTE_RESP, voter, self.node.raft.term)
-        assert self.node.raft.state == StateType.LEADER
-
-    def terms(self) -> list[int]:
-        log = self.node.raft.raft_log
-        return [entry.term for entry in log.entries_from(1, 1 << 40)]
-
-
-def entries_of(terms: list[int], first: int) -> list[Entry]:
-    return [Entry(term, index) for index, term in enumerate(terms, first)]
-
+from tests.raft.subject import Subject, entries_of
 
 # Figure 2: persistent state.
 
@@ -110,6 +54,34 @@ def test_figure_2_persistent_state_a_vote_survives_a_restart() -> None:
     assert subject.hears(MessageType.VOTE, 3, 1)[0].reject
 
 
+def test_figure_2_persistent_state_term_and_log_survive_a_restart() -> None:
+    subject = Subject()
+    subject.hears(MessageType.APP, 2, 4, entries=entries_of([3, 4], 1), commit=1)
+    subject.start()
+    assert (subject.node.raft.term, subject.terms()) == (4, [3, 4])
+
+
+def test_figure_2_volatile_state_commit_index_and_last_applied_only_grow() -> None:
+    subject = Subject()
+    subject.hears(MessageType.APP, 2, 1, entries=entries_of([1, 1, 1], 1), commit=3)
+    subject.hears(MessageType.APP, 2, 1, index=3, log_term=1, commit=1)
+    subject.hears(MessageType.HEARTBEAT, 2, 1, commit=0)
+    log = subject.node.raft.raft_log
+    assert (log.committed, log.applied) == (3, 3)
+
+
+def test_figure_2_state_on_leaders_begins_anew_with_each_election() -> None:
+    """nextIndex is the leader's last index + 1, matchIndex 0: what was known in a former term counts for nothing."""
+    subject = Subject([1, 1])
+    subject.elect()
+    subject.hears(MessageType.APP_RESP, 2, 2, index=3)
+    assert subject.node.raft.tracker.progress[2].match == 3
+    subject.hears(MessageType.HEARTBEAT, 3, 3)
+    subject.elect()
+    progress = subject.node.raft.tracker.progress
+    assert [(progress[node].match, progress[node].next) for node in (2, 3)] == [(0, 4), (0, 4)]
+
+
 # Figure 2: AppendEntries RPC, receiver.
 
 
@@ -117,6 +89,21 @@ def test_figure_2_append_entries_1_a_past_term_is_refused() -> None:
     subject = Subject(term=5)
     assert subject.hears(MessageType.APP, 2, 4, entries=entries_of([4], 1)) == []
     assert subject.terms() == []
+
+
+@pytest.mark.parametrize("kind", [MessageType.APP, MessageType.HEARTBEAT])
+def test_figure_2_append_entries_1_the_leader_of_a_past_term_is_told_the_term(kind: int) -> None:
+    subject = Subject(term=5, pre_vote=True, check_quorum=True)
+    told = subject.hears(kind, 2, 4)
+    assert [(m.type, m.to, m.term) for m in told] == [(MessageType.APP_RESP, 2, 5)]
+    leader = Subject(term=3, pre_vote=True, check_quorum=True)
+    leader.node.campaign()
+    leader.work()
+    leader.hears(MessageType.PRE_VOTE_RESP, 2, 4)
+    leader.hears(MessageType.VOTE_RESP, 2, 4)
+    assert leader.node.raft.state == StateType.LEADER
+    leader.hears(MessageType.APP_RESP, 2, 5)
+    assert (leader.node.raft.state, leader.node.raft.term) == (StateType.FOLLOWER, 5)
 
 
 def test_figure_2_append_entries_2_without_the_entry_before_it_is_refused() -> None:
@@ -198,6 +185,39 @@ def test_figure_2_all_servers_apply_what_is_committed_in_order_and_once() -> Non
     subject.hears(MessageType.APP, 2, 1, index=3, log_term=1, commit=3)
     subject.hears(MessageType.APP, 2, 1, index=3, log_term=1, commit=3)
     assert [entry.index for entry in subject.applied] == [1, 2, 3]
+
+
+def test_figure_2_candidates_begin_with_a_new_term_an_own_vote_and_a_new_timeout() -> None:
+    subject = Subject([1], size=5, term=3)
+    for _ in range(15):
+        subject.node.tick()
+    subject.node.campaign()
+    raft = subject.node.raft
+    assert (raft.state, raft.term, raft.vote, raft.election_elapsed) == (StateType.CANDIDATE, 4, 1, 0)
+    subject.work()
+    assert [(m.type, m.to, m.term) for m in subject.now] == [(MessageType.VOTE, to, 4) for to in (2, 3, 4, 5)]
+
+
+def test_figure_2_leaders_say_at_once_that_they_lead_and_go_on_when_idle() -> None:
+    subject = Subject(size=5)
+    subject.elect()
+    assert [(m.type, m.to) for m in subject.now] == [(MessageType.APP, to) for to in (2, 3, 4, 5)]
+    for _ in range(30):
+        subject.now = []
+        subject.node.tick()
+        subject.work()
+        assert [(m.type, m.to) for m in subject.now] == [(MessageType.HEARTBEAT, to) for to in (2, 3, 4, 5)]
+
+
+def test_figure_2_leaders_move_next_and_match_with_each_answer() -> None:
+    subject = Subject([1, 1, 1])
+    subject.elect()
+    progress = subject.node.raft.tracker.progress[2]
+    told = subject.hears(MessageType.APP_RESP, 2, 2, index=3, reject=True, reject_hint=2, log_term=1)
+    assert [(m.to, m.index, len(m.entries)) for m in told] == [(2, 2, 2)], "decremented, and tried again"
+    assert (progress.match, progress.next) == (0, 3)
+    subject.hears(MessageType.APP_RESP, 2, 2, index=4)
+    assert (progress.match, progress.next) == (4, 5)
 
 
 @pytest.mark.parametrize("kind", [MessageType.APP, MessageType.HEARTBEAT, MessageType.VOTE])
@@ -365,6 +385,31 @@ def test_section_5_3_a_leader_appends_proposals_and_sends_them_to_all() -> None:
     assert all(m.entries == [Entry(2, 3, data=b"data")] for m in subject.now)
 
 
+@pytest.mark.parametrize("kind", [MessageType.APP, MessageType.SNAP])
+def test_section_5_3_a_leader_never_overwrites_its_own_log(kind: int) -> None:
+    """Leader Append-Only. Nobody else leads its term; should one say so, it is not heard."""
+    subject = Subject([1, 1])
+    subject.elect()
+    fields: dict[str, object] = {"entries": entries_of([2], 1)}
+    if kind == MessageType.SNAP:
+        fields = {"snapshot": Snapshot(SnapshotMetadata(9, 2, ConfState([1, 2, 3])))}
+    assert subject.hears(kind, 3, 2, **fields) == []
+    assert subject.terms() == [1, 1, 2]
+    assert subject.node.raft.state == StateType.LEADER
+
+
+def test_section_5_3_an_append_is_repeated_until_every_follower_has_it() -> None:
+    subject = Subject()
+    subject.elect()
+    subject.hears(MessageType.APP_RESP, 2, 1, index=1)
+    assert subject.node.raft.raft_log.committed == 1
+    for _ in range(3):
+        told = subject.hears(MessageType.HEARTBEAT_RESP, 3, 1)
+        assert [(m.type, m.to, [e.index for e in m.entries]) for m in told] == [(MessageType.APP, 3, [1])]
+    subject.hears(MessageType.APP_RESP, 3, 1, index=1)
+    assert subject.hears(MessageType.HEARTBEAT_RESP, 3, 1) == []
+
+
 def test_section_5_3_an_entry_is_committed_when_a_majority_has_it() -> None:
     subject = Subject(size=5)
     subject.elect()
@@ -467,6 +512,53 @@ def test_section_5_4_2_entries_of_former_terms_are_not_committed_by_counting() -
     for follower in (2, 3):
         subject.hears(MessageType.APP_RESP, follower, 4, index=3)
     assert subject.node.raft.raft_log.committed == 3
+
+
+def test_section_5_4_2_figure_8_a_later_leader_may_replace_what_a_majority_has() -> None:
+    """Figure 8, (a) to (d), on a whole group: whoever applied entry 3 of term 1 in (c) would have been wrong."""
+    group = SimulatedGroup(5)
+    group[1].node.campaign()
+    group.settle()
+    old = b"x" * 120  # as much as a message holds, so that the entry travels alone
+    group[1].node.propose(old)
+    group.settle(cut_off=frozenset({3, 4, 5}))
+    # (b) 5 is elected by 3 and 4, and crashes with an entry of its own that nobody else has.
+    group[1].start()
+    group[5].node.campaign()
+    group.work_until(lambda: group.leaders() == [5], among=frozenset({3, 4, 5}))
+    while group[5].finish() or group[5].begin():
+        pass
+    group.network.clear()
+    group[5].start()
+    # (c) 1 leads again, and brings the old entry to 3: three of five have it.
+    for _ in range(2):
+        group[1].node.campaign()
+        group.settle(cut_off=frozenset({2, 3, 4, 5}))  # the first term was 5's
+    group[1].node.campaign()
+    group.work_until(lambda: (3, 1) in group[3].log(), among=frozenset({1, 2, 3, 4}))
+    for message in [message for message in group.network if message.type == MessageType.APP_RESP]:
+        group.hand_over(message)
+    while group[1].finish() or group[1].begin():
+        pass
+    assert group[1].node.raft.tracker.progress[3].match == 3
+    holders = [node for node, member in group.members.items() if (3, 1) in member.log()]
+    assert holders == [1, 2, 3]
+    assert max(member.applied for member in group.members.values()) == 2
+    # (d) 1 crashes; 5 is elected by 2, 3 and 4, and all take its entry.
+    group[1].start()
+    group.network.clear()
+    for _ in range(4):
+        group[5].node.campaign()
+        group.settle(cut_off=frozenset({1}))
+    assert group.leaders() == [5]
+    group.heal()
+    assert old.decode() not in [data for _, data in group[1].state]
+
+
+def test_section_5_6_a_heartbeat_must_come_before_an_election_timeout() -> None:
+    """broadcastTime << electionTimeout is for whoever chooses the settings; the order of the two is enforced."""
+    with pytest.raises(ValueError, match="election_tick"):
+        Config(id=1, election_tick=3, heartbeat_tick=3, storage=MemoryStorage(), random=lambda limit: 0)
 
 
 def test_thesis_4_2_1_a_learner_counts_neither_for_commitment_nor_in_an_election() -> None:

@@ -297,5 +297,18 @@ def test_max_inflight_messages_holds_back_what_is_too_much() -> None:
     assert group[2].applied == node.raft.raft_log.last_index()
 
 
+def test_max_inflight_bytes_holds_back_what_is_too_much() -> None:
+    group = SimulatedGroup(2, max_inflight_bytes=120)
+    group[1].node.campaign()
+    group.settle()
+    node = group[1].node
+    for _ in range(10):
+        node.propose(b"x" * 50)
+    group[1].begin()
+    assert len([m for m in group.network if m.entries]) == 3, "the one that crosses the limit still goes"
+    group.heal()
+    assert group[2].applied == node.raft.raft_log.last_index()
+
+
 def test_no_limit_is_larger_than_any_size() -> None:
     assert NO_LIMIT > 1 << 60

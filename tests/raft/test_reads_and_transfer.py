@@ -3,7 +3,10 @@
 import pytest
 
 from cluster.raft import (
+    ConfChange,
+    ConfChangeType,
     Config,
+    HardState,
     Message,
     MessageType,
     ProposalDropped,
@@ -68,6 +71,33 @@ def test_a_single_voter_answers_at_once() -> None:
     group = led_group(1)
     group[1].node.read_index(b"read")
     assert group[1].node.ready().read_states == [ReadState(2, b"read")]
+
+
+def test_a_single_voter_that_was_started_again_answers_when_it_has_committed_in_its_term() -> None:
+    """The commit index on disk may be older than what it had answered before."""
+    group = led_group(1)
+    group[1].node.propose(b"answered")
+    group.settle()
+    assert group[1].applied == 3
+    stored = group[1].storage.initial_state()[0]
+    group[1].storage.set_hard_state(HardState(stored.term, stored.vote, 2))
+    group[1].start()
+    group[1].node.campaign()
+    group[1].begin()
+    group[1].finish()  # the vote is on disk, the entry that begins the term is not
+    assert group.leaders() == [1]
+    group[1].node.read_index(b"read")
+    assert group[1].node.raft.read_states == []
+    assert answers(group, 1) == [ReadState(4, b"read")]
+
+
+def test_a_read_that_waits_for_others_is_answered_when_they_are_members_no_more() -> None:
+    for cut_off in (frozenset({2}), frozenset()):
+        group = led_group(2)
+        group[1].node.read_index(b"read")
+        assert answers(group, 1, cut_off=frozenset({2})) == []
+        group[1].node.apply_conf_change(ConfChange(ConfChangeType.REMOVE_NODE, 2))
+        assert answers(group, 1, cut_off=cut_off) == [ReadState(2, b"read")]
 
 
 def test_a_lease_answers_without_a_round() -> None:

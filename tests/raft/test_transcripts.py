@@ -23,6 +23,7 @@ from tests.raft.transcript_group import TranscriptGroup
 DIFFERENT: dict[str, str] = {}
 
 EXPECTED_FILES = {"quorum": 4, "confchange": 9, "interaction": 28}
+EXPECTED_DIRECTIVES = {"quorum": 127, "confchange": 58, "interaction": 558}
 
 LOG_LEVELS = ("DEBUG ", "INFO ", "WARN ", "ERROR ", "FATAL ")
 
@@ -50,7 +51,7 @@ def cases(part: str) -> list[object]:
     """One case per file, or a single one that is skipped with the reason."""
     found = transcripts(part)
     if not found:
-        missing = pytest.mark.skip(reason=f"no Raft transcripts in {transcript_folder() / part}")
+        missing = pytest.mark.skip(reason=missing_transcripts())
         return [pytest.param(Path(), id="missing", marks=missing)]
     return [
         pytest.param(
@@ -62,6 +63,13 @@ def cases(part: str) -> list[object]:
         )
         for path in found
     ]
+
+
+def missing_transcripts() -> str:
+    return (
+        f"Raft transcripts: nothing compared, {transcript_folder()} is missing (MAYFLY_SHARED says where the folder "
+        "`shared` is)"
+    )
 
 
 def without_log_lines(lines: list[str]) -> list[str]:
@@ -83,10 +91,12 @@ def compare(path: Path, answer: Answer, record: Recorder) -> None:
 
 
 @pytest.mark.parametrize("part", EXPECTED_FILES)
-def test_all_files_are_there(part: str) -> None:
+def test_all_files_are_there_with_all_their_directives(part: str) -> None:
     if not transcript_folder().is_dir():
-        pytest.skip(f"no Raft transcripts in {transcript_folder()}")
-    assert len(transcripts(part)) == EXPECTED_FILES[part]
+        pytest.skip(missing_transcripts())
+    files = transcripts(part)
+    assert len(files) == EXPECTED_FILES[part]
+    assert sum(len(read_transcript(path)) for path in files) == EXPECTED_DIRECTIVES[part]
 
 
 @pytest.mark.parametrize("path", cases("interaction"))

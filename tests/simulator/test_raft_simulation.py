@@ -9,9 +9,10 @@ import pytest
 
 from cluster.simulator.raft_group import RaftGroup
 from cluster.simulator.raft_invariants import InvariantError
+from node.simulation.soak import RAFT
 
-SEEDS = 240
-CHUNK = 20
+SEEDS = 2_800
+CHUNK = 100
 
 
 def run(seed: int) -> RaftGroup:
@@ -19,9 +20,7 @@ def run(seed: int) -> RaftGroup:
     try:
         group.run()
     except Exception as error:
-        raise AssertionError(
-            f"Raft seed {seed}: {error}\nreplay: python -m cluster.simulator --seed {seed} --trace"
-        ) from error
+        raise AssertionError(RAFT.report(seed, f"{type(error).__name__}: {error}")) from error
     return group
 
 
@@ -37,23 +36,10 @@ def test_a_few_groups() -> None:
         run(seed)
 
 
-# Seeds that once found something.
-@pytest.mark.parametrize(
-    ("seed", "what"),
-    [
-        (2, "a snapshot stepped while entries with a membership change were being applied"),
-        (16, "a removed leader with one voter left answered reads alone"),
-        (1443, "the same"),
-    ],
-)
-def test_seeds_of_the_past(seed: int, what: str) -> None:
-    run(seed)
-
-
 def test_a_seed_replays_exactly() -> None:
     first, second = run(6), run(6)
     assert first.trace.digest() == second.trace.digest()
-    assert first.trace.lines > 1_000
+    assert first.trace.lines > 500
 
 
 def test_the_observer_objects() -> None:

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from random import Random
 
+import pytest
+
 from cluster.log.batch import StoredSnapshot, WriteBatch
 from cluster.log.memory_store import SimulatedDisk
 from cluster.raft import SnapshotMetadata
@@ -15,8 +17,8 @@ from cluster.simulator.cluster import SimulatedCluster
 from cluster.simulator.events import MILLISECOND_US, SECOND_US, EventQueue
 from cluster.simulator.machine import Machine
 from cluster.simulator.network import LinkProfile, StreamNetwork
-from cluster.simulator.randomness import stream
-from cluster.simulator.trace import Trace
+from cluster.simulator.randomness import exponential_us, stream
+from cluster.simulator.trace import LINES_HASHED_AT_ONCE, EndlessRun, Trace
 
 
 class TestEventQueue:
@@ -39,6 +41,46 @@ class TestEventQueue:
         assert queue.step()
         assert seen == [100]
         assert not queue.step()
+
+
+class TestTrace:
+    def test_the_sink_gets_each_line_at_once_and_the_hash_covers_all(self) -> None:
+        queue, lines = EventQueue(), list[str]()
+        printed, silent = Trace(queue, lines.append), Trace(queue)
+        digests: dict[str, None] = {}
+        for number in range(3 * LINES_HASHED_AT_ONCE):
+            for trace in (printed, silent):
+                trace.add("line", number)
+            assert lines[-1] == f"0 line {number}"
+            if number % 100 == 0:
+                digests[printed.digest()] = None
+        assert printed.digest() == silent.digest()
+        assert len(digests) == 8
+        assert printed.lines == len(lines) == 3 * LINES_HASHED_AT_ONCE
+
+    def test_a_run_without_end_is_ended(self) -> None:
+        trace = Trace(EventQueue(), most_lines=1_000)
+
+        def answer_each_other() -> None:
+            while True:
+                trace.add("again")
+
+        with pytest.raises(EndlessRun, match="who answers whom"):
+            answer_each_other()
+
+
+class TestRandomness:
+    def test_streams_draw_what_pythons_generator_draws(self) -> None:
+        """So a seed means the same as when it was drawn with `random.Random` itself."""
+        ours, pythons = stream(7, "x"), Random("mayfly/7/x")
+        for number in range(2_000):
+            assert ours.randint(-number, number * number) == pythons.randint(-number, number * number)
+            mean_us = 1 + number * 10
+            expected = min(50 * mean_us, int(pythons.expovariate(1.0 / mean_us)))
+            assert exponential_us(ours, mean_us, 50 * mean_us) == expected
+        assert ours.random() == pythons.random()
+        with pytest.raises(ValueError, match=r"\[3, 2\]"):
+            ours.randint(3, 2)
 
 
 class TestClocks:

@@ -5,6 +5,7 @@ import atexit
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TypeVar
 
 from cluster.frame import Frame
@@ -30,7 +31,12 @@ class Member:
     """A transport and what it reported."""
 
     def __init__(
-        self, node_id: int, port: int = 0, cluster_id: str = "blue", tls: TlsFiles | None = None
+        self,
+        node_id: int,
+        port: int = 0,
+        cluster_id: str = "blue",
+        tls: TlsFiles | None = None,
+        folder: Path | None = None,
     ) -> None:
         self.node_id = node_id
         self.frames: list[tuple[int, Frame]] = []
@@ -45,6 +51,7 @@ class Member:
             lambda peer: self.events.append(("down", peer)),
             lambda peer, group, ok: self.snapshots.append((peer, group, ok)),
             tls,
+            snapshot_folder=folder,
         )
 
     @property
@@ -62,9 +69,14 @@ class Members:
         self.all: list[Member] = []
 
     async def add(
-        self, node_id: int, port: int = 0, cluster_id: str = "blue", tls: TlsFiles | None = None
+        self,
+        node_id: int,
+        port: int = 0,
+        cluster_id: str = "blue",
+        tls: TlsFiles | None = None,
+        folder: Path | None = None,
     ) -> Member:
-        member = Member(node_id, port, cluster_id, tls)
+        member = Member(node_id, port, cluster_id, tls, folder)
         await member.transport.start()
         self.all.append(member)
         return member

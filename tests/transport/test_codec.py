@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import suppress
+from hashlib import sha256
 
 import pytest
 from hypothesis import given, settings
@@ -78,7 +79,7 @@ def test_bytes_of_any_kind_are_decoded_or_refused(data: bytes) -> None:
         lambda: codec.decode_frame(data, SENDER, RECEIVER),
         lambda: codec.decode_hello(data),
         lambda: codec.decode_snapshot_header(data, RECEIVER),
-        lambda: codec.decode_snapshot_data(data),
+        lambda: codec.decode_snapshot_data(data, 0, 1000),
     ]
     for decode in decoders:
         with suppress(Refused):
@@ -152,9 +153,12 @@ def test_a_snapshot_comes_back(
     snapshot = Snapshot(SnapshotMetadata(index, term, conf_state), data)
     message = Message(MessageType.SNAP, RECEIVER, SENDER, 9, snapshot=snapshot)
     hello = codec.new_hello(SENDER, "node-3", "blue")
-    header = codec.decode_snapshot_header(codec.encode_snapshot_header(hello, 4, message, snapshot), RECEIVER)
+    name = codec.SnapshotName(4, index, term, len(data), sha256(data).digest())
+    header = codec.decode_snapshot_header(
+        codec.encode_snapshot_header(hello, message, snapshot.metadata, name), RECEIVER
+    )
     assert header.hello == hello
-    assert (header.group, header.total_bytes) == (4, len(data))
+    assert header.name == name
     header.snapshot.data = data
     assert header.message == message
 
@@ -166,6 +170,7 @@ def absurd_snapshots() -> dict[str, peer_pb2.SnapshotChunk]:
         chunk.header.message.type = values.get("type", MessageType.SNAP)
         chunk.header.metadata.index = values.get("index", 1)
         chunk.header.total_bytes = values.get("total_bytes", 1)
+        chunk.header.digest = bytes(values.get("digest_bytes", codec.DIGEST_BYTES))
         return chunk
 
     chunks = {
@@ -173,6 +178,7 @@ def absurd_snapshots() -> dict[str, peer_pb2.SnapshotChunk]:
         "of type 3": header(type=MessageType.APP),
         "log index": header(index=limits.MAX_INDEX + 1),
         "snapshot of": header(total_bytes=limits.MAX_SNAPSHOT_BYTES + 1),
+        "digest of 31 bytes": header(digest_bytes=31),
         "impossible node id": header(),
         "membership of": header(),
         "too long a name": header(),
@@ -190,6 +196,24 @@ def test_absurd_snapshots_are_refused(what: str) -> None:
 
 
 def test_a_piece_without_data_is_refused() -> None:
-    assert codec.decode_snapshot_data(codec.encode_snapshot_data(b"data")) == b"data"
     with pytest.raises(Refused):
-        codec.decode_snapshot_data(b"")
+        codec.decode_snapshot_data(b"", 0, 10)
+
+
+@given(st.binary(min_size=1, max_size=20), st.integers(0, 1 << 40))
+def test_a_piece_of_a_snapshot_comes_back_where_it_belongs(data: bytes, offset: int) -> None:
+    wire = codec.encode_snapshot_data(offset, data)
+    assert codec.decode_snapshot_data(wire, offset, offset + len(data)) == data
+    for due, total_bytes in ((offset + 1, 1 << 41), (offset - 1, 1 << 41), (offset, offset + len(data) - 1)):
+        with pytest.raises(Refused):
+            codec.decode_snapshot_data(wire, due, total_bytes)
+
+
+@given(st.binary(min_size=1, max_size=20), st.data())
+def test_a_damaged_piece_of_a_snapshot_is_refused(data: bytes, draw: st.DataObject) -> None:
+    chunk = peer_pb2.SnapshotChunk.FromString(codec.encode_snapshot_data(0, data))
+    damaged = bytearray(data)
+    damaged[draw.draw(st.integers(0, len(data) - 1))] ^= draw.draw(st.integers(1, 255))
+    chunk.data = bytes(damaged)
+    with pytest.raises(Refused, match="checksum"):
+        codec.decode_snapshot_data(chunk.SerializeToString(), 0, 100)

@@ -113,39 +113,6 @@ def test_nonsense_in_the_right_protocol_gets_a_status(caplog: pytest.LogCaptureF
     run(scenario())
 
 
-def snapshot_header(total_bytes: int, index: int = 5) -> bytes:
-    chunk = peer_pb2.SnapshotChunk()
-    chunk.header.hello.CopyFrom(codec.new_hello(2, "node-2", "blue"))
-    chunk.header.message.type = 7
-    chunk.header.metadata.index = index
-    chunk.header.total_bytes = total_bytes
-    return chunk.SerializeToString()
-
-
-def test_snapshots_that_lie_get_a_status() -> None:
-    async def scenario() -> None:
-        async with members() as group:
-            one = await group.add(1)
-            await one.transport.set_peers({2: "127.0.0.1:9"})
-            piece = codec.encode_snapshot_data(b"12345")
-            for messages, text in (
-                ([b"\xff"], "not a message of this protocol"),
-                ([piece], "the first piece of a snapshot is not its header"),
-                ([snapshot_header(9), piece], "snapshot ended 4 bytes early"),
-                ([snapshot_header(9), piece, piece], "snapshot is longer than its header says"),
-                ([snapshot_header(9), b""], "a piece of a snapshot without data"),
-                ([snapshot_header(9, 1 << 60)], f"log index {1 << 60}"),
-            ):
-                ended = await call(one, options.SEND_SNAPSHOT, *messages)
-                assert ended == (grpc.StatusCode.INVALID_ARGUMENT, text)
-            # A snapshot before the first frame of its sender: there is no clock to show for it.
-            ended = await call(one, options.SEND_SNAPSHOT, snapshot_header(5), piece)
-            assert ended[0] == grpc.StatusCode.UNAVAILABLE
-            assert one.frames == []
-
-    run(scenario())
-
-
 def test_a_stranger_that_says_nothing_is_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "HELLO_TIMEOUT_SECONDS", 0.05)
 

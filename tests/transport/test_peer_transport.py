@@ -133,12 +133,12 @@ def test_an_empty_snapshot_and_several_at_once() -> None:
             for sender in (1, 2):
                 for number in range(6):
                     sent = Frame(2)
-                    sent.raft.append((number, snapshot_message(sender, 3, bytes(number * 300_000))))
+                    sent.raft.append((10 * sender + number, snapshot_message(sender, 3, bytes(number * 300_000))))
                     mesh[sender - 1].transport.send(3, sent)
             await until(lambda: len(snapshots_of(three)) == 12, "snapshots")
             for sender in (1, 2):
                 await until(lambda: all(len(member.snapshots) == 6 for member in mesh[:2]), "reports")
-                assert sorted(mesh[sender - 1].snapshots) == [(3, number, True) for number in range(6)]
+                assert sorted(mesh[sender - 1].snapshots) == [(3, 10 * sender + number, True) for number in range(6)]
 
     run(scenario())
 
@@ -345,4 +345,4 @@ def test_an_unknown_node_and_another_version_are_refused(
 
     run(scenario())
     assert any("node 1 knows no node 9 ('node-9')" in text for text in refusals(caplog))
-    assert any("version 1, node 2 version 99" in text for text in refusals(caplog))
+    assert any("version 2, node 2 version 99" in text for text in refusals(caplog))

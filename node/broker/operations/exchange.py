@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pamqp import commands
 
-from node.broker.operation import BarrierStep, CatalogStep, Steps, as_error, check, known
+from node.broker.operation import BarrierStep, CatalogStep, SpreadStep, Steps, as_error, check, known
 from node.catalog import Bind, DeclareExchange, DeleteExchange, Refusal, Unbind, refusals
 from node.catalog.permissions import check_access, check_binding, check_declare_exchange
 
@@ -23,7 +23,7 @@ def declare(channel: Channel, method: Any, arguments: bytes) -> Steps:
         check(refusals.default_exchange())
     if method.passive:
         if catalog.exchange(connection.vhost, method.exchange) is None:
-            known((yield BarrierStep(channel.broker.barrier)))
+            known((yield BarrierStep()))
             found = catalog.find_exchange(connection.vhost, method.exchange)
             if isinstance(found, Refusal):
                 raise as_error(found)
@@ -42,6 +42,8 @@ def declare(channel: Channel, method: Any, arguments: bytes) -> Steps:
         if present is None or isinstance(present, Refusal):
             # The log decides: the replica here may be behind.
             known((yield CatalogStep(command)))
+            if not method.nowait:
+                yield SpreadStep()
     if not method.nowait:
         channel.send(commands.Exchange.DeclareOk())
 
@@ -55,6 +57,7 @@ def delete(channel: Channel, method: Any, arguments: bytes) -> Steps:
     check(check_access(catalog, connection.user, "configure", "exchange", connection.vhost, method.exchange))
     known((yield CatalogStep(DeleteExchange(connection.vhost, method.exchange, bool(method.if_unused)))))
     if not method.nowait:
+        yield SpreadStep()
         channel.send(commands.Exchange.DeleteOk())
 
 
@@ -86,6 +89,7 @@ def _change_binding(
     check(check_binding(cluster.catalog, connection.user, command))
     known((yield CatalogStep(command)))
     if not method.nowait:
+        yield SpreadStep()
         channel.send(answer())
 
 

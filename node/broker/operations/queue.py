@@ -15,6 +15,7 @@ from node.broker.operation import (
     CatalogStep,
     Request,
     ShardStep,
+    SpreadStep,
     Steps,
     as_error,
     check,
@@ -94,6 +95,8 @@ def _declare_active(channel: Channel, method: Any) -> Steps:
         if result is SESSION_LOST:
             refuse_unreachable(record)
         elif isinstance(result, QueueCounts):
+            if created and not method.nowait:
+                yield SpreadStep()
             _declare_ok(channel, method, record.name, result)
             return
         elif isinstance(result, Gone) and result.reason:
@@ -111,7 +114,7 @@ def _in_catalog(channel: Channel, command: DeclareQueue) -> Generator[Request, A
     if isinstance(present, Refusal):
         # The replica may be behind: what it holds against the declare may be gone.
         yield from _clear_dead_owner(channel, command)
-        known((yield BarrierStep(channel.broker.barrier)))
+        known((yield BarrierStep()))
         present = catalog.inspect_queue(command)
         if isinstance(present, Refusal):
             raise as_error(present)
@@ -120,7 +123,7 @@ def _in_catalog(channel: Channel, command: DeclareQueue) -> Generator[Request, A
     declared = yield CatalogStep(command)
     if declared is SESSION_LOST:
         # It was applied where this replica could not see it; an exclusive queue nobody knows of would stay for ever.
-        known((yield BarrierStep(channel.broker.barrier)))
+        known((yield BarrierStep()))
         present = catalog.inspect_queue(command)
         if isinstance(present, QueueRecord):
             return present, False
@@ -169,6 +172,7 @@ def _change_binding(
     check(check_binding(cluster.catalog, connection.user, command))
     known((yield CatalogStep(command)))
     if not getattr(method, "nowait", False):
+        yield SpreadStep()
         channel.send(answer())
 
 
@@ -221,6 +225,7 @@ def delete(channel: Channel, method: Any, arguments: bytes) -> Steps:
         connection.exclusive_queues.pop(record.id, None)
         known((yield CatalogStep(RemoveQueues((record.id,)))))
     if not method.nowait:
+        yield SpreadStep()
         channel.send(commands.Queue.DeleteOk(message_count=messages))
 
 

@@ -41,7 +41,7 @@ def find_queue(channel: Channel, name: str) -> Found:
     cluster = channel.broker.cluster
     found = cluster.catalog.find_queue(connection.vhost, name, cluster.node_id, connection.name)
     if isinstance(found, Refusal):
-        known((yield BarrierStep(channel.broker.barrier)))
+        known((yield BarrierStep()))
         found = cluster.catalog.find_queue(connection.vhost, name, cluster.node_id, connection.name)
         if isinstance(found, Refusal):
             raise as_error(found)
@@ -61,7 +61,7 @@ def on_queue(channel: Channel, name: str, encode: Callable[[QueueRecord], bytes]
         if not isinstance(result, Gone):
             return record, result
         if result.reason:
-            known((yield BarrierStep(channel.broker.barrier)))
+            known((yield BarrierStep()))
             again = channel.broker.cluster.catalog.queue(connection.vhost, name)
             if again is None or again.id == record.id:
                 break
@@ -73,7 +73,7 @@ def on_queue(channel: Channel, name: str, encode: Callable[[QueueRecord], bytes]
 def create_missing(channel: Channel, record: QueueRecord) -> Generator[Request, Any, None]:
     """The shard has never heard of a queue that our catalog has: either it was removed and
     our catalog is behind, or whoever declared it has not got round to creating it."""
-    known((yield BarrierStep(channel.broker.barrier)))
+    known((yield BarrierStep()))
     again = channel.broker.cluster.catalog.queue_by_id(record.id)
     if again is not None:
         yield ShardStep(record.shard, encode_create_queue(record.id, shard_settings(record)))

@@ -1,0 +1,116 @@
+"""The LMDB environment of a node's log: opened, created at the first start, or refused with the reason.
+
+Four tables: `entries` (group u32, index u64), `states` (group u32), `snapshots` (group u32), `meta` (text).
+
+LMDB syncs in its default mode: a commit writes the pages that it has made anew, syncs them, and only then writes, again
+durably, the page that makes them count. It never overwrites pages that the last commit refers to, so a crash at any
+moment leaves the state of some commit, and nothing has to be repaired at start (tests/log/test_torn_writes.py).
+"""
+
+from typing import Final
+
+import lmdb
+
+from cluster.log import records
+from cluster.log.batch import StoreRefused
+from cluster.log.folder import StoreFolder
+
+_FORMAT_KEY: Final = b"\x00format"
+_IDENTITY_KEY: Final = b"\x00identity"
+_FORMAT_MAGIC: Final = b"mayfly log "
+_FORMAT: Final = _FORMAT_MAGIC + str(records.FORMAT_VERSION).encode()
+
+
+class LmdbTables:
+    """The open environment and its tables. Raises `StoreRefused`: file foreign, cut off, unreadable, newer, another
+    node's."""
+
+    def __init__(self, folder: StoreFolder, map_size_bytes: int, node_identity: str) -> None:
+        self._file = folder.data_file
+        self.environment: lmdb.Environment = self._open(folder, map_size_bytes)
+        self.page_bytes: int = self.environment.stat()["psize"]
+        self.map_bytes: int = self.environment.info()["map_size"]
+        try:
+            self._refuse_cut_off()
+            if self.environment.stat()["entries"] == 0:
+                self._create(node_identity)
+            else:
+                self._open_tables(node_identity)
+            folder.mark(_FORMAT.decode() + "\n")
+        except (lmdb.Error, OSError) as error:
+            self.environment.close()
+            raise StoreRefused(f"can't set up {self._file}: {error}") from error
+        except BaseException:
+            self.environment.close()
+            raise
+
+    def _open(self, folder: StoreFolder, map_size_bytes: int) -> lmdb.Environment:
+        try:
+            return lmdb.open(str(folder.path), map_size=map_size_bytes, max_dbs=4)
+        except lmdb.VersionMismatchError as error:
+            raise StoreRefused(f"{self._file} was written by another version of LMDB") from error
+        except (lmdb.InvalidError, lmdb.CorruptedError) as error:
+            raise StoreRefused(f"{self._file} is damaged, or not the log of a MayflyMQ node ({error})") from error
+        except (lmdb.Error, OSError) as error:
+            raise StoreRefused(f"can't open {self._file}: {error}") from error
+
+    def _refuse_cut_off(self) -> None:
+        """LMDB maps the file; a page that should be there and isn't would end the process with SIGBUS."""
+        needed_bytes = (self.environment.info()["last_pgno"] + 1) * self.page_bytes
+        actual_bytes = self._file.stat().st_size
+        if actual_bytes < needed_bytes:
+            raise StoreRefused(f"{self._file} is cut off: it has {actual_bytes} bytes of at least {needed_bytes}")
+
+    def _create(self, node_identity: str) -> None:
+        """All tables and the format in one commit: a crash leaves a log, or an empty file to begin with."""
+        environment = self.environment
+        with environment.begin(write=True) as transaction:
+            self.meta = environment.open_db(b"meta", txn=transaction)
+            self.entries = environment.open_db(b"entries", txn=transaction)
+            self.states = environment.open_db(b"states", txn=transaction)
+            self.snapshots = environment.open_db(b"snapshots", txn=transaction)
+            transaction.put(_FORMAT_KEY, _FORMAT, db=self.meta)
+            if node_identity:
+                transaction.put(_IDENTITY_KEY, node_identity.encode(), db=self.meta)
+
+    def _open_tables(self, node_identity: str) -> None:
+        environment = self.environment
+        try:
+            self.meta = environment.open_db(b"meta", create=False)
+            with environment.begin(db=self.meta) as transaction:
+                written_format: bytes | None = transaction.get(_FORMAT_KEY)
+                identity: bytes | None = transaction.get(_IDENTITY_KEY)
+            self._check_format(written_format)
+            self.entries = environment.open_db(b"entries", create=False)
+            self.states = environment.open_db(b"states", create=False)
+            self.snapshots = environment.open_db(b"snapshots", create=False)
+        except lmdb.Error as error:
+            raise StoreRefused(f"{self._file} is not the log of a MayflyMQ node ({error})") from error
+        if identity is not None and node_identity and identity.decode() != node_identity:
+            raise StoreRefused(f"{self._file} belongs to node {identity.decode()}, this is node {node_identity}")
+        if identity is None and node_identity:
+            with environment.begin(write=True, db=self.meta) as transaction:
+                transaction.put(_IDENTITY_KEY, node_identity.encode())
+
+    def _check_format(self, written: bytes | None) -> None:
+        if written is None or not written.startswith(_FORMAT_MAGIC):
+            raise StoreRefused(f"{self._file} is not the log of a MayflyMQ node")
+        version = int(written[len(_FORMAT_MAGIC) :])
+        if version > records.FORMAT_VERSION:
+            raise StoreRefused(
+                f"{self._file} has format {version}, written by a newer MayflyMQ; "
+                f"this one reads up to format {records.FORMAT_VERSION}"
+            )
+
+    def used_pages(self) -> tuple[int, int]:
+        """How many pages hold data: single ones, and those of values that take several."""
+        tables = (self.entries, self.states, self.snapshots, self.meta)
+        with self.environment.begin() as transaction:
+            stats = [self.environment.stat(), *[transaction.stat(table) for table in tables]]
+        single = 2 + sum(stat["branch_pages"] + stat["leaf_pages"] for stat in stats)
+        return single, sum(stat["overflow_pages"] for stat in stats)
+
+    def used_up_bytes(self) -> int:
+        """How far into the file LMDB has come."""
+        used_up: int = (self.environment.info()["last_pgno"] + 1) * self.page_bytes
+        return used_up

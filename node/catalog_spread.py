@@ -1,0 +1,124 @@
+"""How far the other nodes have applied what this node's clients changed in the catalog.
+
+A client that was told bind-ok may publish through any node, and no node asks others before it routes. So the answer
+waits until the nodes that are there have the change:
+
+    an entry with commands of node X is applied on node Y -> Y tells X how far it has applied (a datagram)
+    X answers its client once every connected peer has told so of the entry, or has taken too long
+
+Whoever takes too long is not waited for again until it has caught up, so a node that hangs costs each client at most
+one such wait, and a node that is gone none. Nothing here is needed for safety: a lost datagram costs time.
+"""
+
+import struct
+from collections.abc import Callable
+from typing import Final
+
+from cluster.host import Host
+from node.catalog_machine import CatalogMachine
+
+APPLIED_DATAGRAM: Final = 254
+"""Kind of the datagram: the catalog's applied index, u64. `node.broker.remote_transient` has the small ones, `cluster`
+has 255."""
+SPREAD_WITHIN_MS: Final = 500
+"""Longer than an answer ever takes to come, unless something is wrong with a node."""
+
+_CATALOG_GROUP: Final = 0
+_INDEX: Final = struct.Struct("<Q")
+
+Done = Callable[[object], None]
+
+
+class _Wait:
+    """One who waits for the entry at `index` to be everywhere."""
+
+    __slots__ = ("done", "index", "since_ms")
+
+    def __init__(self, index: int, since_ms: int, done: Done) -> None:
+        self.index = index
+        self.since_ms = since_ms
+        self.done = done
+
+
+class CatalogSpread:
+    """One node's view of the others' catalogs, and its word to them about its own."""
+
+    def __init__(self, host: Host, machine: CatalogMachine) -> None:
+        self._host = host
+        self._machine = machine
+        self._known: dict[int, int] = {}
+        self._told: dict[int, int] = {}
+        self._slow: dict[int, int] = {}
+        """Peers that have not applied an entry in time -> the newest such entry."""
+        self._waiting: list[_Wait] = []
+
+    def wait(self, now_ms: int, done: Done) -> None:
+        """`done(None)` once all peers that can be waited for have applied what this node's clients changed, as far
+        as it is applied here; perhaps at once."""
+        index = self._machine.last_commands.get(self._host.node, 0)
+        if self._lagging(index):
+            self._waiting.append(_Wait(index, now_ms, done))
+        else:
+            done(None)
+
+    def _lagging(self, index: int) -> list[int]:
+        return [
+            peer
+            for peer in self._host.peers
+            if self._known.get(peer, 0) < index and peer not in self._slow and self._host.is_connected(peer)
+        ]
+
+    def tick(self, now_ms: int) -> None:
+        """Time has passed: give up those who take too long."""
+        for wait in self._waiting:
+            if now_ms - wait.since_ms >= SPREAD_WITHIN_MS:
+                for peer in self._lagging(wait.index):
+                    self._slow[peer] = wait.index
+        self._look()
+
+    def _look(self) -> None:
+        if not self._waiting:
+            return
+        waiting, self._waiting = self._waiting, []
+        ready: list[_Wait] = []
+        for wait in waiting:
+            (self._waiting if self._lagging(wait.index) else ready).append(wait)
+        for wait in ready:
+            wait.done(None)
+
+    # ------------------------------------------------------------------ what others tell, and are told
+
+    def datagram(self, peer: int, data: bytes) -> None:
+        """A peer says how far it has applied the catalog; what has another length says nothing."""
+        if len(data) != _INDEX.size:
+            return
+        (applied,) = _INDEX.unpack(data)
+        self._known[peer] = applied
+        if applied >= self._slow.get(peer, 0):
+            self._slow.pop(peer, None)
+        self._look()
+
+    def applied(self) -> None:
+        """The catalog here has changed: tell those whose commands were in it."""
+        if self._machine.restored:
+            self._machine.restored = False
+            for peer in self._host.peers:
+                self._tell(peer)
+        for node, index in self._machine.last_commands.items():
+            if index > self._told.get(node, 0) and node in self._host.peers:
+                self._told[node] = index
+                self._tell(node)
+
+    def _tell(self, peer: int) -> None:
+        applied = self._host.groups[_CATALOG_GROUP].applied
+        self._host.send_datagram(peer, APPLIED_DATAGRAM, _INDEX.pack(applied))
+
+    def peer_up(self, peer: int) -> None:
+        """The stream to a peer opened; what was told before may be lost."""
+        self._tell(peer)
+
+    def peer_down(self, peer: int) -> None:
+        """The stream to a peer broke: when it comes back it may have begun anew."""
+        self._known.pop(peer, None)
+        self._slow.pop(peer, None)
+        self._look()

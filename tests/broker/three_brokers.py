@@ -1,0 +1,178 @@
+"""Three whole nodes (engine and broker) in this process, whose network, disks and time a test controls."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from cluster.frame import Frame
+from cluster.group import Group, GroupSettings
+from cluster.host import HostSettings
+from cluster.log.batch import StoredGroup, WriteBatch
+from cluster.log.group_log import EntryCache
+from cluster.log.memory_store import MemoryStore
+from cluster.raft import Entry, Message
+from node.broker.broker import Broker
+from node.broker.cluster_facade import Done
+from node.catalog import Catalog
+from node.engine import CATALOG_GROUP, Engine, EngineSettings
+from tests.broker.conftest import Host, World
+
+TICK_MS = 50
+SHARDS = 2
+
+
+class Store(Protocol):
+    """What a node needs of its log store."""
+
+    def load(self) -> dict[int, StoredGroup]: ...
+
+    def write(self, batch: WriteBatch) -> None: ...
+
+    def read_entry(self, group: int, index: int) -> Entry: ...
+
+
+class QuickHost(Host):
+    """A socket for which passwords are not hashed: that is slow on purpose."""
+
+    def verify_password(self, stored_hash: str, password: str, done: Done) -> None:
+        self.world.later.append(lambda: done(password == "guest"))
+
+
+class NodeWorld(World):
+    """The clients of one node, as `World` has them for a broker alone."""
+
+    def __init__(self, cluster: ThreeBrokers, id: int, life: int) -> None:
+        ids = cluster.ids
+        group = GroupSettings(
+            election_ticks=10, heartbeat_ticks=2, session_window=4, batch_bytes=100_000, entry_bytes=1_000_000,
+            repeat_after_ms=1000, session_timeout_ms=3000, compact_bytes=1 << 40, compact_entries=1 << 40,
+            inflight_bytes=1 << 20,
+        )
+        settings = EngineSettings(
+            f"node{id}", SHARDS, 250, {}, lambda: Catalog(SHARDS), founders=[(i, f"node{i}", f"at:{i}") for i in ids]
+        )
+        store = cluster.stores[id]
+        self.id = id
+        self.all = cluster
+        self.engine = Engine(
+            HostSettings(id, ids, 3, TICK_MS, 100, 500, 2000, group), settings, store.read_entry,
+            EntryCache(1 << 20), random.Random(id * 1000 + life).randrange, life << 20,
+        )
+        first = self.engine.start(store.load(), cluster.now_ms)
+        if first is not None:
+            store.write(first)
+        counter = itertools.count(id << 32)
+        self.broker = Broker(self.engine, lambda: next(counter).to_bytes(16, "big"))
+        self.engine.broker = self.broker
+        self.dirty: list[Host] = []
+        self.later: list[Any] = []
+        self.verified = 0
+        self.write: WriteBatch | None = None
+
+    make_host = QuickHost
+
+    @property
+    def catalog_group(self) -> Group:
+        return self.engine.host.groups[CATALOG_GROUP]
+
+    def settle(self) -> None:
+        self.all.settle()
+
+    def flush(self) -> bool:
+        later, self.later = self.later, []
+        for each in later:
+            each()
+        dirty, self.dirty = self.dirty, []
+        for host in dirty:
+            if host.client is not None:
+                host.client.output(b"".join(host.client.connection.flush()))
+                host.client.closed = host.client.connection.amqp.should_close
+        return bool(later or dirty)
+
+
+class ThreeBrokers:
+    """Nodes 1, 2 and 3. `cut` nodes hear and reach nobody; `stuck` disks do not finish writes; with `running` off
+    nothing happens but what clients send; `loses(sender, receiver, message)` says which Raft messages do not arrive."""
+
+    def __init__(self, make_store: Callable[[int], Store] = lambda id: MemoryStore()) -> None:
+        self.ids = [1, 2, 3]
+        self.now_ms = 1_000_000
+        self.stores = {id: make_store(id) for id in self.ids}
+        self.cut: set[int] = set()
+        self.stuck: set[int] = set()
+        self.running = True
+        self.frames = 0
+        """How many have been sent."""
+        self.loses: Callable[[int, int, Message], bool] = lambda sender, to, message: False
+        self._mail: list[tuple[int, int, Frame]] = []
+        self.nodes = {id: NodeWorld(self, id, 1) for id in self.ids}
+        for node in self.nodes.values():
+            for other in self.ids:
+                if other != node.id:
+                    node.engine.peer_up(other, self.now_ms)
+        self.run_until(self._begun)
+
+    def _begun(self) -> bool:
+        return self.leader() != 0 and all(
+            node.engine.catalog.members.founded
+            and len(list(node.engine.catalog.nodes())) == 3
+            and all(group.leader and group.sender.idle for group in node.engine.host.groups.values())
+            for node in self.nodes.values()
+        )
+
+    def leader(self) -> int:
+        """Who leads the catalog, among those that are not cut off; 0 if nobody does."""
+        for id, node in self.nodes.items():
+            if id not in self.cut and node.catalog_group.established:
+                return id
+        return 0
+
+    def followers(self) -> list[int]:
+        """Those that do not lead the catalog."""
+        return [id for id in self.ids if id != self.leader()]
+
+    def settle(self) -> None:
+        """Let everything happen that can happen without time passing."""
+        for _ in range(200):
+            worked = self.running and self._work()
+            flushed = [node.flush() for node in self.nodes.values()]
+            if not (worked or any(flushed)):
+                return
+
+    def _work(self) -> bool:
+        moved = False
+        for id, node in self.nodes.items():
+            output = node.engine.pump(self.now_ms)
+            moved |= bool(output.frames) or node.engine.busy
+            node.write = output.write or node.write
+            self.frames += len(output.frames)
+            self._mail += [(id, to, frame) for to, frame in output.frames.items()]
+            if node.write is not None and id not in self.stuck:
+                self.stores[id].write(node.write)
+                node.write = None
+                node.engine.persisted(self.now_ms)
+                moved = True
+        mail, self._mail = self._mail, []
+        for sender, to, frame in mail:
+            if not {sender, to} & self.cut:
+                frame.raft = [pair for pair in frame.raft if not self.loses(sender, to, pair[1])]
+                self.nodes[to].engine.receive(sender, frame, self.now_ms)
+        return moved
+
+    def step(self) -> None:
+        """A tick passes."""
+        self.now_ms += TICK_MS
+        for node in self.nodes.values():
+            node.engine.tick(self.now_ms)
+        self.settle()
+
+    def run_until(self, condition: Callable[[], object], steps: int = 400) -> None:
+        """Let time pass until it is true."""
+        for _ in range(steps):
+            if condition():
+                return
+            self.step()
+        raise AssertionError(f"did not come true within {steps} steps of {TICK_MS} ms")

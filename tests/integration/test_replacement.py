@@ -1,0 +1,99 @@
+"""A node whose data is gone: it disturbs nobody under its old id, decides nothing, and is replaced under load."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.clients import Consumer, Publisher, channel, drain, judge, publish_all
+from tests.integration.nodes import wait_for
+from tests.integration.test_scaling import Growing
+
+pytestmark = [pytest.mark.processes]
+
+REFUSED = "comes back with other data than it had"
+
+
+@pytest.fixture
+def founded(tmp_path: Path) -> Iterator[Growing]:
+    """Three nodes that began together, and a place for a fourth."""
+    nodes = Growing(tmp_path, seeds=3)
+    nodes.expected_errors.append("cannot start: node . says: node 3")
+    try:
+        nodes.start(1, 2, 3)
+        nodes.until_serving()
+        nodes.until_settled(1, 1, 2, 3)
+        yield nodes
+    except BaseException:
+        nodes.stop()
+        raise
+    nodes.close()
+
+
+def wipe(nodes: Growing, id: int) -> None:
+    """Delete everything that a dead node had."""
+    shutil.rmtree(nodes.plan(id).data_dir)
+
+
+def terms(nodes: Growing, witness: int) -> list[int]:
+    """The terms of all groups: one more election, one more term."""
+    return [int(row["term"]) for _, row in sorted(nodes.groups(witness).items())]
+
+
+def test_a_dead_node_is_replaced_under_load_and_comes_back_wiped_meanwhile(founded: Growing) -> None:
+    """Clients of the others see nothing of it; a wiped node that tries again and again starts no election."""
+    with channel(founded, 1) as declaring:
+        for number in range(2):
+            declaring.queue_declare(f"kept-{number}", durable=True)
+    streams = []
+    for number, (publishing, consuming) in enumerate(((1, 2), (2, 1))):
+        consumer = Consumer(founded, consuming, f"kept-{number}").begin()
+        publisher = Publisher(founded, publishing, f"kept-{number}", rate=300)
+        publisher.start()
+        publisher.until_confirmed(100)
+        streams.append((publisher, consumer))
+    founded.kill(3)
+    wait_for(lambda: founded.leads_nothing(3, witness=1), "other leaders")
+    for publisher, _ in streams:
+        publisher.until_confirmed(100)
+    before = terms(founded, 1)
+    for _ in range(3):
+        wipe(founded, 3)
+        founded.start(3)
+        assert founded.ends_by_itself(3) == 1
+    assert founded.log_text(3).count(REFUSED) >= 3
+    assert terms(founded, 1) == before
+    founded.join(4, through=2)
+    founded.remove("node3", witness=1)
+    founded.until_settled(2, 1, 2, 4)
+    for publisher, consumer in streams:
+        publisher.until_confirmed(100)
+        publisher.finish()
+        consumer.until_received(len(publisher.confirmed))
+        consumer.finish()
+        judge(publisher, [consumer])
+
+
+def test_a_wiped_node_is_no_part_of_a_majority(founded: Growing) -> None:
+    """What nodes 1 and 3 confirmed while 2 was frozen is not forgotten by 2 and a 3 that lost its disk."""
+    with channel(founded, 1) as declaring:
+        declaring.queue_declare("kept", durable=True)
+    bodies = [b"%d" % number for number in range(300)]
+    publish_all(founded, 1, "kept", bodies[:100])
+    founded.freeze(2)
+    wait_for(lambda: founded.leads_nothing(2, witness=1), "leaders that are awake")
+    publish_all(founded, 1, "kept", bodies[100:])
+    founded.kill(1, 3)
+    wipe(founded, 3)
+    founded.thaw(2)
+    for _ in range(2):
+        founded.start(3)
+        assert founded.ends_by_itself(3) == 1
+        wipe(founded, 3)
+    assert REFUSED in founded.log_text(3)
+    wait_for(lambda: set(founded.leaders(2)) == {0}, "a node that knows of no leader")
+    founded.start(1)
+    founded.until_serving()
+    wait_for(lambda: founded.ready(2, "kept") == len(bodies), "all that was confirmed")
+    assert drain(founded, 2, "kept") == [(body, False) for body in bodies]

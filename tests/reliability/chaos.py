@@ -1,0 +1,204 @@
+"""One run: a cluster of real nodes under load, one fault after the other, calm, and the judgement."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import pika
+
+from node.build import describe_version
+from node.command_line.local_cluster import LocalCluster, NodePlan, this_mayfly
+from node.settings_kinds import Address
+from node.simulation.checker import Violation
+from tests.integration.clients import connect, declare_led_by
+from tests.integration.nodes import Nodes, wait_for
+from tests.reliability.clients import Clients
+from tests.reliability.faults import KINDS, PARTITION, Fault, carry_out, choose_victims, deck
+from tests.reliability.judging import judge
+from tests.reliability.network import Network
+
+NODES: Final = 3
+QUEUES_PER_LEADER: Final = 2
+WHOLE_WITHIN_S: Final = 60.0
+# Not guest, who may come from loopback only: where there are partitions, clients come over the network.
+LOGIN: Final = ("chaos", "chaos")
+
+
+@dataclass(slots=True)
+class Run:
+    """What is to be run, and what has come of it."""
+
+    seed: int
+    seconds: float
+    kinds: list[str]
+    rate: float = 600.0
+    build: str = ""
+    faults: list[Fault] = field(default_factory=list)
+    violations: list[Violation] = field(default_factory=list)
+    clients: Clients | None = None
+    settled_s: float = 0.0
+    """How long after the last fault the consumers had everything."""
+
+    @property
+    def needs_network(self) -> bool:
+        """Whether there are partitions in it."""
+        return any(KINDS[kind][0] == PARTITION for kind in self.kinds)
+
+
+class HostedNodes(Nodes):
+    """Nodes on hosts of a network instead of on loopback."""
+
+    def __init__(self, folder: Path, network: Network, settings: dict[str, object]) -> None:
+        super().__init__(folder, NODES, settings)
+        seeds = tuple(Address(network.address(id), 25672) for id in self.ids)
+        self.plans = [
+            dataclasses.replace(
+                plan,
+                amqp=Address(network.address(id), 5672),
+                http=Address(network.address(id), 15672),
+                peer=seeds[id - 1],
+                seeds=seeds,
+            )
+            for id, plan in enumerate(self.plans, 1)
+        ]
+        self._cluster = _HostedCluster(self.plans, network)
+
+
+class _HostedCluster(LocalCluster):
+    """Starts each node on its host."""
+
+    def __init__(self, plans: list[NodePlan], network: Network) -> None:
+        super().__init__(plans)
+        self._hosts = {plan.name: host for host, plan in enumerate(plans, 1)}
+        self._network = network
+
+    def start_node(self, plan: NodePlan) -> int:
+        """As its base does; the words before the command become the node itself."""
+        self._executable = [*self._network.inside(self._hosts[plan.name]), *this_mayfly()]
+        return super().start_node(plan)
+
+
+def carry_out_run(run: Run, folder: Path, say: bool = True) -> None:
+    """The whole run. Its data and logs stay in the folder."""
+    run.build = describe_version()
+    network = Network(NODES) if run.needs_network else None
+    settings: dict[str, object] = {"default_user": LOGIN[0], "default_pass": LOGIN[1]}
+    try:
+        nodes = Nodes(folder, NODES, settings) if network is None else HostedNodes(folder, network, settings)
+        try:
+            nodes.serve()
+            _under_load(run, nodes, network, say)
+        finally:
+            run.violations += [Violation("end", end.describe()) for end in nodes._cluster.ended()]
+            nodes.stop()
+            nodes._ports.release()
+            run.violations += [Violation("log", line) for line in nodes.log_faults()]
+    finally:
+        if network is not None:
+            network.close()
+
+
+def _under_load(run: Run, nodes: Nodes, network: Network | None, say: bool) -> None:
+    queues = _declare(nodes)
+    addresses = {id: nodes.plan(id).amqp for id in nodes.ids}
+    clients = run.clients = Clients(addresses, LOGIN, queues, run.seed, run.rate)
+    clients.begin()
+    try:
+        wait_for(lambda: len(clients.proven) > 200, "messages that come and go")
+        _faults(run, nodes, network, clients, queues, say)
+        _calm(run, nodes, clients, queues)
+    except AssertionError as error:
+        # What was not found may still be there: only a run that came to its end can be judged.
+        run.violations.append(Violation("recovery", str(error)))
+    else:
+        clients.end()
+        run.violations += judge(clients.history, queues, clients.proven)
+    finally:
+        clients.end()
+
+
+def _declare(nodes: Nodes) -> list[str]:
+    """As many queues led by each node."""
+    connection = connect(nodes, 1, credentials=pika.PlainCredentials(*LOGIN))
+    channel = connection.channel()
+    queues = [
+        declare_led_by(nodes, channel, f"led-{id}-{number}", lambda leader, id=id: leader == id)  # type: ignore[misc]
+        for id in nodes.ids
+        for number in range(QUEUES_PER_LEADER)
+    ]
+    connection.close()
+    return queues
+
+
+def _faults(
+    run: Run, nodes: Nodes, network: Network | None, clients: Clients, queues: list[str], say: bool
+) -> None:
+    """Fault after fault until the time is up; the next when all is well again, and a little later."""
+    random = Random(run.seed)
+    kinds = deck(run.kinds, random)
+    ids = list(nodes.ids)
+    ends_s = time.monotonic() + run.seconds
+    while time.monotonic() < ends_s:
+        time.sleep(random.uniform(0.5, 5.0))
+        leaders = _leaders(nodes, queues)
+        led = Counter(leaders.values())
+        busiest = random.choice([id for id in ids if led[id] == max(led.values())] or ids)
+        kind = next(kinds)
+        fault = Fault(kind, choose_victims(kind, ids, busiest, random))
+        fault.led = tuple(queue for queue, leader in leaders.items() if leader in fault.victims)
+        run.faults.append(fault)
+        carry_out(fault, nodes, network, random, clients.now_us)
+        wait_for(partial(_whole, nodes), f"a whole cluster after {fault}", WHOLE_WITHIN_S, every_s=0.05)
+        fault.whole_us = clients.now_us()
+        clients.check()
+        if say:
+            print(f"  {fault}; whole {(fault.whole_us - fault.healed_us) / 1e6:.1f} s later", flush=True)
+
+
+def _leaders(nodes: Nodes, queues: list[str]) -> dict[str, int]:
+    """Who leads each queue now, as node 1 knows it."""
+    return {queue: nodes.leader_of(queue) for queue in queues}
+
+
+def _whole(nodes: Nodes) -> bool:
+    """Whether all nodes are ready and know the same leader of every group. One that ended will never be."""
+    ends = [end.describe() for end in nodes._cluster.ended()]
+    assert not ends, f"{ends}; {[nodes.log_text(id)[-500:] for id in nodes.ids if not nodes.runs(id)]}"
+    try:
+        if any(nodes.page(id, "/health/ready")[0] != 200 for id in nodes.ids):
+            return False
+        views = [{group: row["leader"] for group, row in nodes.groups(id).items()} for id in nodes.ids]
+    except OSError:
+        return False
+    return 0 not in views[0].values() and all(view == views[0] for view in views)
+
+
+def _calm(run: Run, nodes: Nodes, clients: Clients, queues: list[str]) -> None:
+    """No more faults: everything is answered, consumers take what there is, and the rest is taken and kept."""
+    clients.history.calm_us = clients.now_us()
+    began_s = time.monotonic()
+    clients.stop_publishing(within_s=30)
+    # What nobody acknowledges by then is looked for in the queues.
+    deadline_s = time.monotonic() + 30
+    while clients.outstanding() and time.monotonic() < deadline_s:
+        clients.check()
+        time.sleep(0.2)
+    run.settled_s = time.monotonic() - began_s
+    clients.stop_consuming(within_s=30)
+    nodes.until_well()
+    clients.drain(queues)
+    wait_for(lambda: all(_drained(nodes, queue) for queue in queues), "empty queues", 30, every_s=0.1)
+    clients.stop_consuming(within_s=30)
+
+
+def _drained(nodes: Nodes, queue: str) -> bool:
+    """Whether there is a consumer and nothing is left for it."""
+    info = nodes.queue(1, queue)
+    return info is not None and info["consumers"] > 0 and info["ready"] == 0

@@ -1,0 +1,47 @@
+"""Some seconds of `make chaos`: real nodes die, freeze and are cut off under load, and nothing is lost or comes twice.
+
+Nothing here is judged by the time it takes. CHAOS_SEED repeats the choices of a run, though not its timing.
+"""
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.reliability.chaos import Run, carry_out_run
+from tests.reliability.faults import KINDS, kinds_of
+from tests.reliability.network import why_impossible
+from tests.reliability.run_chaos import report, save
+
+pytestmark = [pytest.mark.processes, pytest.mark.slow]
+
+SECONDS = 25.0
+RATE = 300.0
+
+
+def check(kinds: list[str], folder: Path) -> None:
+    """Run, and demand that no promise was broken."""
+    run = Run(int(os.environ.get("CHAOS_SEED", random.randrange(1_000_000))), SECONDS, kinds, RATE)
+    print(f"CHAOS_SEED={run.seed}")
+    carry_out_run(run, folder)
+    print(report(run))
+    if run.violations:
+        raise AssertionError(f"CHAOS_SEED={run.seed}: {run.violations[:10]}; all of it in {save(run, folder)}")
+    clients = run.clients
+    assert clients is not None
+    # Something happened, and was seen by both sides.
+    assert len(run.faults) >= 2
+    assert len(clients.proven) > 200
+    assert any(fault.led for fault in run.faults)
+
+
+def test_kills_and_freezes(tmp_path: Path) -> None:
+    check(kinds_of(["kill", "freeze"]), tmp_path)
+
+
+def test_everything_with_partitions(tmp_path: Path) -> None:
+    reason = why_impossible()
+    if reason:
+        pytest.skip(f"no partitions on this machine: {reason}")
+    check([kind for kind in KINDS if kind != "kill two"], tmp_path)

@@ -1,0 +1,85 @@
+"""The arithmetic of pauses, on histories made by hand."""
+
+from random import Random
+
+import pytest
+
+from tests.reliability.faults import Fault, choose_victims, cuts, deck, kinds_of
+from tests.reliability.figures import PublisherNotes, longest_pause_ms, percentile, table, waits_by_kind
+
+MS = 1_000
+EVERY_10_MS = [(at * 10 * MS, 1) for at in range(1, 101)]
+
+
+def without(confirms: list[tuple[int, int]], from_ms: int, to_ms: int) -> list[tuple[int, int]]:
+    return [confirm for confirm in confirms if not from_ms * MS < confirm[0] < to_ms * MS]
+
+
+def test_a_pause_counts_from_the_fault_on() -> None:
+    confirms = without(EVERY_10_MS, 480, 700)
+    assert longest_pause_ms(confirms, 500 * MS, 900 * MS, 2_000 * MS) == 200
+
+
+def test_a_pause_that_ends_after_the_span_counts_whole() -> None:
+    confirms = without(EVERY_10_MS, 500, 800)
+    assert longest_pause_ms(confirms, 500 * MS, 600 * MS, 2_000 * MS) == 300
+
+
+def test_a_pause_after_the_span_does_not_count() -> None:
+    confirms = without(EVERY_10_MS, 700, 900)
+    assert longest_pause_ms(confirms, 500 * MS, 600 * MS, 2_000 * MS) == 10
+
+
+def test_confirms_that_never_come_back_are_missed_until_the_end() -> None:
+    assert longest_pause_ms(EVERY_10_MS, 900 * MS, 1_500 * MS, 3_000 * MS) == 2_000
+    assert longest_pause_ms([], 900 * MS, 1_500 * MS, 3_000 * MS) == 2_100
+
+
+def test_who_counts_for_what() -> None:
+    """Survivors' clients only with queues that the victim led, and only where they belong."""
+    fault = Fault("kill", (1,), ("led",), 500 * MS, 600 * MS, 800 * MS)
+    pausing = [(at_us, node) for at_us, node in without(EVERY_10_MS, 500, 560)]
+    publishers = [
+        PublisherNotes(2, "led", pausing, [(0, 2)]),
+        PublisherNotes(2, "other", EVERY_10_MS, [(0, 2)]),
+        PublisherNotes(3, "led", EVERY_10_MS, [(0, 3), (400 * MS, 2)]),
+        PublisherNotes(1, "other", without(EVERY_10_MS, 500, 590), [(0, 1)]),
+        PublisherNotes(1, "led", EVERY_10_MS, [(0, 1), (499 * MS, 0)]),
+    ]
+    waits = waits_by_kind([fault], publishers, 1_000 * MS)["kill"]
+    assert (waits.faults, waits.of_leaders) == (1, 1)
+    assert waits.survivors_ms == [60]
+    assert waits.own_ms == [90]
+    assert waits.whole_ms == [200]
+    assert table({"kill": waits})[-1] == "| kill | 1 (1) | 60 / 60 / 60 (1) | 90 / 90 / 90 (1) | 200 / 200 |"
+
+
+def test_percentiles() -> None:
+    assert percentile([5, 1, 4, 2, 3, 6, 7, 8, 9, 10], 0.9) == 9
+    assert percentile([7], 0.9) == 7
+
+
+def test_kinds_by_name_and_by_group() -> None:
+    assert kinds_of(["kill-all", "partition"]) == ["kill all", "isolate", "deaf", "mute", "link"]
+    assert kinds_of(["kill", "freeze"])[0] == "kill"
+    with pytest.raises(ValueError, match="'frieze'"):
+        kinds_of(["frieze"])
+
+
+def test_directions_of_cuts() -> None:
+    ids = (1, 2, 3)
+    assert cuts(Fault("deaf", (1,)), ids) == [(2, 1), (3, 1)]
+    assert cuts(Fault("mute", (1,)), ids) == [(1, 2), (1, 3)]
+    assert cuts(Fault("isolate", (1,)), ids) == [(1, 2), (1, 3), (2, 1), (3, 1)]
+    assert cuts(Fault("link", (1, 3)), ids) == [(1, 3), (3, 1)]
+
+
+def test_a_seed_draws_the_same_faults_and_every_kind() -> None:
+    def drawn(seed: int) -> list[tuple[str, tuple[int, ...]]]:
+        random = Random(seed)
+        kinds = deck(kinds_of(["kill", "freeze"]), random)
+        return [(kind, choose_victims(kind, (1, 2, 3), 2, random)) for kind, _ in zip(kinds, range(8), strict=False)]
+
+    assert drawn(3) == drawn(3) != drawn(4)
+    assert {kind for kind, _ in drawn(3)} == {"kill", "kill two", "kill all", "freeze"}
+    assert all(len(set(victims)) == {"kill two": 2, "kill all": 3}.get(kind, 1) for kind, victims in drawn(3))
