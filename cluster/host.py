@@ -20,7 +20,8 @@ from collections.abc import Callable, Mapping, Sequence
 from cluster.clock import MemberClocks
 from cluster.disk_watch import DiskWatch
 from cluster.frame import Frame
-from cluster.group import Group, GroupSettings
+from cluster.group import Group
+from cluster.group_settings import GroupSettings
 from cluster.log.batch import CorruptEntry, CorruptStore, GroupWrite, StoredGroup, StoredSnapshot, WriteBatch
 from cluster.log.group_log import EntryCache
 from cluster.machine import GroupEvents, StateMachine

@@ -51,6 +51,14 @@ DEAD_LETTERS_UNDER_WAY: Final = 8000
 TRANSFER_BYTES: Final = 512 * KIB
 """Contents in one ROUTE or TRANSFER."""
 
+# --- policies --------------------------------------------------------------------------------------------
+
+QUEUES_COMPARED_PER_TICK: Final = 500
+"""Queues of one shard that its leader compares with the catalog in a tick: a few milliseconds."""
+
+QUEUES_UPDATED_PER_ENTRY: Final = 500
+"""Queues of one shard that one log entry gives new settings (RULES C4)."""
+
 # --- AMQP clients ----------------------------------------------------------------------------------------
 
 HANDSHAKE_SECONDS: Final = 10.0

@@ -6,14 +6,13 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from node.catalog import Catalog, CatalogCommand, PlaceGroup, PreferLeader, Refusal, RemoveMember
-from node.catalog.passwords import verify_password
 from node.dead_letter_office import DeadLetterOffice
 from node.engine import CATALOG_GROUP
 from node.membership_shell import MembershipShell
+from node.operator_login import login
 from node.parked_selection import Selection
 
 _ADMINISTRATOR: Final = "administrator"
-_LOOPBACK_ONLY: Final = "guest"
 
 _AGAIN_S: Final = 1.0
 _LOOK_S: Final = 0.05
@@ -43,13 +42,8 @@ class Operator:
     async def may_operate(self, user: str, password: str, loopback: bool) -> bool:
         """See `OperatorPort.may_operate`."""
         await self._membership.current.behind((CATALOG_GROUP,))
-        record = self._catalog.user(user)
-        if record is None or _ADMINISTRATOR not in record.tags or not record.password_hash:
-            return False
-        if user == _LOOPBACK_ONLY and not loopback:
-            return False
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(None, verify_password, record.password_hash, password)
+        record = await login(self._catalog, user, password, loopback)
+        return record is not None and _ADMINISTRATOR in record.tags
 
     async def freshness(self) -> dict[str, Any]:
         """See `OperatorPort.freshness`."""

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from cluster.frame import Frame
-from cluster.group import GroupSettings
+from cluster.group_settings import GroupSettings
 from cluster.host import HostSettings
 from cluster.log.batch import CorruptEntry, CorruptStore, DiskFull, LogError, WriteBatch
 from cluster.log.group_log import EntryCache
@@ -35,6 +35,7 @@ from node.http.server import HttpServer
 from node.identity import Identity, KnownMembers
 from node.listener import AmqpListener
 from node.log_writer import LogWriter
+from node.management import Management
 from node.membership_shell import (
     STARTS_SHIFT,
     MembershipShell,
@@ -141,7 +142,9 @@ class NodeProcess:
             self.clock.now_ms,
             self.schedule_pump,
         )
-        self._http = HttpServer(self, settings.http_address.host, settings.http_address.port, operator)
+        management = Management(self.engine, self.membership)
+        http = settings.http_address
+        self._http = HttpServer(self, http.host, http.port, operator, management)
         await self._http.start()
         try:
             await self._wait_until_ready()

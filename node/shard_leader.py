@@ -2,6 +2,7 @@
 
     due heads, due leases    -> EXPIRE_DUE, EXPIRE_QUEUE, every expiry tick     (RULES T7, L6)
     deaths, lanes, tombstones-> see `node.shard_duties`
+    policies                 -> see `node.policy_duties`
     catalog and shard differ -> CREATE_QUEUE, DROP_QUEUE, LANE_CLOSED, after a barrier
 
 A new leader has nothing to take over: it looks at the shard, as soon as it has applied an entry of its own term.
@@ -13,6 +14,7 @@ from typing import Final, Protocol
 from cluster.group import Group
 from node.broker.queue_settings import shard_settings
 from node.catalog import Catalog
+from node.policy_duties import PolicyDuties
 from node.shard import commands
 from node.shard.shard import Shard
 from node.shard_duties import ShardDuties
@@ -64,6 +66,7 @@ class ShardLeader:
         self._port = port
         self._expiry_tick_ms = expiry_tick_ms
         self._duties = ShardDuties(shard, shard.shard_id, self)
+        self._policies = PolicyDuties(shard, self)
         self._forget()
 
     def _forget(self) -> None:
@@ -73,6 +76,7 @@ class ShardLeader:
         self._reconciling = False
         self._sessions_ended = self._group.sessions.ended
         self._duties.forget()
+        self._policies.forget()
 
     def tick(self, now_ms: int) -> None:
         """Time has passed: expire what is due, repair what differs. Does nothing unless the shard is led here."""
@@ -86,8 +90,9 @@ class ShardLeader:
             self._next_reconcile_ms = min(self._next_reconcile_ms, now_ms + RECONCILE_AFTER_LOSS_MS)
         if now_ms >= self._next_reconcile_ms:
             self._next_reconcile_ms = now_ms + RECONCILE_EVERY_MS
-            self._reconcile()
+            self._reconcile(now_ms)
         self._duties.perform(now_ms)
+        self._policies.perform(now_ms)
 
     def advance(self, now_ms: int) -> None:
         """The shard has changed: go on with its duties, and with expiry if the last entry reached its bound (C4)."""
@@ -118,8 +123,11 @@ class ShardLeader:
         if due:
             self.give(b"".join([commands.encode_expire_queue(queue, epoch) for queue, epoch in due]))
 
-    def _reconcile(self) -> None:
-        """Compare with the catalog, whose replica must not be behind: a barrier first."""
+    def _reconcile(self, now_ms: int) -> None:
+        """Compare with the catalog, whose replica must not be behind: a barrier first.
+
+        A leader that is new has the settings of its queues compared too; after that they follow the catalog.
+        """
         if self._reconciling:
             return
         self._reconciling = True
@@ -135,7 +143,7 @@ class ShardLeader:
             present = set(self.shard.queue_ids())
             missing = [id for id in wanted if id not in present and id not in self.shard.deleted]
             surplus = sorted(id for id in present_before & present if id not in wanted)
-            parts = [commands.encode_create_queue(id, shard_settings(wanted[id])) for id in missing]
+            parts = [commands.encode_create_queue(id, shard_settings(self.catalog, wanted[id])) for id in missing]
             parts += [commands.encode_drop_queue(id) for id in surplus]
             parts += [
                 commands.encode_lane_closed(lane.target_queue)
@@ -144,6 +152,10 @@ class ShardLeader:
             ]
             if parts:
                 self.give(b"".join(parts))
+            if not self._policies.begun:
+                self._policies.compare_all()
+            for id in missing:
+                self._policies.look_at(id, now_ms)
 
         self._port.barrier(compare)
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from cluster.group import Group
 from node.catalog import QueueRecord
+from node.catalog.arguments import queue_type
 from node.dead_letter_office import lane_rows
 from node.engine import CATALOG_GROUP, Engine
 from node.settings import NodeSettings
@@ -101,11 +102,64 @@ def queue_info(engine: Engine, vhost: str, name: str) -> dict[str, Any] | None:
         "exclusive": record.exclusive,
         "auto_delete": record.auto_delete,
         "arguments": record.arguments,
+        **_policies_of(engine, record),
     }
     if record.replicated:
         info.update(_replicated_queue(engine, record))
     else:
         info.update(node=record.owner_node)
+    return info
+
+
+def _policies_of(engine: Engine, record: QueueRecord) -> dict[str, Any]:
+    """The policies of a queue, by name, and what they say together, as RabbitMQ shows them."""
+    policy, operator_policy = engine.catalog.policies_of_queue(record)
+    return {
+        "policy": None if policy is None else policy.name,
+        "operator_policy": None if operator_policy is None else operator_policy.name,
+        "effective_policy_definition": engine.catalog.policy_definition(record),
+    }
+
+
+def managed_queue(engine: Engine, vhost: str, name: str) -> dict[str, Any] | None:
+    """One queue as RabbitMQ's management API shows it, as far as it is known here; None when there is none.
+
+    The messages of another node's transient queue are known there alone.
+    """
+    record = engine.catalog.queue(vhost, name)
+    if record is None:
+        return None
+    info: dict[str, Any] = {
+        "name": record.name,
+        "vhost": record.vhost,
+        "type": queue_type(record.arguments),
+        "durable": record.durable,
+        "auto_delete": record.auto_delete,
+        "exclusive": record.exclusive,
+        "arguments": record.arguments,
+        "state": "running",
+        **_policies_of(engine, record),
+    }
+    names = {node.id: node.name for node in engine.catalog.nodes()}
+    if record.replicated:
+        group = engine.group(record.shard)
+        info["node"] = info["leader"] = names.get(group.leader)
+        info["members"] = [names.get(id, f"node{id}") for id in group.conf_state.voters]
+        statistics = engine.shards[record.shard].queue_statistics(record.id)
+    else:
+        info["node"] = names.get(record.owner_node)
+        is_here = record.owner_node == engine.node_id
+        statistics = engine.transient.local.shard.queue_statistics(record.id) if is_here else None
+    if statistics is not None:
+        info.update(
+            messages=statistics.ready + statistics.unacknowledged,
+            messages_ready=statistics.ready,
+            messages_unacknowledged=statistics.unacknowledged,
+            message_bytes=statistics.ready_bytes + statistics.unacknowledged_bytes,
+            message_bytes_ready=statistics.ready_bytes,
+            message_bytes_unacknowledged=statistics.unacknowledged_bytes,
+            consumers=statistics.consumers,
+        )
     return info
 
 

@@ -129,11 +129,12 @@ class Progress:
         """The follower refused the entry before ``rejected`` and hints where to go on.
 
         Lowers ``next``. False when the refusal is stale: it speaks of what has been acknowledged, or, while
-        probing, of another message than the last.
+        probing, of another message than the last. A follower that has lost what it acknowledged refuses that
+        every time; it is asked again with the next heartbeat, not at once and for ever.
         """
+        if rejected <= self.match:
+            return False
         if self.state == ProgressState.REPLICATE:
-            if rejected <= self.match:
-                return False
             self.next = self.match + 1
             self._lower_sent_commit()
             return True

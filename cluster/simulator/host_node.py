@@ -12,7 +12,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from cluster.frame import Frame
-from cluster.group import GroupSettings
+from cluster.group_settings import GroupSettings
 from cluster.host import Host, HostSettings
 from cluster.host import Output as HostOutput
 from cluster.log.batch import CorruptEntry, MissingEntry, WriteBatch

@@ -40,6 +40,8 @@ from cluster.simulator.trace import Trace
 
 TICK_US = 100 * MILLISECOND_US
 BOOTSTRAP = 1
+MOST_EVENTS = 500_000
+"""A run has up to 30 000: beyond this its members answer each other for ever."""
 CHAOS_US = 12 * SECOND_US
 LEAST_CALM_US = 3 * SECOND_US
 LONGEST_CALM_US = 40 * SECOND_US
@@ -173,7 +175,7 @@ class RaftMember:
         life = self._life
         duration_us = self.group.write_us()
         self.group.queue.after(duration_us, lambda: self._written(life, ready))
-        self.group.schedule.writes(self, duration_us)
+        self.group.schedule.writes(self, ready, duration_us)
 
     def _written(self, life: int, ready: Ready) -> None:
         raw = self.raw
@@ -266,7 +268,7 @@ class RaftGroup:
         self.random: Random = stream(seed, "raft group")
         self.observer = RaftObserver()
         random = self.random
-        self.size = random.choice((1, 2, 3, 3, 3, 4, 5, 5))
+        self.size = self.schedule.size(random.choice((1, 2, 3, 3, 3, 4, 5, 5)))
         self.spares = random.choice((0, 1, 2))
         self.check_quorum = random.random() < 0.5
         self.pre_vote = random.random() < 0.6
@@ -325,6 +327,11 @@ class RaftGroup:
         self.queue.after(self.random.randint(1, 2 * SECOND_US), report)
 
     def _deliver(self, target: int, source: int, message: Message) -> None:
+        if self.queue.executed > MOST_EVENTS:
+            raise InvariantError(
+                f"the run does not end: {MOST_EVENTS} events by {self.queue.now_us / SECOND_US:.3f} s of virtual "
+                f"time, and {message!r}"
+            )
         self.trace.add("message", repr(message))
         member = self.members.get(target)
         if member is not None:
@@ -356,7 +363,6 @@ class RaftGroup:
         self.trace.add("calm")
         self.network.blocked.clear()
         self.profile.loss = self.profile.duplication = 0.0
-        self.profile.jitter_us = 2 * MILLISECOND_US
         self.write_mean_us = min(self.write_mean_us, 1_000)
         self.proposal_gap_us = max(self.proposal_gap_us, 100 * MILLISECOND_US)
         for member in self.members.values():

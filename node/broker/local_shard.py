@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 from node.broker.cluster_facade import SESSION_LOST, Done
 from node.catalog import Catalog
+from node.policy_duties import PolicyDuties
 from node.shard import commands
 from node.shard.errors import ShardError
 from node.shard.shard import Shard
@@ -78,6 +79,7 @@ class LocalShard:
         self.source: int = source
         self._port = port
         self._duties = ShardDuties(self.shard, source, self)
+        self._policies = PolicyDuties(self.shard, self)
         self._deliver = deliver
         self._entry_commands = entry_commands
         self._entries: dict[int, bytes] = {}
@@ -130,6 +132,9 @@ class LocalShard:
             self.internal(commands.encode_expire_due())
         for queue_id, epoch in self.shard.due_leases(now_ms):
             self.internal(commands.encode_expire_queue(queue_id, epoch))
+        if not self._policies.begun:
+            self._policies.compare_all()
+        self._policies.perform(now_ms)
 
     def pump(self, now_ms: int) -> None:
         """Apply what was gathered, and what follows from it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from node.catalog import QueueRecord
+from node.catalog import Catalog, QueueRecord
 from node.shard.settings import DROP_HEAD, MAX_NUMBER, ShardQueueSettings
 
 _NO_LIMIT: Final = 2**31 - 1
@@ -12,9 +12,9 @@ _NO_LIMIT: Final = 2**31 - 1
 as in RabbitMQ's quorum queues; in its classic queues, which transient ones are, it goes where it was."""
 
 
-def shard_settings(record: QueueRecord) -> ShardQueueSettings:
-    """The part of the record that the queue state machine depends on."""
-    settings = record.settings
+def shard_settings(catalog: Catalog, record: QueueRecord) -> ShardQueueSettings:
+    """What the queue state machine depends on: of the record, and of the policies that apply to it now."""
+    settings = catalog.effective_settings(record)
     limit = settings.delivery_limit
     return ShardQueueSettings(
         vhost=record.vhost,
@@ -36,9 +36,9 @@ def shard_settings(record: QueueRecord) -> ShardQueueSettings:
     )
 
 
-def refuses_publishes(record: QueueRecord) -> bool:
+def refuses_publishes(catalog: Catalog, record: QueueRecord) -> bool:
     """Whether the queue refuses what is published while it is full, so that publishers have to be told."""
-    settings = record.settings
+    settings = catalog.effective_settings(record)
     return settings.overflow != DROP_HEAD and (
         settings.max_length is not None or settings.max_length_bytes is not None
     )

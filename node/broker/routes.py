@@ -100,7 +100,7 @@ class Routes:
         guarded: set[int] = set()
         for queue in queues:
             by_shard.setdefault(queue.shard, []).append(queue.id)
-            if refuses_publishes(queue):
+            if refuses_publishes(self._cluster.catalog, queue):
                 guarded.add(queue.shard)
         return [
             Target(shard, self._cluster.shard(shard), tuple(ids), shard in guarded)

@@ -1,4 +1,4 @@
-"""The metadata state machine: vhosts, users, permissions, nodes, exchanges, bindings, queues and places.
+"""The metadata state machine: vhosts, users, permissions, nodes, exchanges, bindings, queues, policies and places.
 
 Deterministic: the same commands with the same times lead to the same state and the same snapshot, byte for
 byte, on every replica (C1). It knows no clock, no chance and no order but that of the commands.
@@ -8,6 +8,7 @@ Reading has no side effects and is done on the local replica; every change is a 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, cast
 
 from node.catalog import refusals, snapshot
@@ -18,6 +19,7 @@ from node.catalog.commands import (
     Bind,
     CatalogCommand,
     ClearPermissions,
+    ClearPolicy,
     DeclareExchange,
     DeclareQueue,
     DeleteExchange,
@@ -33,6 +35,7 @@ from node.catalog.commands import (
     RemoveMember,
     RemoveQueues,
     SetPermissions,
+    SetPolicy,
     Unbind,
 )
 from node.catalog.declarations import (
@@ -45,6 +48,8 @@ from node.catalog.declarations import (
     new_queue_settings,
 )
 from node.catalog.members import Members
+from node.catalog.policies import PolicyTable, merged_definition, policy_record
+from node.catalog.policy_changes import PolicyChange, PolicyChanges
 from node.catalog.records import (
     REPLICATED,
     BindingRecord,
@@ -52,6 +57,7 @@ from node.catalog.records import (
     ExchangeType,
     NodeRecord,
     PermissionRecord,
+    PolicyRecord,
     QueueRecord,
     QueueSettings,
     UserRecord,
@@ -63,6 +69,7 @@ from node.catalog.results import (
     Done,
     ExchangeDeclared,
     MemberAdded,
+    PolicySet,
     QueueDeclared,
     QueuesRemoved,
     Refusal,
@@ -83,6 +90,7 @@ class Catalog:
         self._state.add_defaults()
         self.routing_version: int = 1
         self.permissions_version: int = 1
+        self._policy_changes = PolicyChanges()
         self._appliers: dict[type, Callable[[Any, int], CatalogResult]] = {
             DeclareQueue: self._declare_queue,
             RemoveQueues: self._remove_queues,
@@ -104,6 +112,8 @@ class Catalog:
             MemberGone: self._member_gone,
             PlaceGroup: lambda command, _: Done(self.members.place(command)),
             PreferLeader: lambda command, _: Done(self.members.prefer(command)),
+            SetPolicy: self._set_policy,
+            ClearPolicy: self._clear_policy,
         }
 
     # The state machine
@@ -127,6 +137,7 @@ class Catalog:
         self._state = snapshot.load(data, self._state.shard_count)
         self.routing_version += 1
         self.permissions_version += 1
+        self._policy_changes.forget()
 
     # Routing
 
@@ -198,6 +209,55 @@ class Catalog:
             return queue
         except Refusal as refusal:
             return refusal.with_traceback(None)
+
+    def queues_since(self, first_id: int) -> Iterator[QueueRecord]:
+        """The queues with this id or a higher one, the youngest first; quick when there are few."""
+        for queue in reversed(self._state.queues.values()):
+            if queue.id < first_id:
+                break
+            yield queue
+
+    @property
+    def next_queue_id(self) -> int:
+        """The id of the next queue: all that are known have lower ones."""
+        return self._state.next_queue_id
+
+    # Policies
+
+    def policy(self, vhost: str, name: str, operator: bool = False) -> PolicyRecord | None:
+        """The policy, or operator policy, of that name."""
+        found = self._state.vhosts.get(vhost)
+        return None if found is None else _policies(found, operator).get(name)
+
+    def policies(self, vhost: str | None = None, operator: bool = False) -> Iterator[PolicyRecord]:
+        """The policies, or operator policies, of a vhost or of all; in each the one that goes before others first."""
+        found = self._state.vhosts.values() if vhost is None else [self._state.vhosts.get(vhost)]
+        return chain.from_iterable(_policies(each, operator).by_precedence() for each in found if each is not None)
+
+    def policies_of_queue(self, queue: QueueRecord) -> tuple[PolicyRecord | None, PolicyRecord | None]:
+        """The policy and the operator policy that apply to a queue of the catalog; see `node.catalog.policies`."""
+        return self._state.vhosts[queue.vhost].policies_of_queue(queue)
+
+    def policy_definition(self, queue: QueueRecord) -> dict[str, Any]:
+        """What the policies of a queue of the catalog say together, its arguments aside."""
+        return merged_definition(*self.policies_of_queue(queue))
+
+    def effective_settings(self, queue: QueueRecord) -> QueueSettings:
+        """What counts for a queue now, arguments and policies together (T3, L1, D1).
+
+        For one whose vhost is gone: its arguments.
+        """
+        found = self._state.vhosts.get(queue.vhost)
+        return queue.settings if found is None else found.effective_settings(queue)
+
+    @property
+    def policies_version(self) -> int:
+        """Grows with every change of policies; counts on this replica alone, to tell what is out of date."""
+        return self._policy_changes.version
+
+    def policy_changes(self, since_version: int) -> list[PolicyChange] | None:
+        """What has changed since that version, oldest first; None: anything may have."""
+        return self._policy_changes.since(since_version)
 
     # Exchanges and bindings
 
@@ -431,6 +491,28 @@ class Catalog:
         self.permissions_version += 1
         return Done(known is not None)
 
+    # Applying: policies
+
+    def _set_policy(self, command: SetPolicy, _time_ms: int) -> CatalogResult:
+        vhost = self._vhost(command.vhost)
+        record = policy_record(command)
+        before = _policies(vhost, command.operator).put(record)
+        if before != record:
+            self._policies_changed(vhost, before, record)
+        return PolicySet(created=before is None)
+
+    def _clear_policy(self, command: ClearPolicy, _time_ms: int) -> CatalogResult:
+        vhost = self._vhost(command.vhost)
+        before = _policies(vhost, command.operator).remove(command.name)
+        if before is not None:
+            self._policies_changed(vhost, before, None)
+        return Done(changed=before is not None)
+
+    def _policies_changed(self, vhost: Vhost, before: PolicyRecord | None, after: PolicyRecord | None) -> None:
+        vhost.policies_changed()
+        self.routing_version += 1
+        self._policy_changes.add(PolicyChange(vhost.record.name, before, after))
+
     # Applying: nodes
 
     def _node_started(self, command: NodeStarted, time_ms: int) -> CatalogResult:
@@ -468,3 +550,7 @@ class Catalog:
         if vhost is None:
             raise refusals.vhost_not_found(name)
         return vhost
+
+
+def _policies(vhost: Vhost, operator: bool) -> PolicyTable:
+    return vhost.operator_policies if operator else vhost.policies

@@ -217,10 +217,35 @@ class PreferLeader(msgspec.Struct, frozen=True, tag_field="command", tag="prefer
     leader: str
 
 
+class SetPolicy(msgspec.Struct, frozen=True, tag_field="command", tag="set_policy"):
+    """Put a policy, or an operator policy, in its place. Answers PolicySet, or Refusal (no vhost, a bad value).
+
+    The caller has checked the pattern (`policies.check_policy`), for the reason given at SetPermissions. One that does
+    not compile matches nothing.
+    """
+
+    vhost: str
+    name: str
+    pattern: str
+    definition: dict[str, Any]
+    priority: int = 0
+    apply_to: str = "all"
+    operator: bool = False
+
+
+class ClearPolicy(msgspec.Struct, frozen=True, tag_field="command", tag="clear_policy"):
+    """Answers Done (changed=False when there was none) or Refusal (no vhost)."""
+
+    vhost: str
+    name: str
+    operator: bool = False
+
+
 CatalogCommand = (
     DeclareQueue | RemoveQueues | DeclareExchange | DeleteExchange | Bind | Unbind | AddVhost | DeleteVhost
     | PutUser | DeleteUser | SetPermissions | ClearPermissions | NodeStarted | NodeLost
     | FoundCluster | AddMember | RemoveMember | MemberGone | PlaceGroup | PreferLeader
+    | SetPolicy | ClearPolicy
 )
 
 _encoder = msgspec.msgpack.Encoder()

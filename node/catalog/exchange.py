@@ -17,6 +17,8 @@ class Exchange:
 
     def __init__(self, record: ExchangeRecord) -> None:
         self.record = record
+        self.alternate: str | None = record.alternate
+        """The alternate exchange that counts: of the arguments, else of the policies."""
         self.bindings_count = 0
         self.exchange_targets = 0
         """How many bindings lead to other exchanges."""

@@ -17,6 +17,7 @@ ExchangeType = Literal["direct", "fanout", "topic", "headers"]
 Overflow = Literal["drop-head", "reject-publish", "reject-publish-dlx"]
 MemberState = Literal["joining", "member", "leaving", "removed"]
 DeadLetterStrategy = Literal["at-least-once", "at-most-once"]
+ApplyTo = Literal["all", "queues", "classic_queues", "quorum_queues", "exchanges"]
 
 
 class VhostRecord(msgspec.Struct, frozen=True, array_like=True):
@@ -78,8 +79,21 @@ class MemberRecord(msgspec.Struct, frozen=True, array_like=True):
     changed_ms: int = 0
 
 
+class PolicyRecord(msgspec.Struct, frozen=True, array_like=True):
+    """A policy or operator policy of a vhost; see `policies`. `pattern` is searched in the names of what it is for."""
+
+    vhost: str
+    name: str
+    pattern: str
+    definition: dict[str, Any]
+    priority: int = 0
+    apply_to: ApplyTo = "all"
+
+
 class QueueSettings(msgspec.Struct, frozen=True, array_like=True):
-    """A queue's arguments as the queue state machine takes them; None is "not set". Times in milliseconds.
+    """A queue's arguments, alone or with its policies, as the queue state machine takes them.
+
+    None is "not set". Times in milliseconds.
 
     `dead_letter_exchange` "" is the default exchange. `delivery_limit` None is unlimited.
     """

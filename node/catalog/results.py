@@ -56,10 +56,16 @@ class ExchangeDeclared(msgspec.Struct, frozen=True):
     created: bool
 
 
+class PolicySet(msgspec.Struct, frozen=True):
+    """The policy is in force in the catalog: `created` now, or put in the place of one of that name."""
+
+    created: bool
+
+
 class MemberAdded(msgspec.Struct, frozen=True):
     """The node has its place in the cluster: this is it."""
 
     member: MemberRecord
 
 
-CatalogResult = MemberAdded | Done | QueueDeclared | QueuesRemoved | ExchangeDeclared | Refusal
+CatalogResult = MemberAdded | PolicySet | Done | QueueDeclared | QueuesRemoved | ExchangeDeclared | Refusal

@@ -14,6 +14,7 @@ from node.catalog.records import (
     ExchangeRecord,
     NodeRecord,
     PermissionRecord,
+    PolicyRecord,
     QueueRecord,
     UserRecord,
     VhostRecord,
@@ -21,7 +22,10 @@ from node.catalog.records import (
 from node.catalog.state import CatalogState
 from node.catalog.vhost import Vhost
 
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
+"""2: vhosts have policies. What was written as 1 is read as having none."""
+
+_READABLE: Final = (1, FORMAT_VERSION)
 
 
 class MalformedSnapshot(ValueError):
@@ -36,6 +40,8 @@ class _StoredVhost(msgspec.Struct, frozen=True, array_like=True):
     vhost: VhostRecord
     exchanges: list[ExchangeRecord]
     bindings: list[BindingRecord]
+    policies: list[PolicyRecord] = []
+    operator_policies: list[PolicyRecord] = []
 
 
 class _StoredCatalog(msgspec.Struct, frozen=True, array_like=True):
@@ -63,7 +69,10 @@ def dump(state: CatalogState) -> bytes:
             state.shard_count,
             state.next_queue_id,
             [
-                _StoredVhost(vhost.record, list(vhost.exchanges()), list(vhost.bindings()))
+                _StoredVhost(
+                    vhost.record, list(vhost.exchanges()), list(vhost.bindings()), list(vhost.policies.records()),
+                    list(vhost.operator_policies.records()),
+                )
                 for vhost in state.vhosts.values()
             ],
             list(state.queues.values()),
@@ -79,8 +88,8 @@ def load(data: bytes, shard_count: int) -> CatalogState:
     """The state in a snapshot. Raises MalformedSnapshot."""
     try:
         version = _header_decoder.decode(data).format_version
-        if version != FORMAT_VERSION:
-            raise MalformedSnapshot(f"format {version} of the catalog; this version reads {FORMAT_VERSION}")
+        if version not in _READABLE:
+            raise MalformedSnapshot(f"format {version} of the catalog; this version reads up to {FORMAT_VERSION}")
         stored = _decoder.decode(data)
     except msgspec.MsgspecError as error:
         raise MalformedSnapshot(f"not a catalog snapshot: {error}") from error
@@ -93,6 +102,10 @@ def load(data: bytes, shard_count: int) -> CatalogState:
     try:
         for stored_vhost in stored.vhosts:
             vhost = state.vhosts[stored_vhost.vhost.name] = Vhost(stored_vhost.vhost)
+            for policy in stored_vhost.policies:
+                vhost.policies.put(policy)
+            for policy in stored_vhost.operator_policies:
+                vhost.operator_policies.put(policy)
             for exchange in stored_vhost.exchanges:
                 vhost.add_exchange(exchange)
         for queue in stored.queues:

@@ -119,6 +119,19 @@ def erlang_term(value: Any) -> str:
     return str(value)
 
 
+def json_term(value: Any) -> str:
+    """As Erlang's ~p prints a decoded JSON value."""
+    if value is None:
+        return "null"
+    if isinstance(value, str) and not value.isascii():
+        return f'<<"{_escaped(value)}"/utf8>>'
+    if isinstance(value, Mapping):
+        return f"#{{{','.join(f'{json_term(key)} => {json_term(value[key])}' for key in sorted(value))}}}"
+    if isinstance(value, (list, tuple)):
+        return f"[{','.join(map(json_term, value))}]"
+    return erlang_term(value)
+
+
 def erlang_string(text: str) -> str:
     """As Erlang's ~p prints a list of characters: quoted if all are printable, else a list of numbers."""
     if all(character in "\n\r\t\v\b\f\x1b" or 32 <= ord(character) <= 126 or 160 <= ord(character) <= 255

@@ -1,11 +1,22 @@
-"""The contents of one virtual host: exchanges, queues by name, bindings, and routing through them."""
+"""The contents of one virtual host: exchanges, queues by name, bindings, policies, and routing through them."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
+from node.catalog.arguments import queue_type
+from node.catalog.effective_settings import effective_settings
 from node.catalog.exchange import Exchange
-from node.catalog.records import BindingRecord, DestinationKind, ExchangeRecord, QueueRecord, VhostRecord
+from node.catalog.policies import PolicyTable, merged_definition
+from node.catalog.records import (
+    BindingRecord,
+    DestinationKind,
+    ExchangeRecord,
+    PolicyRecord,
+    QueueRecord,
+    QueueSettings,
+    VhostRecord,
+)
 from node.catalog.targets import Targets
 from node.catalog.values import table_key
 
@@ -43,6 +54,8 @@ class Vhost:
     def __init__(self, record: VhostRecord) -> None:
         self.record = record
         self.queues: dict[str, QueueRecord] = {}
+        self.policies = PolicyTable()
+        self.operator_policies = PolicyTable()
         self._exchanges: dict[str, Exchange] = {}
         self._bindings: dict[BindingKey, BindingRecord] = {}
         self._from: dict[str, dict[BindingKey, BindingRecord]] = {}
@@ -75,11 +88,36 @@ class Vhost:
         """Whether there is such a binding."""
         return binding_key(binding) in self._bindings
 
+    # Policies
+
+    def policies_of_queue(self, queue: QueueRecord) -> tuple[PolicyRecord | None, PolicyRecord | None]:
+        """The policy and the operator policy that apply to the queue; its type is the one that was asked for."""
+        kind = queue_type(queue.arguments)
+        return self.policies.for_thing(kind, queue.name), self.operator_policies.for_thing(kind, queue.name)
+
+    def effective_settings(self, queue: QueueRecord) -> QueueSettings:
+        """What counts for the queue now: its arguments and the policies that apply to it."""
+        definition = merged_definition(*self.policies_of_queue(queue))
+        return effective_settings(queue.settings, queue.arguments, definition)
+
+    def policies_changed(self) -> None:
+        """The policies are others now: exchanges get their alternates anew."""
+        for exchange in self._exchanges.values():
+            exchange.alternate = self._alternate(exchange.record)
+
+    def _alternate(self, exchange: ExchangeRecord) -> str | None:
+        if exchange.alternate is not None:
+            return exchange.alternate
+        name = exchange.name
+        policies = (self.policies.for_thing("exchange", name), self.operator_policies.for_thing("exchange", name))
+        return merged_definition(*policies).get("alternate-exchange")
+
     # Changing
 
     def add_exchange(self, record: ExchangeRecord) -> None:
         """Add an exchange of a new name."""
-        self._exchanges[record.name] = Exchange(record)
+        exchange = self._exchanges[record.name] = Exchange(record)
+        exchange.alternate = self._alternate(record)
 
     def remove_exchange(self, name: str) -> None:
         """Remove the exchange with its bindings, and auto-delete exchanges that lose their last one by it."""
@@ -159,7 +197,7 @@ class Vhost:
                 matches = source.match(key, headers)
                 if len(matches) == 1:
                     found = matches[0].queues
-                    if found or source.record.alternate is None:
+                    if found or source.alternate is None:
                         return found
         return self._route_on(exchange, [key, *extra_keys], headers)
 
@@ -187,8 +225,8 @@ class Vhost:
                         queues[queue.id] = queue
                     onward.extend(targets.exchanges)
                     routed = routed or bool(targets)
-            if not routed and exchange.record.alternate is not None:
-                onward.append(exchange.record.alternate)
+            if not routed and exchange.alternate is not None:
+                onward.append(exchange.alternate)
             for following in onward:
                 if following not in seen:
                     seen.add(following)
@@ -211,7 +249,7 @@ class Vhost:
                 continue
             if reached.record.type == "headers":
                 return True
-            onward = [] if reached.record.alternate is None else [reached.record.alternate]
+            onward = [] if reached.alternate is None else [reached.alternate]
             if reached.exchange_targets:
                 onward += [
                     binding.destination

@@ -15,6 +15,7 @@ _COMMANDS: Final = {
     "cluster": "node.command_line.cluster_command",
     "deadletters": "node.command_line.deadletters_command",
     "shards": "node.command_line.shards_command",
+    "policy": "node.command_line.policy_command",
     "demo": "node.command_line.demo_command",
 }
 

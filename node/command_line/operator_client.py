@@ -62,21 +62,48 @@ def warn_if_old(page: dict[str, Any]) -> None:
 
 def post(address: str, path: str, content: object, user: str, password: str) -> dict[str, Any]:
     """Have a node do something. Raises ClickException."""
+    status, answer = request("POST", address, path, content, user, password)
+    if status != http.client.OK or not isinstance(answer, dict):
+        text = answer.get("error") if isinstance(answer, dict) else None
+        raise click.ClickException(f"{parsed(address)}: {text or f'HTTP status {status}'}")
+    return answer
+
+
+def manage(
+    method: str, address: str, path: str, content: object, user: str, password: str, thing: str = "such thing"
+) -> Any:
+    """Ask a node's management API (RabbitMQ's); its answer, None if it is empty.
+
+    Raises ClickException; where there is nothing of that path it says that there is no `thing`.
+    """
+    status, answer = request(method, address, path, content, user, password)
+    if status not in (http.client.OK, http.client.CREATED, http.client.NO_CONTENT):
+        reason = answer.get("reason") or answer.get("error") if isinstance(answer, dict) else None
+        if reason == "Not Found":
+            reason = f"there is no {thing}"
+        lines = [line for line in str(reason or f"HTTP status {status}").splitlines() if line]
+        raise click.ClickException(f"{parsed(address)}: {'; '.join(lines)}")
+    return answer
+
+
+def request(method: str, address: str, path: str, content: object, user: str, password: str) -> tuple[int, Any]:
+    """The status and JSON of a node's answer, None for an empty one; no content is sent for None.
+
+    Raises ClickException when there is no answer.
+    """
     where = parsed(address)
     connection = http.client.HTTPConnection(where.host, where.port, timeout=_TIMEOUT_S)
     credentials = base64.b64encode(f"{user}:{password}".encode()).decode()
+    body = None if content is None else json.dumps(content)
     try:
-        connection.request("POST", path, json.dumps(content), {"Authorization": f"Basic {credentials}"})
+        connection.request(method, path, body, {"Authorization": f"Basic {credentials}"})
         response = connection.getresponse()
-        answer = json.loads(response.read())
+        data = response.read()
+        return response.status, json.loads(data) if data else None
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise click.ClickException(f"no answer from {where}: {error!r}") from None
     finally:
         connection.close()
-    if response.status != http.client.OK or not isinstance(answer, dict):
-        text = answer.get("error") if isinstance(answer, dict) else None
-        raise click.ClickException(f"{where}: {text or f'HTTP status {response.status}'}")
-    return answer
 
 
 def parsed(address: str) -> Address:

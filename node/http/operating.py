@@ -113,8 +113,8 @@ class OperatorPages:
         self, handler: Callable[[web.Request, bytes], Awaitable[web.Response]]
     ) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def handle(request: web.Request) -> web.Response:
-            given = _credentials(request.headers.get("Authorization", ""))
-            if given is None or not await self._operator.may_operate(*given, _is_loopback(request.remote)):
+            given = credentials(request.headers.get("Authorization", ""))
+            if given is None or not await self._operator.may_operate(*given, is_loopback(request.remote)):
                 response = answer({"error": "an administrator's name and password are needed"}, HTTPStatus.UNAUTHORIZED)
                 response.headers["WWW-Authenticate"] = 'Basic realm="mayfly"'
                 return response
@@ -126,7 +126,7 @@ class OperatorPages:
         return handle
 
 
-def answer(content: dict[str, Any], status: HTTPStatus = HTTPStatus.OK) -> web.Response:
+def answer(content: dict[str, Any] | list[dict[str, Any]], status: HTTPStatus = HTTPStatus.OK) -> web.Response:
     """JSON that nobody keeps: a page of one moment is never the right answer later."""
     body = msgspec.json.encode(content) + b"\n"
     headers = {"Cache-Control": "no-store"}
@@ -140,7 +140,8 @@ def _group(request: web.Request) -> int:
     return int(text)
 
 
-def _credentials(header: str) -> tuple[str, str] | None:
+def credentials(header: str) -> tuple[str, str] | None:
+    """User and password in an Authorization header of the basic kind; None if it is none."""
     scheme, _, encoded = header.partition(" ")
     if scheme.lower() != "basic":
         return None
@@ -151,7 +152,8 @@ def _credentials(header: str) -> tuple[str, str] | None:
     return (user, password) if colon else None
 
 
-def _is_loopback(host: str | None) -> bool:
+def is_loopback(host: str | None) -> bool:
+    """Whether a peer's address is this machine's own."""
     try:
         return host is not None and ipaddress.ip_address(host.partition("%")[0]).is_loopback
     except ValueError:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from node.parked_selection import Selection
 
@@ -60,3 +60,50 @@ class OperatorPort(Protocol):
 
     async def transfer_group(self, group: int, leader: str) -> tuple[HTTPStatus, dict[str, Any]]:
         """Choose the leader of a group among its voters."""
+
+
+class PolicyWish(NamedTuple):
+    """A policy as a client asks for it: what came in JSON is not checked. None: not given."""
+
+    vhost: str
+    name: str
+    pattern: object
+    definition: object
+    priority: Any
+    apply_to: object
+    operator: bool
+
+
+class User(Protocol):
+    """Somebody who has logged in."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def tags(self) -> tuple[str, ...]: ...
+
+
+class ManagementPort(Protocol):
+    """What RabbitMQ's management API asks for; `operator` means operator policies instead of policies."""
+
+    async def login(self, user: str, password: str, loopback: bool) -> User | None:
+        """The user, if the password is right and that user may come from there."""
+
+    def has_vhost(self, vhost: str) -> bool:
+        """Whether there is such a vhost."""
+
+    def may_see(self, user: str, vhost: str) -> bool:
+        """Whether the user may see that vhost: by a tag, or by having permissions in it."""
+
+    def policies(self, vhost: str | None, operator: bool) -> list[dict[str, Any]]:
+        """The policies of a vhost (None: of all), in RabbitMQ's shape."""
+
+    async def set_policy(self, wish: PolicyWish) -> tuple[HTTPStatus, dict[str, Any]]:
+        """Put a policy in its place; answers when it is committed and applied here: 201, 204, 400, 404, 504."""
+
+    async def clear_policy(self, vhost: str, name: str, operator: bool) -> tuple[HTTPStatus, dict[str, Any]]:
+        """Take a policy away; answers when that is committed and applied here: 204, 404, 504."""
+
+    def queue(self, vhost: str, name: str) -> dict[str, Any] | None:
+        """One queue in RabbitMQ's shape; None where there is none. No use of it (L2)."""

@@ -9,10 +9,12 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler
 
+from node.http.management import PAGES as MANAGEMENT_PAGES
+from node.http.management import ManagementPages
 from node.http.metrics import CONTENT_TYPE, MetricsPage
 from node.http.operating import PAGES as OPERATOR_PAGES
 from node.http.operating import OperatorPages, answer
-from node.http.provider import OperatorPort, StatusProvider
+from node.http.provider import ManagementPort, OperatorPort, StatusProvider
 from node.settings_kinds import Address
 from node.version import VERSION
 
@@ -27,16 +29,25 @@ _PAGES: Final = {
     "/status": "nodes, shards, leaders, queue counts, expiry lag, as this node has them",
     "/queues/{vhost}/{name}": "one queue as this node has it; the default vhost is %2F",
     **OPERATOR_PAGES,
+    **MANAGEMENT_PAGES,
 }
 
 
 class HttpServer:
     """Serves what a StatusProvider tells."""
 
-    def __init__(self, provider: StatusProvider, host: str, port: int, operator: OperatorPort | None = None) -> None:
-        """Without an operator's port there are no pages for operators."""
+    def __init__(
+        self,
+        provider: StatusProvider,
+        host: str,
+        port: int,
+        operator: OperatorPort | None = None,
+        management: ManagementPort | None = None,
+    ) -> None:
+        """Without the port for them there are no pages for operators, and none of RabbitMQ's management API."""
         self._provider = provider
         self._operator = operator
+        self._management = management
         self._address = Address(host, port)
         self._metrics = MetricsPage(provider)
         self._runner: web.AppRunner | None = None
@@ -87,6 +98,8 @@ class HttpServer:
             application.router.add_get(path, handler)
         if self._operator is not None:
             OperatorPages(self._operator).add_to(application.router)
+        if self._management is not None:
+            ManagementPages(self._management).add_to(application.router)
         return application
 
     async def _index(self, request: web.Request) -> web.Response:

@@ -17,6 +17,8 @@ from node.simulation.nodes import NodeProfile
 from node.simulation.topology import ExchangePlan, QueuePlan, Topology
 
 SETUP_LIMIT_US = 8 * SECOND_US
+SPARED = (faults.FAILING_SYNC,)
+"""What disks may do that takes no data away: all that clusters of one or two nodes can bear."""
 TTLS_MS = (50, 300, 800, 1_500)
 
 
@@ -83,12 +85,14 @@ def draw_scenario(seed: int) -> Scenario:
     random = stream(seed, "scenario")
     nodes = tuple(range(1, random.choice((1, 3, 3, 3, 3, 3, 3, 4, 5)) + 1))
     timeline = Timeline()
-    drawn = faults.draw_appetite(random)
+    drawn = faults.draw_appetite(random, (*faults.KINDS, *(faults.DISK_KINDS if len(nodes) >= 3 else SPARED)))
     appetite = replace(drawn, mean_gap_us=drawn.mean_gap_us // 2, longest_us=3 * SECOND_US)
     plan = faults.draw_plan(random, appetite, nodes, timeline.chaos, timeline.calm)
     offsets = tuple(random.randint(-50, 50) * MILLISECOND_US for _ in nodes)
     drifts = tuple(random.randint(-100, 100) for _ in nodes)
     stepped = faults.CLOCK_STEP in appetite.kinds
+    # Whoever has lost data, and who stays away, could together be a majority.
+    takes_data = any(fault.kind in faults.DISK_KINDS and fault.kind not in SPARED for fault in plan)
     links = LinkProfile(
         base_us=random.choice((50, 150, 5_000)),
         jitter_us=random.choice((50, 150, 2_000)),
@@ -107,7 +111,7 @@ def draw_scenario(seed: int) -> Scenario:
         topology=_draw_topology(random),
         timeline=timeline,
         plan=plan,
-        absent=random.choice((0, 0, *nodes)) if len(nodes) >= 3 else 0,
+        absent=random.choice((0, 0, *nodes)) if len(nodes) >= 3 and not takes_data else 0,
         clock_offsets_us=offsets,
         clock_drifts_ppm=drifts,
         disk=DiskProfile(

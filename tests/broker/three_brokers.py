@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from cluster.frame import Frame
-from cluster.group import Group, GroupSettings
+from cluster.group import Group
+from cluster.group_settings import GroupSettings
 from cluster.host import HostSettings
 from cluster.log.batch import StoredGroup, WriteBatch
 from cluster.log.group_log import EntryCache

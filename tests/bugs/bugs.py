@@ -137,7 +137,7 @@ GROUP_BUGS = [
     ),
     Bug(
         "goes on in the session that was closed",
-        "cluster/group.py",
+        "cluster/applying.py",
         "self.sender.restart(self.sender.incarnation + 1)",
         "self.sender.restart(self.sender.incarnation)",
         HOST + "test_a_partitioned_node_loses_its_session_and_its_commands_go_on_in_a_new_one",
@@ -187,6 +187,14 @@ GROUP_BUGS = [
 ]
 
 DISK_BUGS = [
+    Bug(
+        "writes the log without a sync",
+        "cluster/log/lmdb_tables.py",
+        "map_size=map_size_bytes, max_dbs=4)",
+        "map_size=map_size_bytes, max_dbs=4, sync=False)",
+        "tests/log/test_torn_writes.py::test_lmdb_syncs_data_before_the_meta_page_that_makes_them_count",
+        "MDB_NOSYNC",
+    ),
     Bug(
         "lets a replica with a damaged log take part",
         "cluster/group.py",

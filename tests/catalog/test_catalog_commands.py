@@ -13,6 +13,7 @@ from node.catalog import (
     Catalog,
     CatalogCommand,
     ClearPermissions,
+    ClearPolicy,
     DeclareExchange,
     DeclareQueue,
     DeleteExchange,
@@ -31,6 +32,7 @@ from node.catalog import (
     RemoveMember,
     RemoveQueues,
     SetPermissions,
+    SetPolicy,
     Unbind,
     decode,
     encode,
@@ -58,6 +60,8 @@ EVERY_COMMAND: list[CatalogCommand] = [
     MemberGone(1),
     PlaceGroup(1, ("one", "2")),
     PreferLeader(1, "two"),
+    SetPolicy("/", "p", "^a", {"message-ttl": 1, "overflow": "drop-head"}, -1, "queues", operator=True),
+    ClearPolicy("/", "p", operator=True),
 ]
 
 

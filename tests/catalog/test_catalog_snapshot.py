@@ -12,6 +12,7 @@ from node.catalog import (
     Catalog,
     CatalogCommand,
     ClearPermissions,
+    ClearPolicy,
     DeclareExchange,
     DeclareQueue,
     DeleteExchange,
@@ -21,9 +22,11 @@ from node.catalog import (
     NodeLost,
     NodeStarted,
     PutUser,
+    QueueSettings,
     Refusal,
     RemoveQueues,
     SetPermissions,
+    SetPolicy,
     Unbind,
     decode,
     encode,
@@ -54,6 +57,7 @@ COMMANDS: st.SearchStrategy[CatalogCommand] = st.one_of(
         arguments=QUEUE_ARGUMENTS, server_named=FLAGS, node_id=NODES, incarnation=INCARNATIONS,
         connection=st.sampled_from(["c", "d"]),
     ),
+    st.builds(DeclareQueue, st.just("/"), st.sampled_from(["a", "b", "c"]), st.just(True)),
     st.builds(RemoveQueues, st.lists(st.integers(1, 12), max_size=3).map(tuple)),
     st.builds(
         DeclareExchange, vhost=VHOSTS, name=NAMES,
@@ -77,6 +81,17 @@ COMMANDS: st.SearchStrategy[CatalogCommand] = st.one_of(
     st.builds(ClearPermissions, st.just("u"), VHOSTS),
     st.builds(NodeStarted, NODES, INCARNATIONS, st.just("n"), st.just({"amqp": "a:1"})),
     st.builds(NodeLost, NODES, INCARNATIONS),
+    st.builds(
+        SetPolicy, VHOSTS, st.sampled_from(["p", "o", ""]), st.sampled_from(["", "^a", "b|c", "("]),
+        st.dictionaries(st.sampled_from(["message-ttl", "overflow", "odd"]), VALUES, max_size=2),
+        st.integers(-1, 1), st.sampled_from(["all", "queues", "exchanges", "quorum_queues", "odd"]), FLAGS,
+    ),
+    st.builds(
+        SetPolicy, st.just("/"), st.sampled_from(["p", "o"]), st.sampled_from(["", "^[ab]$"]),
+        st.sampled_from([{"message-ttl": 3}, {"expires": 4}, {"alternate-exchange": "a"}]),
+        st.integers(-1, 1), operator=FLAGS,
+    ),
+    st.builds(ClearPolicy, VHOSTS, st.sampled_from(["p", "o"]), FLAGS),
 )
 
 
@@ -88,6 +103,10 @@ def routes(catalog: Catalog) -> list[list[int]]:
         for key in ("", "a", "b")
         for extra in ((), ("a",))
     ]
+
+
+def settings_of(catalog: Catalog) -> list[QueueSettings]:
+    return [catalog.effective_settings(queue) for queue in catalog.queues()]
 
 
 @settings(max_examples=150, deadline=None)
@@ -113,6 +132,7 @@ def test_c1_replicas_agree(commands: list[CatalogCommand], restored_after: int) 
     again = Catalog(3)
     again.restore(snapshot)
     assert again.snapshot() == snapshot
+    assert settings_of(straight) == settings_of(decoded) == settings_of(restored) == settings_of(again)
     assert routes(straight) == routes(decoded) == routes(restored) == routes(again)
     assert sum(again.shard_queue_counts) == sum(queue.replicated for queue in again.queues())
 
@@ -134,9 +154,31 @@ def test_routes_lead_to_queues_that_are_there(commands: list[CatalogCommand]) ->
 
 def test_snapshot_has_a_format_version() -> None:
     stored = msgspec.msgpack.decode(Catalog(3).snapshot())
-    assert stored[0] == 1
-    with pytest.raises(MalformedSnapshot, match="format 2"):
-        Catalog(3).restore(msgspec.msgpack.encode([2, *stored[1:]]))
+    assert stored[0] == 2
+    with pytest.raises(MalformedSnapshot, match="format 3"):
+        Catalog(3).restore(msgspec.msgpack.encode([3, *stored[1:]]))
+
+
+@pytest.mark.parametrize("operator", [False, True])
+def test_policies_are_in_the_snapshot(operator: bool) -> None:
+    catalog = Catalog(3)
+    catalog.apply(SetPolicy("/", "p", "^q", {"expires": 1, "alternate-exchange": "x"}, -2, operator=operator))
+    catalog.apply(DeclareQueue("/", "q", durable=True))
+    again = Catalog(3)
+    again.restore(catalog.snapshot())
+    assert again.policy("/", "p", operator) == catalog.policy("/", "p", operator)
+    assert again.snapshot() == catalog.snapshot()
+    assert settings_of(again) == settings_of(catalog) == [QueueSettings(expires_ms=1)]
+
+
+def test_snapshot_from_before_there_were_policies_is_read() -> None:
+    catalog = Catalog(3)
+    catalog.apply(DeclareQueue("/", "q", durable=True))
+    stored = msgspec.msgpack.decode(catalog.snapshot())
+    old = [1, *stored[1:3], [vhost[:3] for vhost in stored[3]], *stored[4:]]
+    again = Catalog(3)
+    again.restore(msgspec.msgpack.encode(old))
+    assert again.snapshot() == catalog.snapshot()
 
 
 def test_snapshot_of_another_number_of_shards() -> None:

@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 
 from cluster.frame import Frame
-from cluster.group import GroupSettings
+from cluster.group_settings import GroupSettings
 from cluster.host import Host, HostSettings
 from cluster.log.group_log import EntryCache
 from cluster.log.memory_store import MemoryStore

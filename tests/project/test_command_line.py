@@ -51,7 +51,7 @@ def test_the_version_says_whether_it_is_compiled() -> None:
 
 def test_help_lists_the_commands() -> None:
     output = run("--help").output
-    for name in ("node", "up", "status", "demo"):
+    for name in ("node", "up", "status", "policy", "demo"):
         assert f"\n  {name} " in output
         assert run(name, "--help").exit_code == 0
 

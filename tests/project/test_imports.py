@@ -15,7 +15,9 @@ PACKAGES: Final = ("cluster", "node")
 # A name stands for the module and all below it.
 SHELLS: Final = (
     "cluster.log.folder",
+    "cluster.log.lmdb_room",
     "cluster.log.lmdb_store",
+    "cluster.log.lmdb_tables",
     "cluster.rpc",
     "cluster.transport",
     "node.__main__",
@@ -26,15 +28,18 @@ SHELLS: Final = (
     "node.http",
     "node.listener",
     "node.log_writer",
+    "node.management",
     "node.membership_shell",
     "node.open_files",
     "node.operator",
+    "node.operator_login",
     "node.process",
     "node.process_clock",
     "node.settings",
     "node.settings_kinds",
     "node.settings_sources",
     "node.simulation.__main__",
+    "node.simulation.soak",
     "node.status",
 )
 # Worlds for tests: pure but for random numbers, which come from a seed.

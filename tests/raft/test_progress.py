@@ -50,7 +50,8 @@ def test_an_old_acknowledgement_changes_nothing() -> None:
         (ProgressState.PROBE, 0, 10, 8, 8, None),  # speaks of another message
         (ProgressState.PROBE, 0, 10, 9, 9, 9),
         (ProgressState.PROBE, 0, 10, 9, 2, 3),
-        (ProgressState.PROBE, 0, 1, 0, 0, 1),
+        (ProgressState.PROBE, 0, 1, 0, 0, None),  # nothing is before it
+        (ProgressState.PROBE, 4, 5, 4, 2, None),  # it has lost what it acknowledged: not asked again at once
         (ProgressState.PROBE, 4, 10, 9, 1, 5),  # never back behind what matched
     ],
 )

@@ -9,14 +9,15 @@ import pytest
 
 from cluster.simulator.raft_group import RaftGroup
 from cluster.simulator.raft_invariants import InvariantError
+from cluster.simulator.raft_schedules import PLAIN, RIVALS, SHORT_REIGNS
 from node.simulation.soak import RAFT
 
 SEEDS = 2_800
 CHUNK = 100
 
 
-def run(seed: int) -> RaftGroup:
-    group = RaftGroup(seed)
+def run(seed: int, schedule: str | None = None) -> RaftGroup:
+    group = RaftGroup(seed, schedule=schedule)
     try:
         group.run()
     except Exception as error:
@@ -34,6 +35,13 @@ def test_groups_keep_rafts_properties(first: int) -> None:
 def test_a_few_groups() -> None:
     for seed in range(10_000, 10_010):
         run(seed)
+
+
+@pytest.mark.parametrize("schedule", [RIVALS, SHORT_REIGNS])
+def test_an_aimed_schedule_brings_about_what_it_is_for(schedule: str) -> None:
+    group = run(1, schedule)
+    assert len(group.observer.leaders) > 10 * len(run(1, PLAIN).observer.leaders) / (3 if schedule == RIVALS else 1)
+    assert group.observer.highest_applied > 5
 
 
 def test_a_seed_replays_exactly() -> None:

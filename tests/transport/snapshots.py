@@ -1,6 +1,5 @@
-"""Snapshots to send, and a wire to them that breaks when it is told to."""
+"""Snapshots to send, as leaders make them."""
 
-import asyncio
 import os
 from hashlib import sha256
 
@@ -10,6 +9,7 @@ from cluster.log.snapshot_codec import OutgoingSnapshot, ReceivedSnapshot
 from cluster.raft import ConfState, Entry, Message, MessageType, Snapshot, SnapshotMetadata
 from cluster.transport import codec
 from tests.transport.members import Member, Members, until
+from tests.transport.wire import Wire
 
 GROUP = 4
 NOISE = os.urandom(1 << 16)
@@ -73,58 +73,6 @@ def tiny(group: int, data: bytes = b"x" * 100) -> tuple[bytes, bytes]:
     message = Message(MessageType.SNAP, 1, 2, 1, snapshot=Snapshot(metadata))
     name = codec.SnapshotName(group, 5, 1, len(data) + 1, sha256(data + b"x").digest())
     return codec.encode_snapshot_header(hello, message, metadata, name), codec.encode_snapshot_data(0, data)
-
-
-class Wire:
-    """A TCP forwarder. While `cut_every_bytes` is set, each connection breaks when it has carried so much there."""
-
-    def __init__(self, port: int) -> None:
-        self._target = port
-        self._writers: set[asyncio.StreamWriter] = set()
-        self.cut_every_bytes = 0
-        self.cuts = 0
-        self.bytes_there = 0
-        self.port = 0
-
-    async def start(self) -> None:
-        self._server = await asyncio.start_server(self._forward, "127.0.0.1", 0)
-        self.port = self._server.sockets[0].getsockname()[1]
-
-    def cut(self) -> None:
-        """Break all connections."""
-        for writer in self._writers:
-            writer.transport.abort()
-
-    async def stop(self) -> None:
-        self._server.close()
-        self.cut()
-
-    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target)
-        except OSError:
-            writer.close()
-            return
-        both = {writer, far_writer}
-        self._writers |= both
-        await asyncio.gather(self._pump(reader, far_writer, True), self._pump(far_reader, writer, False))
-        self._writers -= both
-
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, there: bool) -> None:
-        carried = 0
-        try:
-            while data := await reader.read(1 << 16):
-                carried += len(data) if there else 0
-                self.bytes_there += len(data) if there else 0
-                writer.write(data)
-                await writer.drain()
-                if there and 0 < self.cut_every_bytes <= carried:
-                    self.cuts += 1
-                    self.cut()
-        except OSError:
-            pass
-        finally:
-            writer.transport.abort()
 
 
 async def connected_by_wire(group: Members, receiver: Member) -> tuple[Member, Wire]:

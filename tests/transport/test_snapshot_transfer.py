@@ -10,7 +10,8 @@ import pytest
 from cluster import limits
 from cluster.transport import codec, options
 from tests.transport.members import Member, Members, members, run, until
-from tests.transport.snapshots import GROUP, MadeSnapshot, Wire, connected_by_wire, heard, send, tiny
+from tests.transport.snapshots import GROUP, MadeSnapshot, connected_by_wire, heard, send, tiny
+from tests.transport.wire import Wire
 
 MB = 1 << 20
 
@@ -286,7 +287,11 @@ def test_a_total_that_the_disk_has_no_room_for_is_refused(tmp_path: Path, monkey
     run(scenario())
 
 
-def test_a_newer_stream_of_a_group_takes_the_place_of_one_that_hangs(tmp_path: Path) -> None:
+def test_a_newer_stream_of_a_group_takes_the_place_of_one_that_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "SNAPSHOT_STALL_SECONDS", 1e6)
+
     async def scenario() -> None:
         async with members() as group:
             one = await strangers_target(group, tmp_path)

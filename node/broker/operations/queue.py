@@ -88,7 +88,7 @@ def _declare_active(channel: Channel, method: Any) -> Steps:
         if record.exclusive:
             connection.exclusive_queues[record.id] = record.shard
         if created:
-            encoded = encode_create_queue(record.id, shard_settings(record))
+            encoded = encode_create_queue(record.id, shard_settings(cluster.catalog, record))
         else:
             encoded = encode_touch_queue(record.id)
         result = yield ShardStep(record.shard, encoded)

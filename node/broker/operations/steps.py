@@ -74,9 +74,9 @@ def create_missing(channel: Channel, record: QueueRecord) -> Generator[Request, 
     """The shard has never heard of a queue that our catalog has: either it was removed and
     our catalog is behind, or whoever declared it has not got round to creating it."""
     known((yield BarrierStep()))
-    again = channel.broker.cluster.catalog.queue_by_id(record.id)
-    if again is not None:
-        yield ShardStep(record.shard, encode_create_queue(record.id, shard_settings(record)))
+    catalog = channel.broker.cluster.catalog
+    if catalog.queue_by_id(record.id) is not None:
+        yield ShardStep(record.shard, encode_create_queue(record.id, shard_settings(catalog, record)))
 
 
 def refuse_unreachable(record: QueueRecord) -> None:

@@ -1,0 +1,228 @@
+"""Policies: what they may say, which of them applies to a queue or exchange, and what two of them say together.
+
+As in RabbitMQ, one policy and one operator policy apply: of those of the vhost whose kind of thing and pattern fit,
+the one with the highest priority; of several with the same priority the one whose name comes first by its characters
+(RabbitMQ leaves that open). Policies do not add up, but the operator policy is laid over the policy: a number counts
+if it is the lower one, of anything else the policy's word counts.
+
+Refusals carry a line that says what would be right and then, last, RabbitMQ's own line (golden
+policy.invalid_definitions).
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, cast
+
+from node.catalog.arguments import MAX_TTL_MS
+from node.catalog.commands import SetPolicy
+from node.catalog.policy_patterns import compiled, pattern_fault
+from node.catalog.records import ApplyTo, PolicyRecord
+from node.catalog.results import Refusal
+from node.catalog.values import json_term
+
+MAX_LIMIT: Final = 2**48 - 1
+"""The highest length, number of bytes or deliveries that a limit can be."""
+
+MAX_PRIORITY: Final = 2**31 - 1
+
+_PRECONDITION_FAILED: Final = 406
+_LONGEST_NAME_BYTES: Final = 255
+
+_APPLY_TO: Final[dict[str, tuple[str, ...]]] = {
+    "all": ("classic", "quorum", "exchange"),
+    "queues": ("classic", "quorum"),
+    "classic_queues": ("classic",),
+    "quorum_queues": ("quorum",),
+    "exchanges": ("exchange",),
+}
+"""What each value of apply-to is for: queues by the type that was asked for, and exchanges."""
+
+
+class _Key:
+    """A key of definitions: which values it takes, in words too, and how RabbitMQ calls them."""
+
+    def __init__(self, takes: Callable[[Any], bool], expected: str, called: str) -> None:
+        self.takes = takes
+        self.expected = expected
+        self.called = called
+
+
+def _number(lowest: int, highest: int) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, int) and not isinstance(value, bool) and lowest <= value <= highest
+
+
+def _one_of(*words: str) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, str) and value in words
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and len(value.encode("utf-8", "surrogatepass")) <= _LONGEST_NAME_BYTES
+
+
+_NAME: Final = f"a string of at most {_LONGEST_NAME_BYTES} octets"
+_KEYS: Final = {
+    "alternate-exchange": _Key(_is_name, f"{_NAME}, the name of an exchange", "alternate exchange name"),
+    "dead-letter-exchange": _Key(_is_name, f"{_NAME}, the name of an exchange", "dead letter exchange name"),
+    "dead-letter-routing-key": _Key(_is_name, _NAME, "dead letter routing key"),
+    "dead-letter-strategy": _Key(
+        _one_of("at-least-once", "at-most-once"), "at-least-once or at-most-once", "dead letter strategy"
+    ),
+    "delivery-limit": _Key(
+        _number(-1, MAX_LIMIT), f"an integer from 0 to {MAX_LIMIT}, or -1 for no limit", "delivery limit"
+    ),
+    "expires": _Key(_number(1, MAX_TTL_MS), f"an integer from 1 to {MAX_TTL_MS} (milliseconds)", "queue expiry"),
+    "max-length": _Key(_number(0, MAX_LIMIT), f"an integer from 0 to {MAX_LIMIT}", "maximum length"),
+    "max-length-bytes": _Key(_number(0, MAX_LIMIT), f"an integer from 0 to {MAX_LIMIT}", "maximum length in bytes"),
+    "message-ttl": _Key(_number(0, MAX_TTL_MS), f"an integer from 0 to {MAX_TTL_MS} (milliseconds)", "message TTL"),
+    "overflow": _Key(
+        _one_of("drop-head", "reject-publish", "reject-publish-dlx"),
+        "drop-head, reject-publish or reject-publish-dlx", "overflow value",
+    ),
+    "ttl-applies": _Key(_one_of("default", "retroactive"), "default or retroactive", "ttl-applies value"),
+}
+
+_LOWEST_COUNTS: Final = frozenset({"message-ttl", "expires", "max-length", "max-length-bytes", "delivery-limit"})
+
+
+# -- what may be said -----------------------------------------------------------------------------
+
+
+def check_policy(command: SetPolicy) -> None:
+    """Refuse (406) a policy with a bad value, its pattern included. For whoever gives the command to the log."""
+    fault = pattern_fault(command.pattern)
+    if fault is not None:
+        raise _refused(f"pattern should be regular expression but is invalid: {fault}")
+    policy_record(command)
+
+
+def policy_record(command: SetPolicy) -> PolicyRecord:
+    """The policy that the command is to make. Refuses (406) a bad value; the pattern is not looked at."""
+    name_bytes = len(command.name.encode("utf-8", "surrogatepass"))
+    if not 0 < name_bytes <= _LONGEST_NAME_BYTES:
+        raise _refused(f"a policy's name has 1 to {_LONGEST_NAME_BYTES} octets, this one has {name_bytes}")
+    if not _number(-MAX_PRIORITY, MAX_PRIORITY)(command.priority):
+        raise _refused(
+            f"priority takes an integer from {-MAX_PRIORITY} to {MAX_PRIORITY}",
+            f"priority should be a number, actually was {json_term(command.priority)}",
+        )
+    if command.apply_to not in _APPLY_TO:
+        raise _refused(
+            f"apply-to '{command.apply_to}' unrecognised; should be one of: 'queues', 'classic_queues', "
+            "'quorum_queues', 'exchanges', or 'all'"
+        )
+    _check_definition(command.definition)
+    if command.apply_to != "all":
+        _check_meant_for(command.apply_to, command.definition)
+    return PolicyRecord(
+        command.vhost, command.name, command.pattern, dict(sorted(command.definition.items())), command.priority,
+        cast(ApplyTo, command.apply_to),
+    )
+
+
+def _check_definition(definition: Mapping[str, Any]) -> None:
+    """Values first, then keys that nobody knows, as in RabbitMQ; then what RULES D1 asks for."""
+    if not definition:
+        raise _refused(f"a definition has at least one of: {', '.join(_KEYS)}", "no policy provided")
+    for name in sorted(definition):
+        key = _KEYS.get(name)
+        if key is not None and not key.takes(definition[name]):
+            raise _refused(
+                f"{name} takes {key.expected}", f"{json_term(definition[name])} is not a valid {key.called}"
+            )
+    unknown = [
+        f"{{{json_term(name)},{json_term(definition[name])}}}" for name in sorted(definition) if name not in _KEYS
+    ]
+    if unknown:
+        raise _refused(
+            f"the keys of a definition are: {', '.join(_KEYS)}",
+            f"[{','.join(unknown)}] are not recognised policy settings",
+        )
+    if "dead-letter-routing-key" in definition and "dead-letter-exchange" not in definition:
+        raise _refused("dead-letter-routing-key takes a dead-letter-exchange beside it, and there is none (D1)")
+
+
+def _check_meant_for(apply_to: str, definition: Mapping[str, Any]) -> None:
+    for_exchanges = apply_to == "exchanges"
+    for name in sorted(definition):
+        if (name == "alternate-exchange") != for_exchanges:
+            kind = "queues" if for_exchanges else "exchanges"
+            raise _refused(f"{name} is a setting of {kind}, and this policy applies to {apply_to}")
+
+
+def _refused(*lines: str) -> Refusal:
+    return Refusal(_PRECONDITION_FAILED, "\n".join(lines))
+
+
+# -- which applies --------------------------------------------------------------------------------
+
+
+def matches(policy: PolicyRecord, kind: str, name: str) -> bool:
+    """Whether the policy could apply to something of that kind ("classic", "quorum" or "exchange") and name."""
+    if kind not in _APPLY_TO[policy.apply_to]:
+        return False
+    pattern = compiled(policy.pattern)
+    return pattern is not None and pattern.search(name) is not None
+
+
+class PolicyTable:
+    """The policies of one vhost, or its operator policies."""
+
+    def __init__(self) -> None:
+        self._records: dict[str, PolicyRecord] = {}
+        self._by_precedence: list[PolicyRecord] = []
+
+    def put(self, record: PolicyRecord) -> PolicyRecord | None:
+        """Add a policy; the one that it replaces."""
+        before = self._records.get(record.name)
+        self._records[record.name] = record
+        self._sort()
+        return before
+
+    def remove(self, name: str) -> PolicyRecord | None:
+        """Remove a policy, and answer it."""
+        before = self._records.pop(name, None)
+        self._sort()
+        return before
+
+    def _sort(self) -> None:
+        self._by_precedence = sorted(self._records.values(), key=lambda record: (-record.priority, record.name))
+
+    def get(self, name: str) -> PolicyRecord | None:
+        """The policy of that name."""
+        return self._records.get(name)
+
+    def records(self) -> Iterable[PolicyRecord]:
+        """All, in the order in which they were first set."""
+        return self._records.values()
+
+    def by_precedence(self) -> Iterable[PolicyRecord]:
+        """All, the one that counts before the others first."""
+        return self._by_precedence
+
+    def for_thing(self, kind: str, name: str) -> PolicyRecord | None:
+        """The one policy that applies to something of that kind and name; see `matches`."""
+        for record in self._by_precedence:
+            if matches(record, kind, name):
+                return record
+        return None
+
+
+# -- what two say together ------------------------------------------------------------------------
+
+
+def lowest(key: str, one: Any, other: Any) -> Any:
+    """Of two numbers for one key the one that counts; a negative delivery limit is no limit."""
+    if key == "delivery-limit" and (one < 0 or other < 0):
+        return max(one, other)
+    return min(one, other)
+
+
+def merged_definition(policy: PolicyRecord | None, operator_policy: PolicyRecord | None) -> dict[str, Any]:
+    """What a policy and an operator policy say together, keys in order; empty if there is neither."""
+    if policy is None or operator_policy is None:
+        one = policy or operator_policy
+        return {} if one is None else one.definition
+    merged = operator_policy.definition | policy.definition
+    for key in _LOWEST_COUNTS & policy.definition.keys() & operator_policy.definition.keys():
+        merged[key] = lowest(key, policy.definition[key], operator_policy.definition[key])
+    return dict(sorted(merged.items()))

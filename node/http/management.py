@@ -1,0 +1,139 @@
+"""The part of RabbitMQ's management API that there is here: policies, operator policies, and one queue.
+
+Paths, fields and status codes are RabbitMQ's; errors are `{"error": ..., "reason": ...}`. Everything takes a user's
+name and password (basic authentication):
+
+    policies            tag administrator, or policymaker with permissions in the vhost
+    operator policies   tag administrator
+    a queue             tag administrator or monitoring, or policymaker or management with permissions in the vhost
+"""
+
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from typing import Any, Final
+
+import msgspec
+from aiohttp import web
+
+from node.http.operating import answer, credentials, is_loopback
+from node.http.provider import ManagementPort, PolicyWish
+
+PAGES: Final = {
+    "/api/policies/{vhost}/{name}": "a policy; GET, PUT and DELETE, as in RabbitMQ; /api/policies[/{vhost}] lists",
+    "/api/operator-policies/{vhost}/{name}": "the same for operator policies",
+    "/api/queues/{vhost}/{name}": "one queue, as in RabbitMQ",
+}
+
+_ADMINISTRATOR: Final = "administrator"
+_FIELDS: Final = frozenset({"pattern", "definition", "priority", "apply-to", "vhost", "name"})
+NOT_FOUND: Final = {"error": "Object Not Found", "reason": "Not Found"}
+
+Handler = Callable[[web.Request, str], Awaitable[web.Response]]
+"""Takes the request and the name of the user."""
+
+
+class ManagementPages:
+    """Handlers for the application of a node."""
+
+    def __init__(self, port: ManagementPort) -> None:
+        self._port = port
+
+    def add_to(self, router: web.UrlDispatcher) -> None:
+        """Put the pages where RabbitMQ's clients look for them."""
+        for path, operator in (("/api/policies", False), ("/api/operator-policies", True)):
+            policies = _PolicyPages(self._port, operator)
+            users = {_ADMINISTRATOR} if operator else {_ADMINISTRATOR, "policymaker"}
+            router.add_get(path, self._for(users, policies.all))
+            router.add_get(f"{path}/{{vhost}}", self._for(users, policies.of_vhost))
+            router.add_get(f"{path}/{{vhost}}/{{name}}", self._for(users, policies.one))
+            router.add_put(f"{path}/{{vhost}}/{{name}}", self._for(users, policies.put))
+            router.add_delete(f"{path}/{{vhost}}/{{name}}", self._for(users, policies.delete))
+        readers = {_ADMINISTRATOR, "monitoring", "policymaker", "management"}
+        router.add_get("/api/queues/{vhost}/{name}", self._for(readers, self._queue))
+
+    def _for(
+        self, tags: set[str], handler: Handler
+    ) -> Callable[[web.Request], Awaitable[web.Response]]:
+        """The handler for users with one of these tags; of those who may not see all vhosts, in the ones they may."""
+
+        async def handle(request: web.Request) -> web.Response:
+            given = credentials(request.headers.get("Authorization", ""))
+            user = None if given is None else await self._port.login(*given, is_loopback(request.remote))
+            if user is None:
+                return _not_authorised("Login failed")
+            if not tags & set(user.tags):
+                return _not_authorised(f"Not {' or '.join(sorted(tags))} user")
+            vhost = request.match_info.get("vhost")
+            if vhost is not None and not self._port.has_vhost(vhost):
+                return answer({"error": "Object Not Found", "reason": f"no vhost '{vhost}'"}, HTTPStatus.NOT_FOUND)
+            if vhost is not None and not self._port.may_see(user.name, vhost):
+                return _not_authorised(f"User not authorised to access virtual host '{vhost}'")
+            return await handler(request, user.name)
+
+        return handle
+
+    async def _queue(self, request: web.Request, _user: str) -> web.Response:
+        queue = self._port.queue(request.match_info["vhost"], request.match_info["name"])
+        return answer(NOT_FOUND, HTTPStatus.NOT_FOUND) if queue is None else answer(queue)
+
+
+class _PolicyPages:
+    """Policies, or operator policies."""
+
+    def __init__(self, port: ManagementPort, operator: bool) -> None:
+        self._port = port
+        self._operator = operator
+
+    async def all(self, request: web.Request, user: str) -> web.Response:
+        rows = [row for row in self._port.policies(None, self._operator) if self._port.may_see(user, row["vhost"])]
+        return answer(rows)
+
+    async def of_vhost(self, request: web.Request, _user: str) -> web.Response:
+        return answer(self._port.policies(request.match_info["vhost"], self._operator))
+
+    async def one(self, request: web.Request, _user: str) -> web.Response:
+        name = request.match_info["name"]
+        rows = self._port.policies(request.match_info["vhost"], self._operator)
+        found = next((row for row in rows if row["name"] == name), None)
+        return answer(NOT_FOUND, HTTPStatus.NOT_FOUND) if found is None else answer(found)
+
+    async def put(self, request: web.Request, _user: str) -> web.Response:
+        try:
+            wish = _wish(await request.read(), request.match_info["vhost"], request.match_info["name"], self._operator)
+        except ValueError as error:
+            return answer({"error": "bad_request", "reason": str(error)}, HTTPStatus.BAD_REQUEST)
+        return _answered(*await self._port.set_policy(wish))
+
+    async def delete(self, request: web.Request, _user: str) -> web.Response:
+        vhost, name = request.match_info["vhost"], request.match_info["name"]
+        return _answered(*await self._port.clear_policy(vhost, name, self._operator))
+
+
+def _wish(body: bytes, vhost: str, name: str, operator: bool) -> PolicyWish:
+    """The policy in the body of a PUT, its values unchecked. Raises ValueError with a text for the client."""
+    try:
+        content: object = msgspec.json.decode(body)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"the body is not JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise ValueError("the body is a JSON object with pattern, definition and, if wanted, priority and apply-to")
+    for field in ("pattern", "definition"):
+        if field not in content:
+            raise ValueError(f"{field} is missing in the body")
+    unknown = sorted(content.keys() - _FIELDS)
+    if unknown:
+        raise ValueError(f"the body has the unknown field {unknown[0]!r}; known are {', '.join(sorted(_FIELDS))}")
+    return PolicyWish(
+        vhost, name, content["pattern"], content["definition"], content.get("priority"), content.get("apply-to"),
+        operator,
+    )
+
+
+def _answered(status: HTTPStatus, content: dict[str, Any]) -> web.Response:
+    return answer(content, status) if content else web.Response(status=status)
+
+
+def _not_authorised(reason: str) -> web.Response:
+    response = answer({"error": "not_authorised", "reason": reason}, HTTPStatus.UNAUTHORIZED)
+    response.headers["WWW-Authenticate"] = 'Basic realm="mayfly"'
+    return response

@@ -1,0 +1,129 @@
+"""Keeps what a shard's queues are told in step with the catalog: UPDATE_QUEUE after a change of policies (T12, L9).
+
+Nothing here is state. A leader that is new compares every queue of its shard with the catalog, once, after a barrier;
+from then on it compares those that a change of policies can concern, and those that were declared since: whoever
+creates a queue in the shard may have done so with the policies of a moment ago. What was given is looked at again, and
+given again if it had no effect.
+
+Comparing is bounded: a slice of the shard's queues in a tick, so that a change of policies reaches 100 000 queues
+within some ticks, and no tick looks at all of them.
+"""
+
+from collections import deque
+from typing import Final, Protocol
+
+from node.broker.queue_settings import shard_settings
+from node.catalog import Catalog, PolicyChange
+from node.limits import QUEUES_COMPARED_PER_TICK, QUEUES_UPDATED_PER_ENTRY
+from node.shard import commands
+from node.shard.settings import encode_settings
+from node.shard.shard import Shard
+
+AGAIN_MS: Final = 500
+"""When a queue that was told something, or is still to be created, is looked at again."""
+
+TICKS_PER_SWEEP: Final = 5
+"""However many queues there are, they are compared within so many ticks."""
+
+
+class PolicyPort(Protocol):
+    """What the duty needs of the node around the shard."""
+
+    @property
+    def catalog(self) -> Catalog:
+        """The local catalog replica."""
+        ...
+
+    def give(self, command: bytes) -> None:
+        """Internal commands for the shard itself; they may get lost."""
+        ...
+
+
+class PolicyDuties:
+    """The duty for one shard. Idle until `compare_all`."""
+
+    def __init__(self, shard: Shard, port: PolicyPort) -> None:
+        self.shard: Shard = shard
+        self._port = port
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew: the shard is led elsewhere, or was."""
+        self.begun: bool = False
+        """Whether `compare_all` was called since."""
+        self._version = 0
+        self._next_queue_id = 0
+        self._to_compare: list[int] = []
+        self._changes: list[PolicyChange] | None = None
+        self._slice = 0
+        self._again: deque[tuple[int, int]] = deque()
+
+    def compare_all(self) -> None:
+        """Compare every queue of the shard with the catalog, which must be as new as the shard's last leader's was."""
+        self.begun = True
+        self._begin_sweep(None)
+        self._next_queue_id = self._port.catalog.next_queue_id
+
+    def look_at(self, queue_id: int, now_ms: int) -> None:
+        """A queue that will be in the shard in a moment."""
+        self._again.append((now_ms + AGAIN_MS, queue_id))
+
+    def perform(self, now_ms: int) -> None:
+        """A tick: compare what is due, and give what differs."""
+        if not self.begun:
+            return
+        catalog = self._port.catalog
+        if not self._to_compare and catalog.policies_version != self._version:
+            self._begin_sweep(catalog.policy_changes(self._version))
+        updates = self._sweep(now_ms)
+        self._take_up_declared(updates, now_ms)
+        self._look_again(updates, now_ms)
+        for first in range(0, len(updates), QUEUES_UPDATED_PER_ENTRY):
+            self._port.give(b"".join(updates[first : first + QUEUES_UPDATED_PER_ENTRY]))
+
+    def _begin_sweep(self, changes: list[PolicyChange] | None) -> None:
+        """Compare the queues that these changes concern (None: all). What changes meanwhile is for the next sweep."""
+        self._version = self._port.catalog.policies_version
+        self._changes = changes
+        self._to_compare = list(self.shard.queue_ids())
+        self._slice = max(QUEUES_COMPARED_PER_TICK, -(-len(self._to_compare) // TICKS_PER_SWEEP))
+
+    def _sweep(self, now_ms: int) -> list[bytes]:
+        ids = self._to_compare[-self._slice :]
+        del self._to_compare[-self._slice :]
+        updates: list[bytes] = []
+        changes, catalog = self._changes, self._port.catalog
+        for queue_id in ids:
+            if changes is not None:
+                record = catalog.queue_by_id(queue_id)
+                if record is None or not any(change.concerns(record) for change in changes):
+                    continue
+            self._compare(queue_id, updates, now_ms)
+        return updates
+
+    def _take_up_declared(self, updates: list[bytes], now_ms: int) -> None:
+        catalog = self._port.catalog
+        if catalog.next_queue_id == self._next_queue_id:
+            return
+        for record in catalog.queues_since(self._next_queue_id):
+            if record.shard == self.shard.shard_id:
+                self._compare(record.id, updates, now_ms)
+        self._next_queue_id = catalog.next_queue_id
+
+    def _look_again(self, updates: list[bytes], now_ms: int) -> None:
+        while self._again and self._again[0][0] <= now_ms:
+            self._compare(self._again.popleft()[1], updates, now_ms)
+
+    def _compare(self, queue_id: int, updates: list[bytes], now_ms: int) -> None:
+        catalog = self._port.catalog
+        record = catalog.queue_by_id(queue_id)
+        if record is None or queue_id in self.shard.deleted:
+            return
+        queue = self.shard.queue(queue_id)
+        if queue is None:
+            self.look_at(queue_id, now_ms)
+            return
+        settings = shard_settings(catalog, record)
+        if encode_settings(settings) != queue.settings_bytes:
+            updates.append(commands.encode_update_queue(queue_id, settings))
+            self.look_at(queue_id, now_ms)

@@ -1,0 +1,207 @@
+"""Keeping shards in step with policies: bounded in every tick, and right after lost commands and new leaders."""
+from __future__ import annotations
+
+import pytest
+
+from node.broker.queue_settings import shard_settings
+from node.catalog import Catalog, ClearPolicy, DeclareQueue, QueueDeclared, QueueRecord, QueueSettings, SetPolicy
+from node.limits import QUEUES_COMPARED_PER_TICK, QUEUES_UPDATED_PER_ENTRY
+from node.policy_duties import AGAIN_MS, TICKS_PER_SWEEP, PolicyDuties
+from node.shard import commands
+from node.shard.settings import encode_settings
+from node.shard.shard import Shard
+
+TICK_MS = 50
+
+
+class CountingCatalog(Catalog):
+    """Counts how many queues are compared."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.compared = 0
+
+    def effective_settings(self, queue: QueueRecord) -> QueueSettings:
+        self.compared += 1
+        return super().effective_settings(queue)
+
+
+class Leader:
+    """A shard, its catalog, and the duty; entries are what was given in a tick, unless they get lost."""
+
+    def __init__(self, queues: int = 0) -> None:
+        self.catalog = CountingCatalog()
+        self.shard = Shard(1, 1)
+        self.entries: list[bytes] = []
+        self.lost = False
+        self.now_ms = 1_000_000
+        self.index = 0
+        self.create(*[self.declare(f"q{number}") for number in range(queues)])
+        self.duties = PolicyDuties(self.shard, self)
+
+    def give(self, command: bytes) -> None:
+        self.entries.append(command)
+        if not self.lost:
+            self.apply(command)
+
+    def apply(self, command: bytes) -> None:
+        self.index += 1
+        self.shard.begin(self.index, self.now_ms, self.now_ms, command)
+        self.shard.apply(None, 0, len(command))
+        self.shard.finish()
+
+    def declare(self, name: str) -> QueueRecord:
+        result = self.catalog.apply(DeclareQueue("/", name, durable=True))
+        assert isinstance(result, QueueDeclared)
+        return result.queue
+
+    def create(self, *queues: QueueRecord) -> None:
+        for queue in queues:
+            self.apply(commands.encode_create_queue(queue.id, shard_settings(self.catalog, queue)))
+
+    def put(self, definition: dict[str, object], pattern: str = "", name: str = "p") -> None:
+        self.catalog.apply(SetPolicy("/", name, pattern, definition))
+
+    def tick(self, times: int = 1) -> None:
+        for _ in range(times):
+            self.now_ms += TICK_MS
+            self.duties.perform(self.now_ms)
+
+    def in_step(self) -> bool:
+        for queue in self.catalog.queues():
+            here = self.shard.queue(queue.id)
+            assert here is not None
+            if here.settings_bytes != encode_settings(shard_settings(self.catalog, queue)):
+                return False
+        return True
+
+
+def test_idle_until_a_barrier_was_passed() -> None:
+    leader = Leader(3)
+    leader.put({"expires": 1})
+    leader.tick(50)
+    assert leader.entries == []
+    assert not leader.duties.begun
+
+
+@pytest.mark.parametrize("queues", [1, QUEUES_COMPARED_PER_TICK, 7 * QUEUES_COMPARED_PER_TICK + 3])
+def test_a_new_leader_compares_all_in_slices(queues: int) -> None:
+    leader = Leader(queues)
+    leader.put({"expires": 1000})
+    leader.duties.compare_all()
+    slice_ = max(QUEUES_COMPARED_PER_TICK, -(-queues // TICKS_PER_SWEEP))
+    for _ in range(TICKS_PER_SWEEP):
+        leader.catalog.compared, before = 0, len(leader.entries)
+        leader.tick()
+        assert leader.catalog.compared <= slice_
+        for entry in leader.entries[before:]:
+            assert entry.count(bytes((commands.UPDATE_QUEUE,))) >= 1
+            assert len(entry) <= QUEUES_UPDATED_PER_ENTRY * 200
+    assert leader.in_step()
+    leader.catalog.compared = 0
+    leader.tick()
+    assert leader.catalog.compared == 0, "nothing has changed"
+
+
+def test_a_change_compares_only_what_it_concerns() -> None:
+    leader = Leader(1000)
+    leader.duties.compare_all()
+    leader.tick(TICKS_PER_SWEEP)
+    leader.catalog.compared = 0
+    leader.put({"expires": 1000}, "^q7$")
+    leader.tick(TICKS_PER_SWEEP)
+    assert leader.catalog.compared == 1
+    assert leader.in_step()
+    leader.put({"expires": 1000}, "^q8$")
+    leader.tick(TICKS_PER_SWEEP)
+    assert leader.in_step(), "those that it concerned before count as well"
+    leader.catalog.apply(ClearPolicy("/", "p"))
+    leader.tick(TICKS_PER_SWEEP)
+    assert leader.in_step()
+    assert len(leader.entries) == 3
+
+
+def test_changes_while_queues_are_compared_are_not_missed() -> None:
+    leader = Leader(4 * QUEUES_COMPARED_PER_TICK)
+    leader.duties.compare_all()
+    leader.tick(TICKS_PER_SWEEP)
+    for number in range(30):
+        leader.put({"expires": 1000 + number}, f"{number % 10}$", name=f"p{number % 3}")
+        leader.tick()
+    leader.catalog.apply(ClearPolicy("/", "p1"))
+    leader.tick(3 * TICKS_PER_SWEEP)
+    assert leader.in_step()
+
+
+def test_what_had_no_effect_is_given_again() -> None:
+    leader = Leader(2)
+    leader.duties.compare_all()
+    leader.tick()
+    leader.lost = True
+    leader.put({"expires": 1000})
+    leader.tick()
+    assert len(leader.entries) == 1
+    leader.tick(AGAIN_MS // TICK_MS - 1)
+    assert len(leader.entries) == 1
+    leader.lost = False
+    leader.tick(2)
+    assert leader.in_step()
+    count = len(leader.entries)
+    leader.tick(3 * AGAIN_MS // TICK_MS)
+    assert len(leader.entries) == count
+
+
+def test_a_queue_created_with_old_settings_after_the_change_is_told() -> None:
+    """The change is long done with when the shard hears of the queue from a node that was behind."""
+    leader = Leader()
+    leader.duties.compare_all()
+    queue = leader.declare("q")
+    old = commands.encode_create_queue(queue.id, shard_settings(leader.catalog, queue))
+    leader.put({"expires": 1000})
+    leader.tick(20 * AGAIN_MS // TICK_MS)
+    assert leader.entries == []
+    leader.apply(old)
+    assert not leader.in_step()
+    leader.tick(AGAIN_MS // TICK_MS + 1)
+    assert leader.in_step()
+
+
+def test_deleted_queues_are_left_alone() -> None:
+    leader = Leader(1)
+    leader.duties.compare_all()
+    leader.tick()
+    (queue,) = leader.catalog.queues()
+    data = commands.encode_delete_queue(queue.id, False, False)
+    leader.index += 1
+    leader.shard.begin(leader.index, leader.now_ms, leader.now_ms, data)
+    leader.shard.apply((1, 1), 0, len(data))
+    leader.shard.finish()
+    leader.put({"expires": 1000})
+    leader.tick(3 * AGAIN_MS // TICK_MS)
+    assert leader.entries == []
+    assert not leader.duties._again
+
+
+def test_a_leader_that_comes_back_begins_anew() -> None:
+    leader = Leader(2)
+    leader.duties.compare_all()
+    leader.tick()
+    leader.duties.forget()
+    leader.put({"expires": 1000})
+    leader.tick(10)
+    assert not leader.in_step()
+    leader.duties.compare_all()
+    leader.tick()
+    assert leader.in_step()
+
+
+def test_a_catalog_from_a_snapshot_is_compared_with_all() -> None:
+    leader = Leader(3)
+    leader.duties.compare_all()
+    leader.tick()
+    ahead = Catalog(1)
+    ahead.restore(leader.catalog.snapshot())
+    ahead.apply(SetPolicy("/", "p", "", {"expires": 1000}))
+    leader.catalog.restore(ahead.snapshot())
+    leader.tick(TICKS_PER_SWEEP)
+    assert leader.in_step()

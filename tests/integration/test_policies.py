@@ -1,0 +1,144 @@
+"""Policies on real nodes: set on any, effective on queues that are there on every node, whatever leader dies."""
+
+import base64
+import json
+import os
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+import pytest
+
+from tests.integration.clients import PERSISTENT, channel, declare_led_by
+from tests.integration.nodes import Nodes, wait_for
+
+pytestmark = [pytest.mark.processes]
+
+SHARED: Final = Path(os.environ.get("MAYFLY_SHARED", Path(__file__).parents[2] / "shared"))
+GOLDEN: Final = SHARED / "golden"
+
+
+def ask(nodes: Nodes, id: int, method: str, path: str, content: object = None) -> tuple[int, Any]:
+    """Status and JSON of a node's management API, as guest."""
+    body = None if content is None else json.dumps(content).encode()
+    request = urllib.request.Request(f"http://{nodes.plan(id).http}/api/{path}", body, method=method)
+    request.add_header("Authorization", "Basic " + base64.b64encode(b"guest:guest").decode())
+    try:
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            text = answer.read()
+            return answer.status, json.loads(text) if text else None
+    except urllib.error.HTTPError as error:
+        return error.code, json.loads(error.read())
+
+
+def put(nodes: Nodes, id: int, name: str, pattern: str, definition: dict[str, Any], operator: bool = False) -> None:
+    kind = "operator-policies" if operator else "policies"
+    content = {"pattern": pattern, "definition": definition, "apply-to": "queues"}
+    assert ask(nodes, id, "PUT", f"{kind}/%2F/{quote(name, safe='')}", content)[0] in (201, 204)
+
+
+@pytest.fixture(autouse=True)
+def no_policies(cluster: Nodes) -> Iterator[None]:
+    """Each test begins and ends without any."""
+    yield
+    cluster.heal()
+    for kind in ("policies", "operator-policies"):
+        for row in ask(cluster, 1, "GET", kind)[1]:
+            assert ask(cluster, 1, "DELETE", f"{kind}/%2F/{quote(row['name'], safe='')}")[0] == 204
+
+
+def applies_on_all(nodes: Nodes, queue: str, policy: str | None, operator: str | None = None) -> bool:
+    """Whether every running node shows these policies for the queue."""
+    shown = [nodes.queue(id, queue) or {} for id in nodes.ids if nodes.runs(id)]
+    return all((each.get("policy"), each.get("operator_policy")) == (policy, operator) for each in shown)
+
+
+@pytest.mark.parametrize("id", [1, 2, 3])
+def test_set_on_one_node_seen_on_all_and_effective_on_a_queue_that_is_there(cluster: Nodes, id: int) -> None:
+    """T3, T12: each node is asked once, for a queue that another one leads."""
+    leader = id % 3 + 1
+    with channel(cluster, leader, confirms=True) as where:
+        queue = declare_led_by(cluster, where, f"pol-{id}-", lambda led_by: led_by == leader)
+        put(cluster, id, "p", f"^{queue}$", {"message-ttl": 20_000, "max-length": 1000})
+        put(cluster, id, "o", f"^{queue}$", {"message-ttl": 300}, operator=True)
+        wait_for(lambda: applies_on_all(cluster, queue, "p", "o"), "all nodes that see the policies")
+        definition = {"max-length": 1000, "message-ttl": 300}
+        assert (cluster.queue(leader, queue) or {})["effective_policy_definition"] == definition
+
+        def one_expires() -> bool:
+            """Messages from before the shard knew stay (T12), but not those after."""
+            where.basic_publish("", queue, b"m", PERSISTENT)
+            return int((cluster.queue(leader, queue) or {})["expired"]) > 0
+
+        wait_for(one_expires, "a message that expires", every_s=0.1)
+        where.queue_purge(queue)
+        status, page = ask(cluster, id, "GET", f"queues/%2F/{queue}")
+        assert status == 200
+        assert (page["policy"], page["operator_policy"]) == ("p", "o")
+        assert page["effective_policy_definition"] == definition
+        assert (page["consumers"], page["durable"], page["arguments"]) == (0, True, {})
+        assert page["messages"] == page["messages_ready"] + page["messages_unacknowledged"]
+        where.queue_delete(queue)
+    assert ask(cluster, id, "GET", "queues/%2F/none")[0] == 404
+
+
+@pytest.mark.parametrize("victim", [2, 3])
+def test_a_policy_set_while_the_leader_dies_reaches_its_queues(cluster: Nodes, victim: int) -> None:
+    """The leader of the queue's shard is killed right after the policy is committed; the next one goes on."""
+    with channel(cluster, 1) as where:
+        queue = declare_led_by(cluster, where, f"dies-{victim}-", lambda leader: leader == victim)
+        where.basic_publish("", queue, b"m", PERSISTENT)
+        wait_for(lambda: cluster.ready(1, queue) == 1, "the message")
+        put(cluster, 1, "dies", f"^{queue}$", {"message-ttl": 1, "ttl-applies": "retroactive"})
+        cluster.kill(victim)
+        wait_for(lambda: cluster.ready(1, queue) == 0, "the end of the message, by the next leader")
+        where.queue_delete(queue)
+
+
+def test_policies_are_there_after_a_restart_of_all(cluster: Nodes) -> None:
+    with channel(cluster, 1) as where:
+        where.queue_declare("stays", durable=True)
+    put(cluster, 3, "stays", "^stays$", {"max-length": 7})
+    cluster.kill(1, 2, 3)
+    cluster.heal()
+    wait_for(lambda: applies_on_all(cluster, "stays", "stays"), "the policy on all nodes")
+    with channel(cluster, 2) as where:
+        where.queue_delete("stays")
+
+
+def test_l1_expires_on_a_transient_queue_of_another_node(cluster: Nodes) -> None:
+    with channel(cluster, 3) as where:
+        where.queue_declare("passing", auto_delete=True)
+        put(cluster, 1, "passing", "^passing$", {"expires": 200})
+        cluster.until_nowhere("passing")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not GOLDEN.is_dir(), reason="the recordings are not here")
+def test_recorded_policies_of_rabbitmq(cluster: Nodes, tmp_path: Path) -> None:
+    """Goldens policy.*; policies are set on another node than the one that clients use."""
+    mine = tmp_path / "mine.json"
+    uri = f"amqp://guest:guest@{cluster.plan(1).amqp}/%2F"
+    command = [str(GOLDEN / "ttl_golden.py"), "--uri", uri, "--mgmt", f"http://{cluster.plan(2).http}"]
+    subprocess.run(
+        [sys.executable, *command, "--queue-type", "quorum", "--only", "policy", "--out", str(mine)],
+        check=True, capture_output=True, timeout=300,
+    )  # fmt: skip
+    recorded = GOLDEN / "rabbitmq-3.10.8-quorum.json"
+    compared = subprocess.run(
+        [sys.executable, str(GOLDEN / "compare_golden.py"), str(recorded), str(mine), "--topic", "policy"],
+        capture_output=True, text=True, timeout=60,
+    ).stdout.splitlines()  # fmt: skip
+    matched = {line.split()[1] for line in compared if line.startswith("match ")}
+    assert matched >= {f"policy.{name}" for name in MATCHING}, compared
+
+
+MATCHING: Final = (
+    "message_ttl", "message_ttl_retroactive", "lower_of_policy_and_argument", "dead_letter_by_policy",
+    "expires_by_policy", "operator_policy_caps", "invalid_definitions",
+)  # fmt: skip

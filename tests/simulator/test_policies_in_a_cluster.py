@@ -1,0 +1,153 @@
+"""Policies in whole simulated clusters: effective within a second on every node, and whatever leaders die."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+
+from cluster.simulator import faults
+from cluster.simulator.events import MILLISECOND_US, SECOND_US
+from cluster.simulator.faults import Fault
+from node.broker.queue_settings import shard_settings
+from node.catalog import CatalogCommand, ClearPolicy, SetPolicy
+from node.catalog.arguments import MAX_TTL_MS
+from node.shard.settings import encode_settings
+from node.simulation.__main__ import failure_text
+from node.simulation.nodes import SimulatedNode
+from node.simulation.run import Simulation
+from node.simulation.scenario import Scenario
+from tests.simulator.test_directed_scenarios import three_nodes
+
+
+def submit(simulation: Simulation, node: int, command: CatalogCommand) -> None:
+    """Give a command to a node; lost if it does not run."""
+    machine = simulation.cluster.machines[node]
+
+    def give() -> None:
+        if isinstance(machine.program, SimulatedNode):
+            machine.program.engine.submit_catalog(command, lambda _: None)
+
+    machine.call(give)
+
+
+def once_founded(simulation: Simulation, begin: Callable[[], None]) -> None:
+    """Run something when every node has every queue, and then on the clock of the faults' plan, about."""
+
+    def look() -> None:
+        names = {plan.name for plan in simulation.scenario.topology.queues.values() if plan.expires_ms is None}
+        known = [{queue.name for queue in program.engine.catalog.queues()} for program in simulation.programs()]
+        if known and all(names <= each for each in known):
+            begin()
+        else:
+            simulation.queue.after(50 * MILLISECOND_US, look)
+
+    look()
+
+
+def harmless(number: int, pattern: str, name: str = "p", operator: bool = False) -> SetPolicy:
+    """A policy that no client notices, with a value that tells it from others."""
+    definition = {"message-ttl": MAX_TTL_MS - number, "expires": MAX_TTL_MS - number}
+    return SetPolicy("/", name, pattern, definition, number % 3, operator=operator)
+
+
+def out_of_step(simulation: Simulation) -> list[str]:
+    """Queues whose shards have other settings than the catalog of their node wants, on any node."""
+    found = []
+    for program in simulation.programs():
+        engine = program.engine
+        for record in engine.catalog.queues():
+            shard = engine.shards.get(record.shard)
+            queue = None if shard is None else shard.queue(record.id)
+            if queue is not None and queue.settings_bytes != encode_settings(shard_settings(engine.catalog, record)):
+                found.append(f"{record.name} on node {program.machine.id}")
+    return found
+
+
+def run(simulation: Simulation) -> None:
+    violations = simulation.run().violations
+    assert not violations, failure_text(simulation.scenario, [str(each) for each in violations])
+    assert out_of_step(simulation) == []
+
+
+def test_effective_within_a_second_on_every_node() -> None:
+    """Set on each node in turn, while clients work and nothing fails."""
+    simulation = Simulation(replace(three_nodes(500), changes=()))
+    checked = []
+
+    def changed(number: int) -> Callable[[], None]:
+        node = number % 3 + 1
+
+        def change() -> None:
+            command: CatalogCommand = harmless(number, "") if number % 4 else ClearPolicy("/", "p")
+            submit(simulation, node, command)
+            simulation.queue.after(SECOND_US, check)
+
+        def check() -> None:
+            wanted = MAX_TTL_MS - number if number % 4 else None
+            for program in simulation.programs():
+                record = program.engine.catalog.queue("/", "plain")
+                assert record is not None
+                assert program.engine.catalog.effective_settings(record).expires_ms == wanted
+                queue = program.engine.shards[record.shard].queue(record.id)
+                assert queue is not None
+                assert queue.settings.expires_ms == wanted, f"node {program.machine.id}, change {number}"
+            checked.append(number)
+
+        return change
+
+    def begin() -> None:
+        for number in range(1, 6):
+            simulation.queue.after(int(number * 1.2 * SECOND_US), changed(number))
+
+    once_founded(simulation, begin)
+    run(simulation)
+    assert checked == [1, 2, 3, 4, 5]
+
+
+def chaos(scenario: Scenario, plan: list[Fault], seed: int) -> Simulation:
+    """A cluster whose policies change at random moments on random nodes, under faults."""
+    simulation = Simulation(replace(scenario, plan=tuple(plan), changes=()))
+    random = Random(seed)
+    once_founded(simulation, lambda: give_changes(simulation, random))
+    return simulation
+
+
+def give_changes(simulation: Simulation, random: Random) -> None:
+    """Fifty within eight seconds, and one at the end that reaches every queue: it can't end up where it began."""
+    for number in range(50):
+        pattern, name = random.choice(["", "^p", "t", "^(work|fanned)", "d$"]), random.choice(["p", "o"])
+        operator = random.random() < 0.3
+        command: CatalogCommand = harmless(number, pattern, name, operator)
+        if random.random() < 0.2:
+            command = ClearPolicy("/", name, operator)
+        node, delay_us = random.choice([1, 2, 3]), random.randrange(8 * SECOND_US)
+
+        def give(node: int = node, command: CatalogCommand = command) -> None:
+            submit(simulation, node, command)
+
+        simulation.queue.after(delay_us, give)
+    last = harmless(101, "", "zz")
+    simulation.queue.after(8 * SECOND_US + SECOND_US // 2, lambda: submit(simulation, 1, last))
+
+
+def at(seconds: float, kind: str, *nodes: int, lasts: float = 0, amount: int = 0) -> Fault:
+    return Fault(int(seconds * SECOND_US), kind, nodes, int(lasts * SECOND_US), amount)
+
+
+def test_c1_changes_survive_crashes_and_leaders_that_come_and_go() -> None:
+    for seed in (1, 2, 3):
+        scenario = three_nodes(500 + 10 * seed)
+        plan = [at(0.2 + 0.1 * n, faults.TRANSFER, n % 3 + 1, amount=n) for n in range(50)]
+        plan += [at(0.5 + 1.3 * n, faults.CRASH, (n + seed) % 3 + 1, lasts=0.4) for n in range(5)]
+        simulation = chaos(scenario, plan, seed)
+        run(simulation)
+        assert all(program.engine.catalog.policy("/", "zz") for program in simulation.programs())
+
+
+def test_changes_survive_a_power_failure_and_snapshots() -> None:
+    """Everything goes down at once; logs are compacted all the time."""
+    scenario = three_nodes(560)
+    scenario = replace(scenario, node_profile=replace(scenario.node_profile, compact_entries=20))
+    plan = [at(1.5 * n, faults.CRASH, 1, 2, 3, lasts=0.3) for n in range(1, 4)]
+    run(chaos(scenario, plan, 7))

@@ -1,0 +1,65 @@
+"""A wire between peers that breaks when it is told to."""
+
+import asyncio
+
+
+class Wire:
+    """A TCP forwarder. While `cut_every_bytes` is set, all connections break when one has carried so much there, but
+    not more than `most_cuts` times."""
+
+    def __init__(self, port: int) -> None:
+        self._target = port
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.cut_every_bytes = 0
+        self.most_cuts = 1 << 30
+        self.cuts = 0
+        self.bytes_there = 0
+        self.port = 0
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_server(self._forward, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    def cut(self) -> None:
+        """Break all connections."""
+        for writer in self._writers:
+            writer.transport.abort()
+
+    async def stop(self) -> None:
+        """Break all connections and take no more."""
+        self._server.close()
+        self.cut()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        try:
+            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target)
+        except OSError:
+            writer.close()
+            return
+        both = {writer, far_writer}
+        self._writers |= both
+        await asyncio.gather(self._pump(reader, far_writer, True), self._pump(far_reader, writer, False))
+        self._writers -= both
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, there: bool) -> None:
+        carried = 0
+        try:
+            while data := await reader.read(1 << 16):
+                carried += len(data) if there else 0
+                self.bytes_there += len(data) if there else 0
+                writer.write(data)
+                await writer.drain()
+                if there and 0 < self.cut_every_bytes <= carried and self.cuts < self.most_cuts:
+                    self.cuts += 1
+                    self.cut()
+        except OSError:
+            pass
+        finally:
+            writer.transport.abort()
