@@ -9,7 +9,8 @@ from typing import Final
 
 from cluster.frame import Frame
 from cluster.group import Group
-from cluster.host import Host, HostSettings, Output
+from cluster.host import Host, Output
+from cluster.host_settings import HostSettings
 from cluster.log.batch import StoredGroup, WriteBatch
 from cluster.log.group_log import EntryCache
 from cluster.machine import StateMachine

@@ -19,7 +19,7 @@ from typing import Final
 
 from cluster.frame import Frame
 from cluster.group_settings import GroupSettings
-from cluster.host import HostSettings
+from cluster.host_settings import HostSettings
 from cluster.log.batch import CorruptEntry, CorruptStore, DiskFull, LogError, WriteBatch
 from cluster.log.group_log import EntryCache
 from cluster.log.lmdb_store import LmdbLogStore
