@@ -475,9 +475,11 @@ class Host:
 
     def _post(self, id: int, messages: list[Message]) -> None:
         for message in messages:
+            if message.to == self.node:
+                continue
             if message.type == MessageType.HEARTBEAT_RESP and not message.context:
                 self._unhurried.setdefault(message.to, []).append((id, message))
-            elif message.to != self.node:
+            else:
                 self._frame(message.to).raft.append((id, message))
 
     def _frame(self, peer: int) -> Frame:

@@ -59,6 +59,11 @@ QUEUES_COMPARED_PER_TICK: Final = 500
 QUEUES_UPDATED_PER_ENTRY: Final = 500
 """Queues of one shard that one log entry gives new settings (RULES C4)."""
 
+# --- queues that go --------------------------------------------------------------------------------------
+
+QUEUES_BURIED_PER_COMMAND: Final = 1000
+"""Deleted queues of one shard that one command takes out of the catalog: a few milliseconds (RULES C4)."""
+
 # --- AMQP clients ----------------------------------------------------------------------------------------
 
 HANDSHAKE_SECONDS: Final = 10.0

@@ -18,7 +18,12 @@ from typing import Final, Protocol
 
 from node.catalog import Catalog
 from node.dead_letter import DeadLetterRouter
-from node.limits import DEAD_LETTERS_PER_ENTRY, DEAD_LETTERS_UNDER_WAY, TRANSFER_BYTES
+from node.limits import (
+    DEAD_LETTERS_PER_ENTRY,
+    DEAD_LETTERS_UNDER_WAY,
+    QUEUES_BURIED_PER_COMMAND,
+    TRANSFER_BYTES,
+)
 from node.shard import commands
 from node.shard.message import Message
 from node.shard.outbox import Death, Lane
@@ -113,6 +118,8 @@ class ShardDuties:
         self._routed_ms = 0
         self._lanes: dict[int, _LaneProgress] = {}
         self._burying: set[int] = set()
+        self._removals = 0
+        self._buried_ms = 0
         self._barrier_under_way = False
         self._fresh_up_to = 0
         self._closable: set[int] = set()
@@ -126,7 +133,7 @@ class ShardDuties:
         self._retry_parked(now_ms)
         self._move_lanes(now_ms)
         if self.shard.deleted:
-            self._bury()
+            self._bury(now_ms)
 
     @property
     def has_waiting(self) -> bool:
@@ -284,16 +291,24 @@ class ShardDuties:
 
     # ------------------------------------------------------------------ deleted queues
 
-    def _bury(self) -> None:
-        ids = tuple(id for id in self.shard.deleted if id not in self._burying)
+    def _bury(self, now_ms: int) -> None:
+        deleted = self.shard.deleted
+        if not self._removals and now_ms - self._buried_ms >= AGAIN_MS:
+            self._burying.clear()
+        ids = tuple(islice((id for id in deleted if id not in self._burying), QUEUES_BURIED_PER_COMMAND))
         if not ids:
             return
+        if len(self._burying) > len(deleted):
+            self._burying.intersection_update(deleted)
         self._burying.update(ids)
+        self._removals += 1
+        self._buried_ms = now_ms
         life = self._life
 
         def removed() -> None:
+            # They count as seen to until they have left the shard, which is a moment after this.
             if life == self._life:
-                self._burying.difference_update(ids)
+                self._removals -= 1
                 self._port.give(commands.encode_forget_deleted(ids))
 
         self._port.remove_queues(ids, removed)

@@ -333,6 +333,11 @@ class Shard:
         """The queues that are here, to compare with the catalog."""
         return self._state.queues.keys()
 
+    @property
+    def queue_changes(self) -> int:
+        """Grows with every queue that comes or goes; counts on this replica alone, to tell what is out of date."""
+        return self._state.queue_changes
+
     def queue(self, queue_id: int) -> Queue | None:
         """A queue's state, to look at."""
         return self._state.queues.get(queue_id)

@@ -88,6 +88,7 @@ class State:
         "outbox",
         "overfull",
         "past",
+        "queue_changes",
         "queue_expired",
         "queues",
         "refused_routes",
@@ -128,6 +129,7 @@ class State:
         self.message_timers = Timers()
         self.lease_timers = Timers()
         self.unserved: dict[int, Queue] = {}
+        self.queue_changes = 0
         self.overfull: dict[int, Queue] = {}
         # Of the entry.
         self.index = 0
