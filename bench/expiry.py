@@ -100,7 +100,7 @@ def mayfly(source: bool) -> Iterator[Cluster]:
             )
             try:
                 http = [BASE_PORT + 10_000 + node for node in range(NODES)]
-                _wait_until_ready(http, log)
+                _wait_until_ready(http, log, process)
                 children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
                 uris = [f"amqp://guest:guest@127.0.0.1:{BASE_PORT + node}/%2f" for node in range(NODES)]
                 # Leaders spread over the nodes in the first seconds.
@@ -111,18 +111,20 @@ def mayfly(source: bool) -> Iterator[Cluster]:
                 process.wait(60)
 
 
-def _wait_until_ready(ports: list[int], log: Path) -> None:
+def _wait_until_ready(ports: list[int], log: Path, process: "subprocess.Popen[bytes]") -> None:
     deadline = time.monotonic() + START_S
     waiting = set(ports)
-    while waiting:
-        if time.monotonic() > deadline:
+    while waiting or log.read_text().count(" serves: ") < NODES:
+        # It ends at once if something else has its ports, and whatever that is might answer.
+        if process.poll() is not None or time.monotonic() > deadline:
             sys.exit(f"nodes did not become ready:\n{log.read_text()}")
         for port in list(waiting):
             try:
                 _page(port, "/health/ready")
                 waiting.discard(port)
             except (OSError, urllib.error.HTTPError):
-                time.sleep(0.1)
+                pass
+        time.sleep(0.1)
 
 
 @contextmanager
