@@ -348,6 +348,7 @@ def measure_leases(cluster: Cluster, count: int, until_gone: bool, quorum: bool 
     lease_ms = max(LEASE_MS, round(count / rate * 2000))
     time.sleep(4)
     settle(cluster)
+    idle_before = idle_cpu(cluster, IDLE_S)
     memory, cpu_s, began = cluster.memory_bytes(), cluster.cpu_s(), time.monotonic()
     with LongestSilence(cluster) as silence:
         _declare(cluster, [f"lease-{number}" for number in range(count)], {**arguments, "x-expires": lease_ms})
@@ -362,10 +363,12 @@ def measure_leases(cluster: Cluster, count: int, until_gone: bool, quorum: bool 
     }
     settle(cluster)
     result["bytes_per_queue"] = (cluster.memory_bytes() - memory) / count
+    result["bytes_per_queue_node"] = result["bytes_per_queue"] / NODES
     if cluster.http:
         left = cluster.metric("mayfly_queues")
         if min(left) < count:
             print(f"  (some leases ended before the idle cost was measured: {left})", flush=True)
+    result["idle_cpu_empty"] = idle_before
     result["idle_cpu"] = idle_cpu(cluster, IDLE_S)
     if until_gone:
         result.update(_watch_go(cluster, began, declared, lease_ms))
@@ -523,7 +526,9 @@ def lease_table(ours: dict[str, float], theirs: dict[str, float]) -> list[str]:
     row("CPU per declare, us, 3 nodes", "declare_cpu_us", ",.0f")
     row("longest silence of a node meanwhile, ms", "silence_ms", ".0f")
     row("memory per queue, bytes, 3 nodes", "bytes_per_queue", ",.0f")
-    row("idle CPU, % of a core, 3 nodes", "idle_cpu", ".1f")
+    row("memory per queue and node, bytes", "bytes_per_queue_node", ",.0f")
+    row("idle CPU before, % of a core, 3 nodes", "idle_cpu_empty", ".1f")
+    row("idle CPU with all queues", "idle_cpu", ".1f")
     row("lease, s", "lease_s", ".0f")
     row("all gone after the end of the last lease, s", "gone_after_last_lease_s", ".1f")
     row("CPU to be rid of all, s, 3 nodes", "gone_cpu_s", ".1f")
