@@ -20,6 +20,7 @@ from node.catalog import Catalog
 from node.dead_letter import DeadLetterRouter
 from node.limits import (
     DEAD_LETTERS_PER_ENTRY,
+    DEAD_LETTERS_ROUTED_AHEAD,
     DEAD_LETTERS_UNDER_WAY,
     QUEUES_BURIED_PER_COMMAND,
     TRANSFER_BYTES,
@@ -36,6 +37,9 @@ AGAIN_MS: Final = 1000
 PARKED_PAUSE_MS: Final = 100
 PARKED_REST_MS: Final = 5000
 """Between two looks at parked dead letters: after one that found routes, and after one that did not."""
+
+_ROUTES_PER_LOOK: Final = 2
+"""ROUTEs decided in one go: more would keep the event loop too long, fewer would never be ahead of the log."""
 
 _UNROUTABLE: Final = (commands.PARKED, commands.DROPPED_UNROUTABLE)
 
@@ -114,6 +118,7 @@ class ShardDuties:
     def forget(self) -> None:
         """Begin anew: what was given before may never have arrived."""
         self._life += 1
+        self._routed_first = 0
         self._routed_up_to = 0
         self._routed_ms = 0
         self._lanes: dict[int, _LaneProgress] = {}
@@ -148,11 +153,23 @@ class ShardDuties:
     # ------------------------------------------------------------------ deaths
 
     def _route(self, now_ms: int) -> None:
-        waiting = self.shard.unrouted(DEAD_LETTERS_PER_ENTRY)
-        if not waiting:
+        head = self.shard.unrouted(1)
+        if not head:
             return
-        if waiting[0].sequence <= self._routed_up_to and now_ms - self._routed_ms < AGAIN_MS:
-            return
+        first = head[0].sequence
+        if first > self._routed_first:
+            self._routed_first, self._routed_ms = first, now_ms
+        elif now_ms - self._routed_ms >= AGAIN_MS:
+            # A ROUTE got lost, and those behind it were refused for the gap.
+            self._routed_up_to, self._routed_ms = first - 1, now_ms
+        # While one ROUTE is on its way through the log, the next are decided.
+        for _ in range(_ROUTES_PER_LOOK):
+            if self._routed_up_to - first >= DEAD_LETTERS_ROUTED_AHEAD or not self._route_some():
+                return
+
+    def _route_some(self) -> bool:
+        """Decide about the next deaths, as many as go into one entry; False: there is no more to do now."""
+        waiting = self.shard.unrouted(DEAD_LETTERS_PER_ENTRY, self._routed_up_to)
         decisions: list[commands.RouteDecision] = []
         size = 0
         for death in waiting:
@@ -166,8 +183,9 @@ class ShardDuties:
             if size >= TRANSFER_BYTES:
                 break
         if decisions:
-            self._routed_up_to, self._routed_ms = decisions[-1].sequence, now_ms
+            self._routed_up_to = decisions[-1].sequence
             self._port.give(commands.encode_route(decisions))
+        return len(decisions) == len(waiting) > 0 or size >= TRANSFER_BYTES
 
     def _decide(self, death: Death) -> commands.RouteDecision:
         original = content_of(self._port.data(death.message.index), death.message)
