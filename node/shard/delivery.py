@@ -123,6 +123,7 @@ def _expire(state: State, queue: Queue, message: Message) -> None:
     state.expiry_budget -= 1
     queue.ready_bytes -= message.body_length
     queue.expired += 1
+    state.expiry_lag.observe(state.time_ms - message.deadline_ms)
     state.died(queue, message, EXPIRED)
 
 

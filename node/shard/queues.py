@@ -2,13 +2,13 @@
 
 from node.shard.effects import ConsumerCancelled
 from node.shard.errors import ShardError
-from node.shard.lease import Lease
+from node.shard.lease import DECLARED, Lease
 from node.shard.message import Message
 from node.shard.queue import Queue
 from node.shard.results import IN_USE, NOT_EMPTY, Deleted, Gone, Purged, QueueCounts, Refused, Result
 from node.shard.settings import MAX_NUMBER, decode_settings
 from node.shard.state import State
-from node.shard.tombstone import DELETED, EXPIRED, Tombstone
+from node.shard.tombstone import DELETED, DROPPED, EXPIRED, Tombstone
 
 
 def gone(state: State, queue_id: int) -> Gone:
@@ -29,7 +29,7 @@ def create_queue(state: State, queue_id: int, settings_bytes: bytes, by_leader: 
     queue = state.queues.get(queue_id)
     if queue is not None:
         if not by_leader:
-            state.used(queue)
+            state.used(queue, DECLARED)
         return counts(queue, False)
     if not 0 < queue_id <= MAX_NUMBER:
         raise ShardError(f"queue id {queue_id}, from 1 to {MAX_NUMBER} expected")
@@ -46,7 +46,7 @@ def touch_queue(state: State, queue_id: int) -> Result:
     queue = state.queues.get(queue_id)
     if queue is None:
         return gone(state, queue_id)
-    state.used(queue)
+    state.used(queue, DECLARED)
     return counts(queue, False)
 
 
@@ -155,6 +155,7 @@ def remove_queue(state: State, queue: Queue, reason: str) -> None:
     state.past.add(queue)
     del state.queues[queue_id]
     queue.deleted = True
+    state.gone_for[reason or DROPPED] += 1
     if reason:
         state.deleted[queue_id] = Tombstone(
             reason,
@@ -163,4 +164,5 @@ def remove_queue(state: State, queue: Queue, reason: str) -> None:
             len(messages),
             queue.settings.vhost,
             queue.settings.name,
+            queue.lease.last_use,
         )

@@ -43,12 +43,15 @@ class ShardStatistics:
     ``outbox`` counts deaths without a decision and lane items; ``routed``, ``settled``, ``lost`` and
     ``dropped_*`` are explained at ``Outbox``. ``missing_targets``: publishes to a queue that was gone.
     ``transfers_lost``: dead letters that came for a queue that was gone. ``refused_*``: commands after a gap.
+    ``dead_lettered_for``: messages by reason (RULES D2). ``gone_for``: queues by reason (L10). ``message_timers``
+    and ``lease_timers``: queues with a head that has a deadline, and with a lease that runs (T13).
     """
 
     __slots__ = (
         "acknowledged",
         "consumers",
         "dead_lettered",
+        "dead_lettered_for",
         "delivered",
         "dropped_by_operator",
         "dropped_cycle",
@@ -56,8 +59,11 @@ class ShardStatistics:
         "duplicates",
         "enqueued",
         "expired",
+        "gone_for",
+        "lease_timers",
         "live_entries",
         "lost",
+        "message_timers",
         "missing_targets",
         "outbox",
         "parked",
@@ -79,6 +85,10 @@ class ShardStatistics:
         self.queues = len(state.queues)
         self.tombstones = len(state.deleted)
         self.live_entries = len(state.live)
+        self.message_timers = len(state.message_timers.due)
+        self.lease_timers = len(state.lease_timers.due)
+        self.dead_lettered_for = state.dead_lettered_for.copy()
+        self.gone_for = state.gone_for.copy()
         self.parked = len(outbox.parked)
         self.outbox = outbox.depth()
         self.routed = outbox.routed
