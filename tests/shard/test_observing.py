@@ -98,6 +98,25 @@ def test_an_index_says_what_a_look_at_every_message_says(history: list[tuple[str
     agrees(seen, queue_of(driver), driver.time_ms)
 
 
+def test_what_has_left_a_chunk_is_counted_no_more() -> None:
+    driver = Driver()
+    driver.create(1)
+    driver.run(publish("a", 1, ttl_ms=3), publish("b", 1))
+    driver.pass_ms(1)
+    driver.run(publish("c", 1, ttl_ms=4), publish("d", 1))
+    index = WaitingIndex(queue_of(driver), 4)
+    agrees(index.look(driver.time_ms, MUCH), queue_of(driver), driver.time_ms)
+    driver.pass_ms(5)
+    seen = index.look(driver.time_ms, MUCH)
+    assert (seen.expired, seen.oldest_ms) == (2, driver.time_ms - 6)
+    driver.tick()
+    seen = index.look(driver.time_ms, MUCH)
+    assert (seen.expired, seen.oldest_ms) == (1, driver.time_ms - 6)
+    assert driver.get(1) == "b"
+    seen = index.look(driver.time_ms, MUCH)
+    assert (seen.expired, seen.oldest_ms) == (0, driver.time_ms - 5)
+
+
 def test_a_long_queue_is_looked_at_in_slices_and_then_hardly_at_all() -> None:
     driver = Driver()
     driver.create(1)
