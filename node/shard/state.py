@@ -6,7 +6,7 @@ from node.shard.consumers import Holder
 from node.shard.errors import ShardError
 from node.shard.expiry_lag import ExpiryLag
 from node.shard.message import Message
-from node.shard.outbox import REASONS, Outbox
+from node.shard.outbox import EXPIRED, REASONS, Outbox
 from node.shard.queue import Queue
 from node.shard.timers import Timers
 from node.shard.tombstone import GONE_FOR, Tombstone
@@ -48,8 +48,9 @@ class State:
     ``live`` counts, per log entry, the places in which the state still refers to it. ``unserved`` are queues
     with messages and willing consumers that the bound of an entry left waiting.
 
-    ``dead_lettered_for`` counts deaths by reason, ``gone_for`` queues. ``expiry_lag`` is this replica's own and
-    no part of the state.
+    ``dead_lettered_for`` counts deaths by reason, all but EXPIRED, by far the most frequent one: those are the
+    rest of the queues' ``dead_lettered``. ``gone_for`` counts queues by reason. ``expiry_lag`` is this replica's own
+    and no part of the state.
     """
 
     __slots__ = (
@@ -186,7 +187,8 @@ class State:
         """A message left the queue by dying: it is dead-lettered, or gone (RULES D)."""
         if queue.dead_letters:
             queue.dead_lettered += 1
-            self.dead_lettered_for[reason] += 1
+            if reason != EXPIRED:
+                self.dead_lettered_for[reason] += 1
             self.outbox.add(queue.queue_id, message, reason, self.time_ms, queue.settings)
         else:
             self.release(message.index, 1)

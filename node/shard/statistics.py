@@ -1,5 +1,6 @@
 """Counts for operators, taken when asked for."""
 
+from node.shard.outbox import EXPIRED
 from node.shard.queue import Queue
 from node.shard.state import State
 
@@ -87,7 +88,6 @@ class ShardStatistics:
         self.live_entries = len(state.live)
         self.message_timers = len(state.message_timers.due)
         self.lease_timers = len(state.lease_timers.due)
-        self.dead_lettered_for = state.dead_lettered_for.copy()
         self.gone_for = state.gone_for.copy()
         self.parked = len(outbox.parked)
         self.outbox = outbox.depth()
@@ -125,3 +125,5 @@ class ShardStatistics:
             self.expired += queue.expired
             self.dead_lettered += queue.dead_lettered
             self.duplicates += queue.duplicates
+        self.dead_lettered_for = state.dead_lettered_for.copy()
+        self.dead_lettered_for[EXPIRED] = self.dead_lettered - sum(state.dead_lettered_for.values())

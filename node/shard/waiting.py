@@ -65,7 +65,7 @@ class _LineIndex:
         self.chunks: deque[_Chunk] = deque()
 
     def look(self, line: Line, now_ms: int, most: int, waiting: Waiting) -> None:
-        """Add the line to ``waiting``; at most ``most`` messages are looked at before the rest is left out."""
+        """Add the line to ``waiting``; the rest is left out once ``most`` messages were looked at."""
         chunks = self.chunks
         size = self.size
         first = line.gone
@@ -81,12 +81,15 @@ class _LineIndex:
             else:
                 waiting.expired += bisect_right(chunk.deadlines, now_ms)
                 waiting.older(chunk.oldest_ms)
-        while end - place >= size:
-            if waiting.looked_at + size > most:
+        while place < end:
+            step = min(size, end - place)
+            if waiting.looked_at + step > most:
+                # What is not looked at is likely to be younger than the head.
                 waiting.exact = False
-                if line.count():
-                    # The rest is likely to be younger than the head.
-                    waiting.older(line.items[line.head].enqueued_ms)
+                waiting.older(line.items[line.head].enqueued_ms)
+                return
+            if step < size:
+                _look_at(line, place, end, now_ms, waiting)
                 return
             chunk = _Chunk(place, size, line)
             chunks.append(chunk)
@@ -94,7 +97,6 @@ class _LineIndex:
             waiting.expired += bisect_right(chunk.deadlines, now_ms)
             waiting.older(chunk.oldest_ms)
             place += size
-        _look_at(line, place, end, now_ms, waiting)
 
 
 def _look_at(line: Line, place: int, end: int, now_ms: int, waiting: Waiting) -> None:
@@ -125,7 +127,7 @@ class WaitingIndex:
         self.returned = _LineIndex(chunk)
 
     def look(self, now_ms: int, most: int) -> Waiting:
-        """What waits at ``now_ms`` of shard time; looks at ``most`` messages, and a chunk of each line more."""
+        """What waits at ``now_ms`` of shard time; looks at ``most`` messages, and at what is left of a chunk."""
         waiting = Waiting()
         self.returned.look(self.queue.returned, now_ms, most, waiting)
         self.ready.look(self.queue.ready, now_ms, most, waiting)

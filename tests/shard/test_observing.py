@@ -128,12 +128,12 @@ def test_a_long_queue_is_looked_at_in_slices_and_then_hardly_at_all() -> None:
     index = WaitingIndex(queue_of(driver))
     looks = 0
     while not (seen := index.look(driver.time_ms, CHUNK)).exact:
-        assert seen.looked_at <= CHUNK
+        assert seen.looked_at == CHUNK
         agrees(seen, queue_of(driver), driver.time_ms)
         looks += 1
-    assert looks == 30_000 // CHUNK - 1
+    assert looks == 30_000 // CHUNK
     driver.pass_ms(100)
-    seen = index.look(driver.time_ms, 0)
+    seen = index.look(driver.time_ms, CHUNK)
     assert seen.exact and seen.looked_at < CHUNK
     assert seen.expired > 10_000
     agrees(seen, queue_of(driver), driver.time_ms)
