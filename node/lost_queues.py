@@ -34,7 +34,7 @@ class LostQueues:
 def _told(tombstone: Tombstone) -> str:
     last = datetime.fromtimestamp(tombstone.last_activity_ms / _MS_PER_S, UTC)
     return (
-        f"queue '{tombstone.name}' in vhost '{tombstone.vhost}' is gone, reason {tombstone.reason}; last activity "
+        f"queue {tombstone.name!r} in vhost {tombstone.vhost!r} is gone, reason {tombstone.reason}; last activity "
         f"{last.isoformat(timespec='milliseconds')} ({tombstone.last_use}), "
         f"{tombstone.time_ms - tombstone.last_activity_ms} ms before; {tombstone.messages} messages went with it"
     )
