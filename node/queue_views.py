@@ -1,7 +1,6 @@
 """Queues as operators are shown them. Pure: reads the replicas of this node, and what is told is as old as they are."""
 
 from collections.abc import Mapping
-from heapq import nsmallest
 from typing import Any, Final
 
 import msgspec
@@ -56,20 +55,27 @@ class QueueViews:
         }
 
     def some(self, selection: QueueSelection, now_ms: int) -> tuple[list[dict[str, Any]], int]:
-        """The first of these queues in the order of vhost and name, and how many more there are.
+        """These queues by vhost and name, and how many more there are: those that were declared first have precedence.
 
         Long queues are looked at, as in `one`, if they were asked for by name.
         """
         self._forget_unused(now_ms)
-        queues = self._engine.catalog.queues(selection.vhost)
-        found = [record for record in queues if selection.has(record.vhost, record.name)]
+        found = self._selected(selection)
         rows = []
         most = LOOKED_AT
-        for record in nsmallest(selection.limit, found, key=lambda record: (record.vhost, record.name)):
+        for record in sorted(found[: selection.limit], key=lambda record: (record.vhost, record.name)):
             row = self._row(record, now_ms, max(0, most), bool(selection.names))
             most -= row.pop("looked_at", 0)
             rows.append(row)
         return rows, len(found) - len(rows)
+
+    def _selected(self, selection: QueueSelection) -> list[QueueRecord]:
+        catalog, part = self._engine.catalog, selection.part
+        if not selection.names:
+            return [record for record in catalog.queues(selection.vhost) if part in record.name]
+        vhosts = [each.name for each in catalog.vhosts()] if selection.vhost is None else [selection.vhost]
+        named = [catalog.queue(vhost, name) for vhost in vhosts for name in sorted(selection.names)]
+        return [record for record in named if record is not None and part in record.name]
 
     def _row(self, record: QueueRecord, now_ms: int, most: int, by_name: bool) -> dict[str, Any]:
         row: dict[str, Any] = {"id": record.id, "vhost": record.vhost, "name": record.name}

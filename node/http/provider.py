@@ -38,14 +38,14 @@ class StatusProvider(Protocol):
         """
 
     def queues(self, selection: QueueSelection) -> tuple[list[dict[str, Any]], int]:
-        """The first of these queues by vhost and name, as this node has them, and how many more there are."""
+        """These queues by vhost and name, as this node has them, and how many more there are than it may be."""
 
     async def freshness(self, vhost: str | None = None, name: str | None = None) -> dict[str, Any]:
         """Waits, not long, until this node shows what the cluster has now, of one queue or of all. `current` says
         whether it does, and `reason` why not."""
 
     def queue_metrics(self, rows: Sequence[Mapping[str, Any]], left_out: int) -> Sequence[Metric]:
-        """Metrics of the queues in `rows`, from `queues`."""
+        """Metrics of the queues in `rows`, from `queues`. Called in a thread: takes nothing but these."""
 
     def metrics_snapshot(self) -> Sequence[Metric]:
         """The node's metrics now."""
