@@ -224,6 +224,22 @@ def test_long_queues_are_looked_at_only_when_asked_for_by_name(brokers: ThreeBro
     assert LOOKED_AT > 2 * CHUNK
 
 
+def test_a_restored_queue_is_looked_at_anew(brokers: ThreeBrokers, client: Client) -> None:
+    """What was known is known of the queue that was there before the snapshot."""
+    declare(brokers, client, "q")
+    client.publish(1, "q")
+    brokers.run_until(lambda: view(brokers, 1, "q")["ready"] == 1)
+    shard = shard_of(brokers.nodes[1], "q")
+    views = QueueViews(brokers.nodes[1].engine)
+    views.one("/", "q", brokers.now_ms)
+    before = shard.snapshot()
+    client.send(1, commands.Queue.Purge(queue="q"))
+    brokers.run_until(lambda: view(brokers, 1, "q")["ready"] == 0)
+    assert (views.one("/", "q", brokers.now_ms) or {})["oldest_ready_age_ms"] is None
+    shard.restore(before)
+    assert (views.one("/", "q", brokers.now_ms) or {})["oldest_ready_age_ms"] is not None
+
+
 def test_metrics_of_queues_leave_out_what_is_not_known(brokers: ThreeBrokers, client: Client) -> None:
     from prometheus_client.parser import text_string_to_metric_families
 
