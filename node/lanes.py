@@ -1,4 +1,4 @@
-"""Dead letters on their way to other shards, for operators: how many, how old, and what they wait for (RULES D8)."""
+"""Dead letters on their way to other queues, for operators: how many, how old, and what they wait for (RULES D8)."""
 
 from typing import Any
 
@@ -6,11 +6,15 @@ from node.broker.cluster_facade import TRANSIENT_SHARD_BASE
 from node.engine import Engine
 from node.shard.outbox import Lane
 from node.shard.shard import Shard
+from node.shard_clocks import shard_now
 
 
-def lane_rows(engine: Engine, shard: Shard, time_ms: int, now_ms: int) -> list[dict[str, Any]]:
-    """The lanes of one shard in which something waits, at `time_ms` of its clock. Ages are those of the decision that
-    put a dead letter in its lane, not of its death."""
+def lane_rows(engine: Engine, shard: Shard, now_ms: int) -> list[dict[str, Any]]:
+    """The lanes of one shard in which something waits.
+
+    Ages are on the shard's clock, and those of the decision that put a dead letter in its lane, not of its death.
+    """
+    time_ms = shard_now(engine, shard, now_ms).time_ms
     rows = []
     for lane in shard.lanes():
         if not lane.items:
@@ -32,12 +36,18 @@ def lane_rows(engine: Engine, shard: Shard, time_ms: int, now_ms: int) -> list[d
 
 def _waits_for(engine: Engine, shard: Shard, lane: Lane, now_ms: int) -> str:
     """ "own leader", "leader" (of the target's shard), "node" (the one on which a transient target lives), "queue" (the
-    target is gone: the lane is about to be closed); "" when nothing is known to be in the way."""
+    target is gone: the lane is about to be closed), "room" in a full target; "" when nothing is known to be in the way.
+    """
     if shard.shard_id < TRANSIENT_SHARD_BASE and not engine.group(shard.shard_id).leader:
         return "own leader"
     if engine.catalog.queue_by_id(lane.target_queue) is None:
         return "queue"
     if lane.target_shard < TRANSIENT_SHARD_BASE:
-        return "" if engine.group(lane.target_shard).leader else "leader"
-    node = lane.target_shard - TRANSIENT_SHARD_BASE
-    return "" if engine.host.heard_within(node, now_ms, engine.host.settings.election_timeout_ms) else "node"
+        if not engine.group(lane.target_shard).leader:
+            return "leader"
+    elif not engine.host.heard_within(
+        lane.target_shard - TRANSIENT_SHARD_BASE, now_ms, engine.host.settings.election_timeout_ms
+    ):
+        return "node"
+    room, room_bytes = engine.room(lane.target_shard, lane.target_queue)
+    return "room" if room == 0 or lane.items[0].body_length > room_bytes else ""

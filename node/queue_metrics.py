@@ -63,6 +63,9 @@ _COUNTERS: Final = {
     "expired": "Messages expired",
     "dead_lettered": "Messages dead-lettered",
     "duplicates": "Repeated transfers dropped",
+    "overflowed": "Messages dropped from the head of a full queue",
+    "refused": "Publishes and dead letters refused",
+    "delivery_limited": "Messages that came back more often than the delivery limit allows",
 }
 _TIMES: Final = {
     "oldest_ready": ("oldest_ready_age_ms", "Since the oldest ready message was enqueued"),

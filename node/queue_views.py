@@ -21,7 +21,7 @@ FORGET_AFTER_MS: Final = 60_000
 
 COUNTS: Final = (
     "ready", "ready_bytes", "unacknowledged", "unacknowledged_bytes", "consumers", "enqueued", "delivered",
-    "acknowledged", "expired", "dead_lettered", "duplicates",
+    "acknowledged", "expired", "dead_lettered", "duplicates", "overflowed", "refused", "delivery_limited",
 )
 
 
@@ -162,6 +162,7 @@ def _lease(queue: Queue, now: ShardNow) -> dict[str, Any]:
             "period_ms": queue.expires_ms,
             "remaining_ms": None if suspended else left_ms,
             "suspended": suspended,
+            "kept": queue.kept,
         }
     return {
         "lease": shown,

@@ -76,6 +76,8 @@ def _group_status(engine: Engine, group: Group, names: Mapping[int, str], now_ms
         consumers=statistics.consumers,
         outbox=statistics.outbox,
         parked=statistics.parked,
+        remains=statistics.remains,
+        stalled_lanes=sum(1 for lane in lane_rows(engine, shard, now_ms) if lane["waits_for"]),
         expiry_lag_ms=expiry_lag_ms(engine, shard, now_ms),
     )
     return row
@@ -210,7 +212,7 @@ def _outbox_metrics(engine: Engine, shards: Mapping[str, Shard], now_ms: int) ->
     rows: list[tuple[str, dict[str, Any]]] = []
     for id, shard in shards.items():
         time_ms = shard_now(engine, shard, now_ms).time_ms
-        of_shard = lane_rows(engine, shard, time_ms, now_ms)
+        of_shard = lane_rows(engine, shard, now_ms)
         rows += [(id, row) for row in of_shard]
         lanes.append(({"shard": id}, float(len(of_shard))))
         first = next(iter(shard.unrouted(1)), None)
@@ -257,6 +259,7 @@ _SHARD_GAUGES = {
     "consumers": "Consumers",
     "outbox": "Dead letters on their way",
     "parked": "Dead letters without a route",
+    "remains": "Messages of expired queues still to be dead-lettered",
     "live_entries": "Log entries that hold messages",
     "message_timers": "Queues whose head has a deadline",
     "lease_timers": "Queues whose lease runs",
@@ -268,6 +271,11 @@ _SHARD_COUNTERS = {
     "expired": "Messages expired",
     "dead_lettered": "Messages dead-lettered",
     "duplicates": "Repeated transfers dropped",
+    "overflowed": "Messages dropped from the head of a full queue",
+    "refused": "Publishes and dead letters refused by a full queue",
+    "delivery_limited": "Messages that came back more often than the delivery limit allows",
+    "queue_expired": "Messages dead-lettered because their queue expired",
+    "dropped_by_operator": "Parked dead letters dropped by an operator",
     "dropped_cycle": "Dead letters dropped in a cycle",
     "dropped_unroutable": "Dead letters dropped without a route",
     "routed": "Dead letters that reached a queue or a lane",

@@ -151,6 +151,8 @@ def _lease(row: Row) -> str:
         return "none"
     if lease["suspended"]:
         return f"{_duration(lease['period_ms'])}, suspended by consumers"
+    if lease["kept"]:
+        return f"{_duration(lease['period_ms'])}, over: the queue is kept until it is empty"
     return f"{_duration(lease['remaining_ms'])} left of {_duration(lease['period_ms'])}"
 
 
@@ -180,7 +182,10 @@ def _number(key: str) -> Callable[[Row], str]:
     return lambda row: str(row.get(key, "-"))
 
 
-_TOTALS: Final = ("enqueued", "delivered", "acknowledged", "expired", "dead_lettered", "duplicates")
+_TOTALS: Final = (
+    "enqueued", "delivered", "acknowledged", "expired", "dead_lettered", "duplicates", "overflowed", "refused",
+    "delivery_limited",
+)  # fmt: skip
 _LIMITS: Final = {
     "max_length": "length",
     "max_length_bytes": "bytes",

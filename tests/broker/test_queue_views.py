@@ -21,7 +21,6 @@ from node.shard.lease import CONSUMED, CREATED, DECLARED, GOT, RELEASED
 from node.shard.message import Message
 from node.shard.shard import Shard
 from node.shard.waiting import CHUNK
-from node.shard_clocks import shard_now
 from node.status import LANES_SHOWN, engine_metrics
 from tests.broker.conftest import Client
 from tests.broker.three_brokers import NodeWorld, ThreeBrokers
@@ -130,7 +129,7 @@ def test_the_lease_is_shown_as_it_runs(brokers: ThreeBrokers, client: Client) ->
     brokers.run_until(lambda: all(view(brokers, id, "q")["consumers"] for id in brokers.ids))
     for id in brokers.ids:
         row = view(brokers, id, "q")
-        assert row["lease"] == {"period_ms": 60_000, "remaining_ms": None, "suspended": True}
+        assert row["lease"] == {"period_ms": 60_000, "remaining_ms": None, "suspended": True, "kept": False}
         assert row["last_use"] == CONSUMED
     client.send(1, commands.Basic.Cancel(consumer_tag="c"))
     brokers.run_until(lambda: all(not view(brokers, id, "q")["consumers"] for id in brokers.ids))
@@ -287,8 +286,7 @@ def test_a_lane_says_how_much_how_old_and_what_it_waits_for(brokers: ThreeBroker
     source = next(shard for shard in engine.shards.values() if shard is not target)
 
     def rows() -> list[dict[str, Any]]:
-        time_ms = shard_now(engine, source, brokers.now_ms).time_ms
-        return lane_rows(engine, source, time_ms, brokers.now_ms)
+        return lane_rows(engine, source, brokers.now_ms)
 
     # What is sent to the target's leader is lost.
     for node in brokers.nodes.values():
@@ -322,7 +320,11 @@ class SomeCluster:
         self.election_timeout_ms = 500
 
     def group(self, id: int) -> Any:
-        return SimpleNamespace(leader=self._leaders[id])
+        clock = SimpleNamespace(current_ms=lambda now_ms: now_ms + 500, known_led_ms=0)
+        return SimpleNamespace(leader=self._leaders[id], clock=clock)
+
+    def room(self, shard: int, queue: int) -> tuple[int, int]:
+        return (0, 0) if queue == 82 else (5, 2) if queue == 83 else (1 << 60, 1 << 60)
 
     def queue_by_id(self, id: int) -> Any:
         return SimpleNamespace(vhost="/", name=f"q{id}") if id in self._queues else None
@@ -333,18 +335,21 @@ class SomeCluster:
 
 @pytest.mark.parametrize(
     ("target_shard", "target_queue", "waits_for"),
-    [(2, 80, ""), (3, 80, "leader"), (3, 81, "queue"), (transient_shard(7), 80, ""), (transient_shard(8), 80, "node")],
-)
+    [
+        (2, 80, ""), (3, 80, "leader"), (3, 81, "queue"), (2, 82, "room"), (2, 83, "room"),
+        (transient_shard(7), 80, ""), (transient_shard(8), 80, "node"),
+    ],
+)  # fmt: skip
 def test_a_lane_waits_for_what_is_missing(target_shard: int, target_queue: int, waits_for: str) -> None:
-    engine: Any = SomeCluster({1: 9, 2: 9, 3: 0}, {80}, {7})
+    engine: Any = SomeCluster({1: 9, 2: 9, 3: 0}, {80, 82, 83}, {7})
     shard = Shard(1, 1)
-    message = Message(1, 0, 0, 0, 0, 1000, -1, 0)
+    message = Message(1, 0, 0, 0, 3, 1000, -1, 0)
     shard._state.outbox.lane(target_shard, target_queue).items.append(message)
     shard._state.outbox.lane(target_shard, 99)
-    (row,) = lane_rows(engine, shard, 1500, 0)
+    (row,) = lane_rows(engine, shard, 1000)
     assert (row["messages"], row["oldest_age_ms"], row["waits_for"]) == (1, 500, waits_for)
-    engine = SomeCluster({1: 0, 2: 9, 3: 0}, {80}, {7})
-    assert lane_rows(engine, shard, 1500, 0)[0]["waits_for"] == "own leader"
+    engine = SomeCluster({1: 0, 2: 9, 3: 0}, {80, 82, 83}, {7})
+    assert lane_rows(engine, shard, 1000)[0]["waits_for"] == "own leader"
 
 
 def test_the_fullest_lanes_have_metrics_of_their_own(brokers: ThreeBrokers) -> None:

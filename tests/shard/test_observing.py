@@ -217,6 +217,13 @@ def test_d2_deaths_are_counted_by_reason() -> None:
     statistics = driver.shard.statistics()
     assert statistics.dead_lettered_for == expected
     assert sum(expected.values()) == statistics.dead_lettered
+    driver.create(7, dead_letter_exchange="dlx", max_length=0)
+    driver.create(8, dead_letter_exchange="dlx", expires_ms=5, expires_dead_letter=True)
+    driver.run(publish("m", 7, 8))
+    driver.pass_ms(5)
+    driver.tick()
+    expected |= {"maxlen": 1, "queue_expired": 1}
+    assert driver.shard.statistics().dead_lettered_for == expected
     restored = Shard(3, 2)
     restored.restore(driver.shard.snapshot())
     assert restored.statistics().dead_lettered_for == expected
