@@ -208,12 +208,20 @@ class State:
             queue.touched = True
             self.touched.append(queue)
 
-    def died(self, queue: Queue, message: Message, reason: str) -> None:
-        """A message left the queue by dying: it is dead-lettered, or gone (RULES D)."""
+    def expired(self, queue: Queue, message: Message) -> None:
+        """A message died of its deadline: as ``died``, for many of them."""
+        queue.expired += 1
         if queue.dead_letters:
             queue.dead_lettered += 1
-            if reason != EXPIRED:
-                self.dead_lettered_for[reason] += 1
+            self.outbox.add(queue.queue_id, message, EXPIRED, self.time_ms, queue.settings)
+        else:
+            self.release(message.index, 1)
+
+    def died(self, queue: Queue, message: Message, reason: str) -> None:
+        """A message left the queue by dying, but not of its deadline: it is dead-lettered, or gone (RULES D)."""
+        if queue.dead_letters:
+            queue.dead_lettered += 1
+            self.dead_lettered_for[reason] += 1
             self.outbox.add(queue.queue_id, message, reason, self.time_ms, queue.settings)
         else:
             self.release(message.index, 1)

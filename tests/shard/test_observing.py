@@ -194,11 +194,13 @@ def test_c1_the_lag_is_a_replicas_own() -> None:
 def test_t10_what_was_held_is_not_late() -> None:
     """RULES T10: nobody was late who had to wait for the consumer."""
     driver = Driver()
-    driver.create(1, message_ttl_ms=5)
+    driver.create(1, message_ttl_ms=5, dead_letter_exchange="dlx")
     driver.run(attach(1, 5), publish("m", 1))
     driver.pass_ms(3000)
     driver.run(encode_settle(1, 5, REQUEUE, [1]))
-    assert driver.shard.statistics().expired == 1
+    statistics = driver.shard.statistics()
+    assert statistics.expired == statistics.dead_lettered_for["expired"] == 1
+    assert sum(statistics.dead_lettered_for.values()) == 1
     assert sum(driver.shard.expiry_lag.by_bucket()) == 0
 
 
