@@ -25,8 +25,10 @@ HOURS ?= 1
 MINUTES ?= 5
 FAULTS ?=
 WRITE ?=
+# For `make chaos-deadletters`: how many messages are confirmed before the faults end.
+MESSAGES ?= 200000
 
-.PHONY: run test check compiled-tests uncompiled-tests lint bench soak chaos setup clean
+.PHONY: run test check compiled-tests uncompiled-tests lint bench soak chaos chaos-deadletters setup clean
 
 run: $(INSTALLED)
 	@$(BIN)/mayfly demo $(if $(filter-out 0,$(ONCE)),--once)
@@ -52,6 +54,11 @@ bench: $(INSTALLED)
 # Real nodes that are killed, frozen and cut off under load; docs/reliability.md says what is judged.
 chaos: $(INSTALLED)
 	$(BIN)/python -P tests/reliability/run_chaos.py --minutes $(MINUTES) $(if $(FAULTS),--faults $(FAULTS)) \
+		$(if $(filter-out 0,$(WRITE)),--write docs/reliability.md) $(ARGUMENTS)
+
+# The same faults while messages expire into queues of other nodes: each has to arrive once.
+chaos-deadletters: $(INSTALLED)
+	$(BIN)/python -P tests/reliability/run_chaos.py --dead-letters $(MESSAGES) $(if $(FAULTS),--faults $(FAULTS)) \
 		$(if $(filter-out 0,$(WRITE)),--write docs/reliability.md) $(ARGUMENTS)
 
 # Fresh seeds for all simulators. What fails is written to soak-failures/; Ctrl-C ends it early, with totals.
