@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 from cluster.frame import Frame
 from cluster.group_settings import GroupSettings
-from cluster.host import Host, HostSettings
+from cluster.host import Host
 from cluster.host import Output as HostOutput
+from cluster.host_settings import HostSettings
 from cluster.log.batch import CorruptEntry, MissingEntry, WriteBatch
 from cluster.log.group_log import EntryCache
 from cluster.log.memory_store import SimulatedDisk

@@ -14,7 +14,8 @@ from random import Random
 
 from cluster.frame import Frame
 from cluster.group_settings import GroupSettings
-from cluster.host import HostSettings, Output
+from cluster.host import Output
+from cluster.host_settings import HostSettings
 from cluster.log.batch import CorruptEntry, MissingEntry, WriteBatch
 from cluster.log.group_log import EntryCache
 from cluster.log.memory_store import SimulatedDisk

@@ -259,8 +259,27 @@ class Simulation:
         leased = [plan for plan in queues.values() if plan.expires_ms is not None]
         for number in range(scenario.leaseholders):
             self.workers.append(Leaseholder(world, f"leaseholder{number}", leased, until_us))
+        if scenario.limits:
+            self.workers += self._limited_workers(until_us)
         for worker in self.workers:
             worker.start()
+
+    def _limited_workers(self, until_us: int) -> list[Actor]:
+        """Clients of the queues with limits."""
+        world, gap_us = self.world, self.scenario.gap_us
+        targets: list[Publisher.Target] = [
+            ("", "short", ("short",), (None,)),
+            ("", "full", ("full",), (None, None, 500)),
+            ("", "tried", ("tried",), (None,)),
+            ("", "squeezed", ("squeezed",), (None,)),
+            ("mixed", "", ("full", "roomy", "short"), (None,)),
+        ]
+        return [
+            Publisher(world, "filler", targets, gap_us, until_us),
+            Getter(world, "getter2", "full", until_us),
+            Worker(world, "worker4", "tried", until_us, reject=0.05, requeue=0.5),
+            Getter(world, "getter3", "narrow", until_us),
+        ]
 
     def _drain(self) -> Drainer:
         self.history.drain_us = self.queue.now_us

@@ -58,6 +58,8 @@ class Scenario:
     leaseholders: int
     gap_us: int
     loop_us: int
+    limits: bool = False
+    """Whether there are queues with limits, and clients for them."""
     changes: tuple[Change, ...] = ()
 
     def describe(self) -> str:
@@ -122,8 +124,49 @@ def draw_scenario(seed: int) -> Scenario:
         gap_us=random.choice((70, 150, 300)) * MILLISECOND_US,
         loop_us=random.choice((200, 2_000, 5_000)),
     )
+    scenario = with_limits(scenario) if stream(seed, "limits").random() < 0.5 else scenario
     # Whom an operator takes out, and who stays away, could together be a majority.
     return scenario if scenario.absent else replace(scenario, changes=draw_changes(seed, timeline.chaos, timeline.calm))
+
+
+def with_limits(scenario: Scenario) -> Scenario:
+    """The scenario with queues that drop, refuse and give up, and dead letters for a queue that refuses.
+
+    What else the seed decides stays as it is.
+    """
+    random = stream(scenario.seed, "limited queues")
+    queues = [
+        QueuePlan(
+            "short",
+            max_length=random.choice((0, 2, 5)),
+            dead_letter_exchange="",
+            dead_letter_routing_key="short.dead",
+            dead_letter_targets=("short.dead",),
+        ),
+        QueuePlan("short.dead"),
+        QueuePlan("full", max_length=random.choice((0, 2, 5)), refuses=True),
+        QueuePlan("roomy"),
+        QueuePlan(
+            "tried",
+            delivery_limit=random.choice((0, 2)),
+            dead_letter_exchange="",
+            dead_letter_routing_key="tried.dead",
+            dead_letter_targets=("tried.dead",),
+        ),
+        QueuePlan("tried.dead"),
+        QueuePlan(
+            "squeezed",
+            message_ttl_ms=random.choice((50, 300)),
+            dead_letter_exchange="squeeze",
+            dead_letter_targets=("narrow", "wide"),
+        ),
+        QueuePlan("narrow", max_length=random.choice((1, 3)), refuses=True),
+        QueuePlan("wide"),
+    ]
+    exchanges = [ExchangePlan("mixed", ("full", "roomy", "short")), ExchangePlan("squeeze", ("narrow", "wide"))]
+    topology = scenario.topology
+    everything = Topology.of([*topology.queues.values(), *queues], [*topology.exchanges.values(), *exchanges])
+    return replace(scenario, topology=everything, limits=True)
 
 
 def _draw_profile(random: Random) -> NodeProfile:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from cluster.frame import Frame
 from cluster.group import Group
 from cluster.group_settings import GroupSettings
-from cluster.host import HostSettings
+from cluster.host_settings import HostSettings
 from cluster.log.batch import StoredGroup, WriteBatch
 from cluster.log.group_log import EntryCache
 from cluster.log.memory_store import MemoryStore

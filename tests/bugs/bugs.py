@@ -321,6 +321,30 @@ TIME_BUGS = [
         "tests/shard/test_dead_letters.py::test_d6_transfers_arrive_once_and_in_order",
         "assert (",
     ),
+    Bug(
+        "drops a dead letter that finds its queue full",
+        "node/shard/dead_letters.py",
+        "queue.received[source] = highest + taken",
+        "queue.received[source] = highest + count - repeats",
+        "tests/shard/test_length_limits.py::test_d8_a_full_target_takes_what_fits_and_the_rest_comes_again",
+        "received_up_to",
+    ),
+    Bug(
+        "refuses a publish and says that it is stored",
+        "node/shard/publish.py",
+        "refused.append(number)",
+        "refused.append(-1)",
+        "tests/broker/test_length_limits.py::test_d2_a_full_queue_nacks_each_publish_it_refuses",
+        "assert",
+    ),
+    Bug(
+        "lets a later dead letter overtake those that wait",
+        "node/shard/dead_letters.py",
+        "if (lane is not None and lane.items) or not _take_in(state, queue, content):",
+        "if not _take_in(state, queue, content):",
+        "tests/shard/test_length_limits.py::test_d8_a_full_target_in_the_same_shard_gets_a_lane",
+        "assert",
+    ),
 ]
 
 BUGS = RAFT_BUGS + GROUP_BUGS + DISK_BUGS + HOST_BUGS + TIME_BUGS

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from cluster.frame import Frame
 from cluster.group_settings import GroupSettings
-from cluster.host import Host, HostSettings
+from cluster.host import Host
+from cluster.host_settings import HostSettings
 from cluster.log.group_log import EntryCache
 from cluster.log.memory_store import MemoryStore
 from cluster.log.snapshot_codec import carried

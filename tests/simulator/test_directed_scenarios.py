@@ -11,7 +11,7 @@ from cluster.simulator.events import SECOND_US
 from cluster.simulator.faults import Fault
 from node.simulation.__main__ import failure_text
 from node.simulation.run import Simulation
-from node.simulation.scenario import Scenario, draw_scenario
+from node.simulation.scenario import Scenario, draw_scenario, with_limits
 from node.simulation.topology import QueuePlan
 
 
@@ -76,6 +76,20 @@ def test_l6_leases_outlive_their_leaders() -> None:
 def test_a_full_disk_loses_nothing_and_service_resumes() -> None:
     """All disks are full for two seconds in the middle of everything."""
     run(replace(three_nodes(80), plan=(at(2.0, faults.FULL_DISK, 1, 2, 3, lasts=2.0),)))
+
+
+def test_d8_dead_letters_wait_for_a_full_queue_while_leaders_come_and_go() -> None:
+    """Queues with limits under crashes and handovers (RULES D2, D6-D9): what was refused is not there, what was dropped
+    is dead-lettered, what waits for room arrives once and in order."""
+    scenario = with_limits(three_nodes(100))
+    plan = [at(0.3 + 0.2 * n, faults.TRANSFER, n % 3 + 1, amount=n) for n in range(30)]
+    plan += [at(1.4, faults.CRASH, 1, 2, 3, lasts=0.3), at(3.1, faults.CRASH, 2, lasts=0.8)]
+    simulation = run(replace(scenario, plan=tuple(plan), gap_us=70_000))
+    assert simulation.history.counts()["refused"] > 0
+    reasons = {death.reason for delivery in simulation.history.deliveries for death in delivery.deaths}
+    assert {"maxlen", "delivery_limit", "expired"} <= reasons
+    narrow = [delivery for delivery in simulation.history.deliveries if delivery.queue == "narrow"]
+    assert len({delivery.message_id for delivery in narrow}) > 3
 
 
 def test_topologies_know_their_ways() -> None:
