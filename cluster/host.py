@@ -106,7 +106,7 @@ class Host:
         self._dirty: dict[int, None] = {}
         self._heard_ms: dict[int, int] = {}
         self._up_since_ms: dict[int, int] = {}
-        self._next_heartbeat_ms = 0
+        self._ticks = 0
         self._next_balance_ms = 0
         self._excess_noted = False
         self._balance: LeaderBalance = LeaderBalance()
@@ -249,6 +249,9 @@ class Host:
             self._trace(f"clock of node {self.node} is {excess} ms beyond the bound: it stamps without the excess")
         self._excess_noted = excess > 0
         stuck, quick = self.disk.is_stuck(now_ms), self.disk.may_lead(now_ms)
+        # All groups' heartbeats and the clocks' go in one frame: a frame costs more than what is in it.
+        since_heartbeat = self._ticks % self.settings.group.heartbeat_ticks
+        self._ticks += 1
         for group in self.groups.values():
             raft = group.raw.raft
             outvoted = excess > 0 and self.clocks.outvoted(group.conf_state.voters, self._silent(group.id, now_ms))
@@ -256,12 +259,12 @@ class Host:
                 self._resign(group)
             if outvoted and not group.leads and raft.election_elapsed + 1 >= raft.randomized_election_timeout:
                 self.clock_refusals += 1
+            raft.heartbeat_elapsed = since_heartbeat
             group.tick(now_ms, not outvoted and (quick or group.decides_alone))
             unsaid = not (group.sender.idle and group.reads.idle)
             if group.in_flight is None and (unsaid or group.raw.has_ready()):
                 self._dirty[group.id] = None
-        if now_ms >= self._next_heartbeat_ms:
-            self._next_heartbeat_ms = now_ms + self.settings.heartbeat_ms
+        if since_heartbeat + 1 == self.settings.group.heartbeat_ticks:
             self._heartbeat(now_ms)
         if now_ms >= self._next_balance_ms:
             self._next_balance_ms = now_ms + self.BALANCE_EVERY_MS

@@ -19,7 +19,6 @@ class HostSettings:
         nodes: Sequence[int],
         replication_factor: int,
         tick_ms: int,
-        heartbeat_ms: int,
         election_timeout_ms: int,
         clock_bound_ms: int,
         group: GroupSettings,
@@ -29,7 +28,6 @@ class HostSettings:
         self.nodes: list[int] = sorted(nodes)
         self.replication_factor: int = replication_factor
         self.tick_ms: int = tick_ms
-        self.heartbeat_ms: int = heartbeat_ms
         self.election_timeout_ms: int = election_timeout_ms
         self.clock_bound_ms: int = clock_bound_ms
         self.group: GroupSettings = group

@@ -177,7 +177,7 @@ class NodeProcess:
         identity, members = self.identity, self._members
         host = HostSettings(
             identity.node, list(members.members), identity.replication_factor, settings.tick_ms,
-            settings.heartbeat_ms, settings.election_timeout_ms, settings.clock_bound_ms, group,
+            settings.election_timeout_ms, settings.clock_bound_ms, group,
             bootstrap=not identity.joined,
         )
         addresses = {

@@ -129,7 +129,7 @@ class HostNode:
         self.machines = {group: self._machine(group) for group in groups}
         self.clients = {group: simulation.new_client() for group in groups}
         settings = HostSettings(
-            self.id, known.members, profile.replication_factor, profile.tick_ms, profile.heartbeat_ms,
+            self.id, known.members, profile.replication_factor, profile.tick_ms,
             profile.election_timeout_ms, profile.clock_bound_ms, profile.group(), bootstrap=not known.joined,
         )  # fmt: skip
         self.host = Host(

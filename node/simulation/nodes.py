@@ -339,7 +339,6 @@ def _make_engine(
         known.members,
         profile.replication_factor,
         profile.tick_ms,
-        profile.heartbeat_ms,
         profile.election_timeout_ms,
         profile.clock_bound_ms,
         group,

@@ -60,7 +60,7 @@ class NodeWorld(World):
         self.id = id
         self.all = cluster
         self.engine = Engine(
-            HostSettings(id, ids, 3, TICK_MS, 100, 500, 2000, group), settings, store.read_entry,
+            HostSettings(id, ids, 3, TICK_MS, 500, 2000, group), settings, store.read_entry,
             EntryCache(1 << 20), random.Random(id * 1000 + life).randrange, life << 20,
         )
         first = self.engine.start(store.load(), cluster.now_ms)

@@ -100,7 +100,7 @@ class Node:
             inflight_bytes=inflight_bytes,
         )
         self.host = Host(
-            HostSettings(id, nodes, 3, TICK_MS, 100, 500, 2000, settings, bootstrap), dict(self.machines), self,
+            HostSettings(id, nodes, 3, TICK_MS, 500, 2000, settings, bootstrap), dict(self.machines), self,
             store.read_entry, EntryCache(1 << 20), random.Random(id * 1000 + incarnation).randrange, incarnation, LOST,
         )
         first = self.host.start(store.load(), now)
