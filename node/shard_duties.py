@@ -19,6 +19,7 @@ from typing import Final, Protocol
 from node.catalog import Catalog
 from node.dead_letter import DeadLetterRouter
 from node.limits import DEAD_LETTERS_PER_ENTRY, DEAD_LETTERS_UNDER_WAY, TRANSFER_BYTES
+from node.lost_queues import LostQueues
 from node.shard import commands
 from node.shard.message import Message
 from node.shard.outbox import Death, Lane
@@ -103,6 +104,7 @@ class ShardDuties:
         self._source = source
         self._port = port
         self._router = DeadLetterRouter(port.catalog)
+        self._lost_queues = LostQueues()
         self._life = 0
         self.forget()
 
@@ -126,6 +128,7 @@ class ShardDuties:
         self._retry_parked(now_ms)
         self._move_lanes(now_ms)
         if self.shard.deleted:
+            self._lost_queues.tell(self.shard.deleted)
             self._bury()
 
     @property
