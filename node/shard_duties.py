@@ -25,6 +25,7 @@ from node.limits import (
     QUEUES_BURIED_PER_COMMAND,
     TRANSFER_BYTES,
 )
+from node.lost_queues import LostQueues
 from node.shard import commands
 from node.shard.message import Message
 from node.shard.outbox import Death, Lane
@@ -112,6 +113,7 @@ class ShardDuties:
         self._source = source
         self._port = port
         self._router = DeadLetterRouter(port.catalog)
+        self._lost_queues = LostQueues()
         self._life = 0
         self.forget()
 
@@ -316,6 +318,7 @@ class ShardDuties:
         ids = tuple(islice((id for id in deleted if id not in self._burying), QUEUES_BURIED_PER_COMMAND))
         if not ids:
             return
+        self._lost_queues.tell(deleted)
         if len(self._burying) > len(deleted):
             self._burying.intersection_update(deleted)
         self._burying.update(ids)

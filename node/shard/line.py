@@ -14,15 +14,18 @@ class Line:
     """Messages in order. ``items[head:]`` are in it; what is before ``head`` has left and is trimmed now and
     then.
 
-    ``timed`` counts those with a deadline: without any, a whole run can leave unlooked at.
+    ``timed`` counts those with a deadline: without any, a whole run can leave unlooked at. ``gone`` counts
+    all that have left since this object was made: whoever looks from outside knows a message again by its
+    place, ``gone`` for the first in line.
     """
 
-    __slots__ = ("head", "items", "timed")
+    __slots__ = ("gone", "head", "items", "timed")
 
     def __init__(self) -> None:
         self.items = _NOTHING
         self.head = 0
         self.timed = 0
+        self.gone = 0
 
     def count(self) -> int:
         """How many are in line."""
@@ -48,6 +51,7 @@ class Line:
 
     def advance(self, count: int) -> None:
         """The first ``count`` have left (their share of ``timed`` is taken off by the caller)."""
+        self.gone += count
         head = self.head + count
         items = self.items
         if head == len(items):
@@ -65,6 +69,7 @@ class Line:
 
     def replace(self, messages: list[Message]) -> None:
         """These instead of what was in line."""
+        self.gone += self.count()
         self.items = messages
         self.head = 0
         timed = 0

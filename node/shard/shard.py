@@ -13,6 +13,7 @@ from typing import Final
 from node.shard import commands, dead_letters, holders, queues, settle
 from node.shard.delivery import serve
 from node.shard.errors import ShardError
+from node.shard.expiry_lag import ExpiryLag
 from node.shard.outbox import Death, Lane
 from node.shard.packing import NUMBER_BYTES, unpack_numbers
 from node.shard.publish import apply_guarded, apply_publishes
@@ -276,6 +277,7 @@ class Shard:
         expiries_per_entry, deliveries_per_entry = self._bounds
         state = State(self.shard_id, self.local_node, expiries_per_entry, deliveries_per_entry)
         restore(state, data)
+        state.expiry_lag = self._state.expiry_lag
         self._state = state
 
     def digest(self) -> str:
@@ -397,6 +399,11 @@ class Shard:
     def statistics(self) -> ShardStatistics:
         """Counts of the whole shard; looks at every queue."""
         return ShardStatistics(self._state)
+
+    @property
+    def expiry_lag(self) -> ExpiryLag:
+        """How late what this replica expired was; no part of the state. Not to be changed."""
+        return self._state.expiry_lag
 
     def queue_statistics(self, queue_id: int) -> QueueStatistics | None:
         """Counts of one queue."""
