@@ -253,6 +253,7 @@ def _one(value: float) -> list[Sample]:
 _MS_PER_S = 1000
 _SHARD_GAUGES = {
     "queues": "Queues",
+    "tombstones": "Queues that are gone and still in the catalog",
     "ready": "Messages ready",
     "unacknowledged": "Messages held by consumers",
     "ready_bytes": "Bytes of bodies ready",

@@ -31,7 +31,7 @@ def _add(
 
 def enter_holder(state: State, queue: Queue, holder: Holder) -> None:
     """Make the holder known to its queue and its session."""
-    queue.holders[holder.order] = holder
+    queue.add_holder(holder)
     holders = state.sessions.get(holder.session)
     if holders is None:
         holders = {}

@@ -38,6 +38,7 @@ def create_queue(state: State, queue_id: int, settings_bytes: bytes, by_leader: 
     settings = decode_settings(settings_bytes)
     queue = Queue(queue_id, settings, settings_bytes, Lease(state.led_ms, state.time_ms))
     state.queues[queue_id] = queue
+    state.queue_changes += 1
     if queue.expires_ms >= 0:
         state.lease_timers.arm(queue_id, state.led_ms + queue.expires_ms)
     return counts(queue, True)
@@ -172,6 +173,7 @@ def remove_queue(state: State, queue: Queue, reason: str) -> None:
     state.overfull.pop(queue_id, None)
     state.past.add(queue)
     del state.queues[queue_id]
+    state.queue_changes += 1
     queue.deleted = True
     state.gone_for[reason or DROPPED] += 1
     if reason:

@@ -7,6 +7,7 @@ the one the entries carry, and never looks at content: messages are references i
 import struct
 from collections.abc import Collection, Iterable
 from hashlib import sha256
+from itertools import islice
 from typing import Final
 
 from node.shard import commands, dead_letters, holders, queues, settle
@@ -335,17 +336,25 @@ class Shard:
         """The queues that are here, to compare with the catalog."""
         return self._state.queues.keys()
 
+    @property
+    def queue_changes(self) -> int:
+        """Grows with every queue that comes or goes; counts on this replica alone, to tell what is out of date."""
+        return self._state.queue_changes
+
     def queue(self, queue_id: int) -> Queue | None:
         """A queue's state, to look at."""
         return self._state.queues.get(queue_id)
 
-    def unrouted(self, limit: int) -> list[Death]:
-        """The first ``limit`` deaths that wait for a ROUTE, in order."""
+    def unrouted(self, limit: int, after: int = 0) -> list[Death]:
+        """At most ``limit`` deaths that wait for a ROUTE, in order, those up to the sequence ``after`` left out.
+
+        Their sequences have no gaps.
+        """
         waiting = self._state.outbox.unrouted
-        count = min(limit, len(waiting))
-        if count == len(waiting):
-            return list(waiting)
-        return [waiting[place] for place in range(count)]
+        if not waiting:
+            return []
+        first = max(0, after + 1 - waiting[0].sequence)
+        return list(islice(waiting, first, first + limit))
 
     def parked(self) -> Collection[Death]:
         """Deaths without a route, oldest first; they wait for a route or an operator (RULES D8)."""

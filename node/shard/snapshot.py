@@ -220,7 +220,7 @@ def _restore_queue(state: State, row: Any) -> None:
         queue.overflowed, queue.refused, queue.delivery_limited,
     ) = counters
     for source, sequence in received:
-        queue.received[source] = sequence
+        queue.note_received(source, sequence)
     _restore_line(state, queue, queue.returned, returned)
     _restore_line(state, queue, queue.ready, ready)
     consumers = queue.consumers

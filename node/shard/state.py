@@ -96,6 +96,7 @@ class State:
         "outbox",
         "overfull",
         "past",
+        "queue_changes",
         "queue_expired",
         "queues",
         "refused_routes",
@@ -138,6 +139,7 @@ class State:
         self.message_timers = Timers()
         self.lease_timers = Timers()
         self.unserved: dict[int, Queue] = {}
+        self.queue_changes = 0
         self.overfull: dict[int, Queue] = {}
         # Of this replica.
         self.expiry_lag = ExpiryLag()
