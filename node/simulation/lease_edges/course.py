@@ -170,7 +170,7 @@ class EdgeRun:
         end_us = max(end_us, self._schedule_fault(deadlines_us[self.plan.edges[0].queue]))
         self.queue.run_until(end_us)
         self.cluster.calm_down()
-        self._until(self._is_over, 8 * SECOND_US)
+        self._until(self._is_over, 8 * SECOND_US + 2 * self.plan.expires_ms * MILLISECOND_US)
         self._ask_at_the_end()
         self.story.ended_us = self.queue.now_us
         for gone in self.story.history.disappearances:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from node.shard_leader import LEASES_RECORDED_EVERY_MS
 from node.simulation.checker import Tolerance, Violation, check_leases
 from node.simulation.lease_edges.plan import ATTACH, USES, EdgePlan
 from node.simulation.lease_edges.story import BROKEN, NOT_FOUND, OK, Life, Story, Use, changes, without
@@ -80,9 +81,11 @@ def check_consumers(story: Story) -> list[Violation]:
         Violation("L5", f"the consumer {name} of {queue} was cancelled at {at_us / 1e6:.6f}s")
         for at_us, queue, name in story.cancelled
     ]
-    for sent in story.sent:
-        if sent.after.kind == ATTACH and sent.completed_us >= 0 and not sent.consumed and story.fault_us[0] < 0:
-            violations.append(Violation("L5", f"{_text(sent.after)}, but a message to it did not come to the consumer"))
+    violations += [
+        Violation("L5", f"{_text(sent.after)}, but a message to it did not come to the consumer")
+        for sent in story.sent
+        if sent.after.kind == ATTACH and sent.completed_us >= 0 and not sent.consumed and story.fault_us[0] < 0
+    ]
     return violations
 
 
@@ -98,8 +101,9 @@ def check_prompt(story: Story, plan: EdgePlan) -> list[Violation]:
         # A leader continues the led clock from the last heartbeat it got.
         lost_us = changes(story.established, shard, last_us, gone_us) * (profile.heartbeat_ms + profile.tick_ms) * 1_000
         if plan.stops_all:
-            # Only the log remembers how long there was a leader, and it has no entry since.
-            lost_us += max(0, story.fault_us[0] - last_us)
+            # Only the log remembers how long there was a leader.
+            recorded_us = (LEASES_RECORDED_EVERY_MS + profile.expiry_tick_ms + 2 * profile.tick_ms) * 1_000
+            lost_us += min(recorded_us, max(0, story.fault_us[0] - last_us))
         unled_us = without(story.established, shard, last_us, gone_us)
         slack_us = (profile.expiry_tick_ms + 2 * profile.tick_ms + 30) * 1_000
         longest_us = plan.expires_ms * 1_001 + lost_us + unled_us + slack_us
