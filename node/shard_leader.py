@@ -27,6 +27,9 @@ RECONCILE_AFTER_LOSS_MS: Final = 1_000
 LEASES_RECORDED_EVERY_MS: Final = 10_000
 """While leases run in a shard where nothing else happens: what an outage of all nodes adds to a lease at most."""
 
+LEASES_PER_ENTRY: Final = 1_000
+"""How many leases are ended at once, every expiry tick (RULES C4)."""
+
 
 class LeaderPort(Protocol):
     """What leaders need of the node around them."""
@@ -120,7 +123,7 @@ class ShardLeader:
         if self.shard.due_messages(self._group.clock.current_ms(now_ms)):
             self.give(commands.encode_expire_due())
         led_ms = self._group.clock.led_ms
-        due = self.shard.due_leases(led_ms)
+        due = self.shard.due_leases(led_ms, LEASES_PER_ENTRY)
         if due:
             self.give(b"".join([commands.encode_expire_queue(queue, epoch) for queue, epoch in due]))
         elif self.shard.next_lease_due_ms() >= 0 and led_ms - self.shard.led_ms >= LEASES_RECORDED_EVERY_MS:
