@@ -10,15 +10,17 @@ The group is driven by `cluster.host.Host`; it touches no clock, disk or network
 a `GroupWrite`; nothing that depends on it leaves the node before `persisted` is called.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
+from cluster.applying import Applying
 from cluster.clock import GroupClock
-from cluster.group_state import decode_group_state, encode_group_state
+from cluster.elections import hasten_election, resign
+from cluster.group_settings import GroupSettings
 from cluster.log.batch import GroupWrite, StoredGroup, StoredSnapshot
 from cluster.log.group_log import EntryCache, GroupLog
 from cluster.log.snapshot_codec import OutgoingSnapshot, live_entries
-from cluster.machine import BadCommand, GroupEvents, StateMachine
+from cluster.machine import GroupEvents, StateMachine
 from cluster.raft import (
     NO_LEADER,
     Config,
@@ -41,65 +43,28 @@ from cluster.raft.progress import ProgressState
 from cluster.reads import Reads
 from cluster.rebuild import Rebuild
 from cluster.sessions import (
-    BATCH_HEADER,
     ENTRY_HEADER,
     ENTRY_VERSION,
     KIND_CLOSE,
     KIND_INTERNAL,
-    KIND_SESSION,
-    EnvelopeError,
     SessionKey,
     SessionSender,
     SessionTable,
     Waiter,
     encode_batch,
 )
+from cluster.snapshot_offer import SnapshotOffer
 
 HURRIED_COMPACTION = 64
 """While the disk is short of room, logs are compacted at this part of the usual size: what was consumed is to give
 its room back, in whatever shards it was."""
 
 
-OFFER_KEPT_MS: Final = 30_000
-"""How long a snapshot made for a member is kept after it was last under way. A transfer that broke goes on from where
-it stopped only with the same snapshot; until then no entry that it refers to leaves the log."""
-
 TIMES_TOO_LONG: Final = 4
 """A leader compacts a log that has grown this much too long, whether all members have it or not."""
 
 TIMES_TOO_LONG_WITH_AN_OFFER: Final = 16
 """...and when a snapshot is on offer: a compaction beyond it makes what was sent of it worthless."""
-
-TICKS_BETWEEN_CANDIDATES: Final = 4
-"""When a leader's process is gone: time for one candidate to win before the next one tries."""
-
-
-class GroupSettings:
-    """What all groups of a node share. Ticks are calls of `Host.tick`."""
-
-    def __init__(
-        self,
-        election_ticks: int,
-        heartbeat_ticks: int,
-        session_window: int,
-        batch_bytes: int,
-        entry_bytes: int,
-        repeat_after_ms: int,
-        session_timeout_ms: int,
-        compact_bytes: int,
-        compact_entries: int,
-        inflight_bytes: int,
-    ) -> None:
-        self.election_ticks: int = election_ticks
-        self.heartbeat_ticks: int = heartbeat_ticks
-        self.session_window: int = session_window
-        self.batch_bytes: int = batch_bytes
-        self.entry_bytes: int = entry_bytes
-        self.repeat_after_ms: int = repeat_after_ms
-        self.session_timeout_ms: int = session_timeout_ms
-        self.compact_bytes: int = compact_bytes
-        self.compact_entries: int = compact_entries
-        self.inflight_bytes: int = inflight_bytes
 
 
 class Group:
@@ -132,11 +97,12 @@ class Group:
         self.events: GroupEvents = events
         self.settings: GroupSettings = settings
         self.lost: object = lost
-        self.clock: GroupClock = GroupClock()
-        self.sessions: SessionTable = SessionTable()
         self.sender: SessionSender = SessionSender(
             node, incarnation, settings.session_window, settings.batch_bytes
         )
+        self._applying: Applying = Applying(id, node, machine, events, self.sender, lost, trace)
+        self.clock: GroupClock = self._applying.clock
+        self.sessions: SessionTable = self._applying.sessions
         self.reads: Reads = Reads(node, incarnation)
         self.proposals: list[bytes] = []
         self.proposal_bytes: int = 0
@@ -155,16 +121,12 @@ class Group:
         """Whether a change of the members was applied that a restart might not know to be committed."""
         self._compaction: GroupWrite | None = None
         self._log_bytes: int = 0
-        self._session_broken: bool = False
         self._left: bool = False
         self._reader: Callable[[int, int], Entry] = reader
-        self._offer: Snapshot | None = None
-        self._offered_entries: frozenset[int] = frozenset()
-        self._held_release: list[int] = []
-        self._offer_idle_since_ms: int | None = None
+        self._offer: SnapshotOffer = SnapshotOffer()
         self._to_apply: list[Entry] = []
         if stored.snapshot is not None and stored.snapshot.state:
-            self.restore(stored.snapshot.state)
+            self._applying.restore(stored.snapshot.state)
         self.raw: RawNode = RawNode(
             Config(
                 id=node,
@@ -313,8 +275,11 @@ class Group:
         """One tick of Raft's clock; a replica that may not campaign (RULES C3) stays quiet."""
         if self.rebuild is not None:
             return
-        self._watch_offer(now_ms)
         raft = self.raw.raft
+        if self._offer.metadata is not None:
+            under_way = any(each.state == ProgressState.SNAPSHOT for each in raft.tracker.progress.values())
+            if self._offer.is_stale(self.leads and under_way, now_ms):
+                self.drop_offer()
         at_the_end = raft.election_elapsed + 1 >= raft.randomized_election_timeout
         if at_the_end and not may_campaign and not self.leads:
             return
@@ -323,34 +288,13 @@ class Group:
             self.clock.advance_led(now_ms)
 
     def hasten_election(self, lost: int) -> None:
-        """The leader's process is gone: forget it, and campaign soon instead of after a whole timeout.
-
-        The voters left take turns, a few ticks apart, because those that campaign at once split the vote and then wait
-        for a whole timeout after all. Who comes first differs from group to group, so that each leads its share."""
+        """The leader's process is gone: forget it, and campaign soon; who comes first differs from group to group."""
         self.raw.forget_leader()
-        left = [node for node in sorted(self.conf_state.voters) if node != lost]
-        if self.node in left:
-            raft = self.raw.raft
-            turn = (left.index(self.node) - self.id) % len(left)
-            hastened = raft.randomized_election_timeout - 1 - turn * TICKS_BETWEEN_CANDIDATES
-            raft.election_elapsed = max(raft.election_elapsed, hastened)
+        hasten_election(self.raw.raft, self.conf_state.voters, lost, self.id)
 
     def resign(self) -> Message | None:
-        """Give the lead up at once; a message that has the most advanced voter stand for election, if one is known.
-
-        Safe at any moment: it is the step down of a leader that finds no quorum (thesis 6.2), and whoever is asked
-        still has to win an election. For a leader whose disk hangs: its Ready may be stuck behind the write, so the
-        message does not go through it."""
-        raft = self.raw.raft
-        best = 0
-        for node, progress in raft.tracker.progress.items():
-            if node != self.node and not progress.is_learner and progress.recent_active:
-                known = raft.tracker.progress.get(best)
-                if known is None or progress.match > known.match:
-                    best = node
-        term = raft.term
-        raft.become_follower(term, NO_LEADER)
-        return Message(MessageType.TIMEOUT_NOW, best, self.node, term) if best else None
+        """Give the lead up at once; a message that has the most advanced voter stand for election, if one is known."""
+        return resign(self.raw.raft)
 
     @property
     def decides_alone(self) -> bool:
@@ -496,7 +440,7 @@ class Group:
                 self.conf_state = self.raw.apply_conf_change(decode_conf_change(entry))
                 self._members_changed = True
             elif entry.data:
-                self._apply(entry.index, entry.data)
+                self._applying.apply(entry.index, entry.data)
             self.applied = entry.index
         if entries:
             released = self.machine.take_released()
@@ -504,93 +448,15 @@ class Group:
                 self._note_released(released)
             self.events.group_applied(self.id)
 
-    def _apply(self, index: int, data: bytes) -> None:
-        version, time_ms, led_ms = ENTRY_HEADER.unpack_from(data)
-        if version != ENTRY_VERSION:
-            raise EnvelopeError(f"entry {index} of group {self.id} has version {version}, {ENTRY_VERSION} expected")
-        machine = self.machine
-        self.clock.applied(time_ms, led_ms)
-        machine.begin(index, time_ms, led_ms, data)
-        position, end = ENTRY_HEADER.size, len(data)
-        lost = False
-        while position < end:
-            kind, node, incarnation, sequence, length = BATCH_HEADER.unpack_from(data, position)
-            position += BATCH_HEADER.size
-            if kind == KIND_SESSION:
-                self._apply_session_batch(node, incarnation, sequence, position, position + length)
-            elif kind == KIND_INTERNAL:
-                self._run(None, position, position + length)
-            elif self.sessions.close(node, incarnation):
-                machine.session_closed((node, incarnation))
-                lost = lost or (node, incarnation) == (self.node, self.sender.incarnation)
-            position += length
-        machine.finish()
-        effects = machine.take_effects()
-        if effects and not self._session_broken:
-            self.events.group_effects(self.id, effects)
-        if lost:
-            self._restart_session()
-
-    def _apply_session_batch(self, node: int, incarnation: int, sequence: int, start: int, end: int) -> None:
-        admitted, ended = self.sessions.admit(node, incarnation, sequence)
-        if ended is not None:
-            self.machine.session_closed(ended)
-        if not admitted:
-            return
-        results = self._run((node, incarnation), start, end)
-        if node != self.node or incarnation != self.sender.incarnation:
-            return
-        position = 0
-        for answers, waiter in self.sender.applied(sequence):
-            result: object = None
-            if answers:
-                result = results[position] if position < len(results) else self.lost
-                position += 1
-            if waiter is not None:
-                waiter(result)
-
-    def _run(self, session: SessionKey | None, start: int, end: int) -> Sequence[object]:
-        """Commands of one batch; no answers if they turn out to be none (a defect: told, and alike on all replicas)."""
-        try:
-            return self.machine.apply(session, start, end)
-        except BadCommand as error:
-            if self.raw.raft.trace is not None:
-                self.raw.raft.trace(f"group {self.id}: a batch of session {session} was cut short: {error}")
-            return ()
-
-    def _skip_unseen(self) -> None:
-        """What was applied where this node could not see it gets no answer."""
-        known = self.sessions.last(self.node)
-        if known is None or known[0] != self.sender.incarnation:
-            return
-        for answers, waiter in self.sender.skip(known[1]):
-            if waiter is not None:
-                waiter(self.lost if answers else None)
-
-    def _restart_session(self) -> None:
-        """This node's session is over: what is not applied goes into a new one."""
-        self._skip_unseen()
-        self.sender.restart(self.sender.incarnation + 1)
-        self._session_broken = False
-        self.events.group_session_lost(self.id)
-
     # ------------------------------------------------------------------ snapshots and compaction
 
     def _note_released(self, released: list[int]) -> None:
         compacted = self.log.snapshot_metadata.index
         below = [index for index in released if index <= compacted]
         if below:
-            self._release += self._without_offered(below)
+            self._release += self._offer.hold(below)
             for index in below:
                 self.log.release(index)
-
-    def _without_offered(self, indices: list[int]) -> list[int]:
-        """The entries to delete now; those that a snapshot on offer refers to are deleted when it is dropped."""
-        if self._offer is None:
-            return indices
-        offered = self._offered_entries
-        self._held_release += [index for index in indices if index in offered]
-        return [index for index in indices if index not in offered]
 
     def compact(self, slowest_match: int, hurried: bool = False) -> bool:
         """Make a snapshot and drop dead entries, when the log has grown enough; True if it did.
@@ -604,42 +470,29 @@ class Group:
         times_too_long = max(
             part * self._log_bytes // self.settings.compact_bytes, part * entries // self.settings.compact_entries
         )
-        patience = TIMES_TOO_LONG if self._offer is None else TIMES_TOO_LONG_WITH_AN_OFFER
+        patience = TIMES_TOO_LONG if self._offer.metadata is None else TIMES_TOO_LONG_WITH_AN_OFFER
         if times_too_long < (1 if slowest_match >= self.applied else patience):
             return False
         if self.in_flight is not None or self._compaction is not None:
             return False
         index = self.applied
         metadata = SnapshotMetadata(index, self.log.term(index), self.conf_state)
-        state = self.state_bytes()
+        state = self._applying.state_bytes()
         live = set(self.machine.live_entries())
         write = GroupWrite(self.id)
         write.hard_state = self._hard_state
         write.snapshot = StoredSnapshot(metadata, state)
         dead = [i for i in range(self.log.first_index(), index + 1) if i not in live]
-        write.release = self._without_offered(dead)
+        write.release = self._offer.hold(dead)
         self.log.compact(metadata, live)
         self._compaction = write
         self._log_bytes = 0
         return True
 
-    def state_bytes(self) -> bytes:
-        """The replicated state: clocks, sessions, state machine."""
-        return encode_group_state(
-            self.clock.time_ms, self.clock.applied_led_ms, self.sessions.rows(), self.machine.snapshot()
-        )
-
-    def restore(self, state: bytes) -> None:
-        """Take over a state made by `state_bytes`."""
-        time_ms, led_ms, rows, machine_state = decode_group_state(state)
-        self.machine.restore(machine_state)
-        self.sessions.restore(rows)
-        self.clock.applied(time_ms, led_ms)
-
     def send_rebuild(self, node: int, wanted: Rebuild) -> None:
         """The replica of `node` is damaged: send it the state, if this replica leads and its state covers the need."""
         if self.established and wanted.is_covered_by(self.applied, self.log.term(self.applied), self.term):
-            offered = None if self._offer is None else self._offer.metadata
+            offered = self._offer.metadata
             if offered is not None and not wanted.is_covered_by(offered.index, offered.term, self.term):
                 self.drop_offer()
             self.raw.send_all_anew(node)
@@ -651,65 +504,33 @@ class Group:
         Raises SnapshotTemporarilyUnavailable while this replica has not caught up with what it had applied before
         it was started: until then its state may name entries that were given up since.
         """
-        offer = self._offer
-        if offer is not None and self._will_do(offer):
-            return offer
+        offered = self._offer.find(self.log.snapshot_index(), self.conf_state)
+        if offered is not None:
+            return offered
         if self.applied < self._commit_at_start:
             raise SnapshotTemporarilyUnavailable
         metadata = SnapshotMetadata(self.applied, self.log.term(self.applied), self.conf_state)
         # All of them are on disk: what is applied was written before.
         indices = sorted(self.machine.live_entries())
-        state = self.state_bytes()
+        state = self._applying.state_bytes()
         self.drop_offer()
-        self._offer = Snapshot(metadata, state, OutgoingSnapshot(self.id, state, indices, self._reader))
-        self._offered_entries = frozenset(indices)
-        return self._offer
-
-    def _will_do(self, offer: Snapshot) -> bool:
-        """Whether a member can go on from this snapshot: with the log after it, and among these members."""
-        body = offer.body
-        if offer.metadata.index < self.log.snapshot_index() or offer.metadata.conf_state != self.conf_state:
-            return False
-        return isinstance(body, OutgoingSnapshot) and not body.failed
-
-    def _watch_offer(self, now_ms: int) -> None:
-        """Drop a snapshot on offer when it has not been under way for a while."""
-        if self._offer is None:
-            return
-        under_way = any(p.state == ProgressState.SNAPSHOT for p in self.raw.raft.tracker.progress.values())
-        if self.leads and under_way:
-            self._offer_idle_since_ms = None
-        elif self._offer_idle_since_ms is None:
-            self._offer_idle_since_ms = now_ms
-        elif now_ms - self._offer_idle_since_ms >= OFFER_KEPT_MS:
-            self.drop_offer()
+        snapshot = Snapshot(metadata, state, OutgoingSnapshot(self.id, state, indices, self._reader))
+        self._offer.make(snapshot, frozenset(indices))
+        return snapshot
 
     def drop_offer(self) -> None:
         """Keep no snapshot for a transfer that might go on: what it held back is deleted with the next write."""
-        self._offer = None
-        self._offered_entries = frozenset()
-        self._offer_idle_since_ms = None
-        self._release += self._held_release
-        self._held_release = []
+        self._release += self._offer.drop()
 
     def _install(self, snapshot: Snapshot) -> None:
         """The leader's snapshot is on disk in place of our log: go on from it."""
-        self.restore(snapshot.data)
-        self.machine.take_released()
-        self.machine.take_effects()
         self.applied = snapshot.metadata.index
         self.conf_state = snapshot.metadata.conf_state
         self.log.install_snapshot(snapshot.metadata)
         self.rebuild = None
-        known = self.sessions.last(self.node)
-        if known is not None and known[0] == self.sender.incarnation:
-            self._skip_unseen()
-            if known[2]:
-                self._session_broken = True
-            else:
-                self._restart_session()
+        self._applying.install(snapshot.data)
         self.events.group_applied(self.id)
 
     def broken_session(self) -> SessionKey | None:
         """This node's session, if it missed effects and therefore has to be ended through the log."""
-        return (self.node, self.sender.incarnation) if self._session_broken else None
+        return (self.node, self.sender.incarnation) if self._applying.session_broken else None

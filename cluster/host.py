@@ -19,14 +19,16 @@ from collections.abc import Callable, Mapping, Sequence
 
 from cluster.clock import MemberClocks
 from cluster.disk_watch import DiskWatch
+from cluster.first_state import bootstrap, set_aside
 from cluster.frame import Frame
-from cluster.group import Group, GroupSettings
-from cluster.log.batch import CorruptEntry, CorruptStore, GroupWrite, StoredGroup, StoredSnapshot, WriteBatch
+from cluster.group import Group
+from cluster.host_settings import HostSettings
+from cluster.leader_balance import LeaderBalance
+from cluster.log.batch import CorruptEntry, CorruptStore, GroupWrite, StoredGroup, WriteBatch
 from cluster.log.group_log import EntryCache
 from cluster.machine import GroupEvents, StateMachine
-from cluster.placement import Plan, first_plan, learners, voters
+from cluster.placement import Plan, first_plan
 from cluster.raft import (
-    ConfState,
     Entry,
     HardState,
     LogLost,
@@ -34,14 +36,10 @@ from cluster.raft import (
     MessageType,
     ProposalDropped,
     RaftError,
-    SnapshotMetadata,
 )
 from cluster.rebuild import REBUILD_DATAGRAM, Rebuild, decode_request
 from cluster.reconfiguration import HandOver, Step, next_step
 from cluster.sessions import EnvelopeError, check_batches
-
-BOOTSTRAP_INDEX = 1
-"""Every group begins with a snapshot of nothing at this index, so that all members agree on the membership."""
 
 
 class Output:
@@ -54,43 +52,10 @@ class Output:
         self.write = write
 
 
-class HostSettings:
-    """What a host needs to know; times in ms.
-
-    `nodes` are the members at first, `Host.set_members` follows their changes. With `bootstrap` a group that is not
-    stored begins with these members; without it, it begins with nothing and waits to be sent a snapshot: the node
-    joins a cluster that is there.
-    """
-
-    def __init__(
-        self,
-        node: int,
-        nodes: Sequence[int],
-        replication_factor: int,
-        tick_ms: int,
-        heartbeat_ms: int,
-        election_timeout_ms: int,
-        clock_bound_ms: int,
-        group: GroupSettings,
-        bootstrap: bool = True,
-    ) -> None:
-        self.node: int = node
-        self.nodes: list[int] = sorted(nodes)
-        self.replication_factor: int = replication_factor
-        self.tick_ms: int = tick_ms
-        self.heartbeat_ms: int = heartbeat_ms
-        self.election_timeout_ms: int = election_timeout_ms
-        self.clock_bound_ms: int = clock_bound_ms
-        self.group: GroupSettings = group
-        self.bootstrap: bool = bootstrap
-
-
 class Host:
     """The groups of one node. `machines` maps group id -> its state machine, in the order of group ids."""
 
     BALANCE_EVERY_MS = 1000
-    STABLE_BEFORE_TRANSFER_MS = 3000
-    LONGEST_TRANSFER_PAUSE_MS = 60_000
     CAUGHT_UP_ENTRIES = 100
     MOST_ROUNDS_PER_PUMP = 8
 
@@ -141,10 +106,10 @@ class Host:
         self._dirty: dict[int, None] = {}
         self._heard_ms: dict[int, int] = {}
         self._up_since_ms: dict[int, int] = {}
-        self._next_heartbeat_ms = 0
+        self._ticks = 0
         self._next_balance_ms = 0
         self._excess_noted = False
-        self._transfers: dict[int, tuple[int, int]] = {}
+        self._balance: LeaderBalance = LeaderBalance()
         self._asked_rebuild_ms: dict[tuple[int, int], int] = {}
         self.disk: DiskWatch = DiskWatch(settings.election_timeout_ms)
 
@@ -158,11 +123,12 @@ class Host:
             known = stored.get(id)
             rebuild: Rebuild | None = None
             if known is not None and known.damage:
-                known, rebuild = self._set_aside(id, known)
+                known, rebuild = set_aside(self.settings, id, known, alone=not self.peers)
+                self._tell(f"group {id} is damaged and will be rebuilt from the other nodes: {rebuild.damage}")
             elif known is None and not self.settings.bootstrap:
                 known = StoredGroup(HardState(), None, [], [])
             elif known is None or (known.snapshot is None and self.settings.bootstrap):
-                known = self._bootstrap(id, first)
+                known = bootstrap(self.settings, first.group(id))
             group = Group(
                 id, self.node, known, self._reader, self.cache, machine, self._events, self.settings.group,
                 self._random, self._incarnation, self._lost, self._detail_of(id), rebuild,
@@ -188,34 +154,6 @@ class Host:
         if self._trace is not None and group.leader and self._leaders_told.get(group.id) != leader:
             self._leaders_told[group.id] = leader
             self._trace(f"group {group.id} is led by node {group.leader} in term {group.term}")
-
-    def _bootstrap(self, id: int, first: WriteBatch) -> StoredGroup:
-        nodes, factor = self.settings.nodes, self.settings.replication_factor
-        conf = ConfState(voters=sorted(voters(id, nodes, factor)), learners=learners(id, nodes, factor))
-        snapshot = StoredSnapshot(SnapshotMetadata(BOOTSTRAP_INDEX, 1, conf), b"")
-        hard_state = HardState(1, 0, BOOTSTRAP_INDEX)
-        write = first.group(id)
-        write.install = True
-        write.snapshot = snapshot
-        write.hard_state = hard_state
-        return StoredGroup(hard_state, snapshot, [], [])
-
-    def _set_aside(self, id: int, known: StoredGroup) -> tuple[StoredGroup, Rebuild]:
-        """A replica that knows nothing but its term and vote, in place of one whose log is damaged (see
-        `cluster.rebuild`). What is on disk stays until the rebuilt state replaces it. Raises CorruptStore when there is
-        nobody to rebuild it from."""
-        nodes, factor = self.settings.nodes, self.settings.replication_factor
-        conf = ConfState(voters=sorted(voters(id, nodes, factor)), learners=learners(id, nodes, factor))
-        if known.snapshot is not None:
-            conf = known.snapshot.metadata.conf_state
-        if not self.peers or not {*conf.voters, *conf.voters_outgoing} - {self.node}:
-            raise CorruptStore(f"{known.damage}; no other node has this group, it can't be rebuilt: restore a backup")
-        hard_state = known.hard_state
-        if self._trace is not None:
-            self._trace(f"group {id} is damaged and will be rebuilt from the other nodes: {known.damage}")
-        nothing = StoredSnapshot(SnapshotMetadata(BOOTSTRAP_INDEX, 1, conf), b"")
-        blank = StoredGroup(HardState(hard_state.term, hard_state.vote, BOOTSTRAP_INDEX), nothing, [], [])
-        return blank, Rebuild(known.damage, max(known.last_index, hard_state.commit), hard_state.term)
 
     def _ask_for_rebuilds(self) -> None:
         for group in self.groups.values():
@@ -311,6 +249,9 @@ class Host:
             self._trace(f"clock of node {self.node} is {excess} ms beyond the bound: it stamps without the excess")
         self._excess_noted = excess > 0
         stuck, quick = self.disk.is_stuck(now_ms), self.disk.may_lead(now_ms)
+        # All groups' heartbeats and the clocks' go in one frame: a frame costs more than what is in it.
+        since_heartbeat = self._ticks % self.settings.group.heartbeat_ticks
+        self._ticks += 1
         for group in self.groups.values():
             raft = group.raw.raft
             outvoted = excess > 0 and self.clocks.outvoted(group.conf_state.voters, self._silent(group.id, now_ms))
@@ -318,12 +259,12 @@ class Host:
                 self._resign(group)
             if outvoted and not group.leads and raft.election_elapsed + 1 >= raft.randomized_election_timeout:
                 self.clock_refusals += 1
+            raft.heartbeat_elapsed = since_heartbeat
             group.tick(now_ms, not outvoted and (quick or group.decides_alone))
             unsaid = not (group.sender.idle and group.reads.idle)
             if group.in_flight is None and (unsaid or group.raw.has_ready()):
                 self._dirty[group.id] = None
-        if now_ms >= self._next_heartbeat_ms:
-            self._next_heartbeat_ms = now_ms + self.settings.heartbeat_ms
+        if since_heartbeat + 1 == self.settings.group.heartbeat_ticks:
             self._heartbeat(now_ms)
         if now_ms >= self._next_balance_ms:
             self._next_balance_ms = now_ms + self.BALANCE_EVERY_MS
@@ -336,8 +277,7 @@ class Host:
 
     def _resign(self, group: Group) -> None:
         """A write hangs: let somebody lead whose disk does not (see `cluster.disk_watch`)."""
-        if self._trace is not None:
-            self._trace(f"group {group.id}: node {self.node} gives the lead up, its disk hangs")
+        self._tell(f"group {group.id}: node {self.node} gives the lead up, its disk hangs")
         message = group.resign()
         if message is not None:
             self._frame(message.to).raft.append((group.id, message))
@@ -388,8 +328,11 @@ class Host:
                 self._dirty[id] = None
 
     def _refuse(self, peer: int, text: str) -> None:
+        self._tell(f"node {peer} sent what can't be used: {text}")
+
+    def _tell(self, text: str) -> None:
         if self._trace is not None:
-            self._trace(f"node {peer} sent what can't be used: {text}")
+            self._trace(text)
 
     def peer_up(self, peer: int, now_ms: int) -> None:
         """The stream to a peer is open (again): what was sent before may be lost."""
@@ -561,10 +504,7 @@ class Host:
                 self._dirty[group.id] = None
 
     def _balance_leaders(self, now_ms: int) -> None:
-        """Hand groups to their preferred leaders, once those have been up for a while and have caught up.
-
-        A preferred leader that does not keep the office, or does not get it, is tried again after pauses that double.
-        """
+        """Hand groups to their preferred leaders, once those have been up for a while and have caught up."""
         for group in self.groups.values():
             if not group.established or group.raw.raft.lead_transferee:
                 continue
@@ -572,14 +512,8 @@ class Host:
             up_since = self._up_since_ms.get(preferred)
             if preferred == self.node or up_since is None or preferred not in group.conf_state.voters:
                 continue
-            pause_ms, last_ms = self._transfers.get(group.id, (self.BALANCE_EVERY_MS // 2, -1 << 40))
-            if now_ms - last_ms < pause_ms:
-                continue
-            settled = now_ms - up_since >= self.STABLE_BEFORE_TRANSFER_MS
-            if settled and self._caught_up(group, preferred, now_ms):
-                lasted = now_ms - last_ms > 2 * self.LONGEST_TRANSFER_PAUSE_MS
-                next_ms = self.BALANCE_EVERY_MS if lasted else min(2 * pause_ms, self.LONGEST_TRANSFER_PAUSE_MS)
-                self._transfers[group.id] = (next_ms, now_ms)
+            if self._balance.is_due(group.id, up_since, now_ms) and self._caught_up(group, preferred, now_ms):
+                self._balance.attempted(group.id, now_ms)
                 group.raw.transfer_leader(preferred)
                 self._dirty[group.id] = None
 

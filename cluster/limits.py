@@ -62,7 +62,8 @@ may ordinarily be sent at once, and few enough that what a peer makes up can't f
 
 SNAPSHOT_KEPT_SECONDS: Final = 120.0
 """What came of a snapshot is dropped when nobody has gone on with it for so long. A leader offers the same one for
-30 s after the last attempt (`OFFER_KEPT_MS` in cluster.group); a node that restarts in between takes some of this."""
+30 s after the last attempt (`OFFER_KEPT_MS` in cluster.snapshot_offer); a node that restarts in between takes some of
+this."""
 
 SNAPSHOT_DISK_RESERVE_BYTES: Final = 64 * MIB
 """Room on the disk that a snapshot on its way in has to leave: the log needs it."""

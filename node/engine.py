@@ -9,7 +9,8 @@ from typing import Final
 
 from cluster.frame import Frame
 from cluster.group import Group
-from cluster.host import Host, HostSettings, Output
+from cluster.host import Host, Output
+from cluster.host_settings import HostSettings
 from cluster.log.batch import StoredGroup, WriteBatch
 from cluster.log.group_log import EntryCache
 from cluster.machine import StateMachine
@@ -70,7 +71,7 @@ class ReplicatedShard:
 
     def publish(self, parts: list[bytes], size_bytes: int, done: Done | None) -> None:
         """See `ShardHandle.publish`."""
-        self._host.submit(self.shard_id, parts, size_bytes, False, done)
+        self._host.submit(self.shard_id, parts, size_bytes, parts[0][0] == commands.PUBLISH_GUARDED, done)
 
     def entry(self, index: int) -> bytes:
         """See `ShardHandle.entry`."""
@@ -307,6 +308,12 @@ class Engine:
         if target_shard >= TRANSIENT_SHARD_BASE:
             return self.transient.received_up_to(target_shard, queue, source)
         return self.shards[target_shard].received_up_to(queue, source)
+
+    def room(self, target_shard: int, queue: int) -> tuple[int, int]:
+        """See `LeaderPort.room`."""
+        if target_shard >= TRANSIENT_SHARD_BASE:
+            return self.transient.room(target_shard, queue)
+        return self.shards[target_shard].room(queue)
 
     def remove_queues(self, ids: tuple[int, ...], done: Callable[[], None]) -> None:
         """See `LeaderPort.remove_queues`."""

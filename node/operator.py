@@ -1,15 +1,22 @@
 """What operators may ask of a node over HTTP, and who may: the `OperatorPort` of `node.http`."""
 
+import asyncio
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, Final
 
 from node.catalog import Catalog, CatalogCommand, PlaceGroup, PreferLeader, Refusal, RemoveMember
+from node.dead_letter_office import DeadLetterOffice
 from node.engine import CATALOG_GROUP
 from node.membership_shell import MembershipShell
 from node.operator_login import login
+from node.parked_selection import Selection
 
 _ADMINISTRATOR: Final = "administrator"
+
+_AGAIN_S: Final = 1.0
+_LOOK_S: Final = 0.05
+_PATIENCE_S: Final = 10.0
 
 Answer = tuple[HTTPStatus, dict[str, Any]]
 
@@ -17,10 +24,20 @@ Answer = tuple[HTTPStatus, dict[str, Any]]
 class Operator:
     """Implements `node.http.provider.OperatorPort`."""
 
-    def __init__(self, catalog: Catalog, membership: MembershipShell, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        membership: MembershipShell,
+        office: DeadLetterOffice,
+        now_ms: Callable[[], int],
+        wake: Callable[[], None],
+    ) -> None:
+        """`wake()`: the engine has something to do."""
         self._catalog = catalog
         self._membership = membership
+        self._office = office
         self._now_ms = now_ms
+        self._wake = wake
 
     async def may_operate(self, user: str, password: str, loopback: bool) -> bool:
         """See `OperatorPort.may_operate`."""
@@ -51,6 +68,31 @@ class Operator:
     async def transfer_group(self, group: int, leader: str) -> Answer:
         """See `OperatorPort.transfer_group`."""
         return await self._run(PreferLeader(group, leader))
+
+    def dead_letters(self, selection: Selection) -> dict[str, Any]:
+        """See `OperatorPort.dead_letters`."""
+        return self._office.parked(selection, self._now_ms()) | {"lanes": self._office.lanes(selection)}
+
+    async def settle_dead_letters(self, release: bool, selection: Selection) -> Answer:
+        """See `OperatorPort.settle_dead_letters`."""
+        chosen = left = self._office.chosen(selection)
+        wanted = sum(map(len, chosen.values()))
+        patience, again = _PATIENCE_S, 0.0
+        while left and patience > 0:
+            if again <= 0:
+                again = _AGAIN_S
+                self._office.give(release, left)
+                self._wake()
+            await asyncio.sleep(_LOOK_S)
+            again -= _LOOK_S
+            patience -= _LOOK_S
+            left = self._office.still_parked(left)
+        undone = sum(map(len, left.values()))
+        done: dict[str, Any] = {"released" if release else "dropped": wanted - undone}
+        if undone:
+            text = f"{undone} of {wanted} are still parked as far as this node knows; a shard has no leader?"
+            return HTTPStatus.GATEWAY_TIMEOUT, done | {"error": text}
+        return HTTPStatus.OK, done
 
     async def _run(self, command: CatalogCommand) -> Answer:
         result = await self._membership.command(command)

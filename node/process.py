@@ -18,8 +18,8 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from cluster.frame import Frame
-from cluster.group import GroupSettings
-from cluster.host import HostSettings
+from cluster.group_settings import GroupSettings
+from cluster.host_settings import HostSettings
 from cluster.log.batch import CorruptEntry, CorruptStore, DiskFull, LogError, WriteBatch
 from cluster.log.group_log import EntryCache
 from cluster.log.lmdb_store import LmdbLogStore
@@ -29,6 +29,7 @@ from node import limits
 from node.broker.broker import Broker
 from node.catalog import Catalog, DeleteUser, PutUser, SetPermissions
 from node.catalog.passwords import make_password_hash, verify_password
+from node.dead_letter_office import DeadLetterOffice
 from node.engine import Engine, EngineSettings
 from node.http.server import HttpServer
 from node.identity import Identity, KnownMembers
@@ -134,7 +135,13 @@ class NodeProcess:
         self._tasks.append(self._loop.create_task(self._tick_forever()))
         self._tasks.append(self._loop.create_task(self._watch_disk()))
         self.schedule_pump()
-        operator = Operator(self.engine.catalog, self.membership, self.clock.now_ms)
+        operator = Operator(
+            self.engine.catalog,
+            self.membership,
+            DeadLetterOffice(self.engine),
+            self.clock.now_ms,
+            self.schedule_pump,
+        )
         management = Management(self.engine, self.membership)
         http = settings.http_address
         self._http = HttpServer(self, http.host, http.port, operator, management)
@@ -170,7 +177,7 @@ class NodeProcess:
         identity, members = self.identity, self._members
         host = HostSettings(
             identity.node, list(members.members), identity.replication_factor, settings.tick_ms,
-            settings.heartbeat_ms, settings.election_timeout_ms, settings.clock_bound_ms, group,
+            settings.election_timeout_ms, settings.clock_bound_ms, group,
             bootstrap=not identity.joined,
         )
         addresses = {

@@ -6,10 +6,12 @@ are harmless when they are applied twice, and read off again. What is remembered
 command from being given many times; after a while without effect it is given again.
 
     unrouted deaths  -> ROUTE, decided with the catalog                                           (RULES D5, D6, D8)
+    parked deaths    -> RETRY_PARKED for those that have a route since the catalog changed        (RULES D8)
     lanes            -> TRANSFER to the target's shard, SETTLED once it is seen to be there       (D6, D7)
     tombstones       -> RemoveQueues in the catalog, then FORGET_DELETED
 """
 
+from bisect import bisect_right
 from collections.abc import Callable
 from itertools import islice
 from typing import Final, Protocol
@@ -20,10 +22,15 @@ from node.limits import DEAD_LETTERS_PER_ENTRY, DEAD_LETTERS_UNDER_WAY, TRANSFER
 from node.shard import commands
 from node.shard.message import Message
 from node.shard.outbox import Death, Lane
+from node.shard.queue import UNLIMITED
 from node.shard.shard import Shard
 
 AGAIN_MS: Final = 1000
 """A command without effect for so long is given again."""
+
+PARKED_PAUSE_MS: Final = 100
+PARKED_REST_MS: Final = 5000
+"""Between two looks at parked dead letters: after one that found routes, and after one that did not."""
 
 _UNROUTABLE: Final = (commands.PARKED, commands.DROPPED_UNROUTABLE)
 
@@ -52,6 +59,10 @@ class DutyPort(Protocol):
         """The highest sequence the target is known to have from `source`, 0 for none; -1 if it has no such queue."""
         ...
 
+    def room(self, target_shard: int, queue: int) -> tuple[int, int]:
+        """How many messages and bytes of bodies the target is known to take now, large numbers for no limit (D8)."""
+        ...
+
     def remove_queues(self, ids: tuple[int, ...], done: Callable[[], None]) -> None:
         """Take queues out of the catalog; `done` once that is applied here."""
         ...
@@ -69,15 +80,19 @@ def content_of(data: bytes, message: Message) -> commands.Content:
 
 
 class _LaneProgress:
-    """How far a lane was sent and settled, and since when nothing has moved."""
+    """How far a lane was sent and settled, and since when nothing has moved.
 
-    __slots__ = ("moved_ms", "sent", "settled", "wanted")
+    `probing`: what was sent did not arrive, so one message at a time goes until one does.
+    """
+
+    __slots__ = ("moved_ms", "probing", "sent", "settled", "wanted")
 
     def __init__(self, wanted: int, now_ms: int) -> None:
         self.wanted = wanted
         self.sent = wanted - 1
         self.settled = 0
         self.moved_ms = now_ms
+        self.probing = False
 
 
 class ShardDuties:
@@ -101,13 +116,22 @@ class ShardDuties:
         self._barrier_under_way = False
         self._fresh_up_to = 0
         self._closable: set[int] = set()
+        self._parked_version = -1
+        self._parked_up_to = 0
+        self._parked_next_ms = 0
 
     def perform(self, now_ms: int) -> None:
         """Look at the shard and give what is due."""
         self._route(now_ms)
+        self._retry_parked(now_ms)
         self._move_lanes(now_ms)
         if self.shard.deleted:
             self._bury()
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether dead letters wait for something that the shard itself does not show: other shards, the catalog."""
+        return bool(self.has_lanes or self.shard.newest_parked() or self.shard.unrouted(1))
 
     @property
     def has_lanes(self) -> bool:
@@ -155,6 +179,23 @@ class ShardDuties:
         )
         return commands.RouteDecision(death.sequence, commands.ROUTED, local, remote, content)
 
+    def _retry_parked(self, now_ms: int) -> None:
+        """Parked deaths are looked at once for each state of the catalog's routes, some at a time, the oldest first: so
+        those that have a route go in the order in which they died."""
+        version = self._port.catalog.routing_version
+        if version != self._parked_version:
+            self._parked_version, self._parked_up_to = version, 0
+        if self.shard.newest_parked() <= self._parked_up_to or now_ms < self._parked_next_ms:
+            return
+        parked = list(self.shard.parked())
+        start = bisect_right(parked, self._parked_up_to, key=lambda death: death.sequence)
+        batch = parked[start : start + DEAD_LETTERS_PER_ENTRY]
+        self._parked_up_to = batch[-1].sequence
+        routable = [death.sequence for death in batch if self._decide(death).outcome not in _UNROUTABLE]
+        self._parked_next_ms = now_ms + (PARKED_PAUSE_MS if routable else PARKED_REST_MS)
+        if routable:
+            self._port.give(commands.encode_retry_parked(routable))
+
     def _freshen(self, death_sequence: int, closable: tuple[int, ...]) -> None:
         """After a barrier: deaths up to this one may be unroutable, lanes to these queues may be closed."""
         if self._barrier_under_way:
@@ -192,7 +233,7 @@ class ShardDuties:
             if progress is None:
                 progress = self._lanes[queue_id] = _LaneProgress(wanted, now_ms)
             if wanted > progress.wanted:
-                progress.wanted, progress.moved_ms = wanted, now_ms
+                progress.wanted, progress.moved_ms, progress.probing = wanted, now_ms, False
             stalled = now_ms - progress.moved_ms >= AGAIN_MS
             if received >= lane.first_sequence and (received > progress.settled or stalled):
                 progress.settled = received
@@ -204,14 +245,20 @@ class ShardDuties:
             self._port.give(b"".join(given))
 
     def _send(self, lane: Lane, progress: _LaneProgress, stalled: bool, now_ms: int) -> None:
-        """Send what follows; everything again from what is wanted when nothing has arrived for a while."""
+        """Send what follows; again from what is wanted when nothing has arrived for a while. What the target has no
+        room for waits (RULES D8)."""
         if progress.sent < progress.wanted - 1 or stalled:
+            progress.probing = progress.probing or progress.sent >= progress.wanted
             progress.sent, progress.moved_ms = progress.wanted - 1, now_ms
-        last = lane.first_sequence + len(lane.items) - 1
+        last = self._last_that_fits(lane, progress.wanted)
+        if progress.probing:
+            last = min(last, progress.wanted)
         while progress.sent < last and progress.sent - progress.wanted < DEAD_LETTERS_UNDER_WAY:
             contents: list[commands.Content] = []
             size = 0
-            for message in islice(lane.items, progress.sent + 1 - lane.first_sequence, None):
+            for message in islice(
+                lane.items, progress.sent + 1 - lane.first_sequence, last + 1 - lane.first_sequence
+            ):
                 contents.append(content_of(self._port.data(message.index), message))
                 size += message.content_length
                 if size >= TRANSFER_BYTES or len(contents) >= DEAD_LETTERS_PER_ENTRY:
@@ -219,6 +266,21 @@ class ShardDuties:
             command = commands.encode_transfer(self._source, lane.target_queue, progress.sent + 1, contents)
             self._port.transfer(lane.target_shard, command)
             progress.sent += len(contents)
+
+    def _last_that_fits(self, lane: Lane, wanted: int) -> int:
+        """The last item of the lane that the target has room for, counted from the one it wants next."""
+        last = lane.first_sequence + len(lane.items) - 1
+        room, room_bytes = self._port.room(lane.target_shard, lane.target_queue)
+        last = min(last, wanted - 1 + room)
+        if room_bytes >= UNLIMITED:
+            return last
+        fits = wanted - 1
+        for message in islice(lane.items, wanted - lane.first_sequence, last + 1 - lane.first_sequence):
+            room_bytes -= message.body_length
+            if room_bytes < 0 or fits - wanted >= DEAD_LETTERS_UNDER_WAY:
+                break
+            fits += 1
+        return fits
 
     # ------------------------------------------------------------------ deleted queues
 

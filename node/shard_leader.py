@@ -51,6 +51,10 @@ class LeaderPort(Protocol):
         """See `DutyPort.received_up_to`."""
         ...
 
+    def room(self, target_shard: int, queue: int) -> tuple[int, int]:
+        """See `DutyPort.room`."""
+        ...
+
     def remove_queues(self, ids: tuple[int, ...], done: Callable[[], None]) -> None:
         """See `DutyPort.remove_queues`."""
         ...
@@ -188,6 +192,10 @@ class ShardLeader:
     def received_up_to(self, target_shard: int, queue: int, source: int) -> int:
         """See `DutyPort.received_up_to`."""
         return self._port.received_up_to(target_shard, queue, source)
+
+    def room(self, target_shard: int, queue: int) -> tuple[int, int]:
+        """See `DutyPort.room`."""
+        return self._port.room(target_shard, queue)
 
     def remove_queues(self, ids: tuple[int, ...], done: Callable[[], None]) -> None:
         """See `DutyPort.remove_queues`."""

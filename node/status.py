@@ -6,6 +6,7 @@ from typing import Any
 from cluster.group import Group
 from node.catalog import QueueRecord
 from node.catalog.arguments import queue_type
+from node.dead_letter_office import lane_rows
 from node.engine import CATALOG_GROUP, Engine
 from node.settings import NodeSettings
 from node.shard.shard import Shard
@@ -69,6 +70,8 @@ def _group_status(engine: Engine, group: Group, names: Mapping[int, str], now_ms
         consumers=statistics.consumers,
         outbox=statistics.outbox,
         parked=statistics.parked,
+        remains=statistics.remains,
+        stalled_lanes=len([lane for lane in lane_rows(engine, shard) if lane["waits_for"]]),
         expiry_lag_ms=expiry_lag_ms(shard, group, now_ms),
     )
     return row
@@ -211,7 +214,7 @@ def _one(value: float) -> list[Sample]:
 
 _QUEUE_FIELDS = (
     "ready", "ready_bytes", "unacknowledged", "unacknowledged_bytes", "consumers", "enqueued", "delivered",
-    "acknowledged", "expired", "dead_lettered", "duplicates",
+    "acknowledged", "expired", "dead_lettered", "duplicates", "overflowed", "refused", "delivery_limited",
 )
 _SHARD_GAUGES = {
     "queues": "Queues",
@@ -221,6 +224,7 @@ _SHARD_GAUGES = {
     "consumers": "Consumers",
     "outbox": "Dead letters on their way",
     "parked": "Dead letters without a route",
+    "remains": "Messages of expired queues still to be dead-lettered",
     "live_entries": "Log entries that hold messages",
 }
 _SHARD_COUNTERS = {
@@ -230,6 +234,11 @@ _SHARD_COUNTERS = {
     "expired": "Messages expired",
     "dead_lettered": "Messages dead-lettered",
     "duplicates": "Repeated transfers dropped",
+    "overflowed": "Messages dropped from the head of a full queue",
+    "refused": "Publishes and dead letters refused by a full queue",
+    "delivery_limited": "Messages that came back more often than the delivery limit allows",
+    "queue_expired": "Messages dead-lettered because their queue expired",
+    "dropped_by_operator": "Parked dead letters dropped by an operator",
     "dropped_cycle": "Dead letters dropped in a cycle",
     "dropped_unroutable": "Dead letters dropped without a route",
 }

@@ -12,9 +12,10 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from cluster.frame import Frame
-from cluster.group import GroupSettings
-from cluster.host import Host, HostSettings
+from cluster.group_settings import GroupSettings
+from cluster.host import Host
 from cluster.host import Output as HostOutput
+from cluster.host_settings import HostSettings
 from cluster.log.batch import CorruptEntry, MissingEntry, WriteBatch
 from cluster.log.group_log import EntryCache
 from cluster.log.memory_store import SimulatedDisk
@@ -128,7 +129,7 @@ class HostNode:
         self.machines = {group: self._machine(group) for group in groups}
         self.clients = {group: simulation.new_client() for group in groups}
         settings = HostSettings(
-            self.id, known.members, profile.replication_factor, profile.tick_ms, profile.heartbeat_ms,
+            self.id, known.members, profile.replication_factor, profile.tick_ms,
             profile.election_timeout_ms, profile.clock_bound_ms, profile.group(), bootstrap=not known.joined,
         )  # fmt: skip
         self.host = Host(

@@ -68,7 +68,9 @@ class ShardHandle(Protocol):
 
         The list belongs to the handle from here on.  `done(None)` is called when
         the local replica has applied the whole run (it is durable then if the shard
-        is replicated); `done(SESSION_LOST)` if that cannot be known any more.
+        is replicated); `done(SESSION_LOST)` if that cannot be known any more.  A run
+        whose first part is a PUBLISH_GUARDED that announces all of it is answered with
+        its Published instead of None.
         """
         ...
 

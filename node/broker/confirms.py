@@ -17,16 +17,17 @@ class Confirms:
 
     def __init__(self) -> None:
         self.next_sequence: int = 1
-        # Everything below is settled and every frame about it was taken or is due as `multiple`.
+        # Everything below is settled and every frame about it was taken or is due.
         self.lowest_open: int = 1
         # Everything below has been told to the client.
         self.told: int = 1
-        # Settled ranges beyond lowest_open: first -> last, disjoint and never adjacent to it.
-        self.ahead: dict[int, int] = {}
-        # Ranges settled ahead and not told yet: (first, last, refused).
-        self.ahead_untold: list[tuple[int, int, bool]] = []
-        # Frames in the order in which they must leave: (sequence, multiple, refused).
-        self.frames: list[tuple[int, bool, bool]] = []
+        # Ranges from `told` to `lowest_open`, ascending, that are not acknowledgements still to be told: (first, last,
+        # whether it is a refusal; else it was told when it was ahead).
+        self.exceptions: list[tuple[int, int, bool]] = []
+        # Settled ranges beyond lowest_open: first -> (last, refused, told), disjoint and never adjacent to it.
+        self.ahead: dict[int, tuple[int, bool, bool]] = {}
+        # Where ranges ahead begin that have not been told, in the order in which they were settled.
+        self.ahead_untold: list[int] = []
 
     def assign(self, count: int) -> int:
         """Number `count` publishes; the first of the numbers."""
@@ -37,7 +38,7 @@ class Confirms:
     @property
     def has_news(self) -> bool:
         """Whether `take` would answer anything."""
-        return self.told < self.lowest_open or bool(self.ahead_untold) or bool(self.frames)
+        return self.told < self.lowest_open or bool(self.ahead_untold)
 
     def acknowledge(self, first: int, last: int) -> None:
         """All numbers first..last are stored (or unroutable)."""
@@ -46,63 +47,57 @@ class Confirms:
             if self.ahead:
                 self._absorb()
         else:
-            self.ahead[first] = last
-            self.ahead_untold.append((first, last, False))
+            self.ahead[first] = (last, False, False)
+            self.ahead_untold.append(first)
 
     def refuse(self, first: int, last: int) -> None:
         """The numbers first..last could not be stored: basic.nack."""
         if first == self.lowest_open:
-            # What was settled below must be told apart, or the multiple nack would take it in.
-            self._tell_ahead_below(first)
-            self._tell_settled()
-            self.frames.append((last, last > first, True))
-            self.lowest_open = self.told = last + 1
+            self.exceptions.append((first, last, True))
+            self.lowest_open = last + 1
             if self.ahead:
                 self._absorb()
         else:
-            self.ahead[first] = last
-            self.ahead_untold.append((first, last, True))
+            self.ahead[first] = (last, True, False)
+            self.ahead_untold.append(first)
 
     def take(self) -> list[tuple[int, bool, bool]]:
-        """The frames due, as (sequence, multiple, refused), in the order to send them."""
-        self._tell_ahead_below(self.lowest_open)
-        self._tell_settled()
-        for first, last, refused in self.ahead_untold:
-            for sequence in range(first, last + 1):
-                self.frames.append((sequence, False, refused))
+        """The frames due, as (sequence, multiple, refused), in the order to send them.
+
+        Each of them settles something, and nothing is settled twice.
+        """
+        frames: list[tuple[int, bool, bool]] = []
+        if self.told < self.lowest_open:
+            position = self.told
+            for first, last, refused in self.exceptions:
+                if refused:
+                    if position < first:
+                        frames.append((first - 1, first - 1 > position, False))
+                    frames.append((last, last > first, True))
+                    position = last + 1
+                elif position == first:
+                    position = last + 1
+            if position < self.lowest_open:
+                frames.append((self.lowest_open - 1, self.lowest_open - 1 > position, False))
+            self.exceptions.clear()
+            self.told = self.lowest_open
+        for first in self.ahead_untold:
+            if first in self.ahead:
+                last, refused, _ = self.ahead[first]
+                self.ahead[first] = (last, refused, True)
+                frames += [(sequence, False, refused) for sequence in range(first, last + 1)]
         self.ahead_untold.clear()
-        frames = self.frames
-        self.frames = []
         return frames
 
     def _absorb(self) -> None:
         """Let lowest_open pass over the ranges that were settled ahead and now touch it."""
         ahead = self.ahead
-        while True:
-            last = ahead.pop(self.lowest_open, 0)
-            if not last:
-                return
+        while self.lowest_open in ahead:
+            first = self.lowest_open
+            last, refused, told = ahead.pop(first)
+            if told or refused:
+                self.exceptions.append((first, last, not told))
             self.lowest_open = last + 1
-
-    def _tell_ahead_below(self, limit: int) -> None:
-        """Refusals that lowest_open has passed need frames of their own; acknowledgements
-        do not: the multiple frame covers them."""
-        if not self.ahead_untold:
-            return
-        keep: list[tuple[int, int, bool]] = []
-        for first, last, refused in self.ahead_untold:
-            if last >= limit:
-                keep.append((first, last, refused))
-            elif refused:
-                for sequence in range(first, last + 1):
-                    self.frames.append((sequence, False, True))
-        self.ahead_untold = keep
-
-    def _tell_settled(self) -> None:
-        if self.told < self.lowest_open:
-            last = self.lowest_open - 1
-            self.frames.append((last, last > self.told, False))
-            self.told = self.lowest_open
 
 
 class PublishGroup:

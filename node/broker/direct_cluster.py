@@ -72,6 +72,7 @@ class DirectCluster:
         self.now_ms = max(self.now_ms, now_ms)
         for local in self.shards.values():
             local.tick(self.now_ms)
+            local.attend(self.now_ms)
 
     def pump(self, now_ms: int | None = None) -> None:
         """Apply what was gathered until nothing is left to do."""
@@ -134,6 +135,10 @@ class DirectCluster:
     def received_up_to(self, target_shard: int, queue: int, source: int) -> int:
         """See `LocalShardPort.received_up_to`."""
         return self.shards[target_shard].shard.received_up_to(queue, source)
+
+    def room(self, target_shard: int, queue: int) -> tuple[int, int]:
+        """See `LocalShardPort.room`."""
+        return self.shards[target_shard].shard.room(queue)
 
 
 def _nothing() -> None:

@@ -50,6 +50,10 @@ class LocalShardPort(Protocol):
         (or is not known to have it)."""
         ...
 
+    def room(self, target_shard: int, queue: int) -> tuple[int, int]:
+        """See `DutyPort.room`."""
+        ...
+
     def barrier(self, done: Callable[[], None]) -> None:
         """`done` once the local catalog has everything that was committed before now."""
         ...
@@ -216,9 +220,9 @@ class LocalShard:
             self.internal(commands.encode_expire_due())
         self._duties.perform(now_ms)
 
-    def move_lanes(self, now_ms: int) -> None:
-        """Time has passed: what did not arrive elsewhere is sent again."""
-        if self._duties.has_lanes:
+    def attend(self, now_ms: int) -> None:
+        """Time has passed: what did not arrive elsewhere is sent again, parked ones may have a route."""
+        if self._duties.has_waiting:
             self._duties.perform(now_ms)
 
     @property
@@ -241,6 +245,10 @@ class LocalShard:
     def received_up_to(self, target_shard: int, queue: int, source: int) -> int:
         """See `DutyPort.received_up_to`."""
         return self._port.received_up_to(target_shard, queue, source)
+
+    def room(self, target_shard: int, queue: int) -> tuple[int, int]:
+        """See `DutyPort.room`."""
+        return self._port.room(target_shard, queue)
 
     def remove_queues(self, ids: tuple[int, ...], done: Callable[[], None]) -> None:
         """See `DutyPort.remove_queues`."""
@@ -275,7 +283,7 @@ class LocalHandle:
 
     def publish(self, parts: list[bytes], size_bytes: int, done: Done | None) -> None:
         """See `ShardHandle.publish`."""
-        self._local.submit(self._session, parts, False, done)
+        self._local.submit(self._session, parts, parts[0][0] == commands.PUBLISH_GUARDED, done)
         self._wake()
 
     def entry(self, index: int) -> bytes:

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Final
 
 from node.amqp.content import USER_ID, Content
 from node.amqp.events import IMMEDIATE, MANDATORY
-from node.broker.cluster_facade import SESSION_LOST, ShardHandle
+from node.broker.cluster_facade import SESSION_LOST, Done, ShardHandle
 from node.broker.confirms import Confirms, PublishGroup
 from node.broker.consumers import without_bcc
 from node.broker.operation import AmqpError, as_error
 from node.broker.routes import Route, Routes, Target, copies_of
 from node.catalog import Refusal, expiration_ttl_ms
-from node.shard.commands import NO_TTL, encode_publish
+from node.shard.commands import NO_TTL, encode_guard, encode_publish
+from node.shard.results import Published
 
 if TYPE_CHECKING:
     from node.broker.channel import Channel
@@ -43,6 +44,16 @@ class Run:
         self.size_bytes: int = 0
         # Positions within the event, ascending, each once.
         self.offsets: list[int] = []
+        # Whether a queue may refuse some of them.
+        self.guarded: bool = False
+
+    def send(self, done: Done | None) -> None:
+        """Give the run to its shard."""
+        if self.guarded:
+            guard = encode_guard(len(self.offsets))
+            self.parts.insert(0, guard)
+            self.size_bytes += len(guard)
+        self.handle.publish(self.parts, self.size_bytes, done)
 
 
 class Publisher:
@@ -152,6 +163,7 @@ class Publisher:
             run = runs.get(target.shard_id)
             if run is None:
                 run = runs[target.shard_id] = Run(target.handle)
+            run.guarded = run.guarded or target.guarded
             run.size_bytes += encode_publish(
                 run.parts, target.queue_ids, ttl_ms, sent.exchange_and_key, sent.header, sent.body
             )
@@ -179,14 +191,14 @@ class Publisher:
         confirms = self.confirms
         if confirms is None:
             for run in runs.values():
-                run.handle.publish(run.parts, run.size_bytes, None)
+                run.send(None)
             return
         base = confirms.assign(end - first)
         if len(runs) == 1:
             (run,) = runs.values()
             if len(run.offsets) == end - first:
                 done = partial(self._whole_run_done, base, base + end - first - 1)
-                run.handle.publish(run.parts, run.size_bytes, done)
+                run.send(done)
                 return
         group = PublishGroup(confirms, base, end - first)
         for run in runs.values():
@@ -196,18 +208,30 @@ class Publisher:
         group.settle_unexpected()
         self.channel.connection.mark_channel(self.channel)
         for run in runs.values():
-            run.handle.publish(run.parts, run.size_bytes, partial(self._run_done, group, run.offsets))
+            run.send(partial(self._run_done, group, run.offsets))
 
     def _whole_run_done(self, first: int, last: int, result: object) -> None:
         confirms = self.confirms
         if confirms is not None:
+            base = first
             if result is SESSION_LOST:
                 confirms.refuse(first, last)
+            elif isinstance(result, Published) and result.refused:
+                for position in result.refused:
+                    refused = base + position
+                    if refused > first:
+                        confirms.acknowledge(first, refused - 1)
+                    confirms.refuse(refused, refused)
+                    first = refused + 1
+                if first <= last:
+                    confirms.acknowledge(first, last)
             else:
                 confirms.acknowledge(first, last)
             self.channel.connection.mark_channel(self.channel)
 
     def _run_done(self, group: PublishGroup, offsets: list[int], result: object) -> None:
+        if isinstance(result, Published) and result.refused:
+            group.refused.update([offsets[position] for position in result.refused])
         group.settled(offsets, result is SESSION_LOST)
         self.channel.connection.mark_channel(self.channel)
 

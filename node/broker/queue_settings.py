@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from node.catalog import Catalog, QueueRecord
-from node.shard.settings import ShardQueueSettings
+from node.shard.settings import DROP_HEAD, MAX_NUMBER, ShardQueueSettings
 
 _NO_LIMIT: Final = 2**31 - 1
 """A delivery limit that is never reached.  Without any, what is requeued goes to the back of the queue,
@@ -23,9 +23,27 @@ def shard_settings(catalog: Catalog, record: QueueRecord) -> ShardQueueSettings:
         expires_ms=settings.expires_ms,
         dead_letter_exchange=settings.dead_letter_exchange,
         dead_letter_routing_key=settings.dead_letter_routing_key,
-        delivery_limit=_NO_LIMIT if limit is None and not record.replicated else limit,
+        delivery_limit=_NO_LIMIT if limit is None and not record.replicated else _at_most(limit),
         auto_delete=record.auto_delete,
         single_active_consumer=settings.single_active_consumer,
         ttl_retroactive=settings.ttl_retroactive,
         dead_letter_at_most_once=settings.dead_letter_strategy == "at-most-once",
+        max_length=_at_most(settings.max_length),
+        max_length_bytes=_at_most(settings.max_length_bytes),
+        overflow=settings.overflow,
+        expires_if_empty=settings.expires_only_if_empty,
+        expires_dead_letter=settings.expires_dead_letter,
     )
+
+
+def refuses_publishes(catalog: Catalog, record: QueueRecord) -> bool:
+    """Whether the queue refuses what is published while it is full, so that publishers have to be told."""
+    settings = catalog.effective_settings(record)
+    return settings.overflow != DROP_HEAD and (
+        settings.max_length is not None or settings.max_length_bytes is not None
+    )
+
+
+def _at_most(limit: int | None) -> int | None:
+    """A limit that no queue reaches is as good as any larger one."""
+    return None if limit is None else min(limit, MAX_NUMBER)

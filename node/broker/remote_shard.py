@@ -12,7 +12,7 @@ from typing import Final
 
 from node.broker import remote_transient as wire
 from node.broker.cluster_facade import SESSION_LOST, TRANSIENT_SHARD_BASE, ClusterEvents, Done
-from node.shard.commands import ANSWERING
+from node.shard.commands import ANSWERING, PUBLISH_GUARDED
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class RemoteShard:
 
     def publish(self, parts: list[bytes], size_bytes: int, done: Done | None) -> None:
         """See `ShardHandle.publish`."""
-        self._add(b"".join(parts), False, done)
+        self._add(b"".join(parts), parts[0][0] == PUBLISH_GUARDED, done)
 
     def entry(self, index: int) -> bytes:
         """See `ShardHandle.entry`; answers for the datagram that is being handled."""

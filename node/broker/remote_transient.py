@@ -40,6 +40,7 @@ from node.shard.results import (
     Done,
     GetResult,
     Gone,
+    Published,
     Purged,
     QueueCounts,
     Refused,
@@ -78,6 +79,7 @@ _PURGED: Final = 7
 _DELETED: Final = 8
 _DONE: Final = 9
 _STORED: Final = 10
+_PUBLISHED: Final = 11
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _units_decoder: Final = msgspec.msgpack.Decoder(list[tuple[int, bytes]])
@@ -195,6 +197,8 @@ class EventsWriter:
             return [_PURGED, result.messages]
         if isinstance(result, Deleted):
             return [_DELETED, result.messages]
+        if isinstance(result, Published):
+            return [_PUBLISHED, result.refused]
         if isinstance(result, Done):
             return [_DONE]
         raise TypeError(f"a result that cannot travel: {result!r}")
@@ -258,6 +262,8 @@ class Events:
             return Purged(item[2])
         if kind == _DELETED:
             return Deleted(item[2])
+        if kind == _PUBLISHED:
+            return Published([int(position) for position in item[2]])
         if kind == _DONE:
             return Done()
         raise MalformedDatagram(f"unknown result {kind!r}")

@@ -13,6 +13,7 @@ from node.amqp.content import HEADERS, Content
 from node.amqp.field_table import ARRAY, LONG_STRING
 from node.broker.cluster_facade import ClusterFacade, ShardHandle
 from node.broker.operation import AmqpError, as_error, check
+from node.broker.queue_settings import refuses_publishes
 from node.catalog import Refusal
 from node.catalog.permissions import check_access
 from node.limits import ROUTES_CACHED
@@ -22,12 +23,15 @@ if TYPE_CHECKING:
 
 
 class Target:
-    """The queues of one shard that a message goes to."""
+    """The queues of one shard that a message goes to; `guarded` when one of them may refuse it."""
 
-    def __init__(self, shard_id: int, handle: ShardHandle, queue_ids: tuple[int, ...]) -> None:
+    def __init__(
+        self, shard_id: int, handle: ShardHandle, queue_ids: tuple[int, ...], guarded: bool = False
+    ) -> None:
         self.shard_id: int = shard_id
         self.handle: ShardHandle = handle
         self.queue_ids: tuple[int, ...] = queue_ids
+        self.guarded: bool = guarded
 
 
 class Route:
@@ -35,8 +39,9 @@ class Route:
 
     def __init__(self, targets: list[Target], by_headers: bool) -> None:
         self.targets: list[Target] = targets
-        # The only target, the hot way; None when there are several or none, or headers decide.
-        self.only: Target | None = targets[0] if len(targets) == 1 and not by_headers else None
+        # The only target, the hot way; None when there are several or none, headers decide, or a queue may refuse.
+        hot = len(targets) == 1 and not by_headers and not targets[0].guarded
+        self.only: Target | None = targets[0] if hot else None
         self.by_headers: bool = by_headers
 
 
@@ -92,9 +97,15 @@ class Routes:
 
     def _targets(self, queues: tuple[QueueRecord, ...]) -> list[Target]:
         by_shard: dict[int, list[int]] = {}
+        guarded: set[int] = set()
         for queue in queues:
             by_shard.setdefault(queue.shard, []).append(queue.id)
-        return [Target(shard, self._cluster.shard(shard), tuple(ids)) for shard, ids in by_shard.items()]
+            if refuses_publishes(self._cluster.catalog, queue):
+                guarded.add(queue.shard)
+        return [
+            Target(shard, self._cluster.shard(shard), tuple(ids), shard in guarded)
+            for shard, ids in by_shard.items()
+        ]
 
 
 def copies_of(content: Content) -> tuple[tuple[str, ...], bool]:

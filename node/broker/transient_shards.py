@@ -18,6 +18,7 @@ from node.broker.remote_shard import BEAT_MS, SILENCE_MS, RemoteShard, Send
 from node.catalog import Catalog
 from node.shard.commands import ANSWERING, EXPIRE_DUE, TRANSFER, TRANSFER_HEAD
 from node.shard.effects import ConsumerCancelled, Deliver
+from node.shard.queue import UNLIMITED
 
 logger = logging.getLogger(__name__)
 
@@ -114,7 +115,7 @@ class TransientShards:
                 self._end(guest)
         if now_ms - self._check_ms >= BEAT_MS:
             self._check_ms = now_ms
-            self.local.move_lanes(now_ms)
+            self.local.attend(now_ms)
             self._drop_removed()
 
     def pump(self, now_ms: int) -> None:
@@ -226,6 +227,15 @@ class TransientShards:
         if self._port.catalog.queue_by_id(queue) is None:
             return -1
         return self._received.get((target_shard, queue, source), 0)
+
+    def room(self, target_shard: int, queue: int) -> tuple[int, int]:
+        """What the target takes, as far as is known here: nobody knows of another node's transient queues."""
+        node_id = target_shard - TRANSIENT_SHARD_BASE
+        if node_id <= 0:
+            return self._port.room(target_shard, queue)
+        if node_id == self.node_id:
+            return self.local.shard.room(queue)
+        return UNLIMITED, UNLIMITED
 
     def _transfer_came(self, node_id: int, data: bytes) -> None:
         if len(data) < TRANSFER_HEAD.size or data[0] != TRANSFER:

@@ -13,6 +13,7 @@ _COMMANDS: Final = {
     "up": "node.command_line.up_command",
     "status": "node.command_line.status_command",
     "cluster": "node.command_line.cluster_command",
+    "deadletters": "node.command_line.deadletters_command",
     "shards": "node.command_line.shards_command",
     "policy": "node.command_line.policy_command",
     "demo": "node.command_line.demo_command",

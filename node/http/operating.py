@@ -11,9 +11,12 @@ import msgspec
 from aiohttp import web
 
 from node.http.provider import OperatorPort
+from node.parked_selection import Selection
+from node.shard.outbox import REASONS
 
 PAGES: Final = {
     "/cluster/members": "the members; POST /cluster/remove takes one out",
+    "/deadletters": "dead letters that wait; POST /deadletters/release and /deadletters/drop settle them",
     "/shards": "who votes and leads where; POST /shards/{group}/move and /shards/{group}/transfer change it",
 }
 
@@ -30,6 +33,21 @@ class _Transfer(msgspec.Struct, forbid_unknown_fields=True):
     leader: str
 
 
+class _Letters(msgspec.Struct, forbid_unknown_fields=True):
+    """Which parked dead letters; all of them takes `all`, so that nobody does that by leaving something out."""
+
+    vhost: str | None = None
+    queue: str | None = None
+    reason: str | None = None
+    shard: int | None = None
+    all: bool = False
+
+    def selection(self) -> Selection:
+        if self.reason is not None and self.reason not in REASONS:
+            raise ValueError(f"'{self.reason}' is no reason, one of {', '.join(REASONS)} is expected")
+        return Selection(self.vhost, self.queue, self.reason, self.shard)
+
+
 class OperatorPages:
     """Handlers for the application of a node."""
 
@@ -40,6 +58,9 @@ class OperatorPages:
         """Put the pages where clients find them."""
         router.add_get("/cluster/members", self._members)
         router.add_get("/shards", self._shards)
+        router.add_get("/deadletters", self._dead_letters)
+        router.add_post("/deadletters/release", self._for_administrators(self._release))
+        router.add_post("/deadletters/drop", self._for_administrators(self._drop))
         router.add_post("/cluster/remove", self._for_administrators(self._remove))
         router.add_post("/shards/{group}/move", self._for_administrators(self._move))
         router.add_post("/shards/{group}/transfer", self._for_administrators(self._transfer))
@@ -51,6 +72,28 @@ class OperatorPages:
     async def _shards(self, request: web.Request) -> web.Response:
         freshness = await self._operator.freshness()
         return answer({"shards": self._operator.groups(), **freshness})
+
+    async def _dead_letters(self, request: web.Request) -> web.Response:
+        try:
+            asked = msgspec.convert(dict(request.query), _Letters, strict=False)
+            return answer(self._operator.dead_letters(asked.selection()))
+        except (msgspec.ValidationError, ValueError) as error:
+            return answer({"error": f"the request can't be read: {error}"}, HTTPStatus.BAD_REQUEST)
+
+    async def _release(self, request: web.Request, body: bytes) -> web.Response:
+        return await self._settle(True, body)
+
+    async def _drop(self, request: web.Request, body: bytes) -> web.Response:
+        return await self._settle(False, body)
+
+    async def _settle(self, release: bool, body: bytes) -> web.Response:
+        asked = msgspec.json.decode(body, type=_Letters)
+        selection = asked.selection()
+        given = (asked.vhost, asked.queue, asked.reason, asked.shard)
+        if asked.all == (given != (None,) * len(given)):
+            raise ValueError("say which by vhost, queue, reason or shard, or say all")
+        status, content = await self._operator.settle_dead_letters(release, selection)
+        return answer(content, status)
 
     async def _remove(self, request: web.Request, body: bytes) -> web.Response:
         status, content = await self._operator.remove_member(msgspec.json.decode(body, type=_Remove).name)

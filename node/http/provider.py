@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
+from node.parked_selection import Selection
+
 #: (name, help, "gauge" or "counter", [(labels, value), ...]). A counter's name may leave `_total` out.
 Metric: TypeAlias = tuple[str, str, str, Sequence[tuple[Mapping[str, str], float]]]
 
@@ -43,6 +45,12 @@ class OperatorPort(Protocol):
 
     def groups(self) -> list[dict[str, Any]]:
         """Who votes in which group, and who shall."""
+
+    def dead_letters(self, selection: Selection) -> dict[str, Any]:
+        """Dead letters that wait (RULES D8): the parked ones that are meant, and the lanes."""
+
+    async def settle_dead_letters(self, release: bool, selection: Selection) -> tuple[HTTPStatus, dict[str, Any]]:
+        """Have the parked ones that are meant routed again, or dropped; answers when it is done."""
 
     async def remove_member(self, name: str) -> tuple[HTTPStatus, dict[str, Any]]:
         """Begin to take a member out."""

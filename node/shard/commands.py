@@ -24,6 +24,7 @@ PURGE: Final = 8
 DELETE_QUEUE: Final = 9
 FLOW: Final = 10
 NOOP: Final = 11
+PUBLISH_GUARDED: Final = 12
 EXPIRE_DUE: Final = 32
 EXPIRE_QUEUE: Final = 33
 ROUTE: Final = 34
@@ -38,7 +39,7 @@ DROP_PARKED: Final = 42
 FORGET_SOURCES: Final = 43
 
 ANSWERING: Final = frozenset(
-    (GET, ATTACH, DETACH, CREATE_QUEUE, TOUCH_QUEUE, PURGE, DELETE_QUEUE, NOOP)
+    (GET, ATTACH, DETACH, CREATE_QUEUE, TOUCH_QUEUE, PURGE, DELETE_QUEUE, NOOP, PUBLISH_GUARDED)
 )
 
 ACK: Final = 0
@@ -76,7 +77,7 @@ QUEUE_HEAD: Final = Struct("<BQ")
 DELETE_HEAD: Final = Struct("<BBQ")
 # kind, queue, number: EXPIRE_QUEUE (epoch), SETTLED (up to)
 NUMBERED_HEAD: Final = Struct("<BQQ")
-# kind, count: FORGET_DELETED, RETRY_PARKED, DROP_PARKED, FORGET_SOURCES, ROUTE
+# kind, count: FORGET_DELETED, RETRY_PARKED, DROP_PARKED, FORGET_SOURCES, ROUTE, PUBLISH_GUARDED
 LIST_HEAD: Final = Struct("<BI")
 # kind, count, source, lane, first sequence
 TRANSFER_HEAD: Final = Struct("<BIQQQ")
@@ -116,6 +117,14 @@ def encode_publish(
     if body_length:
         parts.append(body)
     return PUBLISH_HEAD.size + 8 * extra + key_length + header_length + body_length
+
+
+def encode_guard(count: int) -> bytes:
+    """PUBLISH_GUARDED: before ``count`` PUBLISHes that full queues may refuse. Answers Published for all of them.
+
+    Without it nothing can be refused, since nobody would hear of it.
+    """
+    return LIST_HEAD.pack(PUBLISH_GUARDED, count)
 
 
 def encode_settle(queue_id: int, holder_id: int, outcome: int, delivery_ids: Sequence[int]) -> bytes:

@@ -104,6 +104,16 @@ class Consumers:
                 return band
         return None
 
+    def credit(self) -> int:
+        """How many messages those who wait would take."""
+        credit = 0
+        for band in self.bands:
+            for holder in band.waiting:
+                credit += holder.room()
+                if credit >= UNLIMITED:
+                    return UNLIMITED
+        return credit
+
     def band(self, priority: int) -> Band:
         """The band of this priority, made if there is none."""
         place = 0

@@ -14,8 +14,10 @@ from node.shard.commands import (
     ROUTED,
     TRANSFER_HEAD,
 )
+from node.shard.delivery import has_room
 from node.shard.errors import ShardError
 from node.shard.message import NO_DEADLINE, Message
+from node.shard.outbox import MAXLEN
 from node.shard.packing import NUMBER_BYTES, unpack_numbers
 from node.shard.queue import Queue
 from node.shard.state import State
@@ -68,47 +70,44 @@ def apply_route(state: State, position: int, end: int) -> int:
 
 def _move(state: State, content: Message, targets_at: int, locals_: int, remotes: int, end: int) -> None:
     """Put the new content into queues of this shard and into the lanes of others: one entry does it all
-    (RULES D6).
+    (RULES D6). A full queue of this shard that refuses it gets a lane as well, and so does what follows (D7, D8).
     """
     data = state.data
-    references = 0
     for target in unpack_numbers(data, targets_at, locals_, end):
         queue = state.queues.get(target)
         if queue is None:
             state.outbox.lost += 1
             continue
-        _enqueue(state, queue, content)
-        references += 1
+        lane = state.outbox.lanes.get(target)
+        if (lane is not None and lane.items) or not _take_in(state, queue, content):
+            state.outbox.lane(state.shard_id, target).items.append(content)
+        state.retain(1)
     pairs = unpack_numbers(data, targets_at + locals_ * NUMBER_BYTES, _REMOTE_NUMBERS * remotes, end)
     for place in range(0, len(pairs), _REMOTE_NUMBERS):
         state.outbox.lane(pairs[place], pairs[place + 1]).items.append(content)
-        references += 1
-    if references:
-        state.retain(references)
+        state.retain(1)
 
 
-def _enqueue(state: State, queue: Queue, content: Message) -> None:
-    """A dead letter arrives: the queue's own TTL applies to it as to any other (RULES D9)."""
-    state.enqueue(
-        queue,
-        Message(
-            content.index,
-            content.offset,
-            content.key_length,
-            content.header_length,
-            content.body_length,
-            state.time_ms,
-            queue.deadline_ms(state.time_ms, -1),
-            0,
-        ),
-    )
+def _take_in(state: State, queue: Queue, content: Message) -> bool:
+    """A dead letter arrives: the queue's own TTL and limits apply to it as to any other (RULES D9).
+
+    False: the queue is full and refuses it, so it has to wait. Where refused publishes die, it dies again.
+    """
+    if queue.refuses and not has_room(state, queue, content.body_length):
+        if not queue.refusals_die:
+            return False
+        queue.refused += 1
+        state.died(queue, content, MAXLEN)
+        return True
+    state.enqueue(queue, content.enqueued_at(state.time_ms, queue.deadline_ms(state.time_ms, -1)))
+    return True
 
 
 def apply_transfer(state: State, position: int, end: int) -> int:
     """Apply the TRANSFER at ``position``; where it ends.
 
     Repeats are dropped and counted; a gap refuses the command (RULES D6, D7): the source sends from where it
-    was.
+    was. So does it with what a full queue refuses (D8).
     """
     data = state.data
     _, count, source, lane, first_sequence = TRANSFER_HEAD.unpack_from(data, position)
@@ -139,12 +138,14 @@ def apply_transfer(state: State, position: int, end: int) -> int:
         return position
     repeats = min(highest + 1 - first_sequence, count)
     queue.duplicates += repeats
-    fresh = count - repeats
-    if fresh:
-        for content in contents[repeats:]:
-            _enqueue(state, queue, content)
-        state.retain(fresh)
-        queue.received[source] = highest + fresh
+    taken = 0
+    for content in contents[repeats:]:
+        if not _take_in(state, queue, content):
+            break
+        state.retain(1)
+        taken += 1
+    if taken:
+        queue.received[source] = highest + taken
     return position
 
 

@@ -1,4 +1,4 @@
-"""Service of a queue: expired heads leave, consumers with room are given what is live. HOT."""
+"""Service of a queue: consumers with room are given what is live, expired heads leave, and what is too much. HOT."""
 
 from typing import Final
 
@@ -6,7 +6,7 @@ from node.shard.consumers import Band, Holder
 from node.shard.effects import Deliver
 from node.shard.line import Line
 from node.shard.message import Message
-from node.shard.outbox import EXPIRED
+from node.shard.outbox import EXPIRED, MAXLEN
 from node.shard.queue import Queue
 from node.shard.state import State
 
@@ -15,10 +15,10 @@ _NO_ENTRY: Final = -1
 
 
 def serve(state: State, queue: Queue) -> None:
-    """Deliver what can be delivered, expire the heads that are due, set the queue's timer.
+    """Deliver what can be delivered, expire the heads that are due, drop what is too much, set the queue's timer.
 
-    Both within the entry's bounds (RULES C4); a queue left with messages and willing consumers is
-    ``unserved``.
+    All within the entry's bounds (RULES C4); a queue left with messages and willing consumers is ``unserved``,
+    one with more than its limit ``overfull``.
     """
     if queue.consumers.bands:
         _deliver(state, queue)
@@ -26,12 +26,14 @@ def serve(state: State, queue: Queue) -> None:
         _expire_head(state, queue, queue.returned)
     if queue.ready.timed:
         _expire_head(state, queue, queue.ready)
+    if queue.drops:
+        _drop_heads(state, queue)
     note_due(state, queue)
 
 
 def note_due(state: State, queue: Queue) -> None:
-    """Note what is left to do for a queue as its state says it: its next deadline, and whether a bound cut it
-    short.
+    """Note what is left to do for a queue as its state says it: its next deadline, whether a bound cut it short,
+    and whether a lease that waited for it to be empty goes on.
     """
     queue_id = queue.queue_id
     due_ms = queue.next_deadline_ms()
@@ -43,6 +45,14 @@ def note_due(state: State, queue: Queue) -> None:
         state.unserved[queue_id] = queue
     elif state.unserved:
         state.unserved.pop(queue_id, None)
+    if queue.drops and queue.is_over_limit():
+        state.overfull[queue_id] = queue
+    elif state.overfull:
+        state.overfull.pop(queue_id, None)
+    if queue.kept and (queue.is_empty() or not queue.settings.expires_if_empty):
+        queue.kept = False
+        if queue.expires_ms >= 0 and queue.lease.suspended_by == 0:
+            state.lease_timers.arm(queue_id, queue.lease.started_ms + queue.expires_ms)
 
 
 def take(state: State, queue: Queue, count: int, fresh_index: int) -> list[Message]:
@@ -116,6 +126,33 @@ def _expire_head(state: State, queue: Queue, line: Line) -> None:
     if gone:
         line.timed -= gone
         line.advance(gone)
+
+
+def _drop_heads(state: State, queue: Queue) -> None:
+    """The oldest messages leave while the queue is over its limit: drop-head (RULES D2, reason maxlen)."""
+    while state.expiry_budget > 0 and queue.is_over_limit():
+        line = queue.returned if queue.returned.items else queue.ready
+        message = line.items[line.head]
+        if message.deadline_ms >= 0:
+            line.timed -= 1
+        line.advance(1)
+        state.expiry_budget -= 1
+        queue.ready_bytes -= message.body_length
+        queue.overflowed += 1
+        state.died(queue, message, MAXLEN)
+
+
+def has_room(state: State, queue: Queue, body_bytes: int) -> bool:
+    """Whether a queue that refuses what is too much takes a message with such a body now.
+
+    Its consumers come first, and what has expired leaves: what one of them would be given at once always fits.
+    """
+    if queue.fits(body_bytes):
+        return True
+    serve(state, queue)
+    return queue.fits(body_bytes) or (
+        queue.ready_count() == 0 and queue.consumers.top_band() is not None and state.delivery_budget > 0
+    )
 
 
 def _expire(state: State, queue: Queue, message: Message) -> None:

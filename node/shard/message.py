@@ -59,6 +59,13 @@ class Message:
             self.enqueued_ms, self.deadline_ms, self.delivery_count + 1, self.ttl_ms,
         )
 
+    def enqueued_at(self, enqueued_ms: int, deadline_ms: int) -> "Message":
+        """The same content as a message of a queue: new there, with a deadline of its own (RULES T9)."""
+        return Message(
+            self.index, self.offset, self.key_length, self.header_length, self.body_length,
+            enqueued_ms, deadline_ms, 0, self.ttl_ms,
+        )
+
     def __repr__(self) -> str:
         return (
             f"Message(index={self.index}, offset={self.offset}, "

@@ -13,7 +13,9 @@ from node.shard.settings import ShardQueueSettings
 EXPIRED: Final = "expired"
 REJECTED: Final = "rejected"
 DELIVERY_LIMIT: Final = "delivery_limit"
-REASONS: Final = (EXPIRED, REJECTED, DELIVERY_LIMIT, "maxlen", "queue_expired")
+MAXLEN: Final = "maxlen"
+QUEUE_EXPIRED: Final = "queue_expired"
+REASONS: Final = (EXPIRED, REJECTED, DELIVERY_LIMIT, MAXLEN, QUEUE_EXPIRED)
 
 
 class Death:

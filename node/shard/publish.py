@@ -1,13 +1,16 @@
-"""PUBLISH: a run of them in one loop. HOT: every message passes here."""
+"""PUBLISH: a run of them in one loop. HOT: every message passes here. Those that may be refused go one by one."""
 
 from struct import error as StructError  # noqa: N812  (it is an exception class)
 from typing import Final
 
-from node.shard.commands import PUBLISH, PUBLISH_HEAD
+from node.shard.commands import LIST_HEAD, PUBLISH, PUBLISH_HEAD
+from node.shard.delivery import has_room
 from node.shard.errors import ShardError
-from node.shard.message import Message
+from node.shard.message import NO_DEADLINE, Message
+from node.shard.outbox import MAXLEN
 from node.shard.packing import NUMBER_BYTES, unpack_numbers
 from node.shard.queue import Queue
+from node.shard.results import Published
 from node.shard.settings import MAX_NUMBER
 from node.shard.state import State
 
@@ -119,3 +122,52 @@ def _to_further_queues(
         )
     if found:
         state.retain(found)
+
+
+def apply_guarded(state: State, position: int, end: int, results: list[object]) -> int:
+    """Apply the PUBLISH_GUARDED at ``position`` with the PUBLISHes it announces; where they end.
+
+    Appends the Published that answers it. A queue that refuses what is too much (``Queue.refuses``) does so message
+    by message; the others take theirs. ShardError when a command does not fit; those before it are applied.
+    """
+    data = state.data
+    _, count = LIST_HEAD.unpack_from(data, position)
+    position += LIST_HEAD.size
+    refused: list[int] = []
+    for number in range(count):
+        if position + _HEAD_BYTES > end or data[position] != PUBLISH:
+            raise ShardError(f"PUBLISH {number} of {count} expected at {position}")
+        _, key_length, extra, header_length, body_length, first, ttl_ms = PUBLISH_HEAD.unpack_from(data, position)
+        targets_at = position + _HEAD_BYTES
+        offset = targets_at + extra * NUMBER_BYTES
+        position = offset + key_length + header_length + body_length
+        if position > end or ttl_ms > MAX_NUMBER:
+            raise ShardError(f"PUBLISH at {offset} reaches to {position} of {end}, with TTL {ttl_ms}")
+        content = Message(
+            state.index, offset, key_length, header_length, body_length, state.time_ms, NO_DEADLINE, 0, ttl_ms
+        )
+        taken = _offer(state, first, content)
+        if extra:
+            for target in unpack_numbers(data, targets_at, extra, offset):
+                taken = _offer(state, target, content) and taken
+        if not taken:
+            refused.append(number)
+    results.append(Published(refused))
+    return position
+
+
+def _offer(state: State, queue_id: int, content: Message) -> bool:
+    """Put the content into one queue; False if that is full and refuses it (RULES D2, D9)."""
+    queue = state.queues.get(queue_id)
+    if queue is None:
+        state.missing_targets += 1
+        return True
+    if queue.refuses and not has_room(state, queue, content.body_length):
+        queue.refused += 1
+        if queue.refusals_die:
+            state.retain(1)
+            state.died(queue, content, MAXLEN)
+        return False
+    state.enqueue(queue, content.enqueued_at(state.time_ms, queue.deadline_ms(state.time_ms, content.ttl_ms)))
+    state.retain(1)
+    return True

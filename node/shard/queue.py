@@ -1,9 +1,13 @@
 """One queue: its messages in order, who holds them, its lease and its counts. HOT."""
 
+from typing import Final
+
 from node.shard.consumers import Consumers, Holder
 from node.shard.lease import Lease
 from node.shard.line import Line
-from node.shard.settings import ShardQueueSettings
+from node.shard.settings import DROP_HEAD, REJECT_PUBLISH_DLX, ShardQueueSettings
+
+UNLIMITED: Final = 1 << 62
 
 
 class Queue:
@@ -13,6 +17,10 @@ class Queue:
     delivered (and, without a delivery limit, those requeued by a consumer, at the end). ``received`` has, per
     source of transfers, the highest sequence enqueued (RULES D6). ``touched`` marks work for the end of the
     entry.
+
+    A queue with a limit either ``drops`` its oldest messages or ``refuses`` new ones; with ``refusals_die`` these
+    are dead-lettered. ``overflowed``, ``refused`` and ``delivery_limited`` count the messages that went for it.
+    ``kept`` says that the lease has run out and the queue stays until it is empty (RULES L11).
     """
 
     __slots__ = (
@@ -24,6 +32,8 @@ class Queue:
         "deleted",
         "delivered",
         "delivery_limit",
+        "delivery_limited",
+        "drops",
         "duplicates",
         "enqueued",
         "expired",
@@ -31,11 +41,18 @@ class Queue:
         "held_bytes",
         "held_count",
         "holders",
+        "kept",
         "lease",
+        "max_length",
+        "max_length_bytes",
+        "overflowed",
         "queue_id",
         "ready",
         "ready_bytes",
         "received",
+        "refusals_die",
+        "refused",
+        "refuses",
         "returned",
         "settings",
         "settings_bytes",
@@ -62,6 +79,10 @@ class Queue:
         self.expired = 0
         self.dead_lettered = 0
         self.duplicates = 0
+        self.overflowed = 0
+        self.refused = 0
+        self.delivery_limited = 0
+        self.kept = False
         self.touched = False
         self.deleted = False
         self.settings = settings
@@ -71,6 +92,11 @@ class Queue:
         self.delivery_limit = -1
         self.dead_letters = False
         self.auto_delete = False
+        self.max_length = UNLIMITED
+        self.max_length_bytes = UNLIMITED
+        self.drops = False
+        self.refuses = False
+        self.refusals_die = False
         self.configure(settings, settings_bytes)
 
     def configure(self, settings: ShardQueueSettings, settings_bytes: bytes) -> None:
@@ -83,10 +109,30 @@ class Queue:
         self.delivery_limit = -1 if settings.delivery_limit is None else settings.delivery_limit
         self.dead_letters = settings.dead_letter_exchange is not None
         self.auto_delete = settings.auto_delete
+        self.max_length = UNLIMITED if settings.max_length is None else settings.max_length
+        self.max_length_bytes = UNLIMITED if settings.max_length_bytes is None else settings.max_length_bytes
+        limited = settings.max_length is not None or settings.max_length_bytes is not None
+        self.drops = limited and settings.overflow == DROP_HEAD
+        self.refuses = limited and settings.overflow != DROP_HEAD
+        self.refusals_die = settings.overflow == REJECT_PUBLISH_DLX and self.dead_letters
 
     def ready_count(self) -> int:
         """Messages that nobody holds, expired ones that have not left yet among them (RULES T6)."""
         return self.ready.count() + self.returned.count()
+
+    def is_over_limit(self) -> bool:
+        """Whether more is ready than may be. What is held does not count, as in RabbitMQ's quorum queues."""
+        return self.ready_count() > self.max_length or self.ready_bytes > self.max_length_bytes
+
+    def fits(self, body_bytes: int) -> bool:
+        """Whether one more message with such a body may be ready."""
+        return (
+            self.ready_count() < self.max_length and self.ready_bytes + body_bytes <= self.max_length_bytes
+        )
+
+    def is_empty(self) -> bool:
+        """Whether it has no messages at all, held ones included."""
+        return self.held_count == 0 and self.ready_count() == 0
 
     def next_deadline_ms(self) -> int:
         """The earlier deadline of the two heads, -1 for none: when this queue has something to expire."""

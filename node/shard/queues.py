@@ -4,7 +4,9 @@ from node.shard.effects import ConsumerCancelled
 from node.shard.errors import ShardError
 from node.shard.lease import Lease
 from node.shard.message import Message
+from node.shard.outbox import QUEUE_EXPIRED
 from node.shard.queue import Queue
+from node.shard.remains import Remains
 from node.shard.results import IN_USE, NOT_EMPTY, Deleted, Gone, Purged, QueueCounts, Refused, Result
 from node.shard.settings import MAX_NUMBER, decode_settings
 from node.shard.state import State
@@ -65,13 +67,14 @@ def update_queue(state: State, queue_id: int, settings_bytes: bytes) -> None:
             state.lease_timers.cancel(queue_id)
         elif queue.lease.suspended_by == 0:
             state.lease_timers.arm(queue_id, state.led_ms + queue.expires_ms)
+    # Lower limits count at once, and a lease may not have to wait for messages any more.
+    state.touch(queue)
     if settings.ttl_retroactive:
         queue.returned.replace([_with_ttl_of(queue, message) for message in queue.returned.live()])
         queue.ready.replace([_with_ttl_of(queue, message) for message in queue.ready.live()])
         for holder in queue.holders.values():
             for delivery_id, message in holder.held.items():
                 holder.held[delivery_id] = _with_ttl_of(queue, message)
-        state.touch(queue)
 
 
 def _with_ttl_of(queue: Queue, message: Message) -> Message:
@@ -120,10 +123,18 @@ def delete_queue(state: State, queue_id: int, if_unused: bool, if_empty: bool) -
 def expire_queue(state: State, queue_id: int, epoch: int) -> None:
     """The leader found that this lease has run out; it is so only if nothing happened to it meanwhile (RULES
     L5).
+
+    Where only empty queues expire, one with messages stays, and its lease is looked at again when the last has gone
+    (L11).
     """
     queue = state.queues.get(queue_id)
-    if queue is not None and queue.lease.has_run_out(epoch, queue.expires_ms, state.led_ms):
-        remove_queue(state, queue, EXPIRED)
+    if queue is None or not queue.lease.has_run_out(epoch, queue.expires_ms, state.led_ms):
+        return
+    if queue.settings.expires_if_empty and not queue.is_empty():
+        queue.kept = True
+        state.lease_timers.cancel(queue_id)
+        return
+    remove_queue(state, queue, EXPIRED)
 
 
 def drop_queue(state: State, queue_id: int) -> None:
@@ -136,10 +147,11 @@ def drop_queue(state: State, queue_id: int) -> None:
 def remove_queue(state: State, queue: Queue, reason: str) -> None:
     """The queue goes with all it has, ready and held (RULES L4); deaths that wait in the outbox stay.
 
-    Its consumers are told. With a ``reason`` it leaves a tombstone.
+    Its consumers are told. With a ``reason`` it leaves a tombstone. What an expired one is to have dead-lettered
+    remains: held messages first, they were at the head (L11).
     """
     queue_id = queue.queue_id
-    messages = queue.returned.live() + queue.ready.live()
+    messages: list[Message] = []
     for holder in queue.holders.values():
         messages.extend(holder.held.values())
         session_holders = state.sessions[holder.session]
@@ -148,10 +160,16 @@ def remove_queue(state: State, queue: Queue, reason: str) -> None:
             del state.sessions[holder.session]
         if holder.local and holder.attached:
             state.effects.append(ConsumerCancelled(holder.holder_id, queue_id, holder.session))
-    state.release_all(messages)
+    messages += queue.returned.live()
+    messages += queue.ready.live()
+    if messages and reason == EXPIRED and queue.settings.expires_dead_letter and queue.dead_letters:
+        state.remains[queue_id] = Remains(queue_id, queue.settings, messages)
+    else:
+        state.release_all(messages)
     state.message_timers.cancel(queue_id)
     state.lease_timers.cancel(queue_id)
     state.unserved.pop(queue_id, None)
+    state.overfull.pop(queue_id, None)
     state.past.add(queue)
     del state.queues[queue_id]
     queue.deleted = True
@@ -164,3 +182,19 @@ def remove_queue(state: State, queue: Queue, reason: str) -> None:
             queue.settings.vhost,
             queue.settings.name,
         )
+
+
+def dead_letter_remains(state: State) -> None:
+    """What expired queues left is dead-lettered, the oldest queue first, as far as the entry's bound goes (RULES L11,
+    C4).
+    """
+    while state.remains and state.expiry_budget > 0:
+        remains = next(iter(state.remains.values()))
+        dying = remains.take(state.expiry_budget)
+        for message in dying:
+            state.outbox.add(remains.queue_id, message, QUEUE_EXPIRED, state.time_ms, remains.settings)
+        state.expiry_budget -= len(dying)
+        state.queue_expired += len(dying)
+        state.past.dead_lettered += len(dying)
+        if remains.position == len(remains.messages):
+            del state.remains[remains.queue_id]

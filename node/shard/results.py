@@ -35,6 +35,18 @@ class QueueCounts:
         self.created = created
 
 
+class Published:
+    """Answer to PUBLISH_GUARDED: the positions, from 0 and rising, of the publishes that a full queue refused.
+
+    Other queues of the same publish have it all the same, as in RabbitMQ.
+    """
+
+    __slots__ = ("refused",)
+
+    def __init__(self, refused: list[int]) -> None:
+        self.refused = refused
+
+
 class GetResult:
     """Answer to GET: a message with its delivery id, or None when nothing can be had.
 
@@ -99,4 +111,4 @@ class Done:
     __slots__ = ()
 
 
-Result = Gone | QueueCounts | GetResult | Attached | Detached | Refused | Purged | Deleted | Done
+Result = Gone | QueueCounts | GetResult | Attached | Detached | Refused | Purged | Deleted | Published | Done

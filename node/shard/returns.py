@@ -20,6 +20,7 @@ def come_back(state: State, queue: Queue, messages: list[Message], to_back: bool
         back = message.returned()
         late = 0 <= back.deadline_ms <= now_ms
         if 0 <= limit < back.delivery_count:
+            queue.delivery_limited += 1
             state.died(queue, back, DELIVERY_LIMIT)
         elif late and state.expiry_budget > 0:
             state.expiry_budget -= 1

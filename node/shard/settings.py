@@ -18,6 +18,8 @@ class ShardQueueSettings:
     for those queued as well when ``ttl_retroactive``. ``delivery_limit`` n: a message is delivered at most
     n + 1 times; None: without limit, and then what a consumer requeues goes to the back of the queue, as in
     RabbitMQ's quorum queues. ``dead_letter_at_most_once`` is for the router: drop what has no route (D8).
+    ``max_length`` messages and ``max_length_bytes`` of bodies may be ready; ``overflow`` says what happens to more
+    (DROP_HEAD, REJECT_PUBLISH, REJECT_PUBLISH_DLX). ``expires_if_empty``, ``expires_dead_letter``: RULES L11.
     """
 
     __slots__ = (
@@ -26,9 +28,14 @@ class ShardQueueSettings:
         "dead_letter_exchange",
         "dead_letter_routing_key",
         "delivery_limit",
+        "expires_dead_letter",
+        "expires_if_empty",
         "expires_ms",
+        "max_length",
+        "max_length_bytes",
         "message_ttl_ms",
         "name",
+        "overflow",
         "single_active_consumer",
         "ttl_retroactive",
         "vhost",
@@ -47,6 +54,11 @@ class ShardQueueSettings:
         single_active_consumer: bool = False,
         ttl_retroactive: bool = False,
         dead_letter_at_most_once: bool = False,
+        max_length: int | None = None,
+        max_length_bytes: int | None = None,
+        overflow: str = "drop-head",
+        expires_if_empty: bool = False,
+        expires_dead_letter: bool = False,
     ) -> None:
         self.vhost = vhost
         self.name = name
@@ -59,6 +71,11 @@ class ShardQueueSettings:
         self.single_active_consumer = single_active_consumer
         self.ttl_retroactive = ttl_retroactive
         self.dead_letter_at_most_once = dead_letter_at_most_once
+        self.max_length = max_length
+        self.max_length_bytes = max_length_bytes
+        self.overflow = overflow
+        self.expires_if_empty = expires_if_empty
+        self.expires_dead_letter = expires_dead_letter
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ShardQueueSettings) and encode_settings(self) == encode_settings(other)
@@ -70,12 +87,18 @@ class ShardQueueSettings:
         return f"ShardQueueSettings{_fields(self)}"
 
 
+DROP_HEAD: Final = "drop-head"
+REJECT_PUBLISH: Final = "reject-publish"
+REJECT_PUBLISH_DLX: Final = "reject-publish-dlx"
+_OVERFLOWS: Final = (DROP_HEAD, REJECT_PUBLISH, REJECT_PUBLISH_DLX)
+
 MAX_NUMBER: Final = 1 << 48
 """Above any time or limit that the catalog lets through, and far below what would not fit beside a time."""
 
 # In the order of the constructor. New ones go at the end: an array from before them is still read.
 _FIELD_TYPES: Final = (
     str, str, int | None, int | None, str | None, str | None, int | None, bool, bool, bool, bool,
+    int | None, int | None, str, bool, bool,
 )
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(list[object])
@@ -94,6 +117,11 @@ def _fields(settings: ShardQueueSettings) -> tuple[object, ...]:
         settings.single_active_consumer,
         settings.ttl_retroactive,
         settings.dead_letter_at_most_once,
+        settings.max_length,
+        settings.max_length_bytes,
+        settings.overflow,
+        settings.expires_if_empty,
+        settings.expires_dead_letter,
     )
 
 
@@ -114,7 +142,10 @@ def decode_settings(data: bytes) -> ShardQueueSettings:
                 raise ShardError(f"queue settings with the number {value}, at most {MAX_NUMBER} expected")
     except (msgspec.MsgspecError, ValueError) as error:
         raise ShardError(f"queue settings that can't be read: {error}") from error
-    return _settings(*values)
+    settings = _settings(*values)
+    if settings.overflow not in _OVERFLOWS:
+        raise ShardError(f"queue settings with the overflow {settings.overflow!r}, one of {_OVERFLOWS} expected")
+    return settings
 
 
 def _settings(*values: object) -> ShardQueueSettings:

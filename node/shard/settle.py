@@ -89,12 +89,16 @@ def _settle(state: State, queue: Queue, holder: Holder, messages: list[Message],
     if outcome == ACK:
         queue.held_bytes -= state.release_all(messages)
         queue.acknowledged += len(messages)
+        if queue.kept:
+            state.touch(queue)
     elif outcome == REQUEUE:
         come_back(state, queue, messages, queue.delivery_limit < 0)
     else:
         for message in messages:
             queue.held_bytes -= message.body_length
             state.died(queue, message, REJECTED)
+        if queue.kept:
+            state.touch(queue)
     if holder.attached:
         if queue.consumers.admit(holder):
             state.touch(queue)

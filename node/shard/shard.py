@@ -14,8 +14,8 @@ from node.shard.delivery import serve
 from node.shard.errors import ShardError
 from node.shard.outbox import Death, Lane
 from node.shard.packing import NUMBER_BYTES, unpack_numbers
-from node.shard.publish import apply_publishes
-from node.shard.queue import Queue
+from node.shard.publish import apply_guarded, apply_publishes
+from node.shard.queue import UNLIMITED, Queue
 from node.shard.results import Detached, Done
 from node.shard.snapshot import restore, snapshot
 from node.shard.state import DELIVERIES_PER_ENTRY, EXPIRIES_PER_ENTRY, State
@@ -92,7 +92,7 @@ class Shard:
         return results
 
     def finish(self) -> None:
-        """The entry ends: queues it touched are served, then those a bound left waiting, then what is due."""
+        """The entry ends: queues it touched are served, then what a bound left waiting goes on, then what is due."""
         state = self._state
         touched = state.touched
         for queue in touched:
@@ -105,6 +105,13 @@ class Shard:
                 serve(state, state.unserved[queue_id])
                 if state.delivery_budget <= 0:
                     break
+        if state.overfull and state.expiry_budget > 0:
+            for queue_id in sorted(state.overfull):
+                serve(state, state.overfull[queue_id])
+                if state.expiry_budget <= 0:
+                    break
+        if state.remains:
+            queues.dead_letter_remains(state)
         if state.expiry_due:
             self._expire_due()
         state.end_entry()
@@ -174,6 +181,9 @@ class Shard:
             after = _after(commands.CONSUMER_HEAD, position, end)
             _, flag, queue_id, consumer_id = commands.CONSUMER_HEAD.unpack_from(data, position)
             holders.flow(state, _required(session), queue_id, consumer_id, flag != 0)
+        elif kind == commands.PUBLISH_GUARDED:
+            _after(commands.LIST_HEAD, position, end)
+            after = apply_guarded(state, position, end, results)
         elif kind == commands.CREATE_QUEUE:
             after, queue_id, settings = _settings(data, position, end)
             results.append(queues.create_queue(state, queue_id, settings, session is None))
@@ -285,7 +295,8 @@ class Shard:
 
     def next_message_due_ms(self) -> int:
         """The shard time at which EXPIRE_DUE next has work, 0 for at once, -1 for never as things are."""
-        if self._state.unserved:
+        state = self._state
+        if state.unserved or state.overfull or state.remains:
             return _DUE_AT_ONCE
         return self._state.message_timers.first()[0]
 
@@ -335,8 +346,12 @@ class Shard:
         return [waiting[place] for place in range(count)]
 
     def parked(self) -> Collection[Death]:
-        """Deaths without a route that wait for an operator, oldest first."""
+        """Deaths without a route, oldest first; they wait for a route or an operator (RULES D8)."""
         return self._state.outbox.parked.values()
+
+    def newest_parked(self) -> int:
+        """The sequence of the death that was parked last, 0 when none is."""
+        return next(reversed(self._state.outbox.parked), 0)
 
     def lanes(self) -> Iterable[Lane]:
         """The lanes to other shards, empty ones too (their numbers go on). Not to be changed."""
@@ -354,6 +369,21 @@ class Shard:
         """
         queue = self._state.queues.get(queue_id)
         return -1 if queue is None else queue.received.get(source, 0)
+
+    def room(self, queue_id: int) -> tuple[int, int]:
+        """How many messages and bytes of bodies a queue would take now; large numbers for as many as come.
+
+        A hint for who sends dead letters (RULES D8): the queue decides when they get there.
+        """
+        queue = self._state.queues.get(queue_id)
+        if queue is None or not queue.refuses or queue.refusals_die:
+            return UNLIMITED, UNLIMITED
+        messages = queue.max_length - queue.ready_count()
+        size_bytes = queue.max_length_bytes - queue.ready_bytes
+        credit = queue.consumers.credit() if queue.ready_count() == 0 else 0
+        if credit:
+            return max(messages, 0) + credit, UNLIMITED
+        return max(messages, 0), max(size_bytes, 0)
 
     def statistics(self) -> ShardStatistics:
         """Counts of the whole shard; looks at every queue."""

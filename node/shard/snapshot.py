@@ -21,11 +21,12 @@ from node.shard.message import Message
 from node.shard.outbox import REASONS, Death, Lane, Outbox
 from node.shard.packing import pack_numbers, pack_signed, unpack_numbers, unpack_signed
 from node.shard.queue import Queue
+from node.shard.remains import Remains
 from node.shard.settings import ShardQueueSettings, decode_settings, encode_settings
 from node.shard.state import Past, State
 from node.shard.tombstone import Tombstone
 
-VERSION: Final = 1
+VERSION: Final = 2
 _MESSAGE_COLUMNS: Final = 9
 _DEATH_COLUMNS: Final = 5
 _ATTACHED: Final = 1
@@ -46,10 +47,12 @@ def snapshot(state: State) -> bytes:
             [
                 past.enqueued, past.delivered, past.acknowledged,
                 past.expired, past.dead_lettered, past.duplicates,
+                past.overflowed, past.refused, past.delivery_limited,
             ],
             [_queue_row(queue) for queue in state.queues.values()],
             [_tombstone_row(queue_id, tombstone) for queue_id, tombstone in state.deleted.items()],
             _outbox_row(state.outbox),
+            [state.queue_expired, [_remains_row(remains) for remains in state.remains.values()]],
         ]
     )
 
@@ -57,9 +60,10 @@ def snapshot(state: State) -> bytes:
 def restore(state: State, data: bytes) -> None:
     """Fill a new state from a ``snapshot``; ShardError when it is none (the state is then of no use)."""
     try:
-        version, times, counters, past, queues, tombstones, outbox = msgspec.msgpack.decode(data)
-        if version != VERSION:
-            raise ShardError(f"shard snapshot of version {version}, {VERSION} expected")
+        row = msgspec.msgpack.decode(data)
+        if row[0] != VERSION:
+            raise ShardError(f"shard snapshot of version {row[0]}, {VERSION} expected")
+        _, times, counters, past, queues, tombstones, outbox, (state.queue_expired, remains) = row
         state.time_ms, state.led_ms, state.next_order = times
         state.missing_targets, state.transfers_lost, state.refused_transfers, state.refused_routes = counters
         _restore_past(state.past, past)
@@ -68,6 +72,10 @@ def restore(state: State, data: bytes) -> None:
         for queue_id, reason, time_ms, activity_ms, messages, vhost, name in tombstones:
             state.deleted[queue_id] = Tombstone(reason, time_ms, activity_ms, messages, vhost, name)
         _restore_outbox(state, outbox)
+        for queue_id, settings_bytes, messages in remains:
+            left = unpack_messages(messages)
+            _retain(state, left)
+            state.remains[queue_id] = Remains(queue_id, decode_settings(settings_bytes), left)
     except (TypeError, ValueError, LookupError, OverflowError, AttributeError, msgspec.MsgspecError) as error:
         raise ShardError(f"shard snapshot that can't be read: {error!r}") from error
 
@@ -123,7 +131,12 @@ def _restore_past(past: Past, row: Any) -> None:
     (
         past.enqueued, past.delivered, past.acknowledged,
         past.expired, past.dead_lettered, past.duplicates,
+        past.overflowed, past.refused, past.delivery_limited,
     ) = row
+
+
+def _remains_row(remains: Remains) -> list[object]:
+    return [remains.queue_id, encode_settings(remains.settings), pack_messages(remains.left())]
 
 
 def _tombstone_row(queue_id: int, tombstone: Tombstone) -> list[object]:
@@ -143,6 +156,7 @@ def _queue_row(queue: Queue) -> list[object]:
         [
             queue.enqueued, queue.delivered, queue.acknowledged,
             queue.expired, queue.dead_lettered, queue.duplicates,
+            queue.overflowed, queue.refused, queue.delivery_limited,
         ],
         list(queue.received.items()),
         pack_messages(queue.returned.live()) if queue.returned.items else [],
@@ -192,6 +206,7 @@ def _restore_queue(state: State, row: Any) -> None:
     (
         queue.enqueued, queue.delivered, queue.acknowledged,
         queue.expired, queue.dead_lettered, queue.duplicates,
+        queue.overflowed, queue.refused, queue.delivery_limited,
     ) = counters
     for source, sequence in received:
         queue.received[source] = sequence

@@ -7,11 +7,13 @@ from node.shard.errors import ShardError
 from node.shard.message import Message
 from node.shard.outbox import Outbox
 from node.shard.queue import Queue
+from node.shard.remains import Remains
 from node.shard.timers import Timers
 from node.shard.tombstone import Tombstone
 
 EXPIRIES_PER_ENTRY: Final = 2000
-"""Messages that one entry expires at most, besides as many as it enqueues itself (RULES C4)."""
+"""Messages that one entry lets die of themselves at most - of a deadline, a length limit or their queue's end -
+besides as many as it enqueues itself (RULES C4)."""
 DELIVERIES_PER_ENTRY: Final = 10_000
 """Messages that one entry delivers at most, besides as many as it enqueues itself; the rest is due at once.
 """
@@ -20,7 +22,17 @@ DELIVERIES_PER_ENTRY: Final = 10_000
 class Past:
     """What happened to messages in queues that are gone: totals outlive their queue."""
 
-    __slots__ = ("acknowledged", "dead_lettered", "delivered", "duplicates", "enqueued", "expired")
+    __slots__ = (
+        "acknowledged",
+        "dead_lettered",
+        "delivered",
+        "delivery_limited",
+        "duplicates",
+        "enqueued",
+        "expired",
+        "overflowed",
+        "refused",
+    )
 
     def __init__(self) -> None:
         self.enqueued = 0
@@ -29,6 +41,9 @@ class Past:
         self.expired = 0
         self.dead_lettered = 0
         self.duplicates = 0
+        self.overflowed = 0
+        self.refused = 0
+        self.delivery_limited = 0
 
     def add(self, queue: Queue) -> None:
         """A queue goes."""
@@ -38,14 +53,18 @@ class Past:
         self.expired += queue.expired
         self.dead_lettered += queue.dead_lettered
         self.duplicates += queue.duplicates
+        self.overflowed += queue.overflowed
+        self.refused += queue.refused
+        self.delivery_limited += queue.delivery_limited
 
 
 class State:
-    """Everything a shard knows. Queues, tombstones, outbox and counters are the state proper; timers, live
-    counts, sessions and ``unserved`` follow from them; the rest belongs to the entry under way.
+    """Everything a shard knows. Queues, tombstones, remains, outbox and counters are the state proper; timers, live
+    counts, sessions, ``unserved`` and ``overfull`` follow from them; the rest belongs to the entry under way.
 
     ``live`` counts, per log entry, the places in which the state still refers to it. ``unserved`` are queues
-    with messages and willing consumers that the bound of an entry left waiting.
+    with messages and willing consumers that the bound of an entry left waiting, ``overfull`` those that still have
+    to drop messages. ``remains`` by queue id, the oldest first; ``queue_expired`` counts what died of its queue's end.
     """
 
     __slots__ = (
@@ -67,11 +86,14 @@ class State:
         "missing_targets",
         "next_order",
         "outbox",
+        "overfull",
         "past",
+        "queue_expired",
         "queues",
         "refused_routes",
         "refused_transfers",
         "released",
+        "remains",
         "sessions",
         "shard_id",
         "time_ms",
@@ -98,12 +120,15 @@ class State:
         self.transfers_lost = 0
         self.refused_transfers = 0
         self.refused_routes = 0
+        self.remains: dict[int, Remains] = {}
+        self.queue_expired = 0
         # Derived.
         self.sessions: dict[tuple[int, int], dict[tuple[int, int], Holder]] = {}
         self.live: dict[int, int] = {}
         self.message_timers = Timers()
         self.lease_timers = Timers()
         self.unserved: dict[int, Queue] = {}
+        self.overfull: dict[int, Queue] = {}
         # Of the entry.
         self.index = 0
         self.data = b""

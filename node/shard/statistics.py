@@ -5,19 +5,26 @@ from node.shard.state import State
 
 
 class QueueStatistics:
-    """One queue: messages and bytes of bodies now, and what happened to it since it was created."""
+    """One queue: messages and bytes of bodies now, and what happened to it since it was created.
+
+    ``overflowed`` messages were dropped from a head because of a length limit, ``refused`` publishes did not get in
+    because of one, ``delivery_limited`` messages came back too often.
+    """
 
     __slots__ = (
         "acknowledged",
         "consumers",
         "dead_lettered",
         "delivered",
+        "delivery_limited",
         "duplicates",
         "enqueued",
         "expired",
+        "overflowed",
         "queue_id",
         "ready",
         "ready_bytes",
+        "refused",
         "unacknowledged",
         "unacknowledged_bytes",
     )
@@ -35,6 +42,9 @@ class QueueStatistics:
         self.expired = queue.expired
         self.dead_lettered = queue.dead_lettered
         self.duplicates = queue.duplicates
+        self.overflowed = queue.overflowed
+        self.refused = queue.refused
+        self.delivery_limited = queue.delivery_limited
 
 
 class ShardStatistics:
@@ -43,6 +53,7 @@ class ShardStatistics:
     ``outbox`` counts deaths without a decision and lane items; ``routed``, ``settled``, ``lost`` and
     ``dropped_*`` are explained at ``Outbox``. ``missing_targets``: publishes to a queue that was gone.
     ``transfers_lost``: dead letters that came for a queue that was gone. ``refused_*``: commands after a gap.
+    ``remains``: messages of expired queues that are still to be dead-lettered; ``queue_expired`` of them were.
     """
 
     __slots__ = (
@@ -50,6 +61,7 @@ class ShardStatistics:
         "consumers",
         "dead_lettered",
         "delivered",
+        "delivery_limited",
         "dropped_by_operator",
         "dropped_cycle",
         "dropped_unroutable",
@@ -60,12 +72,16 @@ class ShardStatistics:
         "lost",
         "missing_targets",
         "outbox",
+        "overflowed",
         "parked",
+        "queue_expired",
         "queues",
         "ready",
         "ready_bytes",
+        "refused",
         "refused_routes",
         "refused_transfers",
+        "remains",
         "routed",
         "settled",
         "tombstones",
@@ -91,6 +107,10 @@ class ShardStatistics:
         self.transfers_lost = state.transfers_lost
         self.refused_transfers = state.refused_transfers
         self.refused_routes = state.refused_routes
+        self.queue_expired = state.queue_expired
+        self.remains = 0
+        for remains in state.remains.values():
+            self.remains += len(remains.messages) - remains.position
         self.ready = 0
         self.ready_bytes = 0
         self.unacknowledged = 0
@@ -103,6 +123,9 @@ class ShardStatistics:
         self.expired = past.expired
         self.dead_lettered = past.dead_lettered
         self.duplicates = past.duplicates
+        self.overflowed = past.overflowed
+        self.refused = past.refused
+        self.delivery_limited = past.delivery_limited
         for queue in state.queues.values():
             self.ready += queue.ready_count()
             self.ready_bytes += queue.ready_bytes
@@ -115,3 +138,6 @@ class ShardStatistics:
             self.expired += queue.expired
             self.dead_lettered += queue.dead_lettered
             self.duplicates += queue.duplicates
+            self.overflowed += queue.overflowed
+            self.refused += queue.refused
+            self.delivery_limited += queue.delivery_limited

@@ -300,4 +300,9 @@ def arguments_of(plan: QueuePlan) -> dict[str, Any]:
         arguments["x-dead-letter-exchange"] = plan.dead_letter_exchange
     if plan.dead_letter_routing_key is not None:
         arguments["x-dead-letter-routing-key"] = plan.dead_letter_routing_key
+    if plan.max_length is not None:
+        arguments["x-max-length"] = plan.max_length
+        arguments["x-overflow"] = "reject-publish" if plan.refuses else "drop-head"
+    if plan.delivery_limit is not None:
+        arguments["x-delivery-limit"] = plan.delivery_limit
     return arguments

@@ -24,6 +24,8 @@ GET = "get"
 
 EXPIRED = "expired"
 REJECTED = "rejected"
+MAXLEN = "maxlen"
+DELIVERY_LIMIT = "delivery_limit"
 
 
 @dataclass(slots=True)
@@ -162,6 +164,7 @@ class History:
         return {
             "published": len(outcomes),
             "confirmed": outcomes.count(CONFIRMED),
+            "refused": outcomes.count(REFUSED),
             "deliveries": len(self.deliveries),
             "dead": sum(1 for delivery in self.deliveries if delivery.deaths),
             "renewals": len(self.renewals),

@@ -56,6 +56,27 @@ class Operator:
         self._changes = list(changes)
         self._until_us = until_us
         self._stores = 0
+        self._lost: list[int] = []
+        self._at_work = False
+
+    @property
+    def busy(self) -> bool:
+        """Whether a change is under way, or a node is to be replaced."""
+        return self._at_work or bool(self._lost)
+
+    def replace(self, node: int) -> None:
+        """A node has lost its data for good: take it out, and put a new one in its place."""
+        self._lost.append(node)
+        self._queue.after(_PAUSE_US, self._replace_lost)
+
+    def _replace_lost(self) -> None:
+        if self._at_work:
+            self._queue.after(_PAUSE_US, self._replace_lost)
+            return
+        self._at_work = True
+        node = self._lost.pop(0)
+        self._simulation.trace.add("operator", "replaces", node)
+        self._ask(RemoveMember(str(node)), lambda answer, at: self._add())
 
     def start(self) -> None:
         """Begin with the first change at its time."""
@@ -66,12 +87,16 @@ class Operator:
     def _make(self, kind: str) -> None:
         if self._queue.now_us > self._until_us:
             return
+        if self.busy or self._simulation.impaired():
+            self._queue.after(_PAUSE_US, lambda: self._make(kind))
+            return
         program = self._some_program()
         victim = None if program is None else self._victim(program, kind)
         if program is None or not program.engine.catalog.members.founded or (kind != ADD and victim is None):
             self._queue.after(_PAUSE_US, lambda: self._make(kind))
             return
         self._simulation.trace.add("operator", kind, victim)
+        self._at_work = True
         if kind == REPLACE and victim is not None:
             self._simulation.cluster.take_away(victim)
         if victim is not None:
@@ -79,6 +104,7 @@ class Operator:
         elif len(program.engine.catalog.members.with_replicas()) < MOST_MEMBERS:
             self._add()
         else:
+            self._at_work = False
             self.start()
 
     def _finished(self, kind: str) -> None:
@@ -86,6 +112,7 @@ class Operator:
             self._add()
         else:
             self.done += 1
+            self._at_work = False
             self.start()
 
     def _add(self) -> None:

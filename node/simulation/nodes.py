@@ -9,17 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 
 from cluster.frame import Frame
-from cluster.group import GroupSettings
-from cluster.host import HostSettings, Output
-from cluster.log.batch import MissingEntry, WriteBatch
+from cluster.group_settings import GroupSettings
+from cluster.host import Output
+from cluster.host_settings import HostSettings
+from cluster.log.batch import CorruptEntry, MissingEntry, WriteBatch
 from cluster.log.group_log import EntryCache
 from cluster.log.memory_store import SimulatedDisk
 from cluster.log.snapshot_codec import carried
-from cluster.raft import MessageType
-from cluster.simulator.machine import Machine
+from cluster.raft import Entry, MessageType
+from cluster.simulator.machine import Machine, ProcessEnds
 from node.broker.broker import Broker
 from node.broker.cluster_facade import Done
 from node.broker.connection import ClientConnection
@@ -75,13 +77,14 @@ class SimulatedNode:
     ) -> None:
         """`sent_away(node)` is told when this node refuses another one for good, or learns that it is out itself."""
         self.machine = machine
+        self._disk = disk
         self._known = known
         self._sent_away = sent_away
         self._connected: dict[int, None] = {}
         self._up: dict[int, None] = {}
         self.probe = probe
         self.ready = False
-        self.engine = _make_engine(machine.id, machine.life, disk, known, profile, random)
+        self.engine = _make_engine(machine.id, machine.life, self._read_entry, known, profile, random)
         self.engine.membership.changed = self._members_changed
         self.first_write = self.engine.start(disk.load(), machine.now_ms())
         self.seen = [Seen(group_id, group) for group_id, group in self.engine.host.groups.items()]
@@ -93,6 +96,19 @@ class SimulatedNode:
         self._next_socket = 0
         self._dirty: dict[int, ServerSocket] = {}
         self.engine.catalog_barrier(self._become_ready)
+
+    def _read_entry(self, group: int, index: int) -> Entry:
+        """Read an entry back. One that rotted is noted and ends the process; the next start rebuilds its replica."""
+        try:
+            return self._disk.read_entry(group, index)
+        except CorruptEntry as error:
+            self._disk.mark_damaged(group, str(error))
+            # Whoever asked may go on without that message; the process ends all the same.
+            self.later(0, partial(self._stop, str(error)))
+            raise
+
+    def _stop(self, why: str) -> None:
+        raise ProcessEnds(why)
 
     def _become_ready(self, result: object) -> None:
         """Clients are served once the catalog here is up to date."""
@@ -199,7 +215,9 @@ class SimulatedNode:
             self._meet(peer_id, now_ms)
 
     def pump(self, now_ms: int) -> Output:
-        """See `Engine.pump`; clients get what is theirs."""
+        """See `Engine.pump`; clients get what is theirs. No node of these runs comes back with less than it had."""
+        if self.engine.host.log_lost is not None:
+            raise AssertionError(f"node {self.machine.id} is told that its log was lost: {self.engine.host.log_lost}")
         output = self.engine.pump(now_ms)
         if self._dirty:
             self.flush()
@@ -299,7 +317,7 @@ class ServerSocket:
 def _make_engine(
     node_id: int,
     life: int,
-    disk: SimulatedDisk,
+    read_entry: Callable[[int, int], Entry],
     known: Acquaintance,
     profile: NodeProfile,
     random: Random,
@@ -321,7 +339,6 @@ def _make_engine(
         known.members,
         profile.replication_factor,
         profile.tick_ms,
-        profile.heartbeat_ms,
         profile.election_timeout_ms,
         profile.clock_bound_ms,
         group,
@@ -338,5 +355,5 @@ def _make_engine(
         members_version=known.version,
     )
     return Engine(
-        host, settings, disk.read_entry, EntryCache(profile.cache_bytes), random.randrange, life << 20
+        host, settings, read_entry, EntryCache(profile.cache_bytes), random.randrange, life << 20
     )

@@ -3,8 +3,8 @@ goes on.
 
 Checked at once, wherever a node has just worked: one leader in a term (Raft), shard and lease clocks that
 never go back in one process (RULES C2) nor run ahead of true time further than they may (C3), equal
-digests at equal applied positions (C1), no delivery decided past a deadline (T5). Written into the
-history: when queues were gone, and the shard clocks that judge deaths.
+digests at equal applied positions (C1), no delivery decided past a deadline (T5), no queue longer than it
+may be (D2). Written into the history: when queues were gone, and the shard clocks that judge deaths.
 """
 
 from __future__ import annotations
@@ -136,6 +136,11 @@ class Probe:
             if incarnation > known[0] or (incarnation == known[0] and known[1] and not is_open):
                 self.session_ended(shard_id, session_node)
             self._sessions[(shard_id, session_node)] = max(known, (incarnation, is_open), key=_newness)
+        for queue_id in shard.queue_ids():
+            queue = shard.queue(queue_id)
+            if queue is not None and queue.drops and queue.is_over_limit():
+                # No run is so large that the bound of an entry could leave some of it for the next.
+                raise StateError(f"{queue.settings.name} has {queue.ready_count()} ready, {queue.max_length} allowed")
         for queue_id, tombstone in shard.deleted.items():
             if queue_id not in self._gone:
                 self._gone[queue_id] = None

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from cluster.frame import Frame
-from cluster.log.batch import WriteBatch
+from cluster.log.batch import CorruptStore, WriteBatch
 from cluster.log.memory_store import SimulatedDisk
 from cluster.raft.messages import MESSAGE_TYPE_NAMES
 from cluster.simulator.clocks import MachineClock
@@ -48,14 +48,6 @@ class Outcome:
     counts: dict[str, int] = field(default_factory=dict)
 
 
-class RoomyDisk(SimulatedDisk):
-    """A disk that is full when a fault says so, and need not count what is on it."""
-
-    def used_bytes(self) -> int:
-        """Nothing, as far as its room goes."""
-        return 0
-
-
 class Simulation:
     """A cluster, its clients and its faults. Use `run` once."""
 
@@ -78,6 +70,9 @@ class Simulation:
         )
         self.cluster.frame_text = frame_text
         self.cluster.transfer_leadership = self._transfer_leadership
+        self.cluster.may_lose = self._may_lose
+        self.cluster.lost = self._lose
+        self._lost: dict[int, None] = {}
         self.world = World(seed, self.cluster, scenario.topology, self.history)
         if len(scenario.nodes) >= 3 and not scenario.changes:
             self.world.probe.clock_limit_ms = (
@@ -104,13 +99,17 @@ class Simulation:
         self.queue.after(1, lambda: self.cluster.take_away(node))
 
     def _add_machine(self, node: int, known: Acquaintance, offset_us: int, drift_ppm: int) -> None:
-        scenario, disk = self.scenario, RoomyDisk()
+        scenario, disk = self.scenario, SimulatedDisk()
 
         def boot(machine: Machine[Frame, WriteBatch]) -> tuple[SimulatedNode, WriteBatch | None]:
+            if node in self._lost:
+                raise CorruptStore(f"the data of node {node} is gone")
             random = stream(scenario.seed, f"node {node} life {machine.life}")
             program = SimulatedNode(
                 machine, disk, known, scenario.node_profile, random, self.world.probe, self._send_away
             )
+            if any(group.rebuild is not None for group in program.engine.host.groups.values()):
+                self.cluster.count("rebuilt")
             return program, program.first_write
 
         machine: Machine[Frame, WriteBatch] = Machine(
@@ -163,6 +162,41 @@ class Simulation:
 
     def _hand_over(self, program: SimulatedNode, group_id: int, node: int) -> None:
         program.machine.call(lambda: program.engine.host.groups[group_id].raw.transfer_leader(node))
+
+    # ------------------------------------------------------------------ disks that lose data
+
+    def impaired(self) -> bool:
+        """Whether a node lacks some of its data, be it known to anybody or not."""
+        for node, machine in self.cluster.machines.items():
+            disk, program = machine.disk, machine.program
+            if node not in self._lost and isinstance(disk, SimulatedDisk) and disk.rotten():
+                return True
+            if isinstance(program, SimulatedNode) and any(
+                group.rebuild is not None for group in program.engine.host.groups.values()
+            ):
+                return True
+        return False
+
+    def _may_lose(self, node: int, kind: str) -> bool:
+        """One node at a time, in a cluster at rest whose groups all have three voters: no promise holds otherwise."""
+        if self._operator is None or self._operator.busy or self.impaired():
+            return False
+        programs = self._programs()
+        if node not in [program.machine.id for program in programs]:
+            return False
+        members = programs[0].engine.catalog.members
+        if len(programs) != len(members.with_replicas()) or any(len(voters) < 3 for voters in members.plan.values()):
+            return False
+        return all(
+            settled(program) and program.engine.catalog.members.version == members.version for program in programs
+        )
+
+    def _lose(self, node: int, why: str) -> None:
+        """A node can't start on its disk, or was wiped: it never comes back under its id, and is replaced."""
+        if node not in self._lost and self._operator is not None:
+            self._lost[node] = None
+            self.trace.add("lost", node, why)
+            self._operator.replace(node)
 
     # ------------------------------------------------------------------ the course of a run
 
@@ -225,8 +259,27 @@ class Simulation:
         leased = [plan for plan in queues.values() if plan.expires_ms is not None]
         for number in range(scenario.leaseholders):
             self.workers.append(Leaseholder(world, f"leaseholder{number}", leased, until_us))
+        if scenario.limits:
+            self.workers += self._limited_workers(until_us)
         for worker in self.workers:
             worker.start()
+
+    def _limited_workers(self, until_us: int) -> list[Actor]:
+        """Clients of the queues with limits."""
+        world, gap_us = self.world, self.scenario.gap_us
+        targets: list[Publisher.Target] = [
+            ("", "short", ("short",), (None,)),
+            ("", "full", ("full",), (None, None, 500)),
+            ("", "tried", ("tried",), (None,)),
+            ("", "squeezed", ("squeezed",), (None,)),
+            ("mixed", "", ("full", "roomy", "short"), (None,)),
+        ]
+        return [
+            Publisher(world, "filler", targets, gap_us, until_us),
+            Getter(world, "getter2", "full", until_us),
+            Worker(world, "worker4", "tried", until_us, reject=0.05, requeue=0.5),
+            Getter(world, "getter3", "narrow", until_us),
+        ]
 
     def _drain(self) -> Drainer:
         self.history.drain_us = self.queue.now_us
@@ -327,6 +380,7 @@ class Simulation:
         counts = self.history.counts()
         counts["changes"] = self._operator.done if self._operator is not None else 0
         counts["digests"] = self.world.probe.digests_compared
+        counts |= self.cluster.effects
         return Outcome(self.scenario.seed, violations, self.trace.digest(), self.queue.executed, counts)
 
 

@@ -17,6 +17,8 @@ from node.simulation.nodes import NodeProfile
 from node.simulation.topology import ExchangePlan, QueuePlan, Topology
 
 SETUP_LIMIT_US = 8 * SECOND_US
+SPARED = (faults.FAILING_SYNC,)
+"""What disks may do that takes no data away: all that clusters of one or two nodes can bear."""
 TTLS_MS = (50, 300, 800, 1_500)
 
 
@@ -56,6 +58,8 @@ class Scenario:
     leaseholders: int
     gap_us: int
     loop_us: int
+    limits: bool = False
+    """Whether there are queues with limits, and clients for them."""
     changes: tuple[Change, ...] = ()
 
     def describe(self) -> str:
@@ -81,12 +85,14 @@ def draw_scenario(seed: int) -> Scenario:
     random = stream(seed, "scenario")
     nodes = tuple(range(1, random.choice((1, 3, 3, 3, 3, 3, 3, 4, 5)) + 1))
     timeline = Timeline()
-    drawn = faults.draw_appetite(random)
+    drawn = faults.draw_appetite(random, (*faults.KINDS, *(faults.DISK_KINDS if len(nodes) >= 3 else SPARED)))
     appetite = replace(drawn, mean_gap_us=drawn.mean_gap_us // 2, longest_us=3 * SECOND_US)
     plan = faults.draw_plan(random, appetite, nodes, timeline.chaos, timeline.calm)
     offsets = tuple(random.randint(-50, 50) * MILLISECOND_US for _ in nodes)
     drifts = tuple(random.randint(-100, 100) for _ in nodes)
     stepped = faults.CLOCK_STEP in appetite.kinds
+    # Whoever has lost data, and who stays away, could together be a majority.
+    takes_data = any(fault.kind in faults.DISK_KINDS and fault.kind not in SPARED for fault in plan)
     links = LinkProfile(
         base_us=random.choice((50, 150, 5_000)),
         jitter_us=random.choice((50, 150, 2_000)),
@@ -105,7 +111,7 @@ def draw_scenario(seed: int) -> Scenario:
         topology=_draw_topology(random),
         timeline=timeline,
         plan=plan,
-        absent=random.choice((0, 0, *nodes)) if len(nodes) >= 3 else 0,
+        absent=random.choice((0, 0, *nodes)) if len(nodes) >= 3 and not takes_data else 0,
         clock_offsets_us=offsets,
         clock_drifts_ppm=drifts,
         disk=DiskProfile(
@@ -118,8 +124,49 @@ def draw_scenario(seed: int) -> Scenario:
         gap_us=random.choice((70, 150, 300)) * MILLISECOND_US,
         loop_us=random.choice((200, 2_000, 5_000)),
     )
+    scenario = with_limits(scenario) if stream(seed, "limits").random() < 0.5 else scenario
     # Whom an operator takes out, and who stays away, could together be a majority.
     return scenario if scenario.absent else replace(scenario, changes=draw_changes(seed, timeline.chaos, timeline.calm))
+
+
+def with_limits(scenario: Scenario) -> Scenario:
+    """The scenario with queues that drop, refuse and give up, and dead letters for a queue that refuses.
+
+    What else the seed decides stays as it is.
+    """
+    random = stream(scenario.seed, "limited queues")
+    queues = [
+        QueuePlan(
+            "short",
+            max_length=random.choice((0, 2, 5)),
+            dead_letter_exchange="",
+            dead_letter_routing_key="short.dead",
+            dead_letter_targets=("short.dead",),
+        ),
+        QueuePlan("short.dead"),
+        QueuePlan("full", max_length=random.choice((0, 2, 5)), refuses=True),
+        QueuePlan("roomy"),
+        QueuePlan(
+            "tried",
+            delivery_limit=random.choice((0, 2)),
+            dead_letter_exchange="",
+            dead_letter_routing_key="tried.dead",
+            dead_letter_targets=("tried.dead",),
+        ),
+        QueuePlan("tried.dead"),
+        QueuePlan(
+            "squeezed",
+            message_ttl_ms=random.choice((50, 300)),
+            dead_letter_exchange="squeeze",
+            dead_letter_targets=("narrow", "wide"),
+        ),
+        QueuePlan("narrow", max_length=random.choice((1, 3)), refuses=True),
+        QueuePlan("wide"),
+    ]
+    exchanges = [ExchangePlan("mixed", ("full", "roomy", "short")), ExchangePlan("squeeze", ("narrow", "wide"))]
+    topology = scenario.topology
+    everything = Topology.of([*topology.queues.values(), *queues], [*topology.exchanges.values(), *exchanges])
+    return replace(scenario, topology=everything, limits=True)
 
 
 def _draw_profile(random: Random) -> NodeProfile:

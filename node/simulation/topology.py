@@ -20,6 +20,15 @@ class QueuePlan:
     dead_letter_exchange: str | None = None
     dead_letter_routing_key: str | None = None
     dead_letter_targets: tuple[str, ...] = ()
+    max_length: int | None = None
+    refuses: bool = False
+    """What is too much is refused; without it the oldest messages are dropped."""
+    delivery_limit: int | None = None
+
+    @property
+    def drops(self) -> bool:
+        """Whether messages die of the queue's length."""
+        return self.max_length is not None and not self.refuses
 
 
 @dataclass(frozen=True, slots=True)

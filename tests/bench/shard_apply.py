@@ -17,6 +17,7 @@ from node.shard.commands import (
     encode_create_queue,
     encode_expire_due,
     encode_get,
+    encode_guard,
     encode_publish,
     encode_settle,
     encode_settle_up_to,
@@ -137,6 +138,24 @@ def expiry() -> None:
     )
 
 
+def limited() -> None:
+    """Publishes to full queues: the oldest dropped, the new one refused."""
+    for name, guarded, settings in (
+        ("drop-head, full", False, ShardQueueSettings(name="q", max_length=1000)),
+        ("reject-publish, room", True, ShardQueueSettings(name="q", max_length=1 << 40, overflow="reject-publish")),
+        ("reject-publish, full", True, ShardQueueSettings(name="q", max_length=0, overflow="reject-publish")),
+    ):
+        driver = Driver()
+        driver.entry(encode_create_queue(1, settings))
+        data = encode_guard(BATCH) * guarded + publishes(BATCH)
+        for _ in range(5):
+            driver.entry(data)
+        driver.spent_seconds = 0.0
+        for _ in range(ROUNDS):
+            driver.entry(data)
+        print(f"{name:44} {driver.spent_seconds / ROUNDS / BATCH * 1e6:6.2f} us a message")
+
+
 def backlog(count: int) -> None:
     """Snapshot, restore and delivery of a long queue."""
     driver = Driver()
@@ -173,6 +192,7 @@ def main() -> None:
     cycle("ten queues", queues=10)
     gets()
     expiry()
+    limited()
     backlog(arguments.backlog)
 
 

@@ -10,12 +10,13 @@ from node.broker.confirms import Confirms, PublishGroup
 
 
 def settle(outcomes: dict[int, bool], frames: list[tuple[int, bool, bool]]) -> None:
-    """Apply frames as a client does: `multiple` takes all lower numbers that are still open."""
+    """Apply frames as a strict client does: `multiple` takes all lower numbers that are still open, and each frame
+    settles something."""
     for sequence, multiple, refused in frames:
         low = 1 if multiple else sequence
-        for each in range(low, sequence + 1):
-            if each not in outcomes:
-                outcomes[each] = refused
+        fresh = [each for each in range(low, sequence + 1) if each not in outcomes]
+        assert fresh, f"{'nack' if refused else 'ack'} of {sequence} (multiple: {multiple}) settles nothing"
+        outcomes.update(dict.fromkeys(fresh, refused))
 
 
 def test_one_run_is_one_frame() -> None:
@@ -49,7 +50,24 @@ def test_what_is_settled_ahead_is_told_alone() -> None:
     confirms.acknowledge(3, 4)
     assert confirms.take() == [(3, False, False), (4, False, False)]
     confirms.acknowledge(1, 2)
-    assert confirms.take()[-1] == (4, True, False)
+    assert confirms.take() == [(4, True, False)]
+
+
+def test_what_was_told_ahead_is_not_told_again_behind_a_refusal() -> None:
+    """A client that has had its answer to a number need not know it any more."""
+    confirms = Confirms()
+    confirms.assign(6)
+    confirms.refuse(3, 3)
+    confirms.acknowledge(5, 5)
+    assert confirms.take() == [(3, False, True), (5, False, False)]
+    confirms.refuse(2, 2)
+    confirms.refuse(4, 4)
+    confirms.refuse(1, 1)
+    outcomes = {3: True, 5: False}
+    settle(outcomes, confirms.take())
+    assert outcomes == {1: True, 2: True, 3: True, 4: True, 5: False}
+    confirms.acknowledge(6, 6)
+    assert confirms.take() == [(6, False, False)]
 
 
 def test_refusal_is_not_swallowed_by_a_multiple() -> None:

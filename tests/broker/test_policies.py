@@ -151,3 +151,26 @@ def test_a_queue_that_is_created_with_the_settings_of_a_moment_ago_is_told(world
     assert told.settings.message_ttl_ms is None
     world.advance(50)
     assert cluster.shards[queue.shard].shard.queue(queue.id).settings.message_ttl_ms == 100
+
+
+@FLAGS
+def test_d2_limits_by_policy_count_at_once_for_publishers_who_were_there_before(
+    world: Any, client: Any, flags: dict[str, Any]
+) -> None:
+    """A lowered drop-head limit trims what is there; reject-publish is heard of by whoever published before."""
+    client.declare("q", **flags)
+    client.open_channel(2, confirms=True)
+    client.send_bytes(b"".join(client.publish_bytes(2, "q", b"%d" % number) for number in range(5)))
+    assert client.acks(2) == [(5, True, False)]
+    put(world, {"max-length": 2})
+    world.advance(1500)
+    assert client.count("q") == 2
+    put(world, {"max-length": 3, "overflow": "reject-publish"})
+    world.advance(1500)
+    client.send_bytes(b"".join(client.publish_bytes(2, "q", b"%d" % number) for number in range(5, 8)))
+    assert client.acks(2) == [(6, False, False), (7, False, True), (8, False, True)]
+    assert [client.get("q").body for _ in range(3)] == [b"3", b"4", b"5"]
+    apply(world, ClearPolicy("/", "p"))
+    world.advance(1500)
+    client.send_bytes(b"".join(client.publish_bytes(2, "q", b"%d" % number) for number in range(8, 14)))
+    assert client.acks(2) == [(14, True, False)]

@@ -18,7 +18,7 @@ from node.broker.transient_shards import TransientShards
 from node.catalog import Catalog, CatalogCommand
 from node.shard.effects import ConsumerCancelled, Deliver
 from node.shard.message import Message
-from node.shard.results import Attached, Deleted, Detached, GetResult, Gone, Purged, QueueCounts, Refused
+from node.shard.results import Attached, Deleted, Detached, GetResult, Gone, Published, Purged, QueueCounts, Refused
 from node.shard.results import Done as Finished
 
 
@@ -253,6 +253,34 @@ def test_dead_letters_to_a_transient_queue_of_another_node(pair: Pair) -> None:
     assert not lane.items
 
 
+def test_d2_a_full_queue_of_another_node_refuses(pair: Pair) -> None:
+    owner, guest = pair.worlds[0].client(), pair.worlds[1].client()
+    owner.declare("q", durable=False, arguments={"x-max-length": 2, "x-overflow": "reject-publish"})
+    guest.call(1, commands.Confirm.Select())
+    guest.send_bytes(b"".join(guest.publish_bytes(1, "q", b"%d" % i) for i in range(4)))
+    assert guest.acks() == [(2, True, False), (3, False, True), (4, False, True)]
+    assert guest.count("q") == 2
+
+
+def test_d7_d8_dead_letters_wait_for_a_full_queue_of_another_node(pair: Pair) -> None:
+    """Nobody sees that queue's room from here: one message at a time tries it, and order and number are kept."""
+    one, two = pair.worlds[0].client(), pair.worlds[1].client()
+    two.declare("full", durable=False, arguments={"x-max-length": 3, "x-overflow": "reject-publish"})
+    arguments = {"x-message-ttl": 100, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "full"}
+    one.declare("q", durable=False, arguments=arguments)
+    one.send_bytes(b"".join(one.publish_bytes(1, "q", b"%d" % i) for i in range(12)))
+    got = []
+    for _ in range(12):
+        pair.advance(1500)
+        assert two.count("full") <= 3
+        while hasattr(answer := two.get("full"), "body"):
+            got.append(answer.body)
+    assert got == [b"%d" % i for i in range(12)]
+    refused = sum(node.transient.local.shard.statistics().refused for node in pair.network.nodes.values())
+    assert refused == 0, "a dead letter that waits was not refused for good"
+    assert not any(lane.items for lane in pair.network.nodes[1].transient.local.shard.lanes())
+
+
 def test_queues_that_the_catalog_dropped_go(pair: Pair) -> None:
     from node.catalog import NodeLost
 
@@ -273,7 +301,7 @@ def test_every_result_survives_the_journey() -> None:
     results = [
         None, GetResult(message, 7, 3, False), GetResult(None, 0, 0, True), QueueCounts(1, 2, True),
         Gone(9, "expired"), Attached(4), Detached(), Refused("exclusive"), Purged(11), Deleted(12),
-        Finished(),
+        Finished(), Published([0, 3, 70_000]),
     ]  # fmt: skip
     for result in results:
         writer.result(result)

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from cluster.frame import Frame
-from cluster.group import Group, GroupSettings
-from cluster.host import HostSettings
+from cluster.group import Group
+from cluster.group_settings import GroupSettings
+from cluster.host_settings import HostSettings
 from cluster.log.batch import StoredGroup, WriteBatch
 from cluster.log.group_log import EntryCache
 from cluster.log.memory_store import MemoryStore
@@ -58,7 +59,7 @@ class NodeWorld(World):
         self.id = id
         self.all = cluster
         self.engine = Engine(
-            HostSettings(id, ids, 3, TICK_MS, 100, 500, 2000, group), settings, store.read_entry,
+            HostSettings(id, ids, 3, TICK_MS, 500, 2000, group), settings, store.read_entry,
             EntryCache(1 << 20), random.Random(id * 1000 + life).randrange, life << 20,
         )
         first = self.engine.start(store.load(), cluster.now_ms)

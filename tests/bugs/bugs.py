@@ -138,7 +138,7 @@ GROUP_BUGS = [
     ),
     Bug(
         "goes on in the session that was closed",
-        "cluster/group.py",
+        "cluster/applying.py",
         "self.sender.restart(self.sender.incarnation + 1)",
         "self.sender.restart(self.sender.incarnation)",
         HOST + "test_a_partitioned_node_loses_its_session_and_its_commands_go_on_in_a_new_one",
@@ -369,6 +369,30 @@ TIME_BUGS = [
         "repeats = 0",
         "tests/shard/test_dead_letters.py::test_d6_transfers_arrive_once_and_in_order",
         "assert (",
+    ),
+    Bug(
+        "drops a dead letter that finds its queue full",
+        "node/shard/dead_letters.py",
+        "queue.received[source] = highest + taken",
+        "queue.received[source] = highest + count - repeats",
+        "tests/shard/test_length_limits.py::test_d8_a_full_target_takes_what_fits_and_the_rest_comes_again",
+        "received_up_to",
+    ),
+    Bug(
+        "refuses a publish and says that it is stored",
+        "node/shard/publish.py",
+        "refused.append(number)",
+        "refused.append(-1)",
+        "tests/broker/test_length_limits.py::test_d2_a_full_queue_nacks_each_publish_it_refuses",
+        "assert",
+    ),
+    Bug(
+        "lets a later dead letter overtake those that wait",
+        "node/shard/dead_letters.py",
+        "if (lane is not None and lane.items) or not _take_in(state, queue, content):",
+        "if not _take_in(state, queue, content):",
+        "tests/shard/test_length_limits.py::test_d8_a_full_target_in_the_same_shard_gets_a_lane",
+        "assert",
     ),
 ]
 

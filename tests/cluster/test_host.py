@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.cluster.three_hosts import LOST, Cluster
+from cluster.raft import MessageType
+from tests.cluster.three_hosts import LOST, TICK_MS, Cluster
 
 
 def _words(count: int, tag: bytes = b"w") -> list[bytes]:
@@ -159,3 +160,23 @@ def test_clock_stamps_never_go_back_over_a_leader_change() -> None:
     for node in cluster.nodes.values():
         assert node.machines[0].stamps == sorted(node.machines[0].stamps)
     assert len(stamps) == 1
+
+
+def test_the_heartbeats_of_all_groups_go_in_one_frame() -> None:
+    """Whenever their leaders were elected: what a frame costs is not what is in it."""
+    cluster = Cluster(3, groups=6)
+    cluster.run_until(lambda: all(cluster.leader(group) for group in range(6)))
+    cluster.nodes[1].host.groups[0].raw.transfer_leader(2)
+    for _ in range(60):
+        cluster.step()
+    beats: list[int] = []
+    for _ in range(6):  # shorter than an election timeout: nobody answers
+        cluster.now += TICK_MS
+        for node in cluster.nodes.values():
+            node.host.tick(cluster.now)
+        frames = cluster.nodes[1].host.pump(cluster.now).frames
+        heartbeats = [message for _, message in frames[2].raft] if 2 in frames else []
+        beats.append(sum(message.type == MessageType.HEARTBEAT for message in heartbeats))
+        assert all(bool(frame.group_clocks) == bool(beats[-1]) for frame in frames.values())
+    led = sum(group.leads for group in cluster.nodes[1].host.groups.values())
+    assert led and beats in ([0, led] * 3, [led, 0] * 3)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cluster.host import Host
+from cluster.leader_balance import LONGEST_PAUSE_MS, STABLE_BEFORE_TRANSFER_MS
 from cluster.raft import Message, MessageType
 from tests.cluster.three_hosts import TICK_MS, Cluster
 
@@ -58,7 +58,7 @@ def test_a_node_that_restarts_every_few_seconds_takes_nothing_from_the_others() 
         cluster.kill(2)
         watch.step(1_000 // TICK_MS)
         cluster.start(2)
-        watch.step((Host.STABLE_BEFORE_TRANSFER_MS - 500) // TICK_MS)
+        watch.step((STABLE_BEFORE_TRANSFER_MS - 500) // TICK_MS)
     for group, seen in enumerate(watch.leaders):
         assert len(seen) == (2 if seen[0] == 2 else 1), f"group {group} went {seen}"
     watch.step(WATCHED_STEPS)
@@ -84,6 +84,6 @@ def test_a_node_that_cannot_keep_the_office_gets_it_ever_more_rarely() -> None:
         was = leads
     print(attempts)
     late = [attempt for attempt in attempts if attempt >= 300_000]
-    assert 2 <= len(late) <= 2 * (300_000 // Host.LONGEST_TRANSFER_PAUSE_MS + 1), attempts
+    assert 2 <= len(late) <= 2 * (300_000 // LONGEST_PAUSE_MS + 1), attempts
     cluster.loses = lambda sender, to, message: False
-    cluster.run_until(lambda: settled(cluster), 2 * Host.LONGEST_TRANSFER_PAUSE_MS // TICK_MS)
+    cluster.run_until(lambda: settled(cluster), 2 * LONGEST_PAUSE_MS // TICK_MS)

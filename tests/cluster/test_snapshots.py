@@ -5,12 +5,13 @@ from collections.abc import Callable
 
 import pytest
 
-from cluster.group import OFFER_KEPT_MS, TIMES_TOO_LONG, TIMES_TOO_LONG_WITH_AN_OFFER, Group
+from cluster.group import TIMES_TOO_LONG, TIMES_TOO_LONG_WITH_AN_OFFER, Group
 from cluster.log.batch import MissingEntry
 from cluster.log.snapshot_codec import OutgoingSnapshot
 from cluster.raft import ConfState, Message, MessageType, Snapshot
 from cluster.raft.progress import ProgressState
 from cluster.rebuild import Rebuild
+from cluster.snapshot_offer import OFFER_KEPT_MS
 from tests.cluster.three_hosts import TICK_MS, Cluster, Node
 
 COMPACT_ENTRIES = 20

@@ -5,8 +5,9 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 
 from cluster.frame import Frame
-from cluster.group import GroupSettings
-from cluster.host import Host, HostSettings
+from cluster.group_settings import GroupSettings
+from cluster.host import Host
+from cluster.host_settings import HostSettings
 from cluster.log.group_log import EntryCache
 from cluster.log.memory_store import MemoryStore
 from cluster.log.snapshot_codec import carried
@@ -99,7 +100,7 @@ class Node:
             inflight_bytes=inflight_bytes,
         )
         self.host = Host(
-            HostSettings(id, nodes, 3, TICK_MS, 100, 500, 2000, settings, bootstrap), dict(self.machines), self,
+            HostSettings(id, nodes, 3, TICK_MS, 500, 2000, settings, bootstrap), dict(self.machines), self,
             store.read_entry, EntryCache(1 << 20), random.Random(id * 1000 + incarnation).randrange, incarnation, LOST,
         )
         first = self.host.start(store.load(), now)

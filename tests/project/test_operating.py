@@ -9,6 +9,7 @@ import aiohttp
 import pytest
 
 from node.http import HttpServer
+from node.parked_selection import Selection
 from tests.project.test_http import SomeNode
 
 Answer = tuple[HTTPStatus, dict[str, Any]]
@@ -36,6 +37,14 @@ class SomeOperator:
         assert self.fresh is not None, "shown before it is known whether it is current"
         return [{"group": 0}]
 
+    def dead_letters(self, selection: Selection) -> dict[str, Any]:
+        self.asked.append(asked_for(selection))
+        return {"parked": [], "more": False, "lanes": []}
+
+    async def settle_dead_letters(self, release: bool, selection: Selection) -> Answer:
+        self.asked.append((release, asked_for(selection)))
+        return HTTPStatus.OK, {"released" if release else "dropped": 3}
+
     async def remove_member(self, name: str) -> Answer:
         self.asked.append(name)
         return (HTTPStatus.CONFLICT, {"error": "last"}) if name == "last" else (HTTPStatus.OK, {"changed": True})
@@ -47,6 +56,10 @@ class SomeOperator:
     async def transfer_group(self, group: int, leader: str) -> Answer:
         self.asked.append((group, leader))
         return HTTPStatus.OK, {}
+
+
+def asked_for(selection: Selection) -> tuple[object, ...]:
+    return (selection.vhost, selection.queue, selection.reason, selection.shard)
 
 
 def ask(
@@ -79,7 +92,12 @@ def test_reading_takes_no_password_and_says_whether_it_is_current() -> None:
 @pytest.mark.parametrize("password", [None, "", "wrong"])
 def test_changing_takes_an_administrator(password: str | None) -> None:
     operator = SomeOperator()
-    for path, body in (("/cluster/remove", {"name": "a"}), ("/shards/1/move", {"voters": []})):
+    for path, body in (
+        ("/cluster/remove", {"name": "a"}),
+        ("/shards/1/move", {"voters": []}),
+        ("/deadletters/release", {"all": True}),
+        ("/deadletters/drop", {"queue": "q"}),
+    ):
         assert ask("POST", path, body, operator, password)[0] == 401
     assert operator.asked == []
 
@@ -98,6 +116,9 @@ def test_changes_reach_the_catalog_and_its_answers_the_operator() -> None:
     [
         ("/cluster/remove", {}), ("/cluster/remove", {"name": 1}), ("/cluster/remove", []),
         ("/cluster/remove", {"name": "a", "force": True}), ("/shards/x/move", {"voters": []}),
+        ("/deadletters/drop", {}), ("/deadletters/drop", {"all": True, "queue": "q"}),
+        ("/deadletters/release", {"reason": "old age"}), ("/deadletters/release", {"shard": "1"}),
+        ("/deadletters/release", {"queues": ["q"]}),
         ("/shards/1/move", {"voters": "a"}), ("/shards/-1/transfer", {"leader": "a"}),
     ],
 )  # fmt: skip
@@ -105,3 +126,23 @@ def test_nonsense_is_told(path: str, body: object) -> None:
     status, answer = ask("POST", path, body)
     assert status == 400
     assert "can't be read" in answer["error"]
+
+
+def test_d8_dead_letters_are_listed_released_and_dropped() -> None:
+    """Listing is reading; to settle all of them takes the word."""
+    operator = SomeOperator()
+    path = "/deadletters?vhost=%2F&queue=q&reason=maxlen&shard=3"
+    assert ask("GET", path, operator=operator, password=None) == (200, {"parked": [], "more": False, "lanes": []})
+    assert ask("GET", "/deadletters", operator=operator)[0] == 200
+    assert ask("POST", "/deadletters/release", {"queue": "q", "vhost": "/"}, operator) == (200, {"released": 3})
+    assert ask("POST", "/deadletters/drop", {"all": True}, operator) == (200, {"dropped": 3})
+    nothing = (None, None, None, None)
+    assert operator.asked == [
+        ("/", "q", "maxlen", 3), nothing, (True, ("/", "q", None, None)), (False, nothing),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("query", ["reason=age", "shard=x", "queues=q", "shard="])
+def test_d8_a_listing_of_nonsense_is_told(query: str) -> None:
+    status, answer = ask("GET", f"/deadletters?{query}")
+    assert (status, "can't be read" in answer["error"]) == (400, True)

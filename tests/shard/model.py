@@ -48,11 +48,28 @@ class Row:
         self.received: dict[int, int] = {}
         self.epoch = 1
         self.started = led
+        self.kept = False
+        self.single_active = bool(settings.get("single_active_consumer"))
+        self.overflowed = self.refused = self.delivery_limited = 0
 
     def setting(self, name: str) -> int | None:
         value = self.settings.get(name)
         assert value is None or isinstance(value, int)
         return value
+
+    def limited(self, drops: bool) -> bool:
+        """Whether it has a limit, and drops (or else refuses) what is too much."""
+        limits = (self.setting("max_length"), self.setting("max_length_bytes"))
+        return limits != (None, None) and (self.settings.get("overflow", "drop-head") == "drop-head") == drops
+
+    def is_over(self, more: Sequence[int] = ()) -> bool:
+        """Whether more is ready than may be, with bodies of these lengths on top."""
+        sizes = [len(item.body) for item in self.returned + self.ready] + list(more)
+        longest, largest = self.setting("max_length"), self.setting("max_length_bytes")
+        return (longest is not None and len(sizes) > longest) or (largest is not None and sum(sizes) > largest)
+
+    def is_empty(self) -> bool:
+        return not (self.ready or self.returned or any(person.held for person in self.people))
 
     def consumers(self) -> list[Person]:
         return [person for person in self.people if person.attached]
@@ -73,6 +90,8 @@ class Model:
         self.parked: dict[int, tuple[int, int, Item, str]] = {}
         self.lanes: dict[int, list[Item]] = {}
         self.lane_first: dict[int, int] = {}
+        self.remains: list[tuple[int, list[Item]]] = []
+        self.queue_expired = 0
         self.next_death = 1
         self.next_order = 1
         self.now = 0
@@ -100,11 +119,31 @@ class Model:
             row = self.rows[number]
             if self.delivery_left > 0 and row.waiting and (row.ready or row.returned):
                 self.serve(row)
+        for number in sorted(self.rows):
+            row = self.rows[number]
+            if self.expiry_left > 0 and row.limited(True) and row.is_over():
+                self.serve(row)
+        while self.remains and self.expiry_left > 0:
+            number, items = self.remains[0]
+            self.expiry_left -= 1
+            self.queue_expired += 1
+            self.deaths.append((self.next_death, number, items.pop(0), "queue_expired"))
+            self.next_death += 1
+            if not items:
+                self.remains.pop(0)
         while self.due_asked and self.expiry_left > 0:
             due = self.due()
             if not due or due[0][0] > self.now:
                 break
             self.serve(self.rows[due[0][1]])
+        for row in self.rows.values():
+            row.kept = row.kept and not row.is_empty() and bool(row.settings.get("expires_if_empty"))
+
+    def unfinished(self) -> bool:
+        """Whether the bounds of an entry left something to do at once."""
+        waiting = any(row.waiting and (row.ready or row.returned) for row in self.rows.values())
+        over = any(row.limited(True) and row.is_over() for row in self.rows.values())
+        return waiting or over or bool(self.remains)
 
     def due(self) -> list[tuple[int, int]]:
         found = []
@@ -157,9 +196,21 @@ class Model:
             while line and 0 <= line[0].deadline <= self.now and self.expiry_left > 0:
                 self.expiry_left -= 1
                 self.die(row, line.pop(0), "expired")
+        while row.limited(True) and row.is_over() and self.expiry_left > 0:
+            self.expiry_left -= 1
+            row.overflowed += 1
+            self.die(row, (row.returned or row.ready).pop(0), "maxlen")
+
+    def has_room(self, row: Row, body: str) -> bool:
+        """Whether a queue that refuses takes this."""
+        if not row.is_over([len(body)]):
+            return True
+        self.serve(row)
+        idle = row.waiting and not (row.ready or row.returned) and self.delivery_left > 0
+        return bool(idle) or not row.is_over([len(body)])
 
     def admit(self, row: Row, person: Person) -> None:
-        single = row.settings.get("single_active_consumer") and row.single is not person
+        single = row.single_active and row.single is not person
         if (
             person not in row.waiting
             and person.attached
@@ -183,6 +234,7 @@ class Model:
             back = Item(item.entry, item.body, item.deadline, item.count + 1)
             late = 0 <= back.deadline <= self.now
             if limit is not None and back.count > limit:
+                row.delivery_limited += 1
                 self.die(row, back, "delivery_limit")
             elif late and self.expiry_left > 0:
                 self.expiry_left -= 1
@@ -200,7 +252,44 @@ class Model:
             if number in self.rows:
                 self.enqueue(self.rows[number], body, ttl)
 
+    def guarded(self, numbers: Sequence[int], body: str, ttl: int | None) -> bool:
+        """A publish that full queues may refuse; whether one did."""
+        refused = False
+        for number in numbers:
+            row = self.rows.get(number)
+            if row is None:
+                continue
+            if row.limited(False) and not self.has_room(row, body):
+                refused = True
+                row.refused += 1
+                if row.settings["overflow"] == "reject-publish-dlx":
+                    self.die(row, Item(self.entry, body, -1), "maxlen")
+            else:
+                self.enqueue(row, body, ttl)
+        return refused
+
+    def arrive(self, row: Row, body: str) -> bool:
+        """A dead letter; False if it has to wait."""
+        if row.limited(False) and not self.has_room(row, body):
+            if row.settings["overflow"] != "reject-publish-dlx" or row.settings.get("dead_letter_exchange") is None:
+                return False
+            row.refused += 1
+            self.die(row, Item(self.entry, body, -1), "maxlen")
+        else:
+            self.enqueue(row, body, None)
+        return True
+
+    def update(self, number: int, settings: dict[str, object]) -> None:
+        row = self.rows.get(number)
+        if row is None or row.settings == settings:
+            return
+        if row.settings.get("expires_ms") != settings.get("expires_ms"):
+            self.used(row)
+        row.settings = settings
+        self.touch(row)
+
     def used(self, row: Row) -> None:
+        row.kept = False
         row.epoch += 1
         row.started = self.led
 
@@ -288,7 +377,7 @@ class Model:
             if row.single is person:
                 best = max((other.priority for other in row.consumers()), default=0)
                 row.single = next((other for other in row.consumers() if other.priority == best), None)
-                if row.single and row.settings.get("single_active_consumer"):
+                if row.single and row.single_active:
                     self.admit(row, row.single)
             self.touch(row)
         if give_back:
@@ -361,6 +450,10 @@ class Model:
     def remove(self, row: Row, reason: str) -> None:
         for person in row.consumers():
             self.effects.append((person.session, person.number, "cancelled", row.number))
+        left = [item for person in row.people for item in person.held.values()] + row.returned + row.ready
+        dies = row.settings.get("expires_dead_letter") and row.settings.get("dead_letter_exchange") is not None
+        if reason == "expired" and dies and left:
+            self.remains.append((row.number, left))
         del self.rows[row.number]
         if reason:
             self.deleted[row.number] = reason
@@ -371,13 +464,16 @@ class Model:
         if row is None or expires is None or row.suspended() or row.epoch != epoch:
             return
         if self.led >= row.started + expires:
-            self.remove(row, "expired")
+            if row.settings.get("expires_if_empty") and not row.is_empty():
+                row.kept = True
+            else:
+                self.remove(row, "expired")
 
     def due_leases(self) -> list[tuple[int, int]]:
         found = []
         for row in self.rows.values():
             expires = row.setting("expires_ms")
-            if expires is not None and not row.suspended() and self.led >= row.started + expires:
+            if expires is not None and not row.suspended() and not row.kept and self.led >= row.started + expires:
                 found.append((row.started + expires, row.number, row.epoch))
         return [(number, epoch) for _, number, epoch in sorted(found)]
 
@@ -399,8 +495,11 @@ class Model:
             self.parked[sequence] = death
         elif outcome == 0:
             for number in local:
-                if number in self.rows:
-                    self.enqueue(self.rows[number], body, None)
+                if number not in self.rows:
+                    continue
+                if self.lanes.get(number) or not self.arrive(self.rows[number], body):
+                    self.lane_first.setdefault(number, 1)
+                    self.lanes.setdefault(number, []).append(Item(self.entry, body, -1))
             for lane in remote:
                 self.lane_first.setdefault(lane, 1)
                 self.lanes.setdefault(lane, []).append(Item(self.entry, body, -1))
@@ -411,8 +510,9 @@ class Model:
             return
         for sequence, body in enumerate(bodies, first):
             if sequence == row.received.get(source, 0) + 1:
+                if not self.arrive(row, body):
+                    break
                 row.received[source] = sequence
-                self.enqueue(row, body, None)
 
     def settled(self, lane: int, up_to: int) -> None:
         while self.lanes.get(lane) and self.lane_first[lane] <= up_to:
@@ -433,6 +533,8 @@ class Model:
 
     def live_entries(self) -> set[int]:
         items = [death[2] for death in self.deaths] + [death[2] for death in self.parked.values()]
+        for _, left in self.remains:
+            items += left
         for lane in self.lanes.values():
             items += lane
         for row in self.rows.values():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from node.shard import commands
 from node.shard.commands import Content, RouteDecision
 from node.shard.effects import ConsumerCancelled, Deliver
-from node.shard.results import Attached, Deleted, GetResult, Gone, Purged, QueueCounts, Refused
+from node.shard.results import Attached, Deleted, GetResult, Gone, Published, Purged, QueueCounts, Refused
 from node.shard.settings import ShardQueueSettings
 from node.shard.shard import Shard
 from tests.shard.driver import Batch, Close, Entry
@@ -23,6 +23,7 @@ SESSIONS = st.sampled_from([(1, 7), (2, 9)])
 SOME_QUEUES = st.lists(QUEUES, min_size=1, max_size=3, unique=True)
 TARGETS = st.lists(QUEUES, max_size=2, unique=True)
 LANES = st.integers(70, 72)
+ANY_LANE = st.one_of(LANES, QUEUES)
 SOME_LANES = st.lists(LANES, max_size=2, unique=True)
 HOLDERS = st.integers(5, 7)
 ANY_HOLDER = st.integers(5, 8)
@@ -38,12 +39,23 @@ SETTINGS: list[dict[str, Any]] = [
     {"expires_ms": 30, "delivery_limit": 2, "dead_letter_exchange": "dlx"},
     {"single_active_consumer": True, "expires_ms": 25},
     {"auto_delete": True, "message_ttl_ms": 10},
+    {"max_length": 2, "dead_letter_exchange": "dlx"},
+    {"max_length_bytes": 5, "message_ttl_ms": 30},
+    {"max_length": 2, "overflow": "reject-publish", "message_ttl_ms": 20},
+    {"max_length": 1, "max_length_bytes": 6, "overflow": "reject-publish-dlx", "dead_letter_exchange": ""},
+    {"max_length": 0, "overflow": "reject-publish-dlx", "delivery_limit": 0},
+    {"expires_ms": 20, "expires_if_empty": True, "message_ttl_ms": 40},
+    {"expires_ms": 20, "expires_dead_letter": True, "dead_letter_exchange": "dlx"},
+    {"expires_ms": 20, "expires_dead_letter": True, "expires_if_empty": True, "dead_letter_exchange": "dlx"},
 ]
+KINDS = st.integers(0, len(SETTINGS) - 1)
 
 STEP = st.one_of(
     st.tuples(st.just("publish"), SOME_QUEUES, st.sampled_from([-1, -1, 0, 5, 25])),
     st.tuples(st.just("burst"), QUEUES, st.integers(2, 9), st.sampled_from([-1, 5, 25])),
-    st.tuples(st.just("create"), SESSIONS, QUEUES, st.integers(0, len(SETTINGS) - 1)),
+    st.tuples(st.just("guarded"), SESSIONS, st.lists(SOME_QUEUES, max_size=5), st.sampled_from([-1, -1, 0, 25])),
+    st.tuples(st.just("create"), SESSIONS, QUEUES, KINDS),
+    st.tuples(st.just("update"), QUEUES, KINDS),
     st.tuples(st.just("touch"), SESSIONS, QUEUES),
     st.tuples(st.just("get"), SESSIONS, QUEUES, FLAGS),
     st.tuples(st.just("attach"), SESSIONS, QUEUES, HOLDERS, PREFETCH, FLAGS, st.just(False), PRIORITY),
@@ -59,8 +71,8 @@ STEP = st.one_of(
     st.tuples(st.just("drop"), QUEUES),
     st.tuples(st.just("route"), st.integers(0, 4), st.integers(0, 3), TARGETS, SOME_LANES),
     st.tuples(st.just("transfer"), st.integers(8, 9), QUEUES, st.integers(1, 4), st.integers(0, 3)),
-    st.tuples(st.just("settled"), LANES, st.integers(1, 5)),
-    st.tuples(st.just("lane closed"), LANES),
+    st.tuples(st.just("settled"), ANY_LANE, st.integers(1, 5)),
+    st.tuples(st.just("lane closed"), ANY_LANE),
     st.tuples(st.just("retry"), st.integers(1, 9)),
     st.tuples(st.just("drop parked"), st.integers(1, 9)),
     st.tuples(st.just("tick")),
@@ -133,6 +145,8 @@ class Run:
                 return ("purged", result.messages)
             case Deleted():
                 return ("deleted", result.messages)
+            case Published():
+                return ("published", list(result.refused))
         return None
 
     def effects(self, shard: Shard) -> list[tuple[object, ...]]:
@@ -191,6 +205,8 @@ class Run:
             assert statistics.unacknowledged_bytes == sum(len(i.body) for p in people for i in p[4].values())
             assert statistics.unacknowledged == sum(len(p[4]) for p in people)
             assert queue.received == row.received
+            counted = (statistics.overflowed, statistics.refused, statistics.delivery_limited)
+            assert counted == (row.overflowed, row.refused, row.delivery_limited)
         assert {number: tombstone.reason for number, tombstone in self.one.deleted.items()} == model.deleted
         deaths = [(d.sequence, d.queue_id, self.item(d.message), d.reason) for d in self.one.unrouted(10_000)]
         assert deaths == [(s, q, self.item_of(item), reason) for s, q, item, reason in model.deaths]
@@ -201,8 +217,10 @@ class Run:
             assert set(shard.live_entries()) == model.live_entries()
         assert self.one.due_leases(self.led) == model.due_leases()
         due = model.due()
-        waiting = any(row.waiting and (row.ready or row.returned) for row in model.rows.values())
-        assert self.one.next_message_due_ms() == (0 if waiting else due[0][0] if due else -1)
+        assert self.one.next_message_due_ms() == (0 if model.unfinished() else due[0][0] if due else -1)
+        remains = [(left.queue_id, [self.item(m) for m in left.left()]) for left in state.remains.values()]
+        assert remains == [(number, [self.item_of(item) for item in items]) for number, items in model.remains]
+        assert self.one.statistics().queue_expired == model.queue_expired
         assert len(state.message_timers.due) == len(due)
         released = self.one.take_released()
         assert released == self.restored.take_released() == self.two.take_released()
@@ -226,6 +244,24 @@ class Run:
 
     def do_burst(self, wanted: list[object], queue: int, count: int, ttl: int) -> Batch:
         return ((2, 9), b"".join(self.do_publish(wanted, [queue], ttl)[1] for _ in range(count)))
+
+    def do_guarded(
+        self, wanted: list[object], session: tuple[int, int], targets: list[list[int]], ttl: int
+    ) -> Batch:
+        parts = [commands.encode_guard(len(targets))]
+        refused = []
+        for place, queues in enumerate(targets):
+            body = self.new_body()
+            if self.model.guarded(queues, body, None if ttl < 0 else ttl):
+                refused.append(place)
+            commands.encode_publish(parts, queues, ttl, b"\x00\x01k", b"h", body.encode())
+        wanted.append(("published", refused))
+        return (session, b"".join(parts))
+
+    def do_update(self, wanted: list[object], queue: int, kind: int) -> Batch:
+        self.model.update(queue, SETTINGS[kind])
+        made = ShardQueueSettings(name=f"q{queue}", **SETTINGS[kind])
+        return (None, commands.encode_update_queue(queue, made))
 
     def do_create(self, wanted: list[object], session: tuple[int, int], queue: int, kind: int) -> Batch:
         wanted.append(self.model.create(queue, SETTINGS[kind]))
@@ -355,7 +391,7 @@ class Run:
 def test_c1_any_commands_do_what_the_rules_say_on_every_replica(
     kinds: list[int], entries: list[tuple[int, int, bool, list[tuple[Any, ...]]]]
 ) -> None:
-    """RULES C1, T4-T10, T13, L2-L5, D6, D7: the model after every entry, with timers and live entries."""
+    """RULES C1, C4, T4-T10, T13, L2-L5, L11, D2, D6-D9: the model after every entry, with timers and live entries."""
     run = Run()
     run.entry([("create", (1, 7), queue, kinds[queue]) for queue in range(1, 5)])
     for passed, led, restore, steps in entries:

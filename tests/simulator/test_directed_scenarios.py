@@ -11,7 +11,7 @@ from cluster.simulator.events import SECOND_US
 from cluster.simulator.faults import Fault
 from node.simulation.__main__ import failure_text
 from node.simulation.run import Simulation
-from node.simulation.scenario import Scenario, draw_scenario
+from node.simulation.scenario import Scenario, draw_scenario, with_limits
 from node.simulation.topology import QueuePlan
 
 
@@ -78,6 +78,20 @@ def test_a_full_disk_loses_nothing_and_service_resumes() -> None:
     run(replace(three_nodes(80), plan=(at(2.0, faults.FULL_DISK, 1, 2, 3, lasts=2.0),)))
 
 
+def test_d8_dead_letters_wait_for_a_full_queue_while_leaders_come_and_go() -> None:
+    """Queues with limits under crashes and handovers (RULES D2, D6-D9): what was refused is not there, what was dropped
+    is dead-lettered, what waits for room arrives once and in order."""
+    scenario = with_limits(three_nodes(100))
+    plan = [at(0.3 + 0.2 * n, faults.TRANSFER, n % 3 + 1, amount=n) for n in range(30)]
+    plan += [at(1.4, faults.CRASH, 1, 2, 3, lasts=0.3), at(3.1, faults.CRASH, 2, lasts=0.8)]
+    simulation = run(replace(scenario, plan=tuple(plan), gap_us=70_000))
+    assert simulation.history.counts()["refused"] > 0
+    reasons = {death.reason for delivery in simulation.history.deliveries for death in delivery.deaths}
+    assert {"maxlen", "delivery_limit", "expired"} <= reasons
+    narrow = [delivery for delivery in simulation.history.deliveries if delivery.queue == "narrow"]
+    assert len({delivery.message_id for delivery in narrow}) > 3
+
+
 def test_topologies_know_their_ways() -> None:
     topology = three_nodes(1).topology
     assert isinstance(topology.queues["timed"], QueuePlan)
@@ -87,3 +101,38 @@ def test_topologies_know_their_ways() -> None:
         ("timed", "timed.dead", "last.one"),
         ("timed", "timed.dead", "last.two"),
     ]
+
+
+@pytest.mark.parametrize("kind", [faults.WIPE, faults.ROT_STATE])
+def test_a_node_whose_data_is_gone_is_replaced_by_a_new_one(kind: str) -> None:
+    """It never comes back under its id; what it had confirmed is still there (RULES D6)."""
+    simulation = run(replace(three_nodes(100), plan=(at(2.0, kind, 2),), changes=()))
+    assert simulation.cluster.effects[kind] == 1
+    assert [program.machine.id for program in simulation.programs()] == [1, 3, 4]
+
+
+@pytest.mark.parametrize("kind", [faults.ROT_ENTRY, faults.ROT_SNAPSHOT])
+def test_a_replica_whose_disk_rots_is_rebuilt(kind: str) -> None:
+    scenario = three_nodes(120)
+    # Only what is above the snapshot is looked at when a node starts.
+    compact_entries = 15 if kind == faults.ROT_SNAPSHOT else 20_000
+    profile = replace(scenario.node_profile, compact_entries=compact_entries, cache_bytes=0)
+    plan = (at(2.5, kind, 2), at(2.501, faults.CRASH, 2, lasts=0.3))
+    simulation = run(replace(scenario, node_profile=profile, plan=plan, changes=()))
+    assert simulation.cluster.effects[kind] == 1
+    assert simulation.cluster.effects["rebuilt"] >= 1
+    assert not simulation.impaired()
+
+
+def test_a_node_whose_sync_failed_stops_and_starts_again() -> None:
+    """Its write may be on the disk or not; both are right, since nobody was told (RULES D6)."""
+    plan = tuple(at(1.0 + 0.7 * n, faults.FAILING_SYNC, n % 3 + 1) for n in range(5))
+    simulation = run(replace(three_nodes(140), plan=plan, changes=()))
+    assert simulation.cluster.effects["sync failed"] >= 4
+
+
+def test_data_is_lost_on_one_node_at_a_time() -> None:
+    """While one is replaced, no other one loses anything: no promise would hold."""
+    plan = tuple(at(2.0 + 0.01 * n, faults.WIPE, n % 3 + 1) for n in range(3))
+    simulation = run(replace(three_nodes(160), plan=plan, changes=()))
+    assert simulation.cluster.effects[faults.WIPE] == 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from node.simulation.checker.deadlines import check_decisions, check_early, check_late
-from node.simulation.checker.deliveries import check_duplicates, check_invented, check_order
+from node.simulation.checker.deliveries import check_duplicates, check_invented, check_order, check_refused
 from node.simulation.checker.leases import check_leases, check_lingering
 from node.simulation.checker.loss import check_answered, check_lost
 from node.simulation.checker.verdict import Tolerance, Violation
@@ -24,6 +24,7 @@ __all__ = [
     "check_lingering",
     "check_lost",
     "check_order",
+    "check_refused",
 ]
 
 
@@ -33,6 +34,7 @@ def check(history: History, topology: Topology, tolerance: Tolerance) -> list[Vi
         *check_invented(history, topology),
         *check_duplicates(history),
         *check_order(history),
+        *check_refused(history, topology, tolerance),
         *check_lost(history, topology),
         *check_answered(history, tolerance),
         *check_decisions(history),

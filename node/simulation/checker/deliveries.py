@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
-from node.simulation.checker.verdict import Violation
-from node.simulation.history import CONFIRMED, EXPIRED, REJECT, REJECTED, Delivery, History
+from node.simulation.checker.verdict import Tolerance, Violation
+from node.simulation.history import (
+    CONFIRMED,
+    DELIVERY_LIMIT,
+    EXPIRED,
+    MAXLEN,
+    REFUSED,
+    REJECT,
+    REJECTED,
+    Delivery,
+    History,
+)
 from node.simulation.topology import Topology
 
 
@@ -49,9 +59,41 @@ def _fault_of(
         elif death.reason == REJECTED:
             if (delivery.message_id, path[: step + 1]) not in rejected:
                 return f"was rejected in {death.queue} by nobody"
+        elif death.reason == MAXLEN:
+            if not topology.queues[death.queue].drops:
+                return f"was too much for {death.queue}, which drops nothing"
+        elif death.reason == DELIVERY_LIMIT:
+            if topology.queues[death.queue].delivery_limit is None:
+                return f"came back too often to {death.queue}, which has no limit"
         else:
             return f"died in {death.queue} of {death.reason!r}"
     return ""
+
+
+def check_refused(history: History, topology: Topology, tolerance: Tolerance) -> list[Violation]:
+    """What is refused (nacked) in a calm cluster does not come from a queue that refuses, and comes from every other
+    queue that it was routed to (RULES D2). In the chaos a nack may also mean that nobody knows.
+    """
+    settled_us = history.calm_us + tolerance.settle_ms * 1_000
+    judged = {
+        publish.message_id: publish
+        for publish in history.publishes.values()
+        if publish.outcome == REFUSED and publish.invoked_us >= settled_us
+    }
+    found = {(d.message_id, d.queue): d for d in history.deliveries if d.message_id in judged and not d.deaths}
+    violations: list[Violation] = []
+    for publish in judged.values():
+        for queue in publish.queues:
+            delivery = found.get((publish.message_id, queue))
+            plan = topology.queues[queue]
+            timed = plan.message_ttl_ms is not None or publish.ttl_ms is not None
+            mortal = timed or plan.drops or plan.delivery_limit is not None
+            if plan.refuses == (delivery is not None) and (plan.refuses or not mortal):
+                text = "was refused and came all the same" if delivery else "was refused elsewhere and is missing"
+                violations.append(Violation("refused", f"message {publish.message_id} of {queue} {text}"))
+        if not any(topology.queues[queue].refuses for queue in publish.queues):
+            violations.append(Violation("refused", f"message {publish.message_id}: no queue of it refuses anything"))
+    return violations
 
 
 def check_duplicates(history: History) -> list[Violation]:

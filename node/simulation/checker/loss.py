@@ -37,7 +37,7 @@ class _Findings:
 def check_lost(history: History, topology: Topology) -> list[Violation]:
     """Each confirmed message is, for each queue it was routed to, acknowledged, still there at the end, or
     dead with a copy at the end of every dead-letter route (RULES D6); or its queue was deleted or purged
-    after it came. A message may die only of a TTL that has run out or of a reject.
+    after it came. A message may die only of a TTL that has run out, of a reject, or in a queue with a limit.
     """
     findings = _Findings(history)
     violations: list[Violation] = []
@@ -80,7 +80,8 @@ def _missing(
     ]
     expired_us = since_us + min(ttls) * 1_000 if ttls else history.ended_us + 1
     rejected = any(delivery.settled == REJECT for delivery in deliveries)
-    if not rejected and expired_us > history.ended_us:
+    limited = queue.drops or queue.delivery_limit is not None
+    if not rejected and not limited and expired_us > history.ended_us:
         return path
     for target in queue.dead_letter_targets:
         if target not in path:

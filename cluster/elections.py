@@ -1,0 +1,40 @@
+"""Leading less or sooner than Raft's clock says, within what Raft allows at any moment."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from cluster.raft import NO_LEADER, Message, MessageType
+from cluster.raft.raft import Raft
+
+TICKS_BETWEEN_CANDIDATES: Final = 4
+"""When a leader's process is gone: time for one candidate to win before the next one tries."""
+
+
+def hasten_election(raft: Raft, voters: Sequence[int], lost: int, first: int) -> None:
+    """The process of the leader `lost` is gone: campaign soon instead of after a whole timeout.
+
+    The voters left take turns, a few ticks apart, because those that campaign at once split the vote and then wait
+    for a whole timeout after all. `first` says who comes first; it should differ from group to group, so that each
+    leads its share."""
+    left = [node for node in sorted(voters) if node != lost]
+    if raft.id in left:
+        turn = (left.index(raft.id) - first) % len(left)
+        hastened = raft.randomized_election_timeout - 1 - turn * TICKS_BETWEEN_CANDIDATES
+        raft.election_elapsed = max(raft.election_elapsed, hastened)
+
+
+def resign(raft: Raft) -> Message | None:
+    """Give the lead up at once; a message that has the most advanced voter stand for election, if one is known.
+
+    Safe at any moment: it is the step down of a leader that finds no quorum (thesis 6.2), and whoever is asked
+    still has to win an election. For a leader whose disk hangs: its Ready may be stuck behind the write, so the
+    message does not go through it."""
+    best = 0
+    for node, progress in raft.tracker.progress.items():
+        if node != raft.id and not progress.is_learner and progress.recent_active:
+            known = raft.tracker.progress.get(best)
+            if known is None or progress.match > known.match:
+                best = node
+    term = raft.term
+    raft.become_follower(term, NO_LEADER)
+    return Message(MessageType.TIMEOUT_NOW, best, raft.id, term) if best else None

@@ -1,0 +1,40 @@
+"""What a replica begins with where the log store has nothing for its group, or nothing that may be used."""
+
+from typing import Final
+
+from cluster.host_settings import HostSettings
+from cluster.log.batch import CorruptStore, GroupWrite, StoredGroup, StoredSnapshot
+from cluster.placement import learners, voters
+from cluster.raft import ConfState, HardState, SnapshotMetadata
+from cluster.rebuild import Rebuild
+
+BOOTSTRAP_INDEX: Final = 1
+"""Every group begins with a snapshot of nothing at this index, so that all members agree on the membership."""
+
+
+def bootstrap(settings: HostSettings, write: GroupWrite) -> StoredGroup:
+    """A group that begins with the first members; `write` becomes what has to be stored."""
+    snapshot = StoredSnapshot(SnapshotMetadata(BOOTSTRAP_INDEX, 1, _first_members(settings, write.group)), b"")
+    hard_state = HardState(1, 0, BOOTSTRAP_INDEX)
+    write.install = True
+    write.snapshot = snapshot
+    write.hard_state = hard_state
+    return StoredGroup(hard_state, snapshot, [], [])
+
+
+def set_aside(settings: HostSettings, group: int, known: StoredGroup, alone: bool) -> tuple[StoredGroup, Rebuild]:
+    """A replica that knows nothing but its term and vote, in place of one whose log is damaged (see
+    `cluster.rebuild`). What is on disk stays until the rebuilt state replaces it. `alone`: there are no other nodes.
+    Raises CorruptStore when there is nobody to rebuild it from."""
+    conf = _first_members(settings, group) if known.snapshot is None else known.snapshot.metadata.conf_state
+    if alone or not {*conf.voters, *conf.voters_outgoing} - {settings.node}:
+        raise CorruptStore(f"{known.damage}; no other node has this group, it can't be rebuilt: restore a backup")
+    hard_state = known.hard_state
+    nothing = StoredSnapshot(SnapshotMetadata(BOOTSTRAP_INDEX, 1, conf), b"")
+    blank = StoredGroup(HardState(hard_state.term, hard_state.vote, BOOTSTRAP_INDEX), nothing, [], [])
+    return blank, Rebuild(known.damage, max(known.last_index, hard_state.commit), hard_state.term)
+
+
+def _first_members(settings: HostSettings, group: int) -> ConfState:
+    nodes, factor = settings.nodes, settings.replication_factor
+    return ConfState(voters=sorted(voters(group, nodes, factor)), learners=learners(group, nodes, factor))

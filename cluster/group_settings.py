@@ -1,0 +1,29 @@
+"""What all groups of a node share."""
+
+
+class GroupSettings:
+    """Settings of every group of a node. Ticks are calls of `Host.tick`."""
+
+    def __init__(
+        self,
+        election_ticks: int,
+        heartbeat_ticks: int,
+        session_window: int,
+        batch_bytes: int,
+        entry_bytes: int,
+        repeat_after_ms: int,
+        session_timeout_ms: int,
+        compact_bytes: int,
+        compact_entries: int,
+        inflight_bytes: int,
+    ) -> None:
+        self.election_ticks: int = election_ticks
+        self.heartbeat_ticks: int = heartbeat_ticks
+        self.session_window: int = session_window
+        self.batch_bytes: int = batch_bytes
+        self.entry_bytes: int = entry_bytes
+        self.repeat_after_ms: int = repeat_after_ms
+        self.session_timeout_ms: int = session_timeout_ms
+        self.compact_bytes: int = compact_bytes
+        self.compact_entries: int = compact_entries
+        self.inflight_bytes: int = inflight_bytes

@@ -1,0 +1,29 @@
+"""When a leader may hand its group to the preferred one: after a while, and after pauses that double."""
+
+from typing import Final
+
+STABLE_BEFORE_TRANSFER_MS: Final = 3000
+"""How long a node must have been up before it is given the lead."""
+
+FIRST_PAUSE_MS: Final = 500
+LONGEST_PAUSE_MS: Final = 60_000
+"""Between two attempts of one group: a preferred leader that does not keep the office, or does not get it, is tried
+again after pauses that double."""
+
+
+class LeaderBalance:
+    """The attempts of one node to hand over the groups that it leads."""
+
+    def __init__(self) -> None:
+        self._attempts: dict[int, tuple[int, int]] = {}
+
+    def is_due(self, group: int, up_since_ms: int, now_ms: int) -> bool:
+        """Whether a group may be handed over now, to a node that has been up since then."""
+        pause_ms, last_ms = self._attempts.get(group, (FIRST_PAUSE_MS, -1 << 40))
+        return now_ms - last_ms >= pause_ms and now_ms - up_since_ms >= STABLE_BEFORE_TRANSFER_MS
+
+    def attempted(self, group: int, now_ms: int) -> None:
+        """The group is being handed over."""
+        pause_ms, last_ms = self._attempts.get(group, (FIRST_PAUSE_MS, -1 << 40))
+        lasted = now_ms - last_ms > 2 * LONGEST_PAUSE_MS
+        self._attempts[group] = (2 * FIRST_PAUSE_MS if lasted else min(2 * pause_ms, LONGEST_PAUSE_MS), now_ms)

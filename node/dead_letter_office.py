@@ -1,0 +1,147 @@
+"""Dead letters that wait, for operators: what is parked without a route, which lanes do not move, and what an operator
+does about it (RULES D8). Pure: reads the local replicas, gives commands to the shards' leaders.
+
+Another node's transient queues are that node's alone: ask it.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from cluster.sessions import KIND_INTERNAL, encode_batch
+from node.amqp.content import Content
+from node.broker.cluster_facade import TRANSIENT_SHARD_BASE
+from node.engine import Engine
+from node.limits import DEAD_LETTERS_PER_ENTRY
+from node.parked_selection import Selection
+from node.shard import commands
+from node.shard.outbox import Death, Lane
+from node.shard.shard import Shard
+from node.shard_duties import content_of
+
+MOST_LOOKED_AT: Final = 100_000
+"""Parked dead letters that one listing looks at: it is made between two turns of a node."""
+
+_KEYS_READ: Final = 1000
+"""Messages whose own routing key one listing reads from the log."""
+
+
+class DeadLetterOffice:
+    """For one node."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def parked(self, selection: Selection, now_ms: int) -> dict[str, Any]:
+        """What is parked, by shard, queue it died in, reason, dead-letter exchange and key, oldest first.
+
+        `more`: there are more than one listing looks at. A key is null where messages differ and are too many to read.
+        """
+        groups: dict[tuple[object, ...], dict[str, Any]] = {}
+        looked_at = keys_read = 0
+        for shard in self._shards(selection):
+            time_ms = self._time_ms(shard, now_ms)
+            for death in shard.parked():
+                if looked_at == MOST_LOOKED_AT:
+                    return {"parked": list(groups.values()), "more": True}
+                looked_at += 1
+                if not selection.has(death):
+                    continue
+                settings = death.settings
+                key = settings.dead_letter_routing_key
+                if key is None and keys_read < _KEYS_READ:
+                    keys_read += 1
+                    key = self._own_key(shard, death)
+                name = (shard.shard_id, death.queue_id, death.reason, settings.dead_letter_exchange, key)
+                row = groups.get(name)
+                if row is None:
+                    row = groups[name] = {
+                        "shard": shard.shard_id,
+                        "vhost": settings.vhost,
+                        "queue": settings.name,
+                        "reason": death.reason,
+                        "exchange": settings.dead_letter_exchange,
+                        "routing_key": key,
+                        "messages": 0,
+                        "oldest_ms": 0,
+                    }
+                row["messages"] += 1
+                row["oldest_ms"] = max(row["oldest_ms"], time_ms - death.time_ms, 0)
+        return {"parked": list(groups.values()), "more": False}
+
+    def lanes(self, selection: Selection) -> list[dict[str, Any]]:
+        """Dead letters on their way to other queues, by shard and target; what a lane that stands still waits for."""
+        return [row for shard in self._shards(selection) for row in lane_rows(self._engine, shard)]
+
+    def chosen(self, selection: Selection) -> dict[int, list[int]]:
+        """The sequences of all that is meant, by shard."""
+        found = {
+            shard.shard_id: [death.sequence for death in shard.parked() if selection.has(death)]
+            for shard in self._shards(selection)
+        }
+        return {shard: sequences for shard, sequences in found.items() if sequences}
+
+    def give(self, release: bool, chosen: dict[int, list[int]]) -> None:
+        """Have these routed again now, or dropped. May get lost; doing it twice does no harm."""
+        encode = commands.encode_retry_parked if release else commands.encode_drop_parked
+        for shard_id, sequences in chosen.items():
+            for start in range(0, len(sequences), DEAD_LETTERS_PER_ENTRY):
+                command = encode(sequences[start : start + DEAD_LETTERS_PER_ENTRY])
+                if shard_id >= TRANSIENT_SHARD_BASE:
+                    self._engine.transient.local.internal(command)
+                else:
+                    self._engine.host.send_internal(shard_id, encode_batch(KIND_INTERNAL, 0, 0, 0, command))
+
+    def still_parked(self, chosen: dict[int, list[int]]) -> dict[int, list[int]]:
+        """Those of them for which nothing has happened yet, as far as this node knows."""
+        left = {}
+        for shard in self._shards(Selection()):
+            if shard.shard_id in chosen:
+                parked = {death.sequence for death in shard.parked()}
+                left[shard.shard_id] = [sequence for sequence in chosen[shard.shard_id] if sequence in parked]
+        return {shard: sequences for shard, sequences in left.items() if sequences}
+
+    def _shards(self, selection: Selection) -> Iterator[Shard]:
+        for shard in (*self._engine.shards.values(), self._engine.transient.local.shard):
+            if selection.shard is None or selection.shard == shard.shard_id:
+                yield shard
+
+    def _time_ms(self, shard: Shard, now_ms: int) -> int:
+        if shard.shard_id >= TRANSIENT_SHARD_BASE:
+            return now_ms
+        return self._engine.group(shard.shard_id).clock.current_ms(now_ms)
+
+    def _own_key(self, shard: Shard, death: Death) -> str:
+        if shard.shard_id >= TRANSIENT_SHARD_BASE:
+            data = self._engine.transient.local.entry(death.message.index)
+        else:
+            data = self._engine.group(shard.shard_id).log.data(death.message.index)
+        content = content_of(data, death.message)
+        return Content(content.exchange_and_key, content.header, content.body).routing_key
+
+
+def lane_rows(engine: Engine, shard: Shard) -> list[dict[str, Any]]:
+    """The lanes of one shard in which something waits."""
+    rows = []
+    for lane in shard.lanes():
+        if not lane.items:
+            continue
+        target = engine.catalog.queue_by_id(lane.target_queue)
+        rows.append(
+            {
+                "shard": shard.shard_id,
+                "target_shard": lane.target_shard,
+                "vhost": target.vhost if target is not None else "",
+                "queue": target.name if target is not None else "",
+                "messages": len(lane.items),
+                "waits_for": _waits_for(engine, lane),
+            }
+        )
+    return rows
+
+
+def _waits_for(engine: Engine, lane: Lane) -> str:
+    """ "leader" or "room", "" when nothing is known to be in the way."""
+    if lane.target_shard < TRANSIENT_SHARD_BASE and not engine.group(lane.target_shard).leader:
+        return "leader"
+    room, room_bytes = engine.room(lane.target_shard, lane.target_queue)
+    return "room" if room == 0 or lane.items[0].body_length > room_bytes else ""

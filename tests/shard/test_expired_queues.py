@@ -1,0 +1,159 @@
+"""What becomes of the messages of a queue whose lease has run out (RULES L4, L11, C4)."""
+
+from node.shard import commands
+from node.shard.commands import ACK, encode_settle, encode_update_queue
+from node.shard.settings import ShardQueueSettings
+from tests.shard.driver import Driver, publish
+
+
+def deaths(driver: Driver) -> list[tuple[str, str]]:
+    return [(driver.body(death.message), death.reason) for death in driver.shard.unrouted(10_000)]
+
+
+def test_l4_by_default_the_messages_go_with_the_queue() -> None:
+    driver = Driver()
+    driver.create(1, expires_ms=100, dead_letter_exchange="dlx")
+    driver.run(publish("a"))
+    driver.pass_ms(100)
+    driver.tick()
+    assert (driver.exists(1), deaths(driver), list(driver.shard.live_entries())) == (False, [], [])
+
+
+def test_l11_what_is_left_dies_with_the_reason_queue_expired() -> None:
+    """Held first, then returned, then never delivered; the queue itself is gone at once, for everybody."""
+    driver = Driver()
+    driver.create(1, expires_ms=100, dead_letter_exchange="dlx", expires_dead_letter=True, delivery_limit=9)
+    driver.run(*(publish(body) for body in "abcd"))
+    driver.run(commands.encode_get(1, 8, False), commands.encode_get(1, 9, False))
+    driver.run(encode_settle(1, 9, commands.REQUEUE, [1]))
+    driver.pass_ms(100)
+    driver.tick()
+    assert deaths(driver) == [(body, "queue_expired") for body in "abcd"]
+    assert not driver.exists(1)
+    assert driver.shard.deleted[1].reason == "expired"
+    statistics = driver.shard.statistics()
+    assert (statistics.queue_expired, statistics.dead_lettered, statistics.remains) == (4, 4, 0)
+    death = driver.shard.unrouted(1)[0]
+    assert (death.queue_id, death.settings.name, death.settings.dead_letter_exchange) == (1, "q1", "dlx")
+
+
+def test_l11_without_a_dead_letter_exchange_they_go() -> None:
+    driver = Driver()
+    driver.create(1, expires_ms=100, expires_dead_letter=True)
+    driver.run(publish("a"))
+    driver.pass_ms(100)
+    driver.tick()
+    assert (driver.exists(1), deaths(driver), list(driver.shard.live_entries())) == (False, [], [])
+
+
+def test_l11_deleting_the_queue_dead_letters_nothing() -> None:
+    driver = Driver()
+    driver.create(1, expires_ms=100, dead_letter_exchange="dlx", expires_dead_letter=True)
+    driver.run(publish("a"))
+    driver.run(commands.encode_delete_queue(1, False, False))
+    assert (deaths(driver), list(driver.shard.live_entries())) == ([], [])
+
+
+def test_l11_c4_a_long_queue_dies_in_bounded_steps_while_others_go_on() -> None:
+    """RULES C4: every entry takes its share; a snapshot in between loses nothing."""
+    driver = Driver(expiries=100)
+    driver.create(1, expires_ms=100, dead_letter_exchange="dlx", expires_dead_letter=True)
+    driver.create(2, expires_ms=100, dead_letter_exchange="dlx", expires_dead_letter=True)
+    driver.create(3)
+    driver.run(*(publish(f"m{number}") for number in range(1000)))
+    driver.run(publish("other", 2))
+    driver.pass_ms(100)
+    driver.tick()
+    assert (driver.exists(1), driver.exists(2), len(deaths(driver))) == (False, False, 200)
+    steps = 0
+    while driver.shard.due_messages(driver.time_ms):
+        live = sorted(driver.shard.live_entries())
+        driver.shard.restore(driver.shard.snapshot())
+        assert sorted(driver.shard.live_entries()) == live
+        before = len(deaths(driver))
+        driver.run(publish(f"n{steps}", 3))
+        assert 0 < len(deaths(driver)) - before <= 101
+        assert driver.get(3) == f"n{steps}"
+        steps += 1
+    assert [body for body, _ in deaths(driver)] == [f"m{number}" for number in range(1000)] + ["other"]
+    assert driver.replay().digest() == driver.shard.digest()
+
+
+def test_l11_the_name_is_free_while_the_remains_die() -> None:
+    """A new queue has a new id; a command for the old one hears that it has expired."""
+    driver = Driver(expiries=1)
+    driver.create(1, expires_ms=100, dead_letter_exchange="dlx", expires_dead_letter=True)
+    driver.run(*(publish("m") for _ in range(9)))
+    driver.pass_ms(100)
+    driver.tick()
+    assert driver.shard.statistics().remains > 0
+    (gone,) = driver.run(commands.encode_touch_queue(1))
+    assert gone.reason == "expired"  # type: ignore[attr-defined]
+    driver.lead(commands.encode_forget_deleted([1]))
+    driver.create(4)
+    driver.run(publish("new", 4))
+    while driver.shard.due_messages(driver.time_ms):
+        driver.tick()
+    assert (len(deaths(driver)), driver.drain(4)) == (9, ["new"])
+
+
+def test_l11_a_queue_with_messages_is_kept_and_goes_once_it_is_empty() -> None:
+    """The lease has run out long ago: no second period. Asking again and again costs nothing."""
+    driver = Driver()
+    driver.create(1, expires_ms=100, expires_if_empty=True)
+    driver.run(publish("a", ttl_ms=5000))
+    driver.pass_ms(100)
+    driver.tick()
+    assert driver.exists(1)
+    assert (driver.shard.due_leases(driver.led_ms), driver.shard.next_lease_due_ms()) == ([], -1)
+    driver.pass_ms(4900)
+    driver.tick()
+    driver.tick()
+    assert not driver.exists(1)
+
+
+def test_l11_what_is_held_keeps_it_too_and_any_end_of_it_lets_it_go() -> None:
+    for end in (ACK, commands.REJECT):
+        driver = Driver()
+        driver.create(1, expires_ms=100, expires_if_empty=True)
+        driver.run(publish("a"), commands.encode_get(1, 9, False))
+        driver.pass_ms(100)
+        driver.tick()
+        assert driver.exists(1)
+        driver.run(encode_settle(1, 9, end, [1]))
+        driver.tick()
+        assert not driver.exists(1)
+
+
+def test_l11_purging_a_kept_queue_lets_it_go_and_a_use_renews() -> None:
+    driver = Driver()
+    driver.create(1, expires_ms=100, expires_if_empty=True)
+    driver.run(publish("a"))
+    driver.pass_ms(100)
+    driver.tick()
+    driver.run(commands.encode_touch_queue(1), commands.encode_purge(1))
+    driver.tick()
+    assert driver.exists(1), "declaring it renewed the lease (L2)"
+    driver.pass_ms(99)
+    driver.tick()
+    assert driver.exists(1)
+    driver.run(publish("b"))
+    driver.pass_ms(1)
+    driver.tick()
+    driver.run(commands.encode_purge(1))
+    driver.tick()
+    assert not driver.exists(1)
+
+
+def test_l11_a_kept_queue_survives_a_snapshot_and_a_changed_policy() -> None:
+    driver = Driver()
+    driver.create(1, expires_ms=100, expires_if_empty=True)
+    driver.run(publish("a"))
+    driver.pass_ms(100)
+    driver.tick()
+    driver.shard.restore(driver.shard.snapshot())
+    driver.tick()
+    assert driver.exists(1)
+    driver.lead(encode_update_queue(1, ShardQueueSettings(name="q1", expires_ms=100)))
+    driver.tick()
+    assert not driver.exists(1), "the same period, and messages keep it no more (L9)"
