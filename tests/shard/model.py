@@ -464,6 +464,11 @@ class Model:
         if row is None or expires is None or row.suspended() or row.epoch != epoch:
             return
         if self.led >= row.started + expires:
+            if row.settings.get("dead_letter_exchange") is not None:
+                self.serve(row)
+                heads = [line[0].deadline for line in (row.returned, row.ready) if line]
+                if self.expiry_left <= 0 and any(0 <= deadline <= self.now for deadline in heads):
+                    return
             if row.settings.get("expires_if_empty") and not row.is_empty():
                 row.kept = True
             else:
