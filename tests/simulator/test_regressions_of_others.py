@@ -310,8 +310,9 @@ def test_t14_d6_messages_that_died_while_the_server_was_down_are_dead_lettered()
 
 def test_c1_t4_each_replica_judging_by_its_own_clock() -> None:
     """RULES C1, T4. NATS JetStream's replicas each expired by their own clock; followers then differed from the
-    leader's snapshot, and reset their streams (nats-io/nats-server#3516, #3567, #3596). Here clocks are seconds apart, leaders
-    change while messages live, and every replica expires at the same place of the log: none early, none alone."""
+    leader's snapshot, and reset their streams (nats-io/nats-server#3516, #3567, #3596). Here clocks are seconds apart,
+    leaders change while messages live, and every replica expires at the same place of the log: none early, none
+    alone."""
     stage = Stage(clock_offsets_ms=(0, 1_800, -1_800))
     stage.declare(1, "q", **{"x-message-ttl": 1_000})
     stage.publish(1, "q", *(b"%d" % number for number in range(10)))
