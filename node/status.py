@@ -238,6 +238,7 @@ _SHARD_COUNTERS = {
     "refused": "Publishes and dead letters refused by a full queue",
     "delivery_limited": "Messages that came back more often than the delivery limit allows",
     "queue_expired": "Messages dead-lettered because their queue expired",
+    "expired_queues": "Queues whose lease ran out",
     "dropped_by_operator": "Parked dead letters dropped by an operator",
     "dropped_cycle": "Dead letters dropped in a cycle",
     "dropped_unroutable": "Dead letters dropped without a route",

@@ -140,6 +140,7 @@ def expire_queue(state: State, queue_id: int, epoch: int) -> None:
         queue.kept = True
         state.lease_timers.cancel(queue_id)
         return
+    state.expired_queues += 1
     remove_queue(state, queue, EXPIRED)
 
 

@@ -26,7 +26,7 @@ from node.shard.settings import ShardQueueSettings, decode_settings, encode_sett
 from node.shard.state import Past, State
 from node.shard.tombstone import Tombstone
 
-VERSION: Final = 2
+VERSION: Final = 3
 _MESSAGE_COLUMNS: Final = 9
 _DEATH_COLUMNS: Final = 5
 _ATTACHED: Final = 1
@@ -52,7 +52,7 @@ def snapshot(state: State) -> bytes:
             [_queue_row(queue) for queue in state.queues.values()],
             [_tombstone_row(queue_id, tombstone) for queue_id, tombstone in state.deleted.items()],
             _outbox_row(state.outbox),
-            [state.queue_expired, [_remains_row(remains) for remains in state.remains.values()]],
+            [state.queue_expired, state.expired_queues, [_remains_row(remains) for remains in state.remains.values()]],
         ]
     )
 
@@ -63,7 +63,7 @@ def restore(state: State, data: bytes) -> None:
         row = msgspec.msgpack.decode(data)
         if row[0] != VERSION:
             raise ShardError(f"shard snapshot of version {row[0]}, {VERSION} expected")
-        _, times, counters, past, queues, tombstones, outbox, (state.queue_expired, remains) = row
+        _, times, counters, past, queues, tombstones, outbox, (state.queue_expired, state.expired_queues, remains) = row
         state.time_ms, state.led_ms, state.next_order = times
         state.missing_targets, state.transfers_lost, state.refused_transfers, state.refused_routes = counters
         _restore_past(state.past, past)

@@ -64,7 +64,8 @@ class State:
 
     ``live`` counts, per log entry, the places in which the state still refers to it. ``unserved`` are queues
     with messages and willing consumers that the bound of an entry left waiting, ``overfull`` those that still have
-    to drop messages. ``remains`` by queue id, the oldest first; ``queue_expired`` counts what died of its queue's end.
+    to drop messages. ``remains`` by queue id, the oldest first; ``queue_expired`` counts what died of its queue's end,
+    ``expired_queues`` the queues.
     """
 
     __slots__ = (
@@ -74,6 +75,7 @@ class State:
         "deliveries_per_entry",
         "delivery_budget",
         "effects",
+        "expired_queues",
         "expiries_per_entry",
         "expiry_budget",
         "expiry_due",
@@ -122,6 +124,7 @@ class State:
         self.refused_routes = 0
         self.remains: dict[int, Remains] = {}
         self.queue_expired = 0
+        self.expired_queues = 0
         # Derived.
         self.sessions: dict[tuple[int, int], dict[tuple[int, int], Holder]] = {}
         self.live: dict[int, int] = {}

@@ -54,6 +54,7 @@ class ShardStatistics:
     ``dropped_*`` are explained at ``Outbox``. ``missing_targets``: publishes to a queue that was gone.
     ``transfers_lost``: dead letters that came for a queue that was gone. ``refused_*``: commands after a gap.
     ``remains``: messages of expired queues that are still to be dead-lettered; ``queue_expired`` of them were.
+    ``expired_queues``: queues whose lease ran out.
     """
 
     __slots__ = (
@@ -68,6 +69,7 @@ class ShardStatistics:
         "duplicates",
         "enqueued",
         "expired",
+        "expired_queues",
         "live_entries",
         "lost",
         "missing_targets",
@@ -108,6 +110,7 @@ class ShardStatistics:
         self.refused_transfers = state.refused_transfers
         self.refused_routes = state.refused_routes
         self.queue_expired = state.queue_expired
+        self.expired_queues = state.expired_queues
         self.remains = 0
         for remains in state.remains.values():
             self.remains += len(remains.messages) - remains.position

@@ -92,6 +92,7 @@ class Model:
         self.lane_first: dict[int, int] = {}
         self.remains: list[tuple[int, list[Item]]] = []
         self.queue_expired = 0
+        self.expired_queues = 0
         self.next_death = 1
         self.next_order = 1
         self.now = 0
@@ -472,6 +473,7 @@ class Model:
             if row.settings.get("expires_if_empty") and not row.is_empty():
                 row.kept = True
             else:
+                self.expired_queues += 1
                 self.remove(row, "expired")
 
     def due_leases(self) -> list[tuple[int, int]]:
