@@ -25,8 +25,12 @@ HOURS ?= 1
 MINUTES ?= 5
 FAULTS ?=
 WRITE ?=
+# For `make chaos-deadletters`: how many messages are confirmed before the faults end.
+MESSAGES ?= 200000
+# For `make golden`: RABBITMQ=1 for both brokers.
+RABBITMQ ?=
 
-.PHONY: run test check compiled-tests uncompiled-tests lint bench soak chaos setup clean
+.PHONY: run test check compiled-tests uncompiled-tests lint bench soak chaos chaos-deadletters golden setup clean
 
 run: $(INSTALLED)
 	@$(BIN)/mayfly demo $(if $(filter-out 0,$(ONCE)),--once)
@@ -53,6 +57,15 @@ bench: $(INSTALLED)
 chaos: $(INSTALLED)
 	$(BIN)/python -P tests/reliability/run_chaos.py --minutes $(MINUTES) $(if $(FAULTS),--faults $(FAULTS)) \
 		$(if $(filter-out 0,$(WRITE)),--write docs/reliability.md) $(ARGUMENTS)
+
+# The same faults while messages expire into queues of other nodes: each has to arrive once.
+chaos-deadletters: $(INSTALLED)
+	$(BIN)/python -P tests/reliability/run_chaos.py --dead-letters $(MESSAGES) $(if $(FAULTS),--faults $(FAULTS)) \
+		$(if $(filter-out 0,$(WRITE)),--write docs/reliability.md) $(ARGUMENTS)
+
+# Every recorded scenario against three nodes; RABBITMQ=1 plays them against an installed RabbitMQ as well.
+golden: $(INSTALLED)
+	$(BIN)/python -P tests/golden/side_by_side.py $(if $(filter-out 0,$(RABBITMQ)),--rabbitmq) $(ARGUMENTS)
 
 # Fresh seeds for all simulators. What fails is written to soak-failures/; Ctrl-C ends it early, with totals.
 soak: $(INSTALLED)

@@ -53,7 +53,8 @@ class NodeWorld(World):
             inflight_bytes=1 << 20,
         )
         settings = EngineSettings(
-            f"node{id}", SHARDS, 250, {}, lambda: Catalog(SHARDS), founders=[(i, f"node{i}", f"at:{i}") for i in ids]
+            f"node{id}", cluster.shards, 250, {}, lambda: Catalog(cluster.shards),
+            founders=[(i, f"node{i}", f"at:{i}") for i in ids],
         )
         store = cluster.stores[id]
         self.id = id
@@ -96,14 +97,17 @@ class NodeWorld(World):
 
 class ThreeBrokers:
     """Nodes 1, 2 and 3. `cut` nodes hear and reach nobody; `stuck` disks do not finish writes; with `running` off
-    nothing happens but what clients send; `loses(sender, receiver, message)` says which Raft messages do not arrive."""
+    nothing happens but what clients send; `loses(sender, receiver, message)` says which Raft messages do not arrive;
+    of `silent` groups none does, so that they soon have no leader."""
 
-    def __init__(self, make_store: Callable[[int], Store] = lambda id: MemoryStore()) -> None:
+    def __init__(self, make_store: Callable[[int], Store] = lambda id: MemoryStore(), shards: int = SHARDS) -> None:
         self.ids = [1, 2, 3]
+        self.shards = shards
         self.now_ms = 1_000_000
         self.stores = {id: make_store(id) for id in self.ids}
         self.cut: set[int] = set()
         self.stuck: set[int] = set()
+        self.silent: set[int] = set()
         self.running = True
         self.frames = 0
         """How many have been sent."""
@@ -159,7 +163,11 @@ class ThreeBrokers:
         mail, self._mail = self._mail, []
         for sender, to, frame in mail:
             if not {sender, to} & self.cut:
-                frame.raft = [pair for pair in frame.raft if not self.loses(sender, to, pair[1])]
+                frame.raft = [
+                    (group, message)
+                    for group, message in frame.raft
+                    if group not in self.silent and not self.loses(sender, to, message)
+                ]
                 self.nodes[to].engine.receive(sender, frame, self.now_ms)
         return moved
 

@@ -2,14 +2,10 @@
 
 import base64
 import json
-import os
-import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, Final
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -18,9 +14,6 @@ from tests.integration.clients import PERSISTENT, channel, declare_led_by
 from tests.integration.nodes import Nodes, wait_for
 
 pytestmark = [pytest.mark.processes]
-
-SHARED: Final = Path(os.environ.get("MAYFLY_SHARED", Path(__file__).parents[2] / "shared"))
-GOLDEN: Final = SHARED / "golden"
 
 
 def ask(nodes: Nodes, id: int, method: str, path: str, content: object = None) -> tuple[int, Any]:
@@ -116,29 +109,3 @@ def test_l1_expires_on_a_transient_queue_of_another_node(cluster: Nodes) -> None
         where.queue_declare("passing", auto_delete=True)
         put(cluster, 1, "passing", "^passing$", {"expires": 200})
         cluster.until_nowhere("passing")
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not GOLDEN.is_dir(), reason="the recordings are not here")
-def test_recorded_policies_of_rabbitmq(cluster: Nodes, tmp_path: Path) -> None:
-    """Goldens policy.*; policies are set on another node than the one that clients use."""
-    mine = tmp_path / "mine.json"
-    uri = f"amqp://guest:guest@{cluster.plan(1).amqp}/%2F"
-    command = [str(GOLDEN / "ttl_golden.py"), "--uri", uri, "--mgmt", f"http://{cluster.plan(2).http}"]
-    subprocess.run(
-        [sys.executable, *command, "--queue-type", "quorum", "--only", "policy", "--out", str(mine)],
-        check=True, capture_output=True, timeout=300,
-    )  # fmt: skip
-    recorded = GOLDEN / "rabbitmq-3.10.8-quorum.json"
-    compared = subprocess.run(
-        [sys.executable, str(GOLDEN / "compare_golden.py"), str(recorded), str(mine), "--topic", "policy"],
-        capture_output=True, text=True, timeout=60,
-    ).stdout.splitlines()  # fmt: skip
-    matched = {line.split()[1] for line in compared if line.startswith("match ")}
-    assert matched >= {f"policy.{name}" for name in MATCHING}, compared
-
-
-MATCHING: Final = (
-    "message_ttl", "message_ttl_retroactive", "lower_of_policy_and_argument", "dead_letter_by_policy",
-    "expires_by_policy", "operator_policy_caps", "invalid_definitions",
-)  # fmt: skip

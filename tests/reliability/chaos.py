@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -19,7 +20,7 @@ from node.settings_kinds import Address
 from node.simulation.checker import Violation
 from tests.integration.clients import connect, declare_led_by
 from tests.integration.nodes import Nodes, wait_for
-from tests.reliability.clients import Clients
+from tests.reliability.clients import Clients, consumers_of, publishers_of
 from tests.reliability.faults import KINDS, PARTITION, Fault, carry_out, choose_victims, deck
 from tests.reliability.judging import judge
 from tests.reliability.network import Network
@@ -87,6 +88,11 @@ class _HostedCluster(LocalCluster):
 
 def carry_out_run(run: Run, folder: Path, say: bool = True) -> None:
     """The whole run. Its data and logs stay in the folder."""
+    with_nodes(run, folder, partial(_under_load, run, say=say))
+
+
+def with_nodes(run: Run, folder: Path, work: Callable[[Nodes, Network | None], None]) -> None:
+    """Do the work on nodes that serve, with the network that the run needs; nodes that end or complain are told of."""
     run.build = describe_version()
     network = Network(NODES) if run.needs_network else None
     settings: dict[str, object] = {"default_user": LOGIN[0], "default_pass": LOGIN[1]}
@@ -94,7 +100,7 @@ def carry_out_run(run: Run, folder: Path, say: bool = True) -> None:
         nodes = Nodes(folder, NODES, settings) if network is None else HostedNodes(folder, network, settings)
         try:
             nodes.serve()
-            _under_load(run, nodes, network, say)
+            work(nodes, network)
         finally:
             run.violations += [Violation("end", end.describe()) for end in nodes._cluster.ended()]
             nodes.stop()
@@ -107,12 +113,12 @@ def carry_out_run(run: Run, folder: Path, say: bool = True) -> None:
 
 def _under_load(run: Run, nodes: Nodes, network: Network | None, say: bool) -> None:
     queues = _declare(nodes)
-    addresses = {id: nodes.plan(id).amqp for id in nodes.ids}
-    clients = run.clients = Clients(addresses, LOGIN, queues, run.seed, run.rate)
-    clients.begin()
+    clients = run.clients = clients_of(nodes, run.seed)
+    clients.begin(publishers_of(clients, queues, run.seed, run.rate), consumers_of(clients, queues, run.seed))
     try:
         wait_for(lambda: len(clients.proven) > 200, "messages that come and go")
-        _faults(run, nodes, network, clients, queues, say)
+        ends_s = time.monotonic() + run.seconds
+        hit_until(lambda: time.monotonic() > ends_s, run, nodes, network, clients, queues, say)
         _calm(run, nodes, clients, queues)
     except AssertionError as error:
         # What was not found may still be there: only a run that came to its end can be judged.
@@ -122,6 +128,11 @@ def _under_load(run: Run, nodes: Nodes, network: Network | None, say: bool) -> N
         run.violations += judge(clients.history, queues, clients.proven)
     finally:
         clients.end()
+
+
+def clients_of(nodes: Nodes, seed: int) -> Clients:
+    """Clients for these nodes, without work yet."""
+    return Clients({id: nodes.plan(id).amqp for id in nodes.ids}, LOGIN, seed)
 
 
 def _declare(nodes: Nodes) -> list[str]:
@@ -137,15 +148,20 @@ def _declare(nodes: Nodes) -> list[str]:
     return queues
 
 
-def _faults(
-    run: Run, nodes: Nodes, network: Network | None, clients: Clients, queues: list[str], say: bool
+def hit_until(
+    enough: Callable[[], bool],
+    run: Run,
+    nodes: Nodes,
+    network: Network | None,
+    clients: Clients,
+    queues: Sequence[str],
+    say: bool,
 ) -> None:
-    """Fault after fault until the time is up; the next when all is well again, and a little later."""
+    """Fault after fault until it is enough; the next when all is well again, and a little later."""
     random = Random(run.seed)
     kinds = deck(run.kinds, random)
     ids = list(nodes.ids)
-    ends_s = time.monotonic() + run.seconds
-    while time.monotonic() < ends_s:
+    while not enough():
         time.sleep(random.uniform(0.5, 5.0))
         leaders = _leaders(nodes, queues)
         led = Counter(leaders.values())
@@ -162,7 +178,7 @@ def _faults(
             print(f"  {fault}; whole {(fault.whole_us - fault.healed_us) / 1e6:.1f} s later", flush=True)
 
 
-def _leaders(nodes: Nodes, queues: list[str]) -> dict[str, int]:
+def _leaders(nodes: Nodes, queues: Sequence[str]) -> dict[str, int]:
     """Who leads each queue now, as node 1 knows it."""
     return {queue: nodes.leader_of(queue) for queue in queues}
 

@@ -19,7 +19,7 @@ from pamqp import commands
 from node.settings_kinds import Address
 from node.simulation.amqp_client import AmqpClient, Message, Refused
 from node.simulation.history import ACK, CONFIRMED, IN_DOUBT, REFUSED, RETURNED, Attachment, Delivery, History, Publish
-from node.simulation.world import content_of, id_of
+from node.simulation.world import content_of, deaths_of, id_of
 
 PREFETCH: Final = 40
 WINDOW: Final = 40
@@ -28,16 +28,13 @@ PATIENCE_S: Final = 2.5
 """Without an answer for this long a client leaves its node: longer than an election takes."""
 HOME_AFTER_S: Final = 4.0
 """So long a client stays at another node before it tries the one where it belongs."""
-_SIZES: Final = (0, 20, 300, 1_000, 1_000, 4_000)
+SIZES: Final = (0, 20, 300, 1_000, 1_000, 4_000)
 
 
 class Clients(threading.Thread):
-    """Publishers and consumers of some queues at some nodes."""
+    """Publishers and consumers at some nodes."""
 
-    def __init__(
-        self, nodes: Mapping[int, Address], login: tuple[str, str], queues: Sequence[str], seed: int, rate: float
-    ) -> None:
-        """For each queue a publisher at each node, and consumers at two; `rate` is messages per second in all."""
+    def __init__(self, nodes: Mapping[int, Address], login: tuple[str, str], seed: int) -> None:
         super().__init__(name="clients", daemon=True)
         self.nodes = nodes
         self.login = login
@@ -59,18 +56,8 @@ class Clients(threading.Thread):
         self._loop = asyncio.new_event_loop()
         self._tasks: list[asyncio.Task[None]] = []
         self._random = Random(seed)
-        ids = sorted(nodes)
-        gap_s = len(queues) * len(ids) / rate
-        self._publishers = [
-            Publisher(self, f"{queue} publisher {node}", node, Random(seed * 1_000 + number), queue, gap_s)
-            for number, (queue, node) in enumerate((queue, node) for queue in queues for node in ids)
-        ]
-        self._consumers: list[Client] = [
-            Consumer(self, f"{queue} consumer {node}", node, Random(seed * 1_000 + 500 + number), queue)
-            for number, (queue, node) in enumerate(
-                (queue, ids[(place + which) % len(ids)]) for place, queue in enumerate(queues) for which in (0, 1)
-            )
-        ]
+        self._publishers: list[Publisher] = []
+        self._consumers: list[Client] = []
 
     # ------------------------------------------------------------------ for the driver, from its own thread
 
@@ -83,11 +70,19 @@ class Clients(threading.Thread):
         """Microseconds since these clients were made."""
         return (time.monotonic_ns() - self._origin_ns) // 1_000
 
-    def begin(self) -> None:
-        """Start publishing and consuming."""
+    def begin(self, publishers: Sequence[Publisher], consumers: Sequence[Client]) -> None:
+        """Start the thread with these."""
         self.start()
-        for client in [*self._publishers, *self._consumers]:
-            self._spawn(client.run())
+        self._publishers = [*publishers]
+        for publisher in publishers:
+            self._spawn(publisher.run())
+        self.consume(consumers)
+
+    def consume(self, consumers: Sequence[Client]) -> None:
+        """Begin to consume."""
+        self._consumers = [*self._consumers, *consumers]
+        for consumer in consumers:
+            self._spawn(consumer.run())
 
     def stop_publishing(self, within_s: float) -> None:
         """Publish nothing more, and wait until every message is answered for or its connection is gone."""
@@ -99,12 +94,15 @@ class Clients(threading.Thread):
 
     def drain(self, queues: Sequence[str]) -> None:
         """Take whatever is left in the queues and keep it."""
-        self._consumers = [
-            Consumer(self, f"{queue} drain", min(self.nodes), self._random, queue, draining=True) for queue in queues
-        ]
         self.history.drain_us = self.now_us()
-        for drainer in self._consumers:
-            self._spawn(drainer.run())
+        self._consumers = []
+        self.consume(
+            [Consumer(self, f"{queue} drain", min(self.nodes), self._random, queue, draining=True) for queue in queues]
+        )
+
+    def confirmed(self) -> int:
+        """Messages that were confirmed up to now."""
+        return sum(map(len, list(self.confirms.values())))
 
     def outstanding(self) -> int:
         """Confirmed messages that nobody has acknowledged yet."""
@@ -295,14 +293,28 @@ class Client:
 
 
 class Publisher(Client):
-    """Publishes persistent messages to one queue, with a bounded number unconfirmed."""
+    """Publishes persistent messages to one queue, with a bounded number unconfirmed.
+
+    What was not confirmed is not published again: the next message has the next id.
+    """
 
     def __init__(
-        self, clients: Clients, name: str, home: int, random: Random, queue: str, gap_s: float
+        self,
+        clients: Clients,
+        name: str,
+        home: int,
+        random: Random,
+        queue: str,
+        gap_s: float,
+        sizes: Sequence[int] = SIZES,
+        expirations_ms: Sequence[int] = (),
     ) -> None:
+        """Each message has one of the sizes, in bytes, and one of the expirations, if there are any."""
         super().__init__(clients, name, home, random)
         self.queue = queue
         self.gap_s = gap_s
+        self._sizes = sizes
+        self._expirations_ms = expirations_ms
         self._pending: dict[int, Publish] = {}
         self._confirms = clients.confirms.setdefault(name, [])
         clients.homes[name] = (home, queue)
@@ -339,10 +351,13 @@ class Publisher(Client):
         clients = self.clients
         clients.next_message += 1
         number = clients.next_message
-        publish = Publish(number, stream, number, (self.queue,), None, clients.now_us())
+        ttl_ms = self.random.choice(self._expirations_ms) if self._expirations_ms else None
+        publish = Publish(number, stream, number, (self.queue,), ttl_ms, clients.now_us())
         clients.history.publishes[number] = publish
-        properties = commands.Basic.Properties(message_id=str(number), delivery_mode=2)
-        tag = client.publish("", self.queue, content_of(number, self.random.choice(_SIZES)), properties)
+        properties = commands.Basic.Properties(
+            message_id=str(number), delivery_mode=2, expiration=None if ttl_ms is None else str(ttl_ms)
+        )
+        tag = client.publish("", self.queue, content_of(number, self.random.choice(self._sizes)), properties)
         self._pending[tag] = publish
 
     def on_confirm(self, tag: int, acknowledged: bool) -> None:
@@ -430,8 +445,9 @@ class Consumer(Client):
         now_us = clients.now_us()
         number = id_of(message.body)
         intact = number >= 0 and message.properties.message_id == str(number)
+        deaths = deaths_of(message.properties.headers)
         delivery = Delivery(
-            now_us, self.queue, number, self._holder, message.redelivered, (), intact, self.draining
+            now_us, self.queue, number, self._holder, message.redelivered, deaths, intact, self.draining
         )
         clients.history.deliveries.append(delivery)
         if self.draining:
@@ -461,3 +477,24 @@ class Consumer(Client):
         if self._attachment is not None and self._attachment.released_us is None:
             self._attachment.released_us = self.clients.now_us()
         self._unsettled = {}
+
+
+def publishers_of(clients: Clients, queues: Sequence[str], seed: int, rate: float) -> list[Publisher]:
+    """For each queue a publisher at each node; `rate` is messages per second in all."""
+    ids = sorted(clients.nodes)
+    gap_s = len(queues) * len(ids) / rate
+    return [
+        Publisher(clients, f"{queue} publisher {node}", node, Random(seed * 1_000 + number), queue, gap_s)
+        for number, (queue, node) in enumerate((queue, node) for queue in queues for node in ids)
+    ]
+
+
+def consumers_of(clients: Clients, queues: Sequence[str], seed: int) -> list[Client]:
+    """For each queue consumers at two nodes."""
+    ids = sorted(clients.nodes)
+    return [
+        Consumer(clients, f"{queue} consumer {node}", node, Random(seed * 1_000 + 500 + number), queue)
+        for number, (queue, node) in enumerate(
+            (queue, ids[(place + which) % len(ids)]) for place, queue in enumerate(queues) for which in (0, 1)
+        )
+    ]

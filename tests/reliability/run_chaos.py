@@ -1,7 +1,9 @@
 """`make chaos`: kills, freezes and partitions real nodes under load for minutes, judges, and prints figures.
 
     python -P tests/reliability/run_chaos.py [--minutes 5] [--faults kill,freeze,partition] [--seed N] [--write FILE]
+    python -P tests/reliability/run_chaos.py --dead-letters 200000 [...]     # `make chaos-deadletters`
 
+With --dead-letters messages expire into queues of other nodes instead, until so many are confirmed.
 Runs the MayflyMQ that this Python has installed, or with PYTHONPATH=. the source tree. Exit code 0: every promise kept.
 """
 
@@ -24,15 +26,16 @@ sys.path.append(str(ROOT))
 
 if TYPE_CHECKING:
     from tests.reliability.chaos import Run
+    from tests.reliability.dead_letters import DeadLetterRun
 
-BEGIN: Final = "<!-- written by `make chaos`: begin -->"
-END: Final = "<!-- written by `make chaos`: end -->"
+MARKS: Final = "<!-- written by `make {target}`: begin -->", "<!-- written by `make {target}`: end -->"
 MOST_SHOWN: Final = 20
 
 
 def main() -> None:
     """Run, print, write; ends the process."""
     from tests.reliability.chaos import Run, carry_out_run
+    from tests.reliability.dead_letters import DeadLetterRun, carry_out_dead_letters
     from tests.reliability.faults import KINDS, PARTITION, kinds_of
     from tests.reliability.network import why_impossible
 
@@ -41,6 +44,7 @@ def main() -> None:
     parser.add_argument("--faults", default="", help=f"comma-separated: {', '.join([*KINDS, PARTITION])}; none: all")
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
     parser.add_argument("--rate", type=float, default=600.0, help="messages per second")
+    parser.add_argument("--dead-letters", type=int, default=0, metavar="MESSAGES")
     parser.add_argument("--write", type=Path, help="Markdown file whose figures are replaced")
     arguments = parser.parse_args()
     try:
@@ -53,17 +57,38 @@ def main() -> None:
             sys.exit(f"no partitions on this machine: {reason}")
         print(f"Without partitions: {reason}", flush=True)
         kinds = [kind for kind in kinds if KINDS[kind][0] != PARTITION]
-    run = Run(arguments.seed, 60 * arguments.minutes, kinds, arguments.rate)
     folder = Path(tempfile.mkdtemp(prefix="mayfly-chaos-"))
-    print(f"{arguments.minutes:g} minutes, seed {run.seed}, faults: {', '.join(kinds)}; data in {folder}", flush=True)
-    carry_out_run(run, folder)
-    text = report(run)
+    run: Run
+    if arguments.dead_letters:
+        run = dead = DeadLetterRun(arguments.seed, 0, kinds, arguments.rate, messages=arguments.dead_letters)
+        begin(f"{dead.messages} dead letters", run, folder)
+        carry_out_dead_letters(dead, folder)
+        text, target = report_dead_letters(dead), "chaos-deadletters"
+    else:
+        run = Run(arguments.seed, 60 * arguments.minutes, kinds, arguments.rate)
+        begin(f"{arguments.minutes:g} minutes", run, folder)
+        carry_out_run(run, folder)
+        text, target = report(run), "chaos"
     print("\n" + text, flush=True)
     if arguments.write is not None:
-        replace_figures(arguments.write, text)
+        replace_figures(arguments.write, target, text)
     if run.violations:
         sys.exit(f"{len(run.violations)} promises were broken; data, logs and history.txt in {save(run, folder)}")
     shutil.rmtree(folder)
+
+
+def begin(what: str, run: Run, folder: Path) -> None:
+    """Say what is going to happen."""
+    print(f"{what}, seed {run.seed}, faults: {', '.join(run.kinds)}; data in {folder}", flush=True)
+
+
+def circumstances(run: Run, what: str) -> str:
+    """What was run, on what, and when."""
+    return (
+        f"{time.strftime('%Y-%m-%d')}, {what}, {len(run.faults)} faults, seed {run.seed}, "
+        f"{run.rate:g} messages/s; mayfly {run.build}, Python {platform.python_version()}, "
+        f"{os.cpu_count()} CPUs, load average {os.getloadavg()[1]:.1f}."
+    )
 
 
 def report(run: Run) -> str:
@@ -76,9 +101,7 @@ def report(run: Run) -> str:
     notes = notes_of(clients.homes, clients.confirms, clients.moves)
     waits = waits_by_kind(run.faults, notes, history.calm_us)
     lines = [
-        f"{time.strftime('%Y-%m-%d')}, {run.seconds / 60:g} minutes, {len(run.faults)} faults, seed {run.seed}, "
-        f"{run.rate:g} messages/s; mayfly {run.build}, Python {platform.python_version()}, "
-        f"{os.cpu_count()} CPUs, load average {os.getloadavg()[1]:.1f}.",
+        circumstances(run, f"{run.seconds / 60:g} minutes"),
         "",
         *table(waits),
         "",
@@ -92,13 +115,34 @@ def report(run: Run) -> str:
     return "\n".join(lines)
 
 
-def replace_figures(file: Path, text: str) -> None:
-    """Put the text between the two marks."""
-    before, _, rest = file.read_text(encoding="utf-8").partition(BEGIN)
-    _, found, after = rest.partition(END)
+def report_dead_letters(run: DeadLetterRun) -> str:
+    """The figures of a run of dead letters, in Markdown."""
+    from tests.reliability.dead_letter_judging import dead_letter_table
+
+    clients = run.clients
+    assert clients is not None
+    since_deadline_s = (run.last_arrival_us - run.last_deadline_us) / 1e6
+    lines = [
+        circumstances(run, f"{clients.confirmed()} messages confirmed"),
+        "",
+        *dead_letter_table(clients.history, run.sources, run.faults, run.violations),
+        "",
+        f"From the last deadline until sources and outboxes were empty on every node: {since_deadline_s:.1f} s. "
+        f"Transfers that came again and were dropped: {run.repeats_dropped} messages. "
+        f"Promises broken: {len(run.violations)}.",
+    ]
+    lines += [f"- {violation}" for violation in run.violations[:MOST_SHOWN]]
+    return "\n".join(lines)
+
+
+def replace_figures(file: Path, target: str, text: str) -> None:
+    """Put the text between the two marks of the Makefile's target."""
+    begin_mark, end_mark = (mark.format(target=target) for mark in MARKS)
+    before, _, rest = file.read_text(encoding="utf-8").partition(begin_mark)
+    _, found, after = rest.partition(end_mark)
     if not found:
-        sys.exit(f"{file} has no lines {BEGIN!r} and {END!r}")
-    file.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", encoding="utf-8")
+        sys.exit(f"{file} has no lines {begin_mark!r} and {end_mark!r}")
+    file.write_text(f"{before}{begin_mark}\n{text}\n{end_mark}{after}", encoding="utf-8")
 
 
 def save(run: Run, folder: Path) -> Path:

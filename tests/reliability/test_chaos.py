@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.reliability.chaos import Run, carry_out_run
+from tests.reliability.dead_letters import DeadLetterRun, carry_out_dead_letters
 from tests.reliability.faults import KINDS, kinds_of
 from tests.reliability.network import why_impossible
-from tests.reliability.run_chaos import report, save
+from tests.reliability.run_chaos import report, report_dead_letters, save
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
@@ -20,14 +21,25 @@ SECONDS = 25.0
 RATE = 300.0
 
 
-def check(kinds: list[str], folder: Path) -> None:
-    """Run, and demand that no promise was broken."""
-    run = Run(int(os.environ.get("CHAOS_SEED", random.randrange(1_000_000))), SECONDS, kinds, RATE)
-    print(f"CHAOS_SEED={run.seed}")
-    carry_out_run(run, folder)
-    print(report(run))
+def seed() -> int:
+    """The seed that was asked for, or one of its own."""
+    chosen = int(os.environ.get("CHAOS_SEED", random.randrange(1_000_000)))
+    print(f"CHAOS_SEED={chosen}")
+    return chosen
+
+
+def demand(run: Run, folder: Path) -> None:
+    """No promise was broken."""
     if run.violations:
         raise AssertionError(f"CHAOS_SEED={run.seed}: {run.violations[:10]}; all of it in {save(run, folder)}")
+
+
+def check(kinds: list[str], folder: Path) -> None:
+    """Run, and demand that no promise was broken."""
+    run = Run(seed(), SECONDS, kinds, RATE)
+    carry_out_run(run, folder)
+    print(report(run))
+    demand(run, folder)
     clients = run.clients
     assert clients is not None
     # Something happened, and was seen by both sides.
@@ -45,3 +57,18 @@ def test_everything_with_partitions(tmp_path: Path) -> None:
     if reason:
         pytest.skip(f"no partitions on this machine: {reason}")
     check([kind for kind in KINDS if kind != "kill two"], tmp_path)
+
+
+def test_d6_d7_dead_letters_come_once_and_in_order(tmp_path: Path) -> None:
+    """5 000 messages expire into queues of other nodes while nodes fail: `make chaos-deadletters`, in short."""
+    kinds = list(KINDS) if not why_impossible() else kinds_of(["kill", "freeze"])
+    run = DeadLetterRun(seed(), 0, kinds, RATE, messages=5_000)
+    carry_out_dead_letters(run, tmp_path)
+    print(report_dead_letters(run))
+    demand(run, tmp_path)
+    clients = run.clients
+    assert clients is not None
+    assert clients.confirmed() >= run.messages
+    assert len(run.faults) >= 1
+    came = {(delivery.queue, delivery.message_id) for delivery in clients.history.deliveries}
+    assert len(came) >= run.messages

@@ -1,0 +1,119 @@
+"""Recorded answers of RabbitMQ: scenarios played against a broker, compared, and which differences are documented."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+SHARED: Final = Path(os.environ.get("MAYFLY_SHARED", ROOT.parent / "shared"))
+GOLDEN: Final = SHARED / "golden"
+RECORDING: Final = GOLDEN / "rabbitmq-3.10.8-quorum.json"
+DEVIATIONS: Final = ROOT / "docs" / "deviations.md"
+SECTION: Final = "## Recorded scenarios that differ"
+
+MATCH: Final = "match"
+LISTED: Final = "in docs/deviations.md"
+DIFFERS: Final = "differs"
+STALE: Final = "match, but in docs/deviations.md"
+
+_PLAY_WITHIN_S: Final = 600.0
+_ROW: Final = re.compile(r"^\| `([a-z]+\.\w+)` \| *(\S.*?) *\|$")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How one scenario compares with its recording."""
+
+    word: str
+    details: tuple[str, ...] = ()
+
+    @property
+    def fine(self) -> bool:
+        """Whether the answer matches, or stands in the document with the reason, and not both."""
+        return self.word in (MATCH, LISTED)
+
+
+Scenarios = Mapping[str, Mapping[str, Any]]
+
+
+def recorded() -> Scenarios:
+    """The recording of RabbitMQ's quorum queues, by scenario."""
+    return _scenarios(RECORDING)
+
+
+def play(uri: str, mgmt: str, out: Path, only: str = "", jobs: int = 8) -> Scenarios:
+    """What a broker answers, by scenario. `only`: those whose names have this."""
+    command = [sys.executable, str(GOLDEN / "ttl_golden.py"), "--uri", uri, "--mgmt", mgmt, "--queue-type", "quorum"]
+    command += ["--jobs", str(jobs), "--out", str(out), *(["--only", only] if only else [])]
+    # Its exit code says only that some scenario had no result; the comparison says which.
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_PLAY_WITHIN_S, check=False)
+    if not out.is_file():
+        raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+    return _scenarios(out)
+
+
+def documented(text: str) -> dict[str, str]:
+    """Scenario -> why it differs: the table in docs/deviations.md. Raises ValueError if there is none."""
+    _, found, rest = text.partition(f"\n{SECTION}\n")
+    if not found:
+        raise ValueError(f"docs/deviations.md has no section {SECTION!r}")
+    lines = rest.partition("\n## ")[0].splitlines()
+    return {match[1]: match[2] for line in lines if (match := _ROW.match(line))}
+
+
+def judge(wanted: Scenarios, given: Scenarios, reasons: Mapping[str, str]) -> dict[str, Verdict]:
+    """A verdict for each scenario that was played. Field tables are unordered, `x-last-death-*` count for nothing."""
+    compare = _compare_golden()
+    verdicts = {}
+    for name, scenario in wanted.items():
+        if name not in given:
+            continue
+        expected = compare.canonical(scenario["result"])
+        got = given[name]
+        answer = compare.canonical(got.get("result", {"error": got.get("error", got.get("skipped"))}))
+        if answer == expected:
+            verdicts[name] = Verdict(STALE if name in reasons else MATCH)
+            continue
+        details = tuple(
+            f"{path}: recorded {json.dumps(a, ensure_ascii=False)}, here {json.dumps(b, ensure_ascii=False)}"
+            for path, a, b in compare.differences(expected, answer)
+        )
+        verdicts[name] = Verdict(LISTED if name in reasons else DIFFERS, details)
+    return verdicts
+
+
+def judged_again(
+    verdicts: dict[str, Verdict], uri: str, mgmt: str, folder: Path, reasons: Mapping[str, str]
+) -> dict[str, Verdict]:
+    """The same, with what differed played once more, alone: a busy machine may have made an answer late."""
+    verdicts = dict(verdicts)
+    wanted = recorded()
+    for name in [name for name, verdict in verdicts.items() if verdict.word == DIFFERS]:
+        given = play(uri, mgmt, folder / f"{name}.json", name, jobs=1)
+        verdicts[name] = judge(wanted, {name: given[name]}, reasons)[name]
+    return verdicts
+
+
+def _scenarios(file: Path) -> Scenarios:
+    scenarios: Scenarios = json.loads(file.read_text(encoding="utf-8"))["scenarios"]
+    return scenarios
+
+
+def _compare_golden() -> ModuleType:
+    """The program beside the recordings, for its rules of comparison."""
+    spec = importlib.util.spec_from_file_location("compare_golden", GOLDEN / "compare_golden.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
