@@ -175,8 +175,8 @@ def stepped(folder: Path, settings: dict[str, object]) -> Iterator[tuple[Nodes, 
 @pytest.mark.parametrize("hours", [-1, 1])
 @pytest.mark.parametrize("whom", [(2,), (1, 2, 3)], ids=["one", "all"])
 def test_l8_clocks_stepped_by_an_hour(stepped: tuple[Nodes, WallClocks], whom: tuple[int, ...], hours: int) -> None:
-    """L7, L8: under nodes that run, then with a restart; one node, which leads a third of the queues, or all of them.
-    No lease ends early, and each ends."""
+    """L7, L8, C3: under nodes that run, then with a restart; one node, which leads a third of the queues, or all of
+    them. No lease ends early, and each ends."""
     nodes, clocks = stepped
     lease_s = 6.0
     names = [f"clock-{len(whom)}-{hours}-{number}" for number in range(24)]
@@ -205,6 +205,10 @@ def test_l8_clocks_stepped_by_an_hour(stepped: tuple[Nodes, WallClocks], whom: t
             if name not in gone_s and nodes.queue(1, name) is None:
                 gone_s[name] = time.monotonic()
         time.sleep(0.02)
+    if hours > 0 and len(whom) == 1:
+        # It learns so from the others' frames, and says so (C3).
+        wait_for(lambda: nodes.status(2)["clock_excess_ms"] > 3_000_000, "a node that knows that its clock is wrong")
+        assert nodes.metric(2, "mayfly_clock_excess_ms") > 3_000_000 and nodes.status(1)["clock_excess_ms"] == 0
     early = {name: at_s - renewed_s for name, at_s in gone_s.items() if at_s - renewed_s - down_s < lease_s}
     assert not early, early
     clocks.step(0, *nodes.ids)
