@@ -11,6 +11,7 @@ command from being given many times; after a while without effect it is given ag
     tombstones       -> RemoveQueues in the catalog, then FORGET_DELETED
 """
 
+import logging
 from bisect import bisect_right
 from collections.abc import Callable
 from itertools import islice
@@ -31,6 +32,8 @@ from node.shard.message import Message
 from node.shard.outbox import Death, Lane
 from node.shard.queue import UNLIMITED
 from node.shard.shard import Shard
+
+logger = logging.getLogger(__name__)
 
 AGAIN_MS: Final = 1000
 """A command without effect for so long is given again."""
@@ -133,6 +136,7 @@ class ShardDuties:
         self._parked_version = -1
         self._parked_up_to = 0
         self._parked_next_ms = 0
+        self._cycles_told: set[int] = set()
 
     def perform(self, now_ms: int) -> None:
         """Look at the shard and give what is due."""
@@ -192,6 +196,12 @@ class ShardDuties:
     def _decide(self, death: Death) -> commands.RouteDecision:
         original = content_of(self._port.data(death.message.index), death.message)
         decision = self._router.decide(death.settings, original, death.reason, death.time_ms // 1000)
+        if decision.cycles and death.queue_id not in self._cycles_told:
+            self._cycles_told.add(death.queue_id)
+            logger.warning(
+                "dead letters of queue %r in vhost %r would go in a circle, and are dropped: back to %s",
+                death.settings.name, death.settings.vhost, ", ".join(repr(queue.name) for queue in decision.cycles),
+            )  # fmt: skip
         if decision.unroutable:
             at_most_once = death.settings.dead_letter_at_most_once
             outcome = commands.DROPPED_UNROUTABLE if at_most_once else commands.PARKED

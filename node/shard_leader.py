@@ -1,6 +1,7 @@
 """What the leader of a shard does on its own account: it keeps time, and sees to the shard's duties.
 
     due heads, due leases    -> EXPIRE_DUE, EXPIRE_QUEUE, every expiry tick     (RULES T7, L6)
+    leases that run          -> an entry now and then, so that the log knows how far they have come
     deaths, lanes, tombstones-> see `node.shard_duties`
     policies                 -> see `node.policy_duties`
     catalog and shard differ -> CREATE_QUEUE, DROP_QUEUE, LANE_CLOSED, after a barrier
@@ -23,6 +24,12 @@ from node.shard_duties import ShardDuties
 RECONCILE_EVERY_MS: Final = 30_000
 RECONCILE_AFTER_LOSS_MS: Final = 1_000
 """A node that is lost may have declared a queue in the catalog and not lived to create it in its shard."""
+
+LEASES_RECORDED_EVERY_MS: Final = 10_000
+"""While leases run in a shard where nothing else happens: what an outage of all nodes adds to a lease at most."""
+
+LEASES_PER_ENTRY: Final = 1_000
+"""How many leases are ended at once, every expiry tick (RULES C4)."""
 
 
 class LeaderPort(Protocol):
@@ -123,9 +130,13 @@ class ShardLeader:
     def _expire(self, now_ms: int) -> None:
         if self.shard.due_messages(self._group.clock.current_ms(now_ms)):
             self.give(commands.encode_expire_due())
-        due = self.shard.due_leases(self._group.clock.led_ms)
+        led_ms = self._group.clock.led_ms
+        due = self.shard.due_leases(led_ms, LEASES_PER_ENTRY)
         if due:
             self.give(b"".join([commands.encode_expire_queue(queue, epoch) for queue, epoch in due]))
+        elif self.shard.next_lease_due_ms() >= 0 and led_ms - self.shard.led_ms >= LEASES_RECORDED_EVERY_MS:
+            # Heartbeats tell the other nodes how long there has been a leader; their disks know it from entries alone.
+            self.give(commands.encode_expire_due())
 
     def _versions(self) -> tuple[int, int, int]:
         """Something that changes when a comparison of shard and catalog could have another outcome."""

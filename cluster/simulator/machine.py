@@ -163,6 +163,11 @@ class Machine(Generic[Frame, Write]):
         """Whether there is a process that has started."""
         return self.program is not None
 
+    @property
+    def next_tick_us(self) -> int:
+        """The true time at which the process is ticked next, if nothing happens to it; -1 while it isn't."""
+        return -1 if self._tick is None else int(self._tick[0])
+
     def now_ms(self) -> int:
         """The process clock now."""
         return self.process_clock.now_ms(self.queue.now_us)

@@ -1,5 +1,6 @@
 """How a queue comes, is used, changes and goes."""
 
+from node.shard.delivery import expiry_is_behind, serve
 from node.shard.effects import ConsumerCancelled
 from node.shard.errors import ShardError
 from node.shard.lease import DECLARED, Lease
@@ -125,12 +126,17 @@ def expire_queue(state: State, queue_id: int, epoch: int) -> None:
     """The leader found that this lease has run out; it is so only if nothing happened to it meanwhile (RULES
     L5).
 
-    Where only empty queues expire, one with messages stays, and its lease is looked at again when the last has gone
-    (L11).
+    Messages whose own deadline has passed die of it first, and are dead-lettered; with more of them than the entry's
+    bound allows, the leader will ask again. Where only empty queues expire, one with messages stays, and its lease is
+    looked at again when the last has gone (L11).
     """
     queue = state.queues.get(queue_id)
     if queue is None or not queue.lease.has_run_out(epoch, queue.expires_ms, state.led_ms):
         return
+    if queue.dead_letters:
+        serve(state, queue)
+        if expiry_is_behind(state, queue):
+            return
     if queue.settings.expires_if_empty and not queue.is_empty():
         queue.kept = True
         state.lease_timers.cancel(queue_id)

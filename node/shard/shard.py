@@ -303,7 +303,7 @@ class Shard:
             return _DUE_AT_ONCE
         return self._state.message_timers.first()[0]
 
-    def due_leases(self, led_ms: int, limit: int = 1000) -> list[tuple[int, int]]:
+    def due_leases(self, led_ms: int, limit: int = 1_000) -> list[tuple[int, int]]:
         """At most ``limit`` (queue id, epoch) whose lease has run out at this lease time, for EXPIRE_QUEUE
         (L5, L6).
         """

@@ -26,7 +26,7 @@ from node.shard.settings import ShardQueueSettings, decode_settings, encode_sett
 from node.shard.state import Past, State
 from node.shard.tombstone import GONE_FOR, Tombstone
 
-VERSION: Final = 2
+VERSION: Final = 3
 _MESSAGE_COLUMNS: Final = 9
 _DEATH_COLUMNS: Final = 5
 _ATTACHED: Final = 1

@@ -32,6 +32,7 @@ PAPER = "tests/raft/test_paper.py::"
 HOST = "tests/cluster/test_host.py::"
 HOSTS = "tests/simulator/test_host_simulation.py::"
 READS = "tests/cluster/test_reads.py::"
+LEASE_EDGES = "tests/simulator/test_lease_edges.py::"
 
 RAFT_BUGS = [
     Bug(
@@ -312,6 +313,54 @@ TIME_BUGS = [
         "if self._claimed_led_ms < 0:",
         "tests/cluster/test_clock.py::test_L6_a_new_leader_continues_the_led_clock_of_the_old_one",
         "led_ms == 4_100",
+    ),
+    Bug(
+        "ends a lease without a second look",
+        "node/shard/queues.py",
+        "if queue is not None and queue.lease.has_run_out(epoch, queue.expires_ms, state.led_ms):",
+        "if queue is not None:",
+        LEASE_EDGES + "test_l2_l3_l4_seeds_that_find_bugs",
+        "L4: queue edge",
+    ),
+    Bug(
+        "starts leases anew with each leader",
+        "cluster/clock.py",
+        "            self.led_ms = self._claimed_led_ms\n        self._led_seen_ms = now_ms",
+        "            self.led_ms = self.applied_led_ms\n        self._led_seen_ms = now_ms",
+        LEASE_EDGES + "test_l2_l3_l4_seeds_that_find_bugs",
+        "L6: edge",
+    ),
+    Bug(
+        "charges an outage to leases",
+        "cluster/clock.py",
+        "self.led_ms = self.applied_led_ms\n        if self._claimed_term",
+        "self.led_ms = self.applied_led_ms + max(0, trusted_ms - self.time_ms)\n        if self._claimed_term",
+        LEASE_EDGES + "test_l2_l3_l4_seeds_that_find_bugs",
+        "L7: edge",
+    ),
+    Bug(
+        "ends leases by the wall clock",
+        "cluster/clock.py",
+        "            self.led_ms += min(now_ms - self._led_seen_ms, self.LONGEST_LED_STEP_MS)\n",
+        "            self.led_ms = max(self.led_ms, self.current_ms(now_ms))\n",
+        LEASE_EDGES + "test_l2_l3_l4_seeds_that_find_bugs",
+        "L4: queue edge",
+    ),
+    Bug(
+        "stamps a renewal with the time of the last tick",
+        "cluster/group.py",
+        "        self.clock.advance_led(now_ms)\n        start, gathered",
+        "        start, gathered",
+        LEASE_EDGES + "test_l2_l3_l4_seeds_that_find_bugs",
+        "L4: queue edge",
+    ),
+    Bug(
+        "forgets in an outage how far leases have come",
+        "node/shard_leader.py",
+        "elif self.shard.next_lease_due_ms() >= 0 and led_ms - self.shard.led_ms >= LEASES_RECORDED_EVERY_MS:",
+        "elif led_ms < 0:",
+        LEASE_EDGES + "test_l6_l7_an_outage_of_all_adds_no_whole_period_to_a_quiet_lease",
+        "L6: edge",
     ),
     Bug(
         "moves a dead letter twice",

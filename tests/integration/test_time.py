@@ -247,3 +247,35 @@ def test_dead_letters_arrive_once_though_leaders_die(whole: Nodes, victim: str) 
     assert consumer.numbers == list(range(count)), "dead letters overtook one another"
     assert not any(delivery.redelivered for delivery in consumer.deliveries)
     assert all(death_of(delivery)["count"] == 1 for delivery in consumer.deliveries)
+
+
+def test_t5_deadlines_hold_though_the_leader_dies(whole: Nodes) -> None:
+    """T4, T5, T6, T7: the leader is killed between the deadlines of 200 messages: none dies early, and none is given to
+    a consumer that comes when its deadline has passed."""
+    with channel(whole, 1) as declaring:
+        dead = declare_led_by(whole, declaring, "held-dead", lambda leader: leader != 3)
+        arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead}
+        source = declare_led_by(whole, declaring, "held", lambda leader: leader == 3, arguments)
+    consumer = Consumer(whole, 1, dead).begin()
+    # Each batch has a deadline of its own; the later, the longer.
+    before_s: dict[int, float] = {}
+    after_s: dict[int, float] = {}
+    ttls_ms = (2_000, 3_000, 4_000, 5_000, 30_000)
+    for batch, ttl_ms in enumerate(ttls_ms):
+        before_s[batch] = time.monotonic()
+        bodies = [b"%d" % (batch * 40 + number) for number in range(40)]
+        publish_all(whole, 2, source, bodies, expiration=str(ttl_ms))
+        after_s[batch] = time.monotonic()
+    consumer.until_received(40)
+    whole.kill(3)
+    # Once the third deadline has passed, only what lives may come.
+    wait_until_s(after_s[2] + ttls_ms[2] / 1000)
+    late = Consumer(whole, 2, source, acknowledge=False).begin()
+    late.until_received(40)
+    late.finish()
+    assert min(late.numbers) >= 3 * 40, "given out past its deadline"
+    consumer.until_received(4 * 40 - len([number for number in late.numbers if number < 4 * 40]))
+    for delivery in consumer.deliveries:
+        batch = delivery.number // 40
+        assert delivery.at_s >= before_s[batch] + ttls_ms[batch] / 1000, f"message {delivery.number} died early"
+    consumer.finish()

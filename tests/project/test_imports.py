@@ -39,6 +39,7 @@ SHELLS: Final = (
     "node.settings_kinds",
     "node.settings_sources",
     "node.simulation.__main__",
+    "node.simulation.lease_edges.__main__",
     "node.simulation.soak",
     "node.status",
 )

@@ -92,6 +92,7 @@ class Model:
         self.lane_first: dict[int, int] = {}
         self.remains: list[tuple[int, list[Item]]] = []
         self.queue_expired = 0
+        self.expired_queues = 0
         self.next_death = 1
         self.next_order = 1
         self.now = 0
@@ -464,9 +465,15 @@ class Model:
         if row is None or expires is None or row.suspended() or row.epoch != epoch:
             return
         if self.led >= row.started + expires:
+            if row.settings.get("dead_letter_exchange") is not None:
+                self.serve(row)
+                heads = [line[0].deadline for line in (row.returned, row.ready) if line]
+                if self.expiry_left <= 0 and any(0 <= deadline <= self.now for deadline in heads):
+                    return
             if row.settings.get("expires_if_empty") and not row.is_empty():
                 row.kept = True
             else:
+                self.expired_queues += 1
                 self.remove(row, "expired")
 
     def due_leases(self) -> list[tuple[int, int]]:

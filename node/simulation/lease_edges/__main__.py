@@ -1,0 +1,76 @@
+"""`python -m node.simulation.lease_edges --seed 17 [--trace]` replays one seed; `--seeds 1:5000` runs a range."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import time
+import traceback
+from collections.abc import Callable
+
+from node.simulation.lease_edges.course import EdgeOutcome, EdgeRun
+from node.simulation.lease_edges.plan import draw_plan
+
+
+def failure_of(
+    seed: int, sink: Callable[[str], None] | None = None, ended: Callable[[EdgeOutcome], None] = lambda outcome: None
+) -> str:
+    """Run one seed; "" when it kept all promises, else all one needs to know of its failure."""
+    plan = draw_plan(seed)
+    try:
+        outcome = EdgeRun(plan, sink).run()
+    except Exception as error:
+        reasons = [f"{type(error).__name__}: {error}", traceback.format_exc()]
+    else:
+        ended(outcome)
+        reasons = [str(violation) for violation in outcome.violations]
+    if not reasons:
+        return ""
+    return "\n".join(
+        [
+            f"SEED {seed} FAILED",
+            *(f"  {reason}" for reason in reasons[:10]),
+            plan.describe(),
+            f"replay: python -m node.simulation.lease_edges --seed {seed} --trace",
+        ]
+    )
+
+
+def main() -> int:
+    """Run what the command line asks for; the exit code says whether all promises were kept."""
+    parser = argparse.ArgumentParser(prog="python -m node.simulation.lease_edges", description=__doc__)
+    parser.add_argument("--seed", type=int, help="one seed")
+    parser.add_argument("--seeds", help="a range of seeds, the end left out: 1:5000")
+    parser.add_argument("--trace", action="store_true", help="print every event of the run")
+    options = parser.parse_args()
+    logging.disable(logging.CRITICAL)
+    if options.seeds is None:
+        seed = options.seed if options.seed is not None else 1
+        failure = failure_of(seed, print if options.trace else None)
+        print(failure or draw_plan(seed).describe())
+        return 1 if failure else 0
+    first, end = (int(part) for part in options.seeds.split(":"))
+    started, failed = time.process_time(), []
+    answers: dict[str, int] = {}
+
+    def count(outcome: EdgeOutcome) -> None:
+        for use in outcome.story.uses:
+            key = f"{use.kind}: {use.answer}"
+            answers[key] = answers.get(key, 0) + 1
+
+    for seed in range(first, end):
+        failure = failure_of(seed, ended=count)
+        if failure:
+            failed.append(seed)
+            print(failure)
+    print("; ".join(f"{key} {number}" for key, number in sorted(answers.items())))
+    print(
+        f"{end - first} seeds in {time.process_time() - started:.0f} s of CPU time, {len(failed)} failed"
+        + (f": {failed}" if failed else "")
+    )
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

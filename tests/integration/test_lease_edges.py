@@ -1,0 +1,273 @@
+"""Leases at their edges with real processes, once each; tests/simulator/test_lease_edges.py does it by the thousand."""
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import aiormq
+import pytest
+
+from tests.integration.clients import Consumer, Publisher, channel, judge, url
+from tests.integration.nodes import Nodes, wait_for, wait_until_s
+from tests.integration.test_policies import ask, put
+from tests.integration.wall_clocks import WallClocks
+
+pytestmark = [pytest.mark.processes]
+
+SESSION_TIMEOUT_MS: Final = 1_500
+EXPIRY_TICK_S: Final = 0.25
+HOUR_S: Final = 3_600
+USES: Final = ("attach", "get", "redeclare", "passive")
+# How long the judge waits for an answer; only how long, for every answer is judged by when it came.
+PATIENCE_S: Final = 30.0
+
+
+@pytest.fixture(scope="module")
+def settings() -> dict[str, object]:
+    return {"session_timeout_ms": SESSION_TIMEOUT_MS}
+
+
+@dataclass
+class Use:
+    """One use of one queue at about the end of its lease."""
+
+    queue: str
+    kind: str
+    node: int
+    renewed_s: float = 0.0
+    """When the last renewal before it was sent."""
+    known_s: float = 0.0
+    """When that was answered."""
+    sent_s: float = 0.0
+    answered_s: float = 0.0
+    answer: str = ""
+    after: str = ""
+    """What became of a message that was published after an ok: "taken", "returned"; "consumed" for an attach."""
+    events: list[str] = field(default_factory=list)
+
+
+async def renew_all(nodes: Nodes, node: int, uses: list[Use], lease_ms: int) -> None:
+    """Declare the queues, then renew each lease once more, noting when."""
+    connection = await aiormq.connect(url(nodes, node))
+    opened = await connection.channel()
+    for again in (False, True):
+        for use in uses:
+            use.renewed_s = time.monotonic()
+            arguments: Any = {"x-expires": lease_ms}
+            await opened.queue_declare(use.queue, durable=True, passive=again, arguments=arguments)
+            use.known_s = time.monotonic()
+    await connection.close()
+
+
+async def use_at_the_edge(connection: Any, use: Use, at_s: float, lease_ms: int) -> None:
+    """One use on a channel of its own, and what its answer promised."""
+    opened = await connection.channel(publisher_confirms=True)
+    consumed = asyncio.Event()
+
+    async def on_message(message: Any) -> None:
+        consumed.set()
+
+    await asyncio.sleep(max(0.0, at_s - time.monotonic()))
+    use.sent_s = time.monotonic()
+    try:
+        if use.kind == "attach":
+            await opened.basic_consume(use.queue, on_message, no_ack=True)
+        elif use.kind == "get":
+            await opened.basic_get(use.queue, no_ack=True)
+        elif use.kind == "redeclare":
+            await opened.queue_declare(use.queue, durable=True, arguments={"x-expires": lease_ms})
+        else:
+            await opened.queue_declare(use.queue, passive=True)
+        use.answered_s, use.answer = time.monotonic(), "ok"
+    except aiormq.exceptions.ChannelNotFoundEntity:
+        use.answered_s, use.answer = time.monotonic(), "404"
+        return
+    published = await opened.basic_publish(b"after", routing_key=use.queue, mandatory=True)
+    if time.monotonic() - use.sent_s > lease_ms / 1000:
+        use.after = "too late to tell"
+    elif isinstance(published, aiormq.spec.Basic.Ack):
+        use.after = "taken"
+    else:
+        use.after = "returned"
+    if use.kind == "attach":
+        await asyncio.wait_for(consumed.wait(), PATIENCE_S)
+        use.after = "consumed"
+        # Well past the lease that ended when it came.
+        await asyncio.sleep(max(0.0, use.sent_s + 2 * lease_ms / 1000 - time.monotonic()))
+        assert not opened.is_closed
+        use.events.append("still attached")
+    await opened.close()
+
+
+async def meet_the_edge(nodes: Nodes, uses: list[Use], lease_ms: int, kill: int) -> None:
+    """Use every queue around the end of its lease; kill a node in the middle of that."""
+    connections = {node: await aiormq.connect(url(nodes, node)) for node in nodes.ids if node != kill}
+    await renew_all(nodes, next(iter(connections)), uses, lease_ms)
+    chance = random.Random(7)
+    # The leader looks every quarter of a second: around the deadline, and until it has looked.
+    moments_s = [use.renewed_s + lease_ms / 1000 + chance.uniform(-0.1, EXPIRY_TICK_S + 0.1) for use in uses]
+    tasks = [
+        asyncio.ensure_future(use_at_the_edge(connections[use.node], use, moment_s, lease_ms))
+        for use, moment_s in zip(uses, moments_s, strict=True)
+    ]
+    if kill:
+        middle_s = sorted(use.renewed_s for use in uses)[len(uses) // 2] + lease_ms / 1000
+        await asyncio.sleep(max(0.0, middle_s - time.monotonic()))
+        nodes.kill(kill)
+    await asyncio.wait_for(asyncio.gather(*tasks), 3 * PATIENCE_S)
+    for connection in connections.values():
+        await connection.close()
+
+
+def judge_uses(uses: list[Use], lease_s: float) -> None:
+    """Every use was answered; 404 only after a whole period; what was ok was there, and a consumer stays."""
+    for use in uses:
+        assert use.answer in ("ok", "404"), use
+        if use.answer == "404":
+            assert use.answered_s - use.renewed_s >= lease_s, f"gone early: {use}"
+            assert use.kind != "redeclare", use
+        else:
+            assert use.after in ("taken", "consumed", "too late to tell"), use
+        if use.kind == "attach" and use.answer == "ok":
+            assert use.events == ["still attached"], use
+
+
+@pytest.mark.parametrize("kill", [0, 3])
+def test_l5_l6_uses_at_the_deadline(whole: Nodes, kill: int) -> None:
+    """L2, L4, L5, L6: attach, get, redeclare and passive declare around the end of 160 leases, through every node; and
+    once more while a node that leads a third of them is killed in the midst of it."""
+    lease_ms = 3_000
+    clients = [node for node in whole.ids if node != kill]
+    uses = [Use(f"edge-{kill}-{n}", USES[n % 4], clients[n // 4 % len(clients)]) for n in range(160)]
+    asyncio.run(meet_the_edge(whole, uses, lease_ms, kill))
+    judge_uses(uses, lease_ms / 1000)
+    counts = Counter((use.kind, use.answer) for use in uses)
+    assert counts[("redeclare", "ok")] == 40, counts
+    for use in uses:
+        whole.until_nowhere(use.queue)
+
+
+# ---------------------------------------------------------------------- clocks
+
+
+@pytest.fixture(scope="module")
+def stepped(folder: Path, settings: dict[str, object]) -> Iterator[tuple[Nodes, WallClocks]]:
+    """Three nodes with clocks of their own."""
+    nodes = Nodes(folder / "stepped", 3, settings)
+    try:
+        clocks = WallClocks(nodes, folder / "stepped")
+        clocks.start(*nodes.ids)
+        nodes.until_serving()
+        nodes.until_balanced()
+        yield nodes, clocks
+    except BaseException:
+        nodes.stop()
+        raise
+    nodes.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("hours", [-1, 1])
+@pytest.mark.parametrize("whom", [(2,), (1, 2, 3)], ids=["one", "all"])
+def test_l8_clocks_stepped_by_an_hour(stepped: tuple[Nodes, WallClocks], whom: tuple[int, ...], hours: int) -> None:
+    """L7, L8, C3: under nodes that run, then with a restart; one node, which leads a third of the queues, or all of
+    them. No lease ends early, and each ends."""
+    nodes, clocks = stepped
+    lease_s = 6.0
+    names = [f"clock-{len(whom)}-{hours}-{number}" for number in range(24)]
+    with channel(nodes, 1) as declaring:
+        for name in names:
+            declaring.queue_declare(name, durable=True, arguments={"x-expires": int(lease_s * 1000)})
+        renewed_s = time.monotonic()
+        for name in names:
+            declaring.queue_declare(name, passive=True)
+    assert {nodes.leader_of(name) for name in names} == {1, 2, 3}
+    wait_until_s(renewed_s + 1.5)
+    clocks.step(hours * HOUR_S, *whom)
+    assert all(abs(clocks.shown_s(id) - hours * HOUR_S) <= 1 for id in whom)
+    wait_until_s(renewed_s + 2.5)
+    assert all(nodes.queue(1, name) is not None for name in names), "gone when the clock was stepped"
+    killed_s = nodes.kill(*whom)
+    clocks.start(*whom)
+    started_s = time.monotonic()
+    nodes.until_serving()
+    down_s = started_s - killed_s if len(whom) == 3 else 0.0
+    gone_s: dict[str, float] = {}
+    while len(gone_s) < len(names):
+        assert time.monotonic() < renewed_s + 10 * lease_s, f"not gone: {set(names) - gone_s.keys()}"
+        for name in names:
+            # Asked before: what is gone then was gone at that moment, or a little earlier.
+            if name not in gone_s and nodes.queue(1, name) is None:
+                gone_s[name] = time.monotonic()
+        time.sleep(0.02)
+    if hours > 0 and len(whom) == 1:
+        # It learns so from the others' frames, and says so (C3).
+        wait_for(lambda: nodes.status(2)["clock_excess_ms"] > 3_000_000, "a node that knows that its clock is wrong")
+        assert nodes.metric(2, "mayfly_clock_excess_ms") > 3_000_000 and nodes.status(1)["clock_excess_ms"] == 0
+    early = {name: at_s - renewed_s for name, at_s in gone_s.items() if at_s - renewed_s - down_s < lease_s}
+    assert not early, early
+    clocks.step(0, *nodes.ids)
+    nodes.kill(*whom)
+    clocks.start(*whom)
+    nodes.until_serving()
+    nodes.until_balanced()
+
+
+# ---------------------------------------------------------------------- ten thousand
+
+
+async def declare_many(nodes: Nodes, names: list[str]) -> None:
+    """Plain queues, through all nodes, on many channels at once."""
+    waiting = iter(names)
+
+    async def some(connection: Any) -> None:
+        opened = await connection.channel()
+        for name in waiting:
+            await opened.queue_declare(name, durable=True)
+        await opened.close()
+
+    connections = [await aiormq.connect(url(nodes, node)) for node in nodes.ids]
+    await asyncio.gather(*(some(connection) for connection in connections for _ in range(40)))
+    for connection in connections:
+        await connection.close()
+
+
+def queues(nodes: Nodes, id: int) -> int:
+    return int(nodes.status(id)["queues"]["queues"])
+
+
+@pytest.mark.slow
+def test_l4_l9_c4_ten_thousand_leases_end_in_the_same_second(whole: Nodes) -> None:
+    """L4, L9, L10, C4: a policy gives 10 000 queues the same lease at once. None goes early, all go, and a queue that
+    is published to and consumed all the time serves on."""
+    count, lease_s = 10_000, 10.0
+    before = queues(whole, 1)
+    asyncio.run(declare_many(whole, [f"crowd-{number}" for number in range(count)]))
+    with channel(whole, 1) as declaring:
+        declaring.queue_declare("beside", durable=True)
+    wait_for(lambda: all(queues(whole, id) == before + count + 1 for id in whole.ids), "all queues on all nodes", 60)
+    consumer = Consumer(whole, 2, "beside").begin()
+    publisher = Publisher(whole, 3, "beside", rate=100)
+    publisher.start()
+    publisher.until_confirmed(20)
+    set_s = time.monotonic()
+    put(whole, 1, "crowd", "^crowd-", {"expires": int(lease_s * 1000)})
+    wait_until_s(set_s + lease_s - 1.0)
+    seen = queues(whole, 1)
+    if time.monotonic() < set_s + lease_s:
+        assert seen == before + count + 1, "gone early"
+    confirmed_before = len(publisher.confirmed)
+    wait_for(lambda: all(queues(whole, id) == before + 1 for id in whole.ids), "the end of all", 120, every_s=0.1)
+    wait_for(lambda: whole.queue(1, "crowd-0") is None, "the end of their names", 60)
+    assert len(publisher.confirmed) > confirmed_before, "nobody was served meanwhile"
+    publisher.until_confirmed(20)
+    publisher.finish()
+    consumer.until_received(publisher.sent)
+    consumer.finish()
+    judge(publisher, [consumer])
+    assert ask(whole, 1, "DELETE", "policies/%2F/crowd")[0] == 204
