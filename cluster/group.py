@@ -113,6 +113,7 @@ class Group:
         self.leader_index: int = 0
         """Index of the first entry of this node's own term as leader; 0 while it does not lead."""
         self._lead_seen: tuple[int, int] = (0, 0)
+        self._closed_ms: int = -1 << 40
         self._led: bool = False
         self._hard_state: HardState = stored.hard_state
         self._commit_at_start: int = stored.hard_state.commit
@@ -233,9 +234,17 @@ class Group:
             self._lead_seen = (lead, term)
             self.forget_sent()
         self._ask_for_reads(now_ms)
-        if lead == 0 or sender.idle:
+        broken = self.broken_session()
+        if lead == 0 or (sender.idle and broken is None):
             return []
-        batches = sender.unsent(now_ms, self.settings.repeat_after_ms)
+        if broken is None:
+            batches = sender.unsent(now_ms, self.settings.repeat_after_ms)
+        elif now_ms - self._closed_ms >= self.settings.repeat_after_ms:
+            # It ends first: what is given again for want of an answer must not meet what it did before, unseen.
+            self._closed_ms = now_ms
+            batches = [self.close_batch(broken)]
+        else:
+            batches = []
         if batches and lead == self.node:
             for batch in batches:
                 self.take_proposal(batch)

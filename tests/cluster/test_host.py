@@ -116,6 +116,41 @@ def test_a_node_whose_replica_was_replaced_by_a_snapshot_starts_a_new_session() 
     assert commands.count(b"mine") == 1 and len(set(commands)) == len(commands)
 
 
+def test_what_is_given_again_after_a_snapshot_goes_into_a_new_session() -> None:
+    """A command was applied, and a snapshot took the place of the entry that would have told its answer. What the node
+    does for want of that answer must find the old session ended, with all that it held: else a consumer that is
+    attached again meets itself."""
+    cluster = Cluster(3, compact_entries=10)
+    cluster.run_until(lambda: cluster.leader() != 0)
+    lonely, other = (id for id in cluster.ids if id != cluster.leader())
+    leader = cluster.nodes[cluster.leader()]
+    sender = cluster.nodes[lonely].host.groups[0].sender
+    cluster.run_until(lambda: sender.idle)
+    heard: list[object] = []
+
+    def again(answer: object) -> None:
+        heard.append(answer)
+        cluster.nodes[lonely].host.submit(0, [b"more"], 4, True, heard.append)
+
+    # It is heard, and hears nothing: what it says is applied, and it is told by a snapshot.
+    cluster.loses = lambda sender, to, message: to == lonely
+    cluster.nodes[lonely].host.submit(0, [b"once"], 4, True, again)
+    for number in range(50):
+        for node in (cluster.leader(), other):
+            _submit(cluster, node, [b"%02d%02d" % (number, node)])
+            cluster.step()
+    assert b"once" in leader.machines[0].commands and not heard
+    assert leader.host.groups[0].log.first_index() > 40, "nothing was compacted"
+    assert not leader.machines[0].closed, "its session was to be open still"
+    cluster.loses = lambda sender, to, message: False
+    cluster.run_until(lambda: len(heard) == 2)
+    assert heard[0] is LOST and heard[1] is not LOST
+    recorder = leader.machines[0]
+    assert recorder.closed[0][0] == lonely
+    assert recorder.closed_after[0] <= recorder.commands.index(b"more")
+    assert recorder.commands.count(b"once") == recorder.commands.count(b"more") == 1
+
+
 def test_nothing_that_waits_for_the_disk_leaves_before_it_is_written() -> None:
     cluster = Cluster(3)
     cluster.run_until(lambda: cluster.leader() != 0)

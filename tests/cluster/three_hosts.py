@@ -28,6 +28,8 @@ class Recorder:
         self.kept: list[int] = []
         self.commands: list[bytes] = []
         self.closed: list[SessionKey] = []
+        self.closed_after: list[int] = []
+        """How many commands there were when each session of `closed` ended."""
         self.stamps: list[tuple[int, int]] = []
         self._data = b""
         self._effects: list[object] = []
@@ -53,6 +55,7 @@ class Recorder:
 
     def session_closed(self, session: SessionKey) -> None:
         self.closed.append(session)
+        self.closed_after.append(len(self.commands))
 
     def take_effects(self) -> Sequence[object]:
         effects, self._effects = self._effects, []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from cluster.simulator.events import MILLISECOND_US, SECOND_US
@@ -125,11 +125,15 @@ def draw_plan(seed: int) -> EdgePlan:
         session_window=random.choice((1, 4)),
     )
     fault = _draw_fault(random, expires_ms)
+    drawn = [_draw_edge(random, f"edge{number}", fault) for number in range(5)]
+    lost = [edge for edge in drawn if edge.kind == NODE_LOSS]
+    # Two nodes at once are a majority, and with it goes what only memory knows of led time.
+    drawn = [replace(edge, kind=DROP) if edge in lost[1:] else edge for edge in drawn]
     return EdgePlan(
         seed,
         profile,
         expires_ms,
-        tuple(_draw_edge(random, f"edge{number}", fault) for number in range(5)),
+        tuple(drawn),
         fault,
         tuple(random.randint(-50, 50) * MILLISECOND_US for _ in NODES),
         tuple(random.randint(-100, 100) for _ in NODES),
