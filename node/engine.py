@@ -20,12 +20,12 @@ from node.broker.cluster_facade import SESSION_LOST, TRANSIENT_SHARD_BASE, Clust
 from node.broker.transient_shards import TransientShards
 from node.catalog import Catalog, CatalogCommand, NodeLost, NodeStarted, RemoveQueues, encode
 from node.catalog_machine import CatalogMachine, frame_command
-from node.catalog_spread import APPLIED_DATAGRAM, CatalogSpread
+from node.duties.catalog_spread import APPLIED_DATAGRAM, CatalogSpread
+from node.duties.membership_duties import Founder, MembershipDuties
+from node.duties.shard_leader import ShardLeader
 from node.limits import PENDING_BYTES_HIGH, PENDING_BYTES_LOW, TRANSIENT_BYTES_HIGH, TRANSIENT_BYTES_LOW
-from node.membership_duties import Founder, MembershipDuties
 from node.shard import commands
 from node.shard.shard import Shard
-from node.shard_leader import ShardLeader
 
 CATALOG_GROUP: Final = 0
 

@@ -16,11 +16,11 @@ from cluster.transport.joining import JoinAnswer, JoinRefused, JoinRequest, ask_
 from cluster.transport.tls import TlsFiles
 from node.broker.cluster_facade import SESSION_LOST
 from node.catalog import AddMember, CatalogCommand, MemberAdded, Refusal
-from node.current_replicas import CurrentReplicas
 from node.engine import CATALOG_GROUP, Engine
 from node.identity import Identity, KnownMembers, MalformedIdentity, decode_identity, decode_members
+from node.operating.current_replicas import CurrentReplicas
 from node.settings import NodeSettings, is_any_host
-from node.settings_kinds import Address
+from node.settings.kinds import Address
 
 log = logging.getLogger("mayfly.node")
 

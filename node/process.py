@@ -29,14 +29,12 @@ from node import limits
 from node.broker.broker import Broker
 from node.catalog import Catalog, DeleteUser, PutUser, SetPermissions
 from node.catalog.passwords import make_password_hash, verify_password
-from node.dead_letter_office import DeadLetterOffice
 from node.engine import Engine, EngineSettings
 from node.http.provider import Metric as HttpMetric
 from node.http.server import HttpServer
 from node.identity import Identity, KnownMembers
 from node.listener import AmqpListener
 from node.log_writer import LogWriter
-from node.management import Management
 from node.membership_shell import (
     STARTS_SHIFT,
     MembershipShell,
@@ -46,14 +44,16 @@ from node.membership_shell import (
     next_start,
     peer_tls_files,
 )
-from node.operator import Operator
+from node.operating.dead_letter_office import DeadLetterOffice
+from node.operating.management import Management
+from node.operating.operator import Operator
+from node.operating.queue_metrics import queue_metrics
+from node.operating.queue_selection import QueueSelection
+from node.operating.queue_views import QueueViews
+from node.operating.status import Metric, engine_metrics, engine_status
 from node.process_clock import ProcessClock
-from node.queue_metrics import queue_metrics
-from node.queue_selection import QueueSelection
-from node.queue_views import QueueViews
 from node.settings import NodeSettings
 from node.settings import TlsFiles as SettingsTls
-from node.status import Metric, engine_metrics, engine_status
 
 log = logging.getLogger("mayfly.node")
 

@@ -312,7 +312,7 @@ class HostNode:
             self._do_duties(now_ms)
 
     def _do_duties(self, now_ms: int) -> None:
-        """As `node.membership_duties`: the next step of a change after a barrier, and leave for those who leave."""
+        """As `node.duties.membership_duties`: the next step of a change after a barrier; who leaves is let go."""
         host, directory = self.host, self.directory
         if now_ms - self._barrier_since_ms > _AGAIN_MS and any(
             host.reconfiguration(group, now_ms) is not None for group in host.groups

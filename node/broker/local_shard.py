@@ -14,11 +14,11 @@ from typing import Final, Protocol
 
 from node.broker.cluster_facade import SESSION_LOST, Done
 from node.catalog import Catalog
-from node.policy_duties import PolicyDuties
+from node.duties.policy_duties import PolicyDuties
+from node.duties.shard_duties import ShardDuties
 from node.shard import commands
 from node.shard.errors import ShardError
 from node.shard.shard import Shard
-from node.shard_duties import ShardDuties
 
 logger = logging.getLogger(__name__)
 

@@ -20,8 +20,8 @@ from typing import Any, Final, NamedTuple
 
 import node
 from node.settings import NodeSettings
-from node.settings_kinds import Address
-from node.settings_sources import option_of
+from node.settings.kinds import Address
+from node.settings.sources import option_of
 
 HOST: Final = "127.0.0.1"
 HTTP_OFFSET: Final = 10_000

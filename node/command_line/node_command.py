@@ -17,8 +17,8 @@ from node.build import describe_version
 from node.command_line.parent import stop_with_parent
 from node.open_files import raise_open_files_limit
 from node.settings import NodeSettings, SettingsError, setting_help, setting_keys, setting_kind
-from node.settings_kinds import Switch
-from node.settings_sources import load_settings, option_of
+from node.settings.kinds import Switch
+from node.settings.sources import load_settings, option_of
 
 if TYPE_CHECKING:
     from node.process import NodeProcess

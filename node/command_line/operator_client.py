@@ -13,7 +13,7 @@ from rich.console import Console
 
 from node.command_line.local_cluster import fetch
 from node.settings import NodeSettings
-from node.settings_kinds import Address
+from node.settings.kinds import Address
 
 PASSWORD_VARIABLE: Final = "MAYFLY_PASSWORD"
 _TIMEOUT_S: Final = 15.0

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from node.command_line.local_cluster import fetch
 from node.settings import NodeSettings
-from node.settings_kinds import Address
+from node.settings.kinds import Address
 
 _WIDTH_IN_PIPES: Final = 160
 _GROUP_NUMBERS: Final = {

@@ -26,7 +26,7 @@ from node.command_line.stop_signals import StopSignals
 from node.demonstration import expiry_scene, lease_scene, return_scene
 from node.demonstration.narrator import Narrator
 from node.settings import NodeSettings, SettingsError
-from node.settings_sources import load_settings
+from node.settings.sources import load_settings
 
 NODES: Final = 3
 _START_WITHIN_S: Final = 20.0

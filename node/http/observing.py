@@ -10,7 +10,7 @@ from aiohttp import web
 from node.http.metrics import CONTENT_TYPE, rendered
 from node.http.operating import answer
 from node.http.provider import StatusProvider
-from node.queue_selection import MOST_QUEUES, USUAL_QUEUES, QueueSelection
+from node.operating.queue_selection import MOST_QUEUES, USUAL_QUEUES, QueueSelection
 
 PAGES: Final = {
     "/queues": f"queues by name; ?vhost= ?name=part of it ?limit={USUAL_QUEUES} ?fresh=true",

@@ -11,7 +11,7 @@ import msgspec
 from aiohttp import web
 
 from node.http.provider import OperatorPort
-from node.parked_selection import Selection
+from node.operating.parked_selection import Selection
 from node.shard.outbox import REASONS
 
 PAGES: Final = {

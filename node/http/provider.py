@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from node.parked_selection import Selection
-from node.queue_selection import QueueSelection
+from node.operating.parked_selection import Selection
+from node.operating.queue_selection import QueueSelection
 
 
 class Histogram(NamedTuple):

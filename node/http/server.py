@@ -17,7 +17,7 @@ from node.http.observing import ObservingPages
 from node.http.operating import PAGES as OPERATOR_PAGES
 from node.http.operating import OperatorPages, answer
 from node.http.provider import ManagementPort, OperatorPort, StatusProvider
-from node.settings_kinds import Address
+from node.settings.kinds import Address
 from node.version import VERSION
 
 _LOG: Final = logging.getLogger(__name__)

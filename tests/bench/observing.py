@@ -14,15 +14,15 @@ import node.shard.state
 from node.broker.queue_settings import shard_settings
 from node.catalog import DeclareQueue
 from node.http.metrics import rendered
-from node.queue_metrics import queue_metrics
-from node.queue_selection import MOST_QUEUES, QueueSelection
-from node.queue_views import LOOKED_AT, QueueViews
+from node.operating.queue_metrics import queue_metrics
+from node.operating.queue_selection import MOST_QUEUES, QueueSelection
+from node.operating.queue_views import LOOKED_AT, QueueViews
+from node.operating.status import engine_metrics
 from node.settings import NodeSettings
 from node.shard.commands import encode_create_queue, encode_publish
 from node.shard.settings import ShardQueueSettings
 from node.shard.shard import Shard
 from node.shard.waiting import WaitingIndex
-from node.status import engine_metrics
 from tests.broker.three_brokers import ThreeBrokers
 
 _BATCH = 1000

@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 from node.broker.queue_settings import shard_settings
 from node.catalog import Catalog, DeclareQueue, QueueDeclared, QueueRecord
+from node.duties.shard_duties import AGAIN_MS, ShardDuties
 from node.limits import DEAD_LETTERS_PER_ENTRY, DEAD_LETTERS_ROUTED_AHEAD
 from node.shard import commands
-from node.shard_duties import AGAIN_MS, ShardDuties
 from tests.shard.driver import Driver
 
 DEATHS = 12_000

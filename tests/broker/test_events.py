@@ -17,7 +17,7 @@ def test_l10_an_expired_queue_is_logged_and_counted(
     world: Any, client: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """RULES L10: the reason, the last activity, what was in it; once for each queue, and not for one deleted."""
-    with caplog.at_level(logging.INFO, "node.lost_queues"):
+    with caplog.at_level(logging.INFO, "node.duties.lost_queues"):
         client.declare("goes", arguments={"x-expires": 1000})
         client.declare("deleted", arguments={"x-expires": 1000})
         client.publish(1, "goes")
@@ -39,7 +39,7 @@ def test_d5_a_cycle_is_counted_and_logged_once_per_queue(
     world: Any, client: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """RULES D5."""
-    with caplog.at_level(logging.WARNING, "node.shard_duties"):
+    with caplog.at_level(logging.WARNING, "node.duties.shard_duties"):
         for name in ("a", "b"):
             client.declare(name, arguments={
                 "x-message-ttl": 100, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": name,

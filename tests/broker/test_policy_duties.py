@@ -5,8 +5,8 @@ import pytest
 
 from node.broker.queue_settings import shard_settings
 from node.catalog import Catalog, ClearPolicy, DeclareQueue, QueueDeclared, QueueRecord, QueueSettings, SetPolicy
+from node.duties.policy_duties import AGAIN_MS, TICKS_PER_SWEEP, PolicyDuties
 from node.limits import QUEUES_COMPARED_PER_TICK, QUEUES_UPDATED_PER_ENTRY
-from node.policy_duties import AGAIN_MS, TICKS_PER_SWEEP, PolicyDuties
 from node.shard import commands
 from node.shard.settings import encode_settings
 from node.shard.shard import Shard

@@ -12,16 +12,16 @@ from pamqp import commands
 from node.catalog.records import transient_shard
 from node.http.metrics import rendered
 from node.http.provider import Histogram
-from node.lanes import lane_rows
-from node.queue_metrics import queue_metrics
-from node.queue_selection import QueueSelection
-from node.queue_views import FORGET_AFTER_MS, INDEXES, LOOKED_AT, QueueViews
+from node.operating.lanes import lane_rows
+from node.operating.queue_metrics import queue_metrics
+from node.operating.queue_selection import QueueSelection
+from node.operating.queue_views import FORGET_AFTER_MS, INDEXES, LOOKED_AT, QueueViews
+from node.operating.status import LANES_SHOWN, engine_metrics
 from node.settings import NodeSettings
 from node.shard.lease import CONSUMED, CREATED, DECLARED, GOT, RELEASED
 from node.shard.message import Message
 from node.shard.shard import Shard
 from node.shard.waiting import CHUNK
-from node.status import LANES_SHOWN, engine_metrics
 from tests.broker.conftest import Client
 from tests.broker.three_brokers import NodeWorld, ThreeBrokers
 
@@ -148,12 +148,12 @@ def test_an_expired_queue_is_told_and_counted(
     declare(brokers, client, "short", **{"x-expires": 1000})
     declare(brokers, client, "other")
     client.publish(1, "short", b"m")
-    with caplog.at_level(logging.INFO, "node.lost_queues"):
+    with caplog.at_level(logging.INFO, "node.duties.lost_queues"):
         client.send(1, commands.Queue.Delete(queue="other"))
         catalogs = [node.engine.catalog for node in brokers.nodes.values()]
         brokers.run_until(lambda: all(catalog.queue("/", "short") is None for catalog in catalogs))
         pass_ms(brokers, 2000)
-    (line,) = [record.getMessage() for record in caplog.records if record.name == "node.lost_queues"]
+    (line,) = [record.getMessage() for record in caplog.records if record.name == "node.duties.lost_queues"]
     assert "queue 'short' in vhost '/' is gone, reason expired; last activity 1970-01-01T00:" in line
     assert "(created)" in line and line.endswith("1 messages went with it")
     for id in brokers.ids:

@@ -8,7 +8,7 @@ import pytest
 from pamqp import commands
 
 from cluster.raft import MessageType
-from node.catalog_spread import SPREAD_WITHIN_MS
+from node.duties.catalog_spread import SPREAD_WITHIN_MS
 from tests.broker.three_brokers import TICK_MS, NodeWorld, ThreeBrokers
 
 

@@ -171,7 +171,7 @@ GROUP_BUGS = [
     ),
     Bug(
         "answers a bind before the other nodes know of it",
-        "node/catalog_spread.py",
+        "node/duties/catalog_spread.py",
         "        if self._lagging(index):\n            self._waiting.append",
         "        if index < 0:\n            self._waiting.append",
         "tests/broker/test_three_nodes.py::test_the_answer_to_a_bind_waits_for_a_node_that_is_behind",
@@ -356,7 +356,7 @@ TIME_BUGS = [
     ),
     Bug(
         "forgets in an outage how far leases have come",
-        "node/shard_leader.py",
+        "node/duties/shard_leader.py",
         "elif self.shard.next_lease_due_ms() >= 0 and led_ms - self.shard.led_ms >= LEASES_RECORDED_EVERY_MS:",
         "elif led_ms < 0:",
         LEASE_EDGES + "test_l6_l7_an_outage_of_all_adds_no_whole_period_to_a_quiet_lease",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from node.settings_kinds import Address
+from node.settings.kinds import Address
 from tests.integration.clients import Publisher, channel, declare_led_by, drain, publish_all
 from tests.integration.nodes import Nodes, wait_for
 from tests.transport.wire import Wire

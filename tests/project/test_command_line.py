@@ -16,7 +16,7 @@ from node.build import compiled_modules, describe_version
 from node.command_line import main
 from node.command_line.status_command import show_status
 from node.settings import setting_keys
-from node.settings_sources import option_of
+from node.settings.sources import option_of
 from node.version import VERSION
 
 STATUS: dict[str, Any] = {

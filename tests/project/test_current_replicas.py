@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from node import current_replicas
-from node.current_replicas import CurrentReplicas
+from node.operating import current_replicas
+from node.operating.current_replicas import CurrentReplicas
 
 Done = Callable[[object], None]
 LOST = object()

@@ -11,8 +11,8 @@ import aiohttp
 import pytest
 
 from node.http import Histogram, HttpServer, Metric
-from node.queue_metrics import queue_metrics
-from node.queue_selection import QueueSelection
+from node.operating.queue_metrics import queue_metrics
+from node.operating.queue_selection import QueueSelection
 
 SOME_LAGS = Histogram((0.01, 0.5, 10.0), (2, 0, 3, 1), 9.5)
 

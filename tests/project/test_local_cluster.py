@@ -23,7 +23,7 @@ from node.command_line.local_cluster import (
     plan_cluster,
     taken_addresses,
 )
-from node.settings_sources import load_settings
+from node.settings.sources import load_settings
 
 STUB = Path(__file__).parent / "stub_node.py"
 SUPERVISOR = """

@@ -16,7 +16,7 @@ from node.catalog import AddVhost, Catalog, CatalogCommand, PutUser, SetPermissi
 from node.catalog.passwords import make_password_hash
 from node.command_line import main
 from node.http import HttpServer
-from node.management import Management
+from node.operating.management import Management
 from tests.project.test_http import SomeNode
 
 POLICY = {"pattern": "^q", "definition": {"message-ttl": 5}}

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from node.http import HttpServer
-from node.parked_selection import Selection
+from node.operating.parked_selection import Selection
 from tests.project.test_http import SomeNode
 
 Answer = tuple[HTTPStatus, dict[str, Any]]

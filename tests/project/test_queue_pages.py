@@ -17,10 +17,10 @@ from pamqp import commands
 
 from node.command_line import main
 from node.command_line.queue_command import COLUMNS
+from node.duties.lost_queues import LINES_AT_ONCE, LostQueues
 from node.http import HttpServer
-from node.lost_queues import LINES_AT_ONCE, LostQueues
-from node.queue_selection import QueueSelection
-from node.queue_views import LOOKED_AT, QueueViews
+from node.operating.queue_selection import QueueSelection
+from node.operating.queue_views import LOOKED_AT, QueueViews
 from node.shard.tombstone import DELETED, EXPIRED, Tombstone
 from tests.broker.three_brokers import ThreeBrokers
 from tests.project.test_http import SomeNode

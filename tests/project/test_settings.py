@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from node.settings import NodeSettings, SettingsError, setting_help, setting_keys, setting_kind
-from node.settings_kinds import Address, describe_size
-from node.settings_sources import load_settings, option_of, variable_of
+from node.settings.kinds import Address, describe_size
+from node.settings.sources import load_settings, option_of, variable_of
 
 
 def problems_of(file: Path | None = None, environment: Any = None, options: Any = None) -> str:

@@ -16,7 +16,7 @@ import pika
 
 from node.build import describe_version
 from node.command_line.local_cluster import LocalCluster, NodePlan, this_mayfly
-from node.settings_kinds import Address
+from node.settings.kinds import Address
 from node.simulation.checker import Violation
 from tests.integration.clients import connect, declare_led_by
 from tests.integration.nodes import Nodes, wait_for

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from pamqp import commands
 
-from node.settings_kinds import Address
+from node.settings.kinds import Address
 from node.simulation.amqp_client import AmqpClient, Message, Refused
 from node.simulation.history import ACK, CONFIRMED, IN_DOUBT, REFUSED, RETURNED, Attachment, Delivery, History, Publish
 from node.simulation.world import content_of, deaths_of, id_of

@@ -13,8 +13,8 @@ from cluster.simulator.events import MILLISECOND_US, SECOND_US
 from cluster.simulator.machine import Machine
 from node.broker.queue_settings import shard_settings
 from node.catalog import DeclareQueue, QueueDeclared
+from node.duties.shard_leader import LEASES_PER_ENTRY
 from node.shard.commands import encode_create_queue
-from node.shard_leader import LEASES_PER_ENTRY
 from node.simulation.lease_edges.client import EdgeClient
 from node.simulation.lease_edges.course import EdgeRun
 from node.simulation.lease_edges.plan import EdgePlan

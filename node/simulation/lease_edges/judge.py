@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from node.shard_leader import LEASES_RECORDED_EVERY_MS
+from node.duties.shard_leader import LEASES_RECORDED_EVERY_MS
 from node.simulation.checker import Tolerance, Violation, check_leases
 from node.simulation.lease_edges.plan import ATTACH, USES, EdgePlan
 from node.simulation.lease_edges.story import BROKEN, NOT_FOUND, OK, Life, Story, Use, changes, without

@@ -10,15 +10,15 @@ from typing import Any, Final
 from cluster.sessions import KIND_INTERNAL, encode_batch
 from node.amqp.content import Content
 from node.broker.cluster_facade import TRANSIENT_SHARD_BASE
+from node.duties.shard_duties import content_of
 from node.engine import Engine
-from node.lanes import lane_rows
 from node.limits import DEAD_LETTERS_PER_ENTRY
-from node.parked_selection import Selection
+from node.operating.lanes import lane_rows
+from node.operating.parked_selection import Selection
+from node.operating.shard_clocks import shard_now
 from node.shard import commands
 from node.shard.outbox import Death
 from node.shard.shard import Shard
-from node.shard_clocks import shard_now
-from node.shard_duties import content_of
 
 MOST_LOOKED_AT: Final = 100_000
 """Parked dead letters that one listing looks at: it is made between two turns of a node."""

@@ -6,11 +6,11 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from node.catalog import Catalog, CatalogCommand, PlaceGroup, PreferLeader, Refusal, RemoveMember
-from node.dead_letter_office import DeadLetterOffice
 from node.engine import CATALOG_GROUP
 from node.membership_shell import MembershipShell
-from node.operator_login import login
-from node.parked_selection import Selection
+from node.operating.dead_letter_office import DeadLetterOffice
+from node.operating.operator_login import login
+from node.operating.parked_selection import Selection
 
 _ADMINISTRATOR: Final = "administrator"
 

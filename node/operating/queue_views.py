@@ -7,11 +7,11 @@ import msgspec
 
 from node.catalog import Catalog, QueueRecord
 from node.engine import Engine
-from node.queue_selection import QueueSelection
+from node.operating.queue_selection import QueueSelection
+from node.operating.shard_clocks import ShardNow, shard_now
 from node.shard.queue import Queue
 from node.shard.shard import Shard
 from node.shard.waiting import CHUNK, Waiting, WaitingIndex
-from node.shard_clocks import ShardNow, shard_now
 
 LOOKED_AT: Final = 100_000
 """Messages that are looked at in one go; other work of the node waits for so long."""

@@ -1,6 +1,6 @@
 """The settings of one node: every key, its default, its bounds, and what must hold between them.
 
-Where values come from (defaults, TOML file, environment, command line) is in `node.settings_sources`.
+Where values come from (defaults, TOML file, environment, command line) is in `node.settings.sources`.
 """
 
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
 from node import limits
-from node.settings_kinds import (
+from node.settings.kinds import (
     Address,
     AddressKind,
     AddressList,

@@ -1,4 +1,4 @@
-"""Metrics of single queues, for `/metrics/per-queue`: what `node.queue_views` says, in the units of Prometheus."""
+"""Metrics of single queues, for `/metrics/per-queue`: `node.operating.queue_views` in the units of Prometheus."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final

@@ -18,8 +18,8 @@ from node.engine import CATALOG_GROUP, Engine
 from node.http.management import NOT_FOUND
 from node.http.provider import PolicyWish
 from node.membership_shell import MembershipShell
-from node.operator_login import login
-from node.status import managed_queue
+from node.operating.operator_login import login
+from node.operating.status import managed_queue
 
 Answer = tuple[HTTPStatus, dict[str, Any]]
 

@@ -7,12 +7,12 @@ from cluster.group import Group
 from node.catalog.arguments import queue_type
 from node.engine import CATALOG_GROUP, Engine
 from node.http.provider import Histogram
-from node.lanes import lane_rows
-from node.queue_views import policies_of
+from node.operating.lanes import lane_rows
+from node.operating.queue_views import policies_of
+from node.operating.shard_clocks import shard_now
 from node.settings import NodeSettings
 from node.shard.expiry_lag import BOUNDS_MS
 from node.shard.shard import Shard
-from node.shard_clocks import shard_now
 
 Sample = tuple[Mapping[str, str], float | Histogram]
 Metric = tuple[str, str, str, list[Sample]]

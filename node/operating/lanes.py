@@ -4,9 +4,9 @@ from typing import Any
 
 from node.broker.cluster_facade import TRANSIENT_SHARD_BASE
 from node.engine import Engine
+from node.operating.shard_clocks import shard_now
 from node.shard.outbox import Lane
 from node.shard.shard import Shard
-from node.shard_clocks import shard_now
 
 
 def lane_rows(engine: Engine, shard: Shard, now_ms: int) -> list[dict[str, Any]]:

@@ -2,8 +2,8 @@
 
     due heads, due leases    -> EXPIRE_DUE, EXPIRE_QUEUE, every expiry tick     (RULES T7, L6)
     leases that run          -> an entry now and then, so that the log knows how far they have come
-    deaths, lanes, tombstones-> see `node.shard_duties`
-    policies                 -> see `node.policy_duties`
+    deaths, lanes, tombstones-> see `node.duties.shard_duties`
+    policies                 -> see `node.duties.policy_duties`
     catalog and shard differ -> CREATE_QUEUE, DROP_QUEUE, LANE_CLOSED, after a barrier
 
 A new leader has nothing to take over: it looks at the shard, as soon as it has applied an entry of its own term.
@@ -15,11 +15,11 @@ from typing import Final, Protocol
 from cluster.group import Group
 from node.broker.queue_settings import shard_settings
 from node.catalog import Catalog
+from node.duties.policy_duties import PolicyDuties
+from node.duties.shard_duties import ShardDuties
 from node.limits import QUEUES_UPDATED_PER_ENTRY
-from node.policy_duties import PolicyDuties
 from node.shard import commands
 from node.shard.shard import Shard
-from node.shard_duties import ShardDuties
 
 RECONCILE_EVERY_MS: Final = 30_000
 RECONCILE_AFTER_LOSS_MS: Final = 1_000

@@ -1,6 +1,6 @@
 """What somebody has to do for a shard besides applying entries: route the dead, move them on, bury deleted queues.
 
-For a replicated shard its leader does it (`node.shard_leader`), for a transient one the node that hosts it
+For a replicated shard its leader does it (`node.duties.shard_leader`), for a transient one the node that hosts it
 (`node.broker.local_shard`). Nothing here is state: all of it is read off the shard, given back to it as commands that
 are harmless when they are applied twice, and read off again. What is remembered between two looks only keeps the same
 command from being given many times; after a while without effect it is given again.
@@ -19,6 +19,7 @@ from typing import Final, Protocol
 
 from node.catalog import Catalog
 from node.dead_letter import DeadLetterRouter
+from node.duties.lost_queues import LostQueues
 from node.limits import (
     DEAD_LETTERS_PER_ENTRY,
     DEAD_LETTERS_ROUTED_AHEAD,
@@ -26,7 +27,6 @@ from node.limits import (
     QUEUES_BURIED_PER_COMMAND,
     TRANSFER_BYTES,
 )
-from node.lost_queues import LostQueues
 from node.shard import commands
 from node.shard.message import Message
 from node.shard.outbox import Death, Lane
