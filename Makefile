@@ -19,6 +19,8 @@ ONCE ?=
 # More arguments for pytest, such as ARGUMENTS='-k lease'.
 ARGUMENTS ?=
 WORKERS ?= 2
+# For `make bench-expiry`: QUICK=1 runs a tenth of the sizes.
+QUICK ?=
 # For `make soak`: how long; fractions are allowed.
 HOURS ?= 1
 # For `make chaos`: how long, which faults (kill, freeze, partition; none: all), WRITE=1 puts the figures into docs.
@@ -30,7 +32,8 @@ MESSAGES ?= 200000
 # For `make golden`: RABBITMQ=1 for both brokers.
 RABBITMQ ?=
 
-.PHONY: run test check compiled-tests uncompiled-tests lint bench soak chaos chaos-deadletters golden setup clean
+.PHONY: run test check compiled-tests uncompiled-tests lint bench bench-expiry soak chaos chaos-deadletters golden \
+	setup clean
 
 run: $(INSTALLED)
 	@$(BIN)/mayfly demo $(if $(filter-out 0,$(ONCE)),--once)
@@ -52,6 +55,11 @@ compiled-tests: $(INSTALLED)
 
 bench: $(INSTALLED)
 	$(BIN)/python -P bench/side_by_side.py $(ARGUMENTS)
+
+# Deadlines, leases and dead letters by the hundred thousand; WRITE=1 puts the figures into docs.
+bench-expiry: $(INSTALLED)
+	$(BIN)/python -P bench/expiry.py $(if $(filter-out 0,$(QUICK)),--divide-by 10) \
+		$(if $(filter-out 0,$(WRITE)),--write docs/expiry.md) $(ARGUMENTS)
 
 # Real nodes that are killed, frozen and cut off under load; docs/reliability.md says what is judged.
 chaos: $(INSTALLED)

@@ -133,6 +133,16 @@ class GroupClock:
             return self.time_ms
         return max(self.time_ms, self._anchor_time_ms + now_ms - self._anchor_now_ms)
 
+    @property
+    def known_led_ms(self) -> int:
+        """The led clock as far as this node knows: its own while it leads, else as the last leader's heartbeat had it.
+
+        For showing. What a leader said that was lost since may be ahead of the one that follows it.
+        """
+        if self._led_seen_ms >= 0:
+            return self.led_ms
+        return max(self.led_ms, self._claimed_led_ms)
+
     def advance_led(self, now_ms: int) -> None:
         """Charge the time since the last call to the led clock; call it often while leading."""
         if self._led_seen_ms >= 0 and now_ms > self._led_seen_ms:

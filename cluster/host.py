@@ -107,6 +107,8 @@ class Host:
         self._heard_ms: dict[int, int] = {}
         self._up_since_ms: dict[int, int] = {}
         self._ticks = 0
+        self._unhurried: dict[int, list[tuple[int, Message]]] = {}
+        """Answers to heartbeats, by node: they go with the next frame, at the next heartbeat at the latest."""
         self._next_balance_ms = 0
         self._excess_noted = False
         self._balance: LeaderBalance = LeaderBalance()
@@ -190,6 +192,7 @@ class Host:
             if peer not in members:
                 self._heard_ms.pop(peer, None)
                 self._up_since_ms.pop(peer, None)
+                self._unhurried.pop(peer, None)
                 self.clocks.forget(peer)
         self.members = sorted(members)
         self.peers = [node for node in self.members if node != self.node]
@@ -417,8 +420,10 @@ class Host:
             self.disk.began(now_ms)
             self._writing_ready, self._gathering_ready = self._gathering_ready, []
         frames, self._frames = self._frames, {}
-        for frame in frames.values():
+        for peer, frame in frames.items():
             frame.clock_ms = now_ms
+            if peer in self._unhurried:
+                frame.raft += self._unhurried.pop(peer)
         return Output(frames, write)
 
     @property
@@ -470,7 +475,11 @@ class Host:
 
     def _post(self, id: int, messages: list[Message]) -> None:
         for message in messages:
-            if message.to != self.node:
+            if message.to == self.node:
+                continue
+            if message.type == MessageType.HEARTBEAT_RESP and not message.context:
+                self._unhurried.setdefault(message.to, []).append((id, message))
+            else:
                 self._frame(message.to).raft.append((id, message))
 
     def _frame(self, peer: int) -> Frame:

@@ -11,11 +11,13 @@ from cluster.sessions import KIND_INTERNAL, encode_batch
 from node.amqp.content import Content
 from node.broker.cluster_facade import TRANSIENT_SHARD_BASE
 from node.engine import Engine
+from node.lanes import lane_rows
 from node.limits import DEAD_LETTERS_PER_ENTRY
 from node.parked_selection import Selection
 from node.shard import commands
-from node.shard.outbox import Death, Lane
+from node.shard.outbox import Death
 from node.shard.shard import Shard
+from node.shard_clocks import shard_now
 from node.shard_duties import content_of
 
 MOST_LOOKED_AT: Final = 100_000
@@ -39,7 +41,7 @@ class DeadLetterOffice:
         groups: dict[tuple[object, ...], dict[str, Any]] = {}
         looked_at = keys_read = 0
         for shard in self._shards(selection):
-            time_ms = self._time_ms(shard, now_ms)
+            time_ms = shard_now(self._engine, shard, now_ms).time_ms
             for death in shard.parked():
                 if looked_at == MOST_LOOKED_AT:
                     return {"parked": list(groups.values()), "more": True}
@@ -68,9 +70,9 @@ class DeadLetterOffice:
                 row["oldest_ms"] = max(row["oldest_ms"], time_ms - death.time_ms, 0)
         return {"parked": list(groups.values()), "more": False}
 
-    def lanes(self, selection: Selection) -> list[dict[str, Any]]:
+    def lanes(self, selection: Selection, now_ms: int) -> list[dict[str, Any]]:
         """Dead letters on their way to other queues, by shard and target; what a lane that stands still waits for."""
-        return [row for shard in self._shards(selection) for row in lane_rows(self._engine, shard)]
+        return [row for shard in self._shards(selection) for row in lane_rows(self._engine, shard, now_ms)]
 
     def chosen(self, selection: Selection) -> dict[int, list[int]]:
         """The sequences of all that is meant, by shard."""
@@ -105,11 +107,6 @@ class DeadLetterOffice:
             if selection.shard is None or selection.shard == shard.shard_id:
                 yield shard
 
-    def _time_ms(self, shard: Shard, now_ms: int) -> int:
-        if shard.shard_id >= TRANSIENT_SHARD_BASE:
-            return now_ms
-        return self._engine.group(shard.shard_id).clock.current_ms(now_ms)
-
     def _own_key(self, shard: Shard, death: Death) -> str:
         if shard.shard_id >= TRANSIENT_SHARD_BASE:
             data = self._engine.transient.local.entry(death.message.index)
@@ -117,31 +114,3 @@ class DeadLetterOffice:
             data = self._engine.group(shard.shard_id).log.data(death.message.index)
         content = content_of(data, death.message)
         return Content(content.exchange_and_key, content.header, content.body).routing_key
-
-
-def lane_rows(engine: Engine, shard: Shard) -> list[dict[str, Any]]:
-    """The lanes of one shard in which something waits."""
-    rows = []
-    for lane in shard.lanes():
-        if not lane.items:
-            continue
-        target = engine.catalog.queue_by_id(lane.target_queue)
-        rows.append(
-            {
-                "shard": shard.shard_id,
-                "target_shard": lane.target_shard,
-                "vhost": target.vhost if target is not None else "",
-                "queue": target.name if target is not None else "",
-                "messages": len(lane.items),
-                "waits_for": _waits_for(engine, lane),
-            }
-        )
-    return rows
-
-
-def _waits_for(engine: Engine, lane: Lane) -> str:
-    """ "leader" or "room", "" when nothing is known to be in the way."""
-    if lane.target_shard < TRANSIENT_SHARD_BASE and not engine.group(lane.target_shard).leader:
-        return "leader"
-    room, room_bytes = engine.room(lane.target_shard, lane.target_queue)
-    return "room" if room == 0 or lane.items[0].body_length > room_bytes else ""

@@ -45,6 +45,9 @@ COMPACT_ENTRIES: Final = 20_000
 DEAD_LETTERS_PER_ENTRY: Final = 1000
 """Decisions in one ROUTE, messages in one TRANSFER: bounds the time one entry takes to apply (RULES C4)."""
 
+DEAD_LETTERS_ROUTED_AHEAD: Final = 4000
+"""Deaths of one shard decided about while an earlier decision is still on its way through the log."""
+
 DEAD_LETTERS_UNDER_WAY: Final = 8000
 """Messages of one lane sent and not yet seen committed in the target."""
 
@@ -58,6 +61,11 @@ QUEUES_COMPARED_PER_TICK: Final = 500
 
 QUEUES_UPDATED_PER_ENTRY: Final = 500
 """Queues of one shard that one log entry gives new settings (RULES C4)."""
+
+# --- queues that go --------------------------------------------------------------------------------------
+
+QUEUES_BURIED_PER_COMMAND: Final = 1000
+"""Deleted queues of one shard that one command takes out of the catalog: a few milliseconds (RULES C4)."""
 
 # --- AMQP clients ----------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from cluster.transport.tls import TlsFiles
 from node.broker.cluster_facade import SESSION_LOST
 from node.catalog import AddMember, CatalogCommand, MemberAdded, Refusal
 from node.current_replicas import CurrentReplicas
-from node.engine import Engine
+from node.engine import CATALOG_GROUP, Engine
 from node.identity import Identity, KnownMembers, MalformedIdentity, decode_identity, decode_members
 from node.settings import NodeSettings, is_any_host
 from node.settings_kinds import Address
@@ -81,6 +81,14 @@ def next_start(store: LmdbLogStore) -> tuple[int, int]:
     starts = max(previous + 1, int(time.time()) - BEGINNING_OF_2026_S)
     store.put_meta("starts", str(starts).encode())
     return previous, starts
+
+
+def _freshness(late: list[int]) -> dict[str, Any]:
+    """What pages say of how new they are when no leader has answered for these groups."""
+    if not late:
+        return {"current": True}
+    groups = ", ".join(map(str, late))
+    return {"current": False, "reason": f"no leader answered for groups {groups}; they are shown as this node has them"}
 
 
 def founders(settings: NodeSettings, identity: Identity) -> list[tuple[int, str, str]]:
@@ -239,12 +247,18 @@ class MembershipShell:
 
     async def freshness(self) -> dict[str, Any]:
         """Bring all replicas here up to date, and say whether they are: `current`, and the `reason` if not."""
-        late = await self.current.behind(self._engine.host.groups)
-        if not late:
-            return {"current": True}
-        groups = ", ".join(map(str, late))
-        text = f"no leader answered for groups {groups}; they are shown as this node has them"
-        return {"current": False, "reason": text}
+        return _freshness(await self.current.behind(self._engine.host.groups))
+
+    async def freshness_of(self, vhost: str, name: str) -> dict[str, Any]:
+        """The same for one queue: for the catalog and the queue's shard."""
+        catalog = self._engine.catalog
+        record = catalog.queue(vhost, name)
+        groups = {CATALOG_GROUP} if record is None or not record.replicated else {CATALOG_GROUP, record.shard}
+        late = await self.current.behind(groups)
+        found = catalog.queue(vhost, name)
+        if not late and found is not None and found.replicated and found.shard not in groups:
+            late = await self.current.behind((found.shard,))
+        return _freshness(late)
 
     def members(self, now_ms: int) -> list[dict[str, Any]]:
         """All members, removed ones too, with what they hold."""

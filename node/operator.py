@@ -71,7 +71,7 @@ class Operator:
 
     def dead_letters(self, selection: Selection) -> dict[str, Any]:
         """See `OperatorPort.dead_letters`."""
-        return self._office.parked(selection, self._now_ms()) | {"lanes": self._office.lanes(selection)}
+        return self._office.parked(selection, self._now_ms()) | {"lanes": self._office.lanes(selection, self._now_ms())}
 
     async def settle_dead_letters(self, release: bool, selection: Selection) -> Answer:
         """See `OperatorPort.settle_dead_letters`."""

@@ -13,9 +13,9 @@ import random
 import ssl
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Final
+from typing import Any, Final
 
 from cluster.frame import Frame
 from cluster.group_settings import GroupSettings
@@ -31,6 +31,7 @@ from node.catalog import Catalog, DeleteUser, PutUser, SetPermissions
 from node.catalog.passwords import make_password_hash, verify_password
 from node.dead_letter_office import DeadLetterOffice
 from node.engine import Engine, EngineSettings
+from node.http.provider import Metric as HttpMetric
 from node.http.server import HttpServer
 from node.identity import Identity, KnownMembers
 from node.listener import AmqpListener
@@ -47,9 +48,12 @@ from node.membership_shell import (
 )
 from node.operator import Operator
 from node.process_clock import ProcessClock
+from node.queue_metrics import queue_metrics
+from node.queue_selection import QueueSelection
+from node.queue_views import QueueViews
 from node.settings import NodeSettings
 from node.settings import TlsFiles as SettingsTls
-from node.status import Metric, engine_metrics, engine_status, queue_info
+from node.status import Metric, engine_metrics, engine_status
 
 log = logging.getLogger("mayfly.node")
 
@@ -91,6 +95,7 @@ class NodeProcess:
         self._broker: Broker
         self._listener: AmqpListener
         self._http: HttpServer
+        self._queue_views: QueueViews
         self._tasks: list[asyncio.Task[None]] = []
         self._pump_scheduled = False
         self._writing: WriteBatch | None = None
@@ -135,6 +140,7 @@ class NodeProcess:
         self._tasks.append(self._loop.create_task(self._tick_forever()))
         self._tasks.append(self._loop.create_task(self._watch_disk()))
         self.schedule_pump()
+        self._queue_views = QueueViews(self.engine)
         operator = Operator(
             self.engine.catalog,
             self.membership,
@@ -421,7 +427,21 @@ class NodeProcess:
 
     def queue_info(self, vhost: str, name: str) -> dict[str, object] | None:
         """One queue, or None."""
-        return queue_info(self.engine, vhost, name)
+        return self._queue_views.one(vhost, name, self.clock.now_ms())
+
+    def queues(self, selection: QueueSelection) -> tuple[list[dict[str, object]], int]:
+        """Some queues, and how many more there are."""
+        return self._queue_views.some(selection, self.clock.now_ms())
+
+    def queue_metrics(self, rows: Sequence[Mapping[str, Any]], left_out: int) -> Sequence[HttpMetric]:
+        """Metrics of these queues."""
+        return queue_metrics(rows, left_out)
+
+    async def freshness(self, vhost: str | None = None, name: str | None = None) -> dict[str, object]:
+        """Wait, not long, until what is shown of a queue, or of all, is what the cluster has now."""
+        if vhost is None or name is None:
+            return await self.membership.freshness()
+        return await self.membership.freshness_of(vhost, name)
 
     def metrics_snapshot(self) -> list[Metric]:
         """(name, help, type, samples) of every metric."""

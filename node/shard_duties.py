@@ -19,13 +19,19 @@ from typing import Final, Protocol
 
 from node.catalog import Catalog
 from node.dead_letter import DeadLetterRouter
-from node.limits import DEAD_LETTERS_PER_ENTRY, DEAD_LETTERS_UNDER_WAY, TRANSFER_BYTES
+from node.limits import (
+    DEAD_LETTERS_PER_ENTRY,
+    DEAD_LETTERS_ROUTED_AHEAD,
+    DEAD_LETTERS_UNDER_WAY,
+    QUEUES_BURIED_PER_COMMAND,
+    TRANSFER_BYTES,
+)
+from node.lost_queues import LostQueues
 from node.shard import commands
 from node.shard.message import Message
 from node.shard.outbox import Death, Lane
 from node.shard.queue import UNLIMITED
 from node.shard.shard import Shard
-from node.shard.tombstone import EXPIRED
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +41,9 @@ AGAIN_MS: Final = 1000
 PARKED_PAUSE_MS: Final = 100
 PARKED_REST_MS: Final = 5000
 """Between two looks at parked dead letters: after one that found routes, and after one that did not."""
+
+_ROUTES_PER_LOOK: Final = 2
+"""ROUTEs decided in one go: more would keep the event loop too long, fewer would never be ahead of the log."""
 
 _UNROUTABLE: Final = (commands.PARKED, commands.DROPPED_UNROUTABLE)
 
@@ -107,16 +116,20 @@ class ShardDuties:
         self._source = source
         self._port = port
         self._router = DeadLetterRouter(port.catalog)
+        self._lost_queues = LostQueues()
         self._life = 0
         self.forget()
 
     def forget(self) -> None:
         """Begin anew: what was given before may never have arrived."""
         self._life += 1
+        self._routed_first = 0
         self._routed_up_to = 0
         self._routed_ms = 0
         self._lanes: dict[int, _LaneProgress] = {}
         self._burying: set[int] = set()
+        self._removals = 0
+        self._buried_ms = 0
         self._barrier_under_way = False
         self._fresh_up_to = 0
         self._closable: set[int] = set()
@@ -131,7 +144,7 @@ class ShardDuties:
         self._retry_parked(now_ms)
         self._move_lanes(now_ms)
         if self.shard.deleted:
-            self._bury()
+            self._bury(now_ms)
 
     @property
     def has_waiting(self) -> bool:
@@ -146,11 +159,23 @@ class ShardDuties:
     # ------------------------------------------------------------------ deaths
 
     def _route(self, now_ms: int) -> None:
-        waiting = self.shard.unrouted(DEAD_LETTERS_PER_ENTRY)
-        if not waiting:
+        head = self.shard.unrouted(1)
+        if not head:
             return
-        if waiting[0].sequence <= self._routed_up_to and now_ms - self._routed_ms < AGAIN_MS:
-            return
+        first = head[0].sequence
+        if first > self._routed_first:
+            self._routed_first, self._routed_ms = first, now_ms
+        elif now_ms - self._routed_ms >= AGAIN_MS:
+            # A ROUTE got lost, and those behind it were refused for the gap.
+            self._routed_up_to, self._routed_ms = first - 1, now_ms
+        # While one ROUTE is on its way through the log, the next are decided.
+        for _ in range(_ROUTES_PER_LOOK):
+            if self._routed_up_to - first >= DEAD_LETTERS_ROUTED_AHEAD or not self._route_some():
+                return
+
+    def _route_some(self) -> bool:
+        """Decide about the next deaths, as many as go into one entry; False: there is no more to do now."""
+        waiting = self.shard.unrouted(DEAD_LETTERS_PER_ENTRY, self._routed_up_to)
         decisions: list[commands.RouteDecision] = []
         size = 0
         for death in waiting:
@@ -164,8 +189,9 @@ class ShardDuties:
             if size >= TRANSFER_BYTES:
                 break
         if decisions:
-            self._routed_up_to, self._routed_ms = decisions[-1].sequence, now_ms
+            self._routed_up_to = decisions[-1].sequence
             self._port.give(commands.encode_route(decisions))
+        return len(decisions) == len(waiting) > 0 or size >= TRANSFER_BYTES
 
     def _decide(self, death: Death) -> commands.RouteDecision:
         original = content_of(self._port.data(death.message.index), death.message)
@@ -295,23 +321,25 @@ class ShardDuties:
 
     # ------------------------------------------------------------------ deleted queues
 
-    def _bury(self) -> None:
-        ids = tuple(id for id in self.shard.deleted if id not in self._burying)
+    def _bury(self, now_ms: int) -> None:
+        deleted = self.shard.deleted
+        if not self._removals and now_ms - self._buried_ms >= AGAIN_MS:
+            self._burying.clear()
+        ids = tuple(islice((id for id in deleted if id not in self._burying), QUEUES_BURIED_PER_COMMAND))
         if not ids:
             return
+        self._lost_queues.tell(deleted)
+        if len(self._burying) > len(deleted):
+            self._burying.intersection_update(deleted)
         self._burying.update(ids)
-        for id in ids:
-            gone = self.shard.deleted[id]
-            if gone.reason == EXPIRED:
-                logger.info(
-                    "queue %r in vhost %r expired: unused since %d (Unix ms), for %d ms; %d messages were in it",
-                    gone.name, gone.vhost, gone.last_activity_ms, gone.time_ms - gone.last_activity_ms, gone.messages,
-                )  # fmt: skip
+        self._removals += 1
+        self._buried_ms = now_ms
         life = self._life
 
         def removed() -> None:
+            # They count as seen to until they have left the shard, which is a moment after this.
             if life == self._life:
-                self._burying.difference_update(ids)
+                self._removals -= 1
                 self._port.give(commands.encode_forget_deleted(ids))
 
         self._port.remove_queues(ids, removed)

@@ -15,6 +15,7 @@ from typing import Final, Protocol
 from cluster.group import Group
 from node.broker.queue_settings import shard_settings
 from node.catalog import Catalog
+from node.limits import QUEUES_UPDATED_PER_ENTRY
 from node.policy_duties import PolicyDuties
 from node.shard import commands
 from node.shard.shard import Shard
@@ -81,6 +82,7 @@ class ShardLeader:
         self._next_expiry_ms = 0
         self._next_reconcile_ms = 0
         self._reconciling = False
+        self._compared: tuple[int, int, int] | None = None
         self._sessions_ended = self._group.sessions.ended
         self._duties.forget()
         self._policies.forget()
@@ -97,7 +99,9 @@ class ShardLeader:
             self._next_reconcile_ms = min(self._next_reconcile_ms, now_ms + RECONCILE_AFTER_LOSS_MS)
         if now_ms >= self._next_reconcile_ms:
             self._next_reconcile_ms = now_ms + RECONCILE_EVERY_MS
-            self._reconcile(now_ms)
+            # What was the same a while ago and has not changed is the same now: idle queues cost nothing.
+            if self._compared != self._versions():
+                self._reconcile(now_ms)
         self._duties.perform(now_ms)
         self._policies.perform(now_ms)
 
@@ -134,6 +138,11 @@ class ShardLeader:
             # Heartbeats tell the other nodes how long there has been a leader; their disks know it from entries alone.
             self.give(commands.encode_expire_due())
 
+    def _versions(self) -> tuple[int, int, int]:
+        """Something that changes when a comparison of shard and catalog could have another outcome."""
+        empty_lanes = sum(not lane.items for lane in self.shard.lanes())
+        return (self.catalog.routing_version, self.shard.queue_changes, empty_lanes)
+
     def _reconcile(self, now_ms: int) -> None:
         """Compare with the catalog, whose replica must not be behind: a barrier first.
 
@@ -161,8 +170,9 @@ class ShardLeader:
                 for lane in self.shard.lanes()
                 if not lane.items and self.catalog.queue_by_id(lane.target_queue) is None
             ]
-            if parts:
-                self.give(b"".join(parts))
+            for first in range(0, len(parts), QUEUES_UPDATED_PER_ENTRY):
+                self.give(b"".join(parts[first : first + QUEUES_UPDATED_PER_ENTRY]))
+            self._compared = None if parts else self._versions()
             if not self._policies.begun:
                 self._policies.compare_all()
             for id in missing:

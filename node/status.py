@@ -4,15 +4,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from cluster.group import Group
-from node.catalog import QueueRecord
 from node.catalog.arguments import queue_type
-from node.dead_letter_office import lane_rows
 from node.engine import CATALOG_GROUP, Engine
+from node.http.provider import Histogram
+from node.lanes import lane_rows
+from node.queue_views import policies_of
 from node.settings import NodeSettings
+from node.shard.expiry_lag import BOUNDS_MS
 from node.shard.shard import Shard
+from node.shard_clocks import shard_now
 
-Sample = tuple[Mapping[str, str], float]
+Sample = tuple[Mapping[str, str], float | Histogram]
 Metric = tuple[str, str, str, list[Sample]]
+
+LANES_SHOWN = 100
+"""Lanes with metrics of their own, those with the most messages; the others are in the sums only."""
 
 
 def engine_status(engine: Engine, settings: NodeSettings, now_ms: int) -> dict[str, Any]:
@@ -71,54 +77,23 @@ def _group_status(engine: Engine, group: Group, names: Mapping[int, str], now_ms
         outbox=statistics.outbox,
         parked=statistics.parked,
         remains=statistics.remains,
-        stalled_lanes=len([lane for lane in lane_rows(engine, shard) if lane["waits_for"]]),
-        expiry_lag_ms=expiry_lag_ms(shard, group, now_ms),
+        stalled_lanes=sum(1 for lane in lane_rows(engine, shard, now_ms) if lane["waits_for"]),
+        expiry_lag_ms=expiry_lag_ms(engine, shard, now_ms),
     )
     return row
 
 
-def expiry_lag_ms(shard: Shard, group: Group, now_ms: int) -> int:
+def expiry_lag_ms(engine: Engine, shard: Shard, now_ms: int) -> int:
     """How long the most overdue head or lease has been waiting for its expiry; 0 when nothing is due."""
+    now = shard_now(engine, shard, now_ms)
     lag_ms = 0
     message_due_ms = shard.next_message_due_ms()
     if message_due_ms > 0:
-        lag_ms = group.clock.current_ms(now_ms) - message_due_ms
+        lag_ms = now.time_ms - message_due_ms
     lease_due_ms = shard.next_lease_due_ms()
     if lease_due_ms >= 0:
-        lag_ms = max(lag_ms, group.clock.led_ms - lease_due_ms)
+        lag_ms = max(lag_ms, now.led_ms - lease_due_ms)
     return max(0, lag_ms)
-
-
-def queue_info(engine: Engine, vhost: str, name: str) -> dict[str, Any] | None:
-    """One queue as the local replica has it; None when there is no such queue."""
-    record = engine.catalog.queue(vhost, name)
-    if record is None:
-        return None
-    info: dict[str, Any] = {
-        "id": record.id,
-        "vhost": vhost,
-        "name": name,
-        "durable": record.durable,
-        "exclusive": record.exclusive,
-        "auto_delete": record.auto_delete,
-        "arguments": record.arguments,
-        **_policies_of(engine, record),
-    }
-    if record.replicated:
-        info.update(_replicated_queue(engine, record))
-    else:
-        info.update(node=record.owner_node)
-    return info
-
-
-def _policies_of(engine: Engine, record: QueueRecord) -> dict[str, Any]:
-    """The policies of a queue, by name, and what they say together, as RabbitMQ shows them."""
-    policy, operator_policy = engine.catalog.policies_of_queue(record)
-    return {
-        "policy": None if policy is None else policy.name,
-        "operator_policy": None if operator_policy is None else operator_policy.name,
-        "effective_policy_definition": engine.catalog.policy_definition(record),
-    }
 
 
 def managed_queue(engine: Engine, vhost: str, name: str) -> dict[str, Any] | None:
@@ -138,7 +113,7 @@ def managed_queue(engine: Engine, vhost: str, name: str) -> dict[str, Any] | Non
         "exclusive": record.exclusive,
         "arguments": record.arguments,
         "state": "running",
-        **_policies_of(engine, record),
+        **policies_of(engine.catalog, record),
     }
     names = {node.id: node.name for node in engine.catalog.nodes()}
     if record.replicated:
@@ -163,25 +138,25 @@ def managed_queue(engine: Engine, vhost: str, name: str) -> dict[str, Any] | Non
     return info
 
 
-def _replicated_queue(engine: Engine, record: QueueRecord) -> dict[str, Any]:
-    group = engine.group(record.shard)
-    info: dict[str, Any] = {"shard": record.shard, "leader": group.leader}
-    statistics = engine.shards[record.shard].queue_statistics(record.id)
-    if statistics is not None:
-        info.update({field: getattr(statistics, field) for field in _QUEUE_FIELDS})
-    return info
-
-
 def engine_metrics(engine: Engine, settings: NodeSettings, now_ms: int) -> list[Metric]:
-    """All metrics of this node; shards are labelled by their number."""
+    """All metrics of this node; shards are labelled by their number, its own transient shard as "transient"."""
     groups = list(engine.host.groups.values())
-    shards = {id: shard.statistics() for id, shard in engine.shards.items()}
+    shards = {str(id): shard for id, shard in engine.shards.items()}
+    shards["transient"] = engine.transient.local.shard
+    statistics = {id: shard.statistics() for id, shard in shards.items()}
 
     def by_group(value: Any) -> list[Sample]:
         return [({"group": str(group.id)}, float(value(group))) for group in groups]
 
     def by_shard(field: str) -> list[Sample]:
-        return [({"shard": str(id)}, float(getattr(statistics, field))) for id, statistics in shards.items()]
+        return [({"shard": id}, float(getattr(each, field))) for id, each in statistics.items()]
+
+    def by_reason(field: str) -> list[Sample]:
+        return [
+            ({"shard": id, "reason": reason}, float(count))
+            for id, each in statistics.items()
+            for reason, count in getattr(each, field).items()
+        ]
 
     metrics: list[Metric] = [
         ("mayfly_raft_term", "Current term", "gauge", by_group(lambda group: group.term)),
@@ -191,10 +166,15 @@ def engine_metrics(engine: Engine, settings: NodeSettings, now_ms: int) -> list[
         (
             "mayfly_expiry_lag_ms", "Age of the most overdue head or lease", "gauge",
             [
-                ({"shard": str(id)}, float(expiry_lag_ms(shard, engine.group(id), now_ms)))
-                for id, shard in engine.shards.items()
+                ({"shard": id}, float(expiry_lag_ms(engine, shard, now_ms))) for id, shard in shards.items()
             ],
         ),
+        (
+            "mayfly_expiry_lag_seconds", "From a message's deadline to the entry that expired it", "histogram",
+            [({"shard": id}, _lag(shard)) for id, shard in shards.items()],
+        ),
+        ("mayfly_deaths", "Messages dead-lettered, by reason", "counter", by_reason("dead_lettered_for")),
+        ("mayfly_queues_gone", "Queues that are gone, by reason", "counter", by_reason("gone_for")),
         ("mayfly_clock_excess_ms", "This node's clock beyond the bound", "gauge", _one(engine.host.clocks.excess_ms())),
         ("mayfly_clock_refusals", "Campaigns held back by the clock", "counter", _one(engine.host.clock_refusals)),
         ("mayfly_disk_alarm", "1 while publishes are refused for lack of disk", "gauge", _one(bool(engine.disk_alarm))),
@@ -205,19 +185,75 @@ def engine_metrics(engine: Engine, settings: NodeSettings, now_ms: int) -> list[
         metrics.append((f"mayfly_{field}", explanation, "gauge", by_shard(field)))
     for field, explanation in _SHARD_COUNTERS.items():
         metrics.append((f"mayfly_{field}", explanation, "counter", by_shard(field)))
-    return metrics
+    return metrics + _clock_metrics(engine, shards, now_ms) + _outbox_metrics(engine, shards, now_ms)
+
+
+def _lag(shard: Shard) -> Histogram:
+    lag = shard.expiry_lag
+    bounds = tuple(bound_ms / _MS_PER_S for bound_ms in BOUNDS_MS)
+    return Histogram(bounds, tuple(lag.by_bucket()), lag.sum_ms() / _MS_PER_S)
+
+
+def _clock_metrics(engine: Engine, shards: Mapping[str, Shard], now_ms: int) -> list[Metric]:
+    now = {id: shard_now(engine, shard, now_ms) for id, shard in shards.items()}
+    times: list[Sample] = [({"shard": id}, each.time_ms / _MS_PER_S) for id, each in now.items()]
+    led: list[Sample] = [({"shard": id}, each.led_ms / _MS_PER_S) for id, each in now.items()]
+    return [
+        ("mayfly_shard_clock_seconds", "Shard time", "gauge", times),
+        ("mayfly_lease_clock_seconds", "Time with a leader, on which leases run", "gauge", led),
+    ]
+
+
+def _outbox_metrics(engine: Engine, shards: Mapping[str, Shard], now_ms: int) -> list[Metric]:
+    """How long dead letters have been on their way; ages are on the shard clock."""
+    waiting: list[Sample] = []
+    parked: list[Sample] = []
+    lanes: list[Sample] = []
+    rows: list[tuple[str, dict[str, Any]]] = []
+    for id, shard in shards.items():
+        time_ms = shard_now(engine, shard, now_ms).time_ms
+        of_shard = lane_rows(engine, shard, now_ms)
+        rows += [(id, row) for row in of_shard]
+        lanes.append(({"shard": id}, float(len(of_shard))))
+        first = next(iter(shard.unrouted(1)), None)
+        oldest = next(iter(shard.parked()), None)
+        waiting.append(({"shard": id}, 0.0 if first is None else max(0, time_ms - first.time_ms) / _MS_PER_S))
+        parked.append(({"shard": id}, 0.0 if oldest is None else max(0, time_ms - oldest.time_ms) / _MS_PER_S))
+    rows.sort(key=lambda each: -each[1]["messages"])
+    shown: list[tuple[Mapping[str, str], dict[str, Any]]] = [
+        (
+            {"shard": id, "target_shard": str(row["target_shard"]), "vhost": row["vhost"], "queue": row["queue"]},
+            row,
+        )
+        for id, row in rows[:LANES_SHOWN]
+    ]
+    return [
+        ("mayfly_unrouted_oldest_seconds", "Since the first death without a decision", "gauge", waiting),
+        ("mayfly_parked_oldest_seconds", "Since the death of what was parked first", "gauge", parked),
+        ("mayfly_lanes", "Lanes in which dead letters wait", "gauge", lanes),
+        (
+            "mayfly_lane_messages", "Dead letters in a lane", "gauge",
+            [(labels, float(row["messages"])) for labels, row in shown],
+        ),
+        (
+            "mayfly_lane_oldest_seconds", "Since the oldest dead letter in a lane was put there", "gauge",
+            [(labels, row["oldest_age_ms"] / _MS_PER_S) for labels, row in shown],
+        ),
+        (
+            "mayfly_lane_waits", "1 for a lane that cannot move", "gauge",
+            [({**labels, "waits_for": row["waits_for"]}, 1.0) for labels, row in shown if row["waits_for"]],
+        ),
+    ]
 
 
 def _one(value: float) -> list[Sample]:
     return [({}, float(value))]
 
 
-_QUEUE_FIELDS = (
-    "ready", "ready_bytes", "unacknowledged", "unacknowledged_bytes", "consumers", "enqueued", "delivered",
-    "acknowledged", "expired", "dead_lettered", "duplicates", "overflowed", "refused", "delivery_limited",
-)
+_MS_PER_S = 1000
 _SHARD_GAUGES = {
     "queues": "Queues",
+    "tombstones": "Queues that are gone and still in the catalog",
     "ready": "Messages ready",
     "unacknowledged": "Messages held by consumers",
     "ready_bytes": "Bytes of bodies ready",
@@ -226,6 +262,8 @@ _SHARD_GAUGES = {
     "parked": "Dead letters without a route",
     "remains": "Messages of expired queues still to be dead-lettered",
     "live_entries": "Log entries that hold messages",
+    "message_timers": "Queues whose head has a deadline",
+    "lease_timers": "Queues whose lease runs",
 }
 _SHARD_COUNTERS = {
     "enqueued": "Messages enqueued",
@@ -238,8 +276,13 @@ _SHARD_COUNTERS = {
     "refused": "Publishes and dead letters refused by a full queue",
     "delivery_limited": "Messages that came back more often than the delivery limit allows",
     "queue_expired": "Messages dead-lettered because their queue expired",
-    "expired_queues": "Queues whose lease ran out",
     "dropped_by_operator": "Parked dead letters dropped by an operator",
     "dropped_cycle": "Dead letters dropped in a cycle",
     "dropped_unroutable": "Dead letters dropped without a route",
+    "routed": "Dead letters that reached a queue or a lane",
+    "settled": "Dead letters that another shard has committed",
+    "lost": "Dead letters whose target was gone",
+    "missing_targets": "Publishes to a queue that was gone",
+    "transfers_lost": "Dead letters that came for a queue that was gone",
+    "refused_transfers": "Transfers refused after a gap",
 }

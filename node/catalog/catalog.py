@@ -348,13 +348,16 @@ class Catalog:
         if queue is not None:
             return QueueDeclared(queue, created=False)
         settings = new_queue_settings(command)
-        queue = self._new_queue(command, settings, time_ms)
+        arguments, settings = self._state.shared(stored_arguments(command.arguments), settings)
+        queue = self._new_queue(command, arguments, settings, time_ms)
         self._state.next_queue_id += 1
         self._state.add_queue(queue)
         self.routing_version += 1
         return QueueDeclared(queue, created=True)
 
-    def _new_queue(self, command: DeclareQueue, settings: QueueSettings, time_ms: int) -> QueueRecord:
+    def _new_queue(
+        self, command: DeclareQueue, arguments: dict[str, Any], settings: QueueSettings, time_ms: int
+    ) -> QueueRecord:
         replicated = command.durable and not command.exclusive and not command.auto_delete
         if not replicated and (
             command.node_id == REPLICATED or self._is_lost(command.node_id, command.incarnation)
@@ -362,13 +365,13 @@ class Catalog:
             raise refusals.no_such_node(command.node_id)
         return QueueRecord(
             id=self._state.next_queue_id,
-            vhost=command.vhost,
+            vhost=self._vhost(command.vhost).record.name,
             name=command.name,
             shard=self._state.placement.choose() if replicated else transient_shard(command.node_id),
             durable=effectively_durable(command),
             exclusive=command.exclusive,
             auto_delete=command.auto_delete,
-            arguments=stored_arguments(command.arguments),
+            arguments=arguments,
             settings=settings,
             owner_node=REPLICATED if replicated else command.node_id,
             owner_incarnation=0 if replicated else command.incarnation,

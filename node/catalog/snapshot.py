@@ -109,7 +109,11 @@ def load(data: bytes, shard_count: int) -> CatalogState:
             for exchange in stored_vhost.exchanges:
                 vhost.add_exchange(exchange)
         for queue in stored.queues:
-            state.add_queue(queue)
+            arguments, settings = state.shared(queue.arguments, queue.settings)
+            vhost_name = state.vhosts[queue.vhost].record.name
+            state.add_queue(
+                msgspec.structs.replace(queue, vhost=vhost_name, arguments=arguments, settings=settings)
+            )
         for stored_vhost in stored.vhosts:
             for binding in stored_vhost.bindings:
                 state.vhosts[stored_vhost.vhost.name].add_binding(binding)

@@ -5,9 +5,19 @@ from http import HTTPStatus
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from node.parked_selection import Selection
+from node.queue_selection import QueueSelection
 
-#: (name, help, "gauge" or "counter", [(labels, value), ...]). A counter's name may leave `_total` out.
-Metric: TypeAlias = tuple[str, str, str, Sequence[tuple[Mapping[str, str], float]]]
+
+class Histogram(NamedTuple):
+    """The value of a sample of a histogram: how many there are by bucket, one more than bounds, and their sum."""
+
+    bounds: tuple[float, ...]
+    counts: tuple[int, ...]
+    sum: float
+
+
+#: (name, help, "gauge", "counter" or "histogram", [(labels, value), ...]). A counter's name may leave `_total` out.
+Metric: TypeAlias = tuple[str, str, str, Sequence[tuple[Mapping[str, str], float | Histogram]]]
 
 
 class StatusProvider(Protocol):
@@ -23,7 +33,20 @@ class StatusProvider(Protocol):
         """Nodes, groups, queues and alarms as this node knows them; goes through JSON."""
 
     def queue_info(self, vhost: str, name: str) -> dict[str, Any] | None:
-        """One queue as this node has it: id, shard, leader, counts; None if it knows of none. No use of it (L2)."""
+        """One queue as this node has it; None if it knows of none. No use of it (L2).
+
+        With `exact` False not all of its messages were looked at; ask again and some more are.
+        """
+
+    def queues(self, selection: QueueSelection) -> tuple[list[dict[str, Any]], int]:
+        """These queues by vhost and name, as this node has them, and how many more there are than it may be."""
+
+    async def freshness(self, vhost: str | None = None, name: str | None = None) -> dict[str, Any]:
+        """Waits, not long, until this node shows what the cluster has now, of one queue or of all. `current` says
+        whether it does, and `reason` why not."""
+
+    def queue_metrics(self, rows: Sequence[Mapping[str, Any]], left_out: int) -> Sequence[Metric]:
+        """Metrics of the queues in `rows`, from `queues`. Called in a thread: takes nothing but these."""
 
     def metrics_snapshot(self) -> Sequence[Metric]:
         """The node's metrics now."""

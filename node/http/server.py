@@ -12,6 +12,8 @@ from aiohttp.typedefs import Handler
 from node.http.management import PAGES as MANAGEMENT_PAGES
 from node.http.management import ManagementPages
 from node.http.metrics import CONTENT_TYPE, MetricsPage
+from node.http.observing import PAGES as OBSERVING_PAGES
+from node.http.observing import ObservingPages
 from node.http.operating import PAGES as OPERATOR_PAGES
 from node.http.operating import OperatorPages, answer
 from node.http.provider import ManagementPort, OperatorPort, StatusProvider
@@ -27,7 +29,7 @@ _PAGES: Final = {
     "/health/ready": "200 while clients are served, else 503 with the reason",
     "/metrics": "metrics for Prometheus",
     "/status": "nodes, shards, leaders, queue counts, expiry lag, as this node has them",
-    "/queues/{vhost}/{name}": "one queue as this node has it; the default vhost is %2F",
+    **OBSERVING_PAGES,
     **OPERATOR_PAGES,
     **MANAGEMENT_PAGES,
 }
@@ -92,10 +94,10 @@ class HttpServer:
             "/health/ready": self._ready,
             "/metrics": self._metrics_page,
             "/status": self._status,
-            "/queues/{vhost}/{name}": self._queue,
         }
         for path, handler in handlers.items():
             application.router.add_get(path, handler)
+        ObservingPages(self._provider).add_to(application.router)
         if self._operator is not None:
             OperatorPages(self._operator).add_to(application.router)
         if self._management is not None:
@@ -121,13 +123,6 @@ class HttpServer:
 
     async def _status(self, request: web.Request) -> web.Response:
         return answer(self._provider.status())
-
-    async def _queue(self, request: web.Request) -> web.Response:
-        vhost, name = request.match_info["vhost"], request.match_info["name"]
-        info = self._provider.queue_info(vhost, name)
-        if info is None:
-            return _error(HTTPStatus.NOT_FOUND, f"this node knows no queue '{name}' in vhost '{vhost}'")
-        return answer(info)
 
 
 def _without_traceback(record: logging.LogRecord) -> bool:

@@ -81,6 +81,10 @@ class Band:
         self.waiting: deque[Holder] = deque()
 
 
+_NO_BANDS: Final[list[Band]] = []
+"""What all queues without consumers have in common; never changed."""
+
+
 class Consumers:
     """The attached consumers of one queue.
 
@@ -91,7 +95,7 @@ class Consumers:
     __slots__ = ("bands", "count", "exclusive", "single", "single_active")
 
     def __init__(self, single_active: bool) -> None:
-        self.bands: list[Band] = []
+        self.bands = _NO_BANDS
         self.count = 0
         self.exclusive = False
         self.single_active = single_active
@@ -124,7 +128,10 @@ class Consumers:
                 break
             place += 1
         made = Band(priority)
-        self.bands.insert(place, made)
+        if self.bands:
+            self.bands.insert(place, made)
+        else:
+            self.bands = [made]
         return made
 
     def attach(self, holder: Holder) -> None:

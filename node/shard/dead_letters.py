@@ -145,7 +145,7 @@ def apply_transfer(state: State, position: int, end: int) -> int:
         state.retain(1)
         taken += 1
     if taken:
-        queue.received[source] = highest + taken
+        queue.note_received(source, highest + taken)
     return position
 
 
@@ -187,4 +187,4 @@ def drop_parked(state: State, sequence: int) -> None:
 def forget_source(state: State, source: int) -> None:
     """This source never sends again."""
     for queue in state.queues.values():
-        queue.received.pop(source, None)
+        queue.forget_source(source)

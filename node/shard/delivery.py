@@ -6,7 +6,7 @@ from node.shard.consumers import Band, Holder
 from node.shard.effects import Deliver
 from node.shard.line import Line
 from node.shard.message import Message
-from node.shard.outbox import EXPIRED, MAXLEN
+from node.shard.outbox import MAXLEN
 from node.shard.queue import Queue
 from node.shard.state import State
 
@@ -159,8 +159,8 @@ def _expire(state: State, queue: Queue, message: Message) -> None:
     """One message that was ready dies of its deadline."""
     state.expiry_budget -= 1
     queue.ready_bytes -= message.body_length
-    queue.expired += 1
-    state.died(queue, message, EXPIRED)
+    state.expiry_lag.observe(state.time_ms - message.deadline_ms)
+    state.expired(queue, message)
 
 
 def _deliver(state: State, queue: Queue) -> None:

@@ -3,6 +3,7 @@
 from node.shard.consumers import Holder
 from node.shard.delivery import expiry_is_behind, get_one, hand_over, serve
 from node.shard.errors import ShardError
+from node.shard.lease import CONSUMED, GOT, RELEASED
 from node.shard.queue import Queue
 from node.shard.queues import gone, remove_queue
 from node.shard.results import DUPLICATE_CONSUMER, EXCLUSIVE, Attached, GetResult, Refused, Result
@@ -30,7 +31,7 @@ def _add(
 
 def enter_holder(state: State, queue: Queue, holder: Holder) -> None:
     """Make the holder known to its queue and its session."""
-    queue.holders[holder.order] = holder
+    queue.add_holder(holder)
     holders = state.sessions.get(holder.session)
     if holders is None:
         holders = {}
@@ -52,7 +53,7 @@ def get(state: State, session: tuple[int, int], queue_id: int, holder_id: int, n
     queue = state.queues.get(queue_id)
     if queue is None:
         return gone(state, queue_id)
-    state.used(queue)
+    state.used(queue, GOT)
     if queue.touched and queue.consumers.bands:
         # Consumers come before this get for whatever the entry has enqueued so far.
         serve(state, queue)
@@ -100,7 +101,7 @@ def attach(
     holder.exclusive = exclusive
     holder.priority = priority
     queue.lease.suspended_by += 1
-    state.used(queue)
+    state.used(queue, CONSUMED)
     state.lease_timers.cancel(queue_id)
     consumers.attach(holder)
     state.touch(queue)
@@ -148,7 +149,7 @@ def drop_idle_holder(state: State, queue: Queue, holder: Holder) -> None:
         _forget(state, queue, holder)
         queue.lease.suspended_by -= 1
         if queue.lease.suspended_by == 0:
-            state.used(queue)
+            state.used(queue, RELEASED)
 
 
 def flow(state: State, session: tuple[int, int], queue_id: int, consumer_id: int, active: bool) -> None:

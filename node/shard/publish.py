@@ -55,7 +55,7 @@ def apply_publishes(state: State, position: int, end: int) -> int:
                 queue = queues.get(target)
                 if queue is not None:
                     state.touch(queue)
-                    items = queue.ready.items
+                    items = queue.ready.own_items()
                     queue_ttl_ms = queue.ttl_ms
                     queue_deadline_ms = now_ms + queue_ttl_ms if queue_ttl_ms >= 0 else -1
             messages += 1

@@ -5,9 +5,12 @@ from typing import Final
 from node.shard.consumers import Consumers, Holder
 from node.shard.lease import Lease
 from node.shard.line import Line
-from node.shard.settings import DROP_HEAD, REJECT_PUBLISH_DLX, ShardQueueSettings
+from node.shard.settings import DROP_HEAD, REJECT_PUBLISH_DLX, ShardQueueSettings, decode_settings
 
 UNLIMITED: Final = 1 << 62
+_NO_HOLDERS: Final[dict[int, Holder]] = {}
+_NO_SOURCES: Final[dict[int, int]] = {}
+"""What all queues that nobody holds messages of, or that no dead letters came to, have in common; never changed."""
 
 
 class Queue:
@@ -21,9 +24,13 @@ class Queue:
     A queue with a limit either ``drops`` its oldest messages or ``refuses`` new ones; with ``refusals_die`` these
     are dead-lettered. ``overflowed``, ``refused`` and ``delivery_limited`` count the messages that went for it.
     ``kept`` says that the lease has run out and the queue stays until it is empty (RULES L11).
+
+    A node has as many of these as the cluster has queues, and most of them are idle: what an idle queue does not need
+    is made when it is needed, and ``settings`` are kept as bytes until somebody asks.
     """
 
     __slots__ = (
+        "_settings",
         "acknowledged",
         "auto_delete",
         "consumers",
@@ -54,7 +61,6 @@ class Queue:
         "refused",
         "refuses",
         "returned",
-        "settings",
         "settings_bytes",
         "touched",
         "ttl_ms",
@@ -70,9 +76,9 @@ class Queue:
         self.ready_bytes = 0
         self.held_count = 0
         self.held_bytes = 0
-        self.holders: dict[int, Holder] = {}
+        self.holders = _NO_HOLDERS
         self.consumers = Consumers(settings.single_active_consumer)
-        self.received: dict[int, int] = {}
+        self.received = _NO_SOURCES
         self.enqueued = 0
         self.delivered = 0
         self.acknowledged = 0
@@ -85,7 +91,7 @@ class Queue:
         self.kept = False
         self.touched = False
         self.deleted = False
-        self.settings = settings
+        self._settings: ShardQueueSettings | None = None
         self.settings_bytes = settings_bytes
         self.ttl_ms = -1
         self.expires_ms = -1
@@ -102,7 +108,7 @@ class Queue:
     def configure(self, settings: ShardQueueSettings, settings_bytes: bytes) -> None:
         """Take over the settings (which queue has a single active consumer is decided once, at its creation).
         """
-        self.settings = settings
+        self._settings = None
         self.settings_bytes = settings_bytes
         self.ttl_ms = -1 if settings.message_ttl_ms is None else settings.message_ttl_ms
         self.expires_ms = -1 if settings.expires_ms is None else settings.expires_ms
@@ -115,6 +121,34 @@ class Queue:
         self.drops = limited and settings.overflow == DROP_HEAD
         self.refuses = limited and settings.overflow != DROP_HEAD
         self.refusals_die = settings.overflow == REJECT_PUBLISH_DLX and self.dead_letters
+
+    @property
+    def settings(self) -> ShardQueueSettings:
+        """What the queue was told about itself. The same object every time, until it is told anew."""
+        settings = self._settings
+        if settings is None:
+            settings = decode_settings(self.settings_bytes)
+            self._settings = settings
+        return settings
+
+    def add_holder(self, holder: Holder) -> None:
+        """Somebody more who may hold messages."""
+        if self.holders:
+            self.holders[holder.order] = holder
+        else:
+            self.holders = {holder.order: holder}
+
+    def note_received(self, source: int, sequence: int) -> None:
+        """Dead letters have come from a source, up to this sequence."""
+        if self.received:
+            self.received[source] = sequence
+        else:
+            self.received = {source: sequence}
+
+    def forget_source(self, source: int) -> None:
+        """Nothing comes from this source any more."""
+        if source in self.received:
+            del self.received[source]
 
     def ready_count(self) -> int:
         """Messages that nobody holds, expired ones that have not left yet among them (RULES T6)."""

@@ -3,7 +3,7 @@
 from node.shard.delivery import expiry_is_behind, serve
 from node.shard.effects import ConsumerCancelled
 from node.shard.errors import ShardError
-from node.shard.lease import Lease
+from node.shard.lease import DECLARED, Lease
 from node.shard.message import Message
 from node.shard.outbox import QUEUE_EXPIRED
 from node.shard.queue import Queue
@@ -11,7 +11,7 @@ from node.shard.remains import Remains
 from node.shard.results import IN_USE, NOT_EMPTY, Deleted, Gone, Purged, QueueCounts, Refused, Result
 from node.shard.settings import MAX_NUMBER, decode_settings
 from node.shard.state import State
-from node.shard.tombstone import DELETED, EXPIRED, Tombstone
+from node.shard.tombstone import DELETED, DROPPED, EXPIRED, Tombstone
 
 
 def gone(state: State, queue_id: int) -> Gone:
@@ -32,13 +32,14 @@ def create_queue(state: State, queue_id: int, settings_bytes: bytes, by_leader: 
     queue = state.queues.get(queue_id)
     if queue is not None:
         if not by_leader:
-            state.used(queue)
+            state.used(queue, DECLARED)
         return counts(queue, False)
     if not 0 < queue_id <= MAX_NUMBER:
         raise ShardError(f"queue id {queue_id}, from 1 to {MAX_NUMBER} expected")
     settings = decode_settings(settings_bytes)
     queue = Queue(queue_id, settings, settings_bytes, Lease(state.led_ms, state.time_ms))
     state.queues[queue_id] = queue
+    state.queue_changes += 1
     if queue.expires_ms >= 0:
         state.lease_timers.arm(queue_id, state.led_ms + queue.expires_ms)
     return counts(queue, True)
@@ -49,7 +50,7 @@ def touch_queue(state: State, queue_id: int) -> Result:
     queue = state.queues.get(queue_id)
     if queue is None:
         return gone(state, queue_id)
-    state.used(queue)
+    state.used(queue, DECLARED)
     return counts(queue, False)
 
 
@@ -140,7 +141,6 @@ def expire_queue(state: State, queue_id: int, epoch: int) -> None:
         queue.kept = True
         state.lease_timers.cancel(queue_id)
         return
-    state.expired_queues += 1
     remove_queue(state, queue, EXPIRED)
 
 
@@ -179,7 +179,9 @@ def remove_queue(state: State, queue: Queue, reason: str) -> None:
     state.overfull.pop(queue_id, None)
     state.past.add(queue)
     del state.queues[queue_id]
+    state.queue_changes += 1
     queue.deleted = True
+    state.gone_for[reason or DROPPED] += 1
     if reason:
         state.deleted[queue_id] = Tombstone(
             reason,
@@ -188,6 +190,7 @@ def remove_queue(state: State, queue: Queue, reason: str) -> None:
             len(messages),
             queue.settings.vhost,
             queue.settings.name,
+            queue.lease.last_use,
         )
 
 
@@ -202,6 +205,7 @@ def dead_letter_remains(state: State) -> None:
             state.outbox.add(remains.queue_id, message, QUEUE_EXPIRED, state.time_ms, remains.settings)
         state.expiry_budget -= len(dying)
         state.queue_expired += len(dying)
+        state.dead_lettered_for[QUEUE_EXPIRED] += len(dying)
         state.past.dead_lettered += len(dying)
         if remains.position == len(remains.messages):
             del state.remains[remains.queue_id]

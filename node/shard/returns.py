@@ -1,7 +1,7 @@
 """The way back of messages that nobody holds any more. HOT."""
 
 from node.shard.message import Message
-from node.shard.outbox import DELIVERY_LIMIT, EXPIRED
+from node.shard.outbox import DELIVERY_LIMIT
 from node.shard.queue import Queue
 from node.shard.state import State
 
@@ -24,8 +24,7 @@ def come_back(state: State, queue: Queue, messages: list[Message], to_back: bool
             state.died(queue, back, DELIVERY_LIMIT)
         elif late and state.expiry_budget > 0:
             state.expiry_budget -= 1
-            queue.expired += 1
-            state.died(queue, back, EXPIRED)
+            state.expired(queue, back)
         else:
             queue.ready_bytes += body_bytes
             if to_back and not late:

@@ -7,11 +7,13 @@ the one the entries carry, and never looks at content: messages are references i
 import struct
 from collections.abc import Collection, Iterable
 from hashlib import sha256
+from itertools import islice
 from typing import Final
 
 from node.shard import commands, dead_letters, holders, queues, settle
 from node.shard.delivery import serve
 from node.shard.errors import ShardError
+from node.shard.expiry_lag import ExpiryLag
 from node.shard.outbox import Death, Lane
 from node.shard.packing import NUMBER_BYTES, unpack_numbers
 from node.shard.publish import apply_guarded, apply_publishes
@@ -275,6 +277,7 @@ class Shard:
         expiries_per_entry, deliveries_per_entry = self._bounds
         state = State(self.shard_id, self.local_node, expiries_per_entry, deliveries_per_entry)
         restore(state, data)
+        state.expiry_lag = self._state.expiry_lag
         self._state = state
 
     def digest(self) -> str:
@@ -333,17 +336,25 @@ class Shard:
         """The queues that are here, to compare with the catalog."""
         return self._state.queues.keys()
 
+    @property
+    def queue_changes(self) -> int:
+        """Grows with every queue that comes or goes; counts on this replica alone, to tell what is out of date."""
+        return self._state.queue_changes
+
     def queue(self, queue_id: int) -> Queue | None:
         """A queue's state, to look at."""
         return self._state.queues.get(queue_id)
 
-    def unrouted(self, limit: int) -> list[Death]:
-        """The first ``limit`` deaths that wait for a ROUTE, in order."""
+    def unrouted(self, limit: int, after: int = 0) -> list[Death]:
+        """At most ``limit`` deaths that wait for a ROUTE, in order, those up to the sequence ``after`` left out.
+
+        Their sequences have no gaps.
+        """
         waiting = self._state.outbox.unrouted
-        count = min(limit, len(waiting))
-        if count == len(waiting):
-            return list(waiting)
-        return [waiting[place] for place in range(count)]
+        if not waiting:
+            return []
+        first = max(0, after + 1 - waiting[0].sequence)
+        return list(islice(waiting, first, first + limit))
 
     def parked(self) -> Collection[Death]:
         """Deaths without a route, oldest first; they wait for a route or an operator (RULES D8)."""
@@ -388,6 +399,11 @@ class Shard:
     def statistics(self) -> ShardStatistics:
         """Counts of the whole shard; looks at every queue."""
         return ShardStatistics(self._state)
+
+    @property
+    def expiry_lag(self) -> ExpiryLag:
+        """How late what this replica expired was; no part of the state. Not to be changed."""
+        return self._state.expiry_lag
 
     def queue_statistics(self, queue_id: int) -> QueueStatistics | None:
         """Counts of one queue."""

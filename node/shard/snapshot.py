@@ -15,7 +15,7 @@ from node.shard.consumers import Holder
 from node.shard.delivery import note_due
 from node.shard.errors import ShardError
 from node.shard.holders import enter_holder
-from node.shard.lease import Lease
+from node.shard.lease import USES, Lease
 from node.shard.line import Line
 from node.shard.message import Message
 from node.shard.outbox import REASONS, Death, Lane, Outbox
@@ -24,7 +24,7 @@ from node.shard.queue import Queue
 from node.shard.remains import Remains
 from node.shard.settings import ShardQueueSettings, decode_settings, encode_settings
 from node.shard.state import Past, State
-from node.shard.tombstone import Tombstone
+from node.shard.tombstone import GONE_FOR, Tombstone
 
 VERSION: Final = 3
 _MESSAGE_COLUMNS: Final = 9
@@ -43,7 +43,10 @@ def snapshot(state: State) -> bytes:
         [
             VERSION,
             [state.time_ms, state.led_ms, state.next_order],
-            [state.missing_targets, state.transfers_lost, state.refused_transfers, state.refused_routes],
+            [
+                state.missing_targets, state.transfers_lost, state.refused_transfers, state.refused_routes,
+                list(state.dead_lettered_for.values()), list(state.gone_for.values()),
+            ],
             [
                 past.enqueued, past.delivered, past.acknowledged,
                 past.expired, past.dead_lettered, past.duplicates,
@@ -52,7 +55,7 @@ def snapshot(state: State) -> bytes:
             [_queue_row(queue) for queue in state.queues.values()],
             [_tombstone_row(queue_id, tombstone) for queue_id, tombstone in state.deleted.items()],
             _outbox_row(state.outbox),
-            [state.queue_expired, state.expired_queues, [_remains_row(remains) for remains in state.remains.values()]],
+            [state.queue_expired, [_remains_row(remains) for remains in state.remains.values()]],
         ]
     )
 
@@ -63,14 +66,21 @@ def restore(state: State, data: bytes) -> None:
         row = msgspec.msgpack.decode(data)
         if row[0] != VERSION:
             raise ShardError(f"shard snapshot of version {row[0]}, {VERSION} expected")
-        _, times, counters, past, queues, tombstones, outbox, (state.queue_expired, state.expired_queues, remains) = row
+        _, times, counters, past, queues, tombstones, outbox, (state.queue_expired, remains) = row
         state.time_ms, state.led_ms, state.next_order = times
-        state.missing_targets, state.transfers_lost, state.refused_transfers, state.refused_routes = counters
+        (
+            state.missing_targets, state.transfers_lost, state.refused_transfers, state.refused_routes,
+            dead_lettered_for, gone_for,
+        ) = counters
+        state.dead_lettered_for = dict(zip(REASONS, dead_lettered_for, strict=True))
+        state.gone_for = dict(zip(GONE_FOR, gone_for, strict=True))
         _restore_past(state.past, past)
         for row in queues:
             _restore_queue(state, row)
-        for queue_id, reason, time_ms, activity_ms, messages, vhost, name in tombstones:
-            state.deleted[queue_id] = Tombstone(reason, time_ms, activity_ms, messages, vhost, name)
+        for queue_id, reason, time_ms, activity_ms, messages, vhost, name, use in tombstones:
+            state.deleted[queue_id] = Tombstone(
+                reason, time_ms, activity_ms, messages, vhost, name, USES[use]
+            )
         _restore_outbox(state, outbox)
         for queue_id, settings_bytes, messages in remains:
             left = unpack_messages(messages)
@@ -142,7 +152,7 @@ def _remains_row(remains: Remains) -> list[object]:
 def _tombstone_row(queue_id: int, tombstone: Tombstone) -> list[object]:
     return [
         queue_id, tombstone.reason, tombstone.time_ms, tombstone.last_activity_ms, tombstone.messages,
-        tombstone.vhost, tombstone.name,
+        tombstone.vhost, tombstone.name, USES.index(tombstone.last_use),
     ]
 
 
@@ -152,7 +162,7 @@ def _queue_row(queue: Queue) -> list[object]:
     return [
         queue.queue_id,
         queue.settings_bytes,
-        [lease.epoch, lease.started_ms, lease.last_activity_ms],
+        [lease.epoch, lease.started_ms, lease.last_activity_ms, USES.index(lease.last_use)],
         [
             queue.enqueued, queue.delivered, queue.acknowledged,
             queue.expired, queue.dead_lettered, queue.duplicates,
@@ -201,7 +211,8 @@ def _restore_queue(state: State, row: Any) -> None:
         single_active, single,
     ) = row
     lease = Lease(0, 0)
-    lease.epoch, lease.started_ms, lease.last_activity_ms = lease_row
+    lease.epoch, lease.started_ms, lease.last_activity_ms, last_use = lease_row
+    lease.last_use = USES[last_use]
     queue = Queue(queue_id, decode_settings(settings_bytes), settings_bytes, lease)
     (
         queue.enqueued, queue.delivered, queue.acknowledged,
@@ -209,7 +220,7 @@ def _restore_queue(state: State, row: Any) -> None:
         queue.overflowed, queue.refused, queue.delivery_limited,
     ) = counters
     for source, sequence in received:
-        queue.received[source] = sequence
+        queue.note_received(source, sequence)
     _restore_line(state, queue, queue.returned, returned)
     _restore_line(state, queue, queue.ready, ready)
     consumers = queue.consumers

@@ -4,12 +4,13 @@ from typing import Final
 
 from node.shard.consumers import Holder
 from node.shard.errors import ShardError
+from node.shard.expiry_lag import ExpiryLag
 from node.shard.message import Message
-from node.shard.outbox import Outbox
+from node.shard.outbox import EXPIRED, REASONS, Outbox
 from node.shard.queue import Queue
 from node.shard.remains import Remains
 from node.shard.timers import Timers
-from node.shard.tombstone import Tombstone
+from node.shard.tombstone import GONE_FOR, Tombstone
 
 EXPIRIES_PER_ENTRY: Final = 2000
 """Messages that one entry lets die of themselves at most - of a deadline, a length limit or their queue's end -
@@ -64,21 +65,26 @@ class State:
 
     ``live`` counts, per log entry, the places in which the state still refers to it. ``unserved`` are queues
     with messages and willing consumers that the bound of an entry left waiting, ``overfull`` those that still have
-    to drop messages. ``remains`` by queue id, the oldest first; ``queue_expired`` counts what died of its queue's end,
-    ``expired_queues`` the queues.
+    to drop messages. ``remains`` by queue id, the oldest first; ``queue_expired`` counts what died of its queue's end.
+
+    ``dead_lettered_for`` counts deaths by reason, all but EXPIRED, by far the most frequent one: those are the
+    rest of the queues' ``dead_lettered``. ``gone_for`` counts queues by reason. ``expiry_lag`` is this replica's own
+    and no part of the state.
     """
 
     __slots__ = (
         "current_released",
         "data",
+        "dead_lettered_for",
         "deleted",
         "deliveries_per_entry",
         "delivery_budget",
         "effects",
-        "expired_queues",
         "expiries_per_entry",
         "expiry_budget",
         "expiry_due",
+        "expiry_lag",
+        "gone_for",
         "index",
         "lease_timers",
         "led_ms",
@@ -90,6 +96,7 @@ class State:
         "outbox",
         "overfull",
         "past",
+        "queue_changes",
         "queue_expired",
         "queues",
         "refused_routes",
@@ -122,16 +129,20 @@ class State:
         self.transfers_lost = 0
         self.refused_transfers = 0
         self.refused_routes = 0
+        self.dead_lettered_for: dict[str, int] = dict.fromkeys(REASONS, 0)
+        self.gone_for: dict[str, int] = dict.fromkeys(GONE_FOR, 0)
         self.remains: dict[int, Remains] = {}
         self.queue_expired = 0
-        self.expired_queues = 0
         # Derived.
         self.sessions: dict[tuple[int, int], dict[tuple[int, int], Holder]] = {}
         self.live: dict[int, int] = {}
         self.message_timers = Timers()
         self.lease_timers = Timers()
         self.unserved: dict[int, Queue] = {}
+        self.queue_changes = 0
         self.overfull: dict[int, Queue] = {}
+        # Of this replica.
+        self.expiry_lag = ExpiryLag()
         # Of the entry.
         self.index = 0
         self.data = b""
@@ -199,18 +210,29 @@ class State:
             queue.touched = True
             self.touched.append(queue)
 
-    def died(self, queue: Queue, message: Message, reason: str) -> None:
-        """A message left the queue by dying: it is dead-lettered, or gone (RULES D)."""
+    def expired(self, queue: Queue, message: Message) -> None:
+        """A message died of its deadline: as ``died``, for many of them."""
+        queue.expired += 1
         if queue.dead_letters:
             queue.dead_lettered += 1
+            self.outbox.add(queue.queue_id, message, EXPIRED, self.time_ms, queue.settings)
+        else:
+            self.release(message.index, 1)
+
+    def died(self, queue: Queue, message: Message, reason: str) -> None:
+        """A message left the queue by dying, but not of its deadline: it is dead-lettered, or gone (RULES D)."""
+        if queue.dead_letters:
+            queue.dead_lettered += 1
+            self.dead_lettered_for[reason] += 1
             self.outbox.add(queue.queue_id, message, reason, self.time_ms, queue.settings)
         else:
             self.release(message.index, 1)
 
-    def used(self, queue: Queue) -> None:
-        """A use that renews the lease (RULES L2)."""
+    def used(self, queue: Queue, use: str) -> None:
+        """A use, one of USES, that renews the lease (RULES L2)."""
         lease = queue.lease
         lease.renew(self.led_ms, self.time_ms)
+        lease.last_use = use
         if queue.expires_ms >= 0 and lease.suspended_by == 0:
             self.lease_timers.arm(queue.queue_id, self.led_ms + queue.expires_ms)
 

@@ -1,5 +1,6 @@
 """Counts for operators, taken when asked for."""
 
+from node.shard.outbox import EXPIRED
 from node.shard.queue import Queue
 from node.shard.state import State
 
@@ -54,13 +55,15 @@ class ShardStatistics:
     ``dropped_*`` are explained at ``Outbox``. ``missing_targets``: publishes to a queue that was gone.
     ``transfers_lost``: dead letters that came for a queue that was gone. ``refused_*``: commands after a gap.
     ``remains``: messages of expired queues that are still to be dead-lettered; ``queue_expired`` of them were.
-    ``expired_queues``: queues whose lease ran out.
+    ``dead_lettered_for``: messages by reason (RULES D2). ``gone_for``: queues by reason (L10). ``message_timers``
+    and ``lease_timers``: queues with a head that has a deadline, and with a lease that runs (T13).
     """
 
     __slots__ = (
         "acknowledged",
         "consumers",
         "dead_lettered",
+        "dead_lettered_for",
         "delivered",
         "delivery_limited",
         "dropped_by_operator",
@@ -69,9 +72,11 @@ class ShardStatistics:
         "duplicates",
         "enqueued",
         "expired",
-        "expired_queues",
+        "gone_for",
+        "lease_timers",
         "live_entries",
         "lost",
+        "message_timers",
         "missing_targets",
         "outbox",
         "overflowed",
@@ -97,6 +102,9 @@ class ShardStatistics:
         self.queues = len(state.queues)
         self.tombstones = len(state.deleted)
         self.live_entries = len(state.live)
+        self.message_timers = len(state.message_timers.due)
+        self.lease_timers = len(state.lease_timers.due)
+        self.gone_for = state.gone_for.copy()
         self.parked = len(outbox.parked)
         self.outbox = outbox.depth()
         self.routed = outbox.routed
@@ -110,7 +118,6 @@ class ShardStatistics:
         self.refused_transfers = state.refused_transfers
         self.refused_routes = state.refused_routes
         self.queue_expired = state.queue_expired
-        self.expired_queues = state.expired_queues
         self.remains = 0
         for remains in state.remains.values():
             self.remains += len(remains.messages) - remains.position
@@ -144,3 +151,5 @@ class ShardStatistics:
             self.overflowed += queue.overflowed
             self.refused += queue.refused
             self.delivery_limited += queue.delivery_limited
+        self.dead_lettered_for = state.dead_lettered_for.copy()
+        self.dead_lettered_for[EXPIRED] = self.dead_lettered - sum(state.dead_lettered_for.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ def test_l10_an_expired_queue_is_logged_and_counted(
     world: Any, client: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """RULES L10: the reason, the last activity, what was in it; once for each queue, and not for one deleted."""
-    with caplog.at_level(logging.INFO, "node.shard_duties"):
+    with caplog.at_level(logging.INFO, "node.lost_queues"):
         client.declare("goes", arguments={"x-expires": 1000})
         client.declare("deleted", arguments={"x-expires": 1000})
         client.publish(1, "goes")
@@ -26,11 +27,12 @@ def test_l10_an_expired_queue_is_logged_and_counted(
         world.advance(200)
         client.publish(1, "goes")
         world.advance(2000)
-    lines = [record.getMessage() for record in caplog.records if "expired" in record.getMessage()]
+    lines = [record.getMessage() for record in caplog.records if "reason expired" in record.getMessage()]
     assert len(lines) == 2
     (line,) = [line for line in lines if "'goes'" in line]
-    assert f"unused since {used_ms} (Unix ms)" in line and "vhost '/'" in line and "2 messages" in line
-    assert totals(world, "expired_queues") == 2
+    used = datetime.fromtimestamp(used_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    assert f"last activity {used} (" in line and "vhost '/'" in line and "2 messages" in line
+    assert sum(local.shard.statistics().gone_for["expired"] for local in world.cluster.shards.values()) == 2
 
 
 def test_d5_a_cycle_is_counted_and_logged_once_per_queue(

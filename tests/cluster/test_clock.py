@@ -52,6 +52,20 @@ def test_C3_a_voter_whose_replica_is_damaged_outvotes_nobody() -> None:
     assert not clocks.outvoted([1, 2, 3], silent=[2])
 
 
+def test_L7_a_follower_shows_the_led_clock_of_its_leaders_heartbeats() -> None:
+    """RULES L7: in a quiet shard nothing is applied, and leases run all the same; a new leader's word counts alone."""
+    clock = GroupClock()
+    clock.applied(1_000, 500)
+    assert clock.known_led_ms == 500
+    clock.observed(1_200, 700, now_ms=9_000_000, term=3)
+    assert (clock.known_led_ms, clock.led_ms) == (700, 500)
+    clock.observed(1_300, 650, now_ms=9_000_100, term=4)
+    assert clock.known_led_ms == 650
+    clock.lead(now_ms=9_000_300, trusted_ms=9_000_300, term=5, last_term=5)
+    clock.advance_led(9_000_310)
+    assert clock.known_led_ms == clock.led_ms == 510
+
+
 def test_C2_a_new_leader_continues_the_clock_it_has_heard_not_its_own() -> None:
     clock = GroupClock()
     clock.applied(1_000, 500)

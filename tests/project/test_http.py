@@ -4,13 +4,17 @@ import asyncio
 import json
 import logging
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import aiohttp
 import pytest
 
-from node.http import HttpServer, Metric
+from node.http import Histogram, HttpServer, Metric
+from node.queue_metrics import queue_metrics
+from node.queue_selection import QueueSelection
+
+SOME_LAGS = Histogram((0.01, 0.5, 10.0), (2, 0, 3, 1), 9.5)
 
 
 class SomeNode:
@@ -20,6 +24,7 @@ class SomeNode:
         self.live = True
         self.not_ready_because = ""
         self.broken = False
+        self.asked: list[object] = []
 
     def is_live(self) -> bool:
         return self.live
@@ -35,8 +40,20 @@ class SomeNode:
     def queue_info(self, vhost: str, name: str) -> dict[str, Any] | None:
         return {"vhost": vhost, "name": name, "shard": 3} if name != "absent" else None
 
+    def queues(self, selection: QueueSelection) -> tuple[list[dict[str, Any]], int]:
+        self.asked.append(selection)
+        return [{"vhost": "/", "name": "q"}], 7
+
+    async def freshness(self, vhost: str | None = None, name: str | None = None) -> dict[str, Any]:
+        self.asked.append((vhost, name))
+        return {"current": False, "reason": "no leader"}
+
+    def queue_metrics(self, rows: Sequence[Mapping[str, Any]], left_out: int) -> Sequence[Metric]:
+        return queue_metrics(rows, left_out)
+
     def metrics_snapshot(self) -> Sequence[Metric]:
         return [
+            ("mayfly_lag_seconds", "Lag", "histogram", [({"shard": "1"}, SOME_LAGS)]),
             ("mayfly_queue_messages", "Messages ready", "gauge", [({"queue": 'a"b\n', "vhost": "/"}, 3)]),
             ("mayfly_published_total", "Messages published", "counter", [({}, 12)]),
             ("mayfly_expired", "Messages expired", "counter", [({}, 5)]),
@@ -138,6 +155,12 @@ def test_metrics_are_in_the_text_format_of_prometheus() -> None:
     assert samples["mayfly_queue_messages", (("queue", 'a"b\n'), ("vhost", "/"))] == 3
     assert samples["mayfly_published_total", ()] == 12
     assert samples["mayfly_expired_total", ()] == 5
+    ends = ("0.01", "0.5", "10.0")
+    buckets = {end: samples["mayfly_lag_seconds_bucket", (("le", end), ("shard", "1"))] for end in ends}
+    assert buckets == {"0.01": 2, "0.5": 2, "10.0": 5}
+    assert samples["mayfly_lag_seconds_bucket", (("le", "+Inf"), ("shard", "1"))] == 6
+    assert samples["mayfly_lag_seconds_count", (("shard", "1"),)] == 6
+    assert samples["mayfly_lag_seconds_sum", (("shard", "1"),)] == 9.5
     assert samples["process_resident_memory_bytes", ()] > 0
 
 

@@ -221,7 +221,7 @@ class Run:
         remains = [(left.queue_id, [self.item(m) for m in left.left()]) for left in state.remains.values()]
         assert remains == [(number, [self.item_of(item) for item in items]) for number, items in model.remains]
         assert self.one.statistics().queue_expired == model.queue_expired
-        assert self.one.statistics().expired_queues == model.expired_queues
+        assert self.one.statistics().gone_for["expired"] == model.expired_queues
         assert len(state.message_timers.due) == len(due)
         released = self.one.take_released()
         assert released == self.restored.take_released() == self.two.take_released()

@@ -1,0 +1,247 @@
+"""AMQP clients for measuring: frames made beforehand, many under way at once, answers counted rather than decoded.
+
+One client costs a few microseconds for a declare or a message, so that the broker is what is measured. Nothing of this
+is fit for ordinary use: whatever is not expected ends the run.
+"""
+
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+from pamqp import commands
+from pamqp import frame as frames
+from pamqp.base import Frame
+
+_PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
+_FRAME_HEAD: Final = struct.Struct(">BHI")
+_METHOD: Final = 1
+_HEADER: Final = 2
+_BODY: Final = 3
+_FRAME_EXTRA: Final = 8
+"""Octets of a frame besides its payload."""
+_READ_BYTES: Final = 1 << 18
+_TIMEOUT_S: Final = 180
+_CHANNELS: Final = 256
+
+_DECLARE_OK: Final = bytes((0, 50, 0, 11))
+_DELIVER: Final = bytes((0, 60, 0, 60))
+_BASIC_ACK: Final = bytes((0, 60, 0, 80))
+_ACK_BODY: Final = struct.Struct(">QB")
+
+
+class PipelineError(Exception):
+    """The broker closed the connection or a channel, or said something else that was not expected."""
+
+
+class Pipeline:
+    """One connection."""
+
+    def __init__(self, uri: str) -> None:
+        parts = urlsplit(uri)
+        self._socket = socket.create_connection((parts.hostname, parts.port), timeout=_TIMEOUT_S)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._buffer = b""
+        self._position = 0
+        self._channels = 0
+        self._log_in(parts.username or "guest", parts.password or "guest", unquote(parts.path[1:]) or "/")
+
+    def __enter__(self) -> "Pipeline":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def _log_in(self, user: str, password: str, vhost: str) -> None:
+        self.send(_PROTOCOL_HEADER)
+        self.expect(commands.Connection.Start)
+        self.send(
+            marshal(commands.Connection.StartOk(
+                client_properties={}, mechanism="PLAIN", response=f"\0{user}\0{password}", locale="en_US"
+            ), 0)
+        )
+        self.expect(commands.Connection.Tune)
+        self.send(marshal(commands.Connection.TuneOk(channel_max=2047, frame_max=131072, heartbeat=0), 0))
+        self.send(marshal(commands.Connection.Open(virtual_host=vhost), 0))
+        self.expect(commands.Connection.OpenOk)
+
+    def send(self, data: bytes) -> None:
+        """Send octets."""
+        self._socket.sendall(data)
+
+    def call(self, method: Frame, answer: type[Any], channel: int = 1) -> Any:
+        """Send a method; its answer."""
+        self.send(marshal(method, channel))
+        return self.expect(answer)
+
+    def expect(self, answer: type[Any]) -> Any:
+        """The next method, which must be of this type."""
+        for kind, channel, payload in self.frames():
+            if kind == _METHOD:
+                raw = _FRAME_HEAD.pack(kind, channel, len(payload)) + payload + b"\xce"
+                method = frames.unmarshal(raw)[2]
+                if not isinstance(method, answer):
+                    raise PipelineError(f"{_described(method)} where {answer.__name__} was due")
+                return method
+        raise PipelineError(f"closed where {answer.__name__} was due")
+
+    def open_channels(self, count: int = 1) -> None:
+        """Open the channels 1 to `count`, as far as they are not open."""
+        missing = range(self._channels + 1, count + 1)
+        self.send(b"".join(marshal(commands.Channel.Open(), channel) for channel in missing))
+        for channel in missing:
+            self.expect(commands.Channel.OpenOk)
+            self._channels = channel
+
+    def frames(self) -> Iterator[tuple[int, int, bytes]]:
+        """Kind, channel and payload of frames as they come; what was not taken stays for the next caller."""
+        while True:
+            while self._unread >= _FRAME_EXTRA:
+                kind, channel, length = _FRAME_HEAD.unpack_from(self._buffer, self._position)
+                if self._unread < length + _FRAME_EXTRA:
+                    break
+                start = self._position + _FRAME_HEAD.size
+                self._position = start + length + 1
+                yield kind, channel, self._buffer[start : start + length]
+            data = self._socket.recv(_READ_BYTES)
+            if not data:
+                raise PipelineError("the broker closed the socket")
+            self._buffer = self._buffer[self._position :] + data
+            self._position = 0
+
+    @property
+    def _unread(self) -> int:
+        return len(self._buffer) - self._position
+
+    # ------------------------------------------------------------------ declaring
+
+    def declare_all(self, names: Sequence[str], arguments: dict[str, Any]) -> None:
+        """Declare durable queues, one under way on each of many channels."""
+        width = min(_CHANNELS, len(names))
+        self.open_channels(width)
+        head, tail = _around_name(arguments)
+        waiting = iter(names)
+
+        def declare(name: str, channel: int) -> bytes:
+            encoded = name.encode()
+            payload = head + bytes((len(encoded),)) + encoded + tail
+            return _FRAME_HEAD.pack(_METHOD, channel, len(payload)) + payload + b"\xce"
+
+        self.send(b"".join(declare(name, channel) for channel, name in enumerate(islice(waiting, width), 1)))
+        again: list[bytes] = []
+        for answered, (_, channel, payload) in enumerate(self.frames(), 1):
+            if payload[:4] != _DECLARE_OK:
+                raise PipelineError(f"not a declare-ok: {_described_payload(payload)}")
+            if answered == len(names):
+                return
+            name = next(waiting, None)
+            if name is not None:
+                again.append(declare(name, channel))
+            # What came in one read is answered in one write.
+            if again and self._unread < _FRAME_EXTRA:
+                self.send(b"".join(again))
+                again.clear()
+
+    # ------------------------------------------------------------------ publishing
+
+    def publish_all(self, messages: Iterable[bytes], window: int) -> int:
+        """Publish with confirms, at most `window` unconfirmed; `messages` are octets from `message`. How many."""
+        self.open_channels()
+        self.call(commands.Confirm.Select(), commands.Confirm.SelectOk)
+        waiting = iter(messages)
+        sent = confirmed = 0
+        answers = self.frames()
+        chunk = list(islice(waiting, window))
+        while chunk or confirmed < sent:
+            if chunk:
+                self.send(b"".join(chunk))
+                sent += len(chunk)
+            _, _, payload = next(answers)
+            if payload[:4] != _BASIC_ACK:
+                raise PipelineError(f"not a confirm: {_described_payload(payload)}")
+            tag, multiple = _ACK_BODY.unpack_from(payload, 4)
+            # A tag alone may overtake others; every message is confirmed in the end, so counting is enough for it.
+            confirmed = max(confirmed, tag) if multiple else confirmed + 1
+            room = window - (sent - confirmed)
+            # In portions: a window that is filled up message by message costs a system call for each.
+            chunk = list(islice(waiting, room)) if room >= window // 8 else []
+        return sent
+
+    # ------------------------------------------------------------------ consuming
+
+    def consume(self, queue: str, take: Callable[[bytes], bool]) -> None:
+        """Consume without acknowledgements; `take(body)` answers whether to go on. One body frame each."""
+        self.open_channels()
+        self.call(commands.Basic.Consume(queue=queue, no_ack=True), commands.Basic.ConsumeOk)
+        for kind, _, payload in self.frames():
+            if kind == _BODY:
+                if not take(payload):
+                    return
+            elif kind == _METHOD and payload[:4] != _DELIVER:
+                raise PipelineError(f"not a delivery: {_described_payload(payload)}")
+
+
+def marshal(method: Frame, channel: int) -> bytes:
+    """A method as it stands on the wire."""
+    return bytes(frames.marshal(method, channel))
+
+
+def message(queue: str, body: bytes, expiration: str = "") -> bytes:
+    """A persistent message to a queue, by the default exchange, on channel 1; its TTL in ms, if it has any."""
+    method = marshal(commands.Basic.Publish(routing_key=queue), 1)
+    return method + content(body, expiration)
+
+
+def content(body: bytes, expiration: str = "") -> bytes:
+    """Header and body frame of a persistent message."""
+    flags = (1 << 12) | ((1 << 8) if expiration else 0)
+    properties = b"\x02" + (bytes((len(expiration),)) + expiration.encode() if expiration else b"")
+    header = struct.pack(">HHQH", 60, 0, len(body), flags) + properties
+    return b"".join((
+        _FRAME_HEAD.pack(_HEADER, 1, len(header)), header, b"\xce",
+        _FRAME_HEAD.pack(_BODY, 1, len(body)), body, b"\xce",
+    ))
+
+
+def publish_method(queue: str) -> bytes:
+    """The basic.publish frame that goes before `content`."""
+    return marshal(commands.Basic.Publish(routing_key=queue), 1)
+
+
+def in_threads(work: Sequence[Callable[[], None]]) -> None:
+    """Run these side by side; the first failure is raised when all have ended."""
+    failures: list[BaseException] = []
+
+    def run(each: Callable[[], None]) -> None:
+        try:
+            each()
+        except BaseException as failure:
+            failures.append(failure)
+
+    threads = [threading.Thread(target=run, args=(each,)) for each in work]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+
+
+def _around_name(arguments: dict[str, Any]) -> tuple[bytes, bytes]:
+    """What stands before and after the name in the payload of a queue.declare."""
+    marker = "name-of-the-queue"
+    payload = marshal(commands.Queue.Declare(queue=marker, durable=True, arguments=arguments), 1)[7:-1]
+    before, after = payload.split(bytes((len(marker),)) + marker.encode())
+    return before, after
+
+
+def _described_payload(payload: bytes) -> str:
+    raw = _FRAME_HEAD.pack(_METHOD, 1, len(payload)) + payload + b"\xce"
+    return _described(frames.unmarshal(raw)[2])
+
+
+def _described(method: Any) -> str:
+    return f"{method.name} {dict(method)}"

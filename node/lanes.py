@@ -1,0 +1,53 @@
+"""Dead letters on their way to other queues, for operators: how many, how old, and what they wait for (RULES D8)."""
+
+from typing import Any
+
+from node.broker.cluster_facade import TRANSIENT_SHARD_BASE
+from node.engine import Engine
+from node.shard.outbox import Lane
+from node.shard.shard import Shard
+from node.shard_clocks import shard_now
+
+
+def lane_rows(engine: Engine, shard: Shard, now_ms: int) -> list[dict[str, Any]]:
+    """The lanes of one shard in which something waits.
+
+    Ages are on the shard's clock, and those of the decision that put a dead letter in its lane, not of its death.
+    """
+    time_ms = shard_now(engine, shard, now_ms).time_ms
+    rows = []
+    for lane in shard.lanes():
+        if not lane.items:
+            continue
+        target = engine.catalog.queue_by_id(lane.target_queue)
+        rows.append(
+            {
+                "shard": shard.shard_id,
+                "target_shard": lane.target_shard,
+                "vhost": "" if target is None else target.vhost,
+                "queue": "" if target is None else target.name,
+                "messages": len(lane.items),
+                "oldest_age_ms": max(0, time_ms - lane.items[0].enqueued_ms),
+                "waits_for": _waits_for(engine, shard, lane, now_ms),
+            }
+        )
+    return rows
+
+
+def _waits_for(engine: Engine, shard: Shard, lane: Lane, now_ms: int) -> str:
+    """ "own leader", "leader" (of the target's shard), "node" (the one on which a transient target lives), "queue" (the
+    target is gone: the lane is about to be closed), "room" in a full target; "" when nothing is known to be in the way.
+    """
+    if shard.shard_id < TRANSIENT_SHARD_BASE and not engine.group(shard.shard_id).leader:
+        return "own leader"
+    if engine.catalog.queue_by_id(lane.target_queue) is None:
+        return "queue"
+    if lane.target_shard < TRANSIENT_SHARD_BASE:
+        if not engine.group(lane.target_shard).leader:
+            return "leader"
+    elif not engine.host.heard_within(
+        lane.target_shard - TRANSIENT_SHARD_BASE, now_ms, engine.host.settings.election_timeout_ms
+    ):
+        return "node"
+    room, room_bytes = engine.room(lane.target_shard, lane.target_queue)
+    return "room" if room == 0 or lane.items[0].body_length > room_bytes else ""

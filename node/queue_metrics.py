@@ -1,0 +1,74 @@
+"""Metrics of single queues, for `/metrics/per-queue`: what `node.queue_views` says, in the units of Prometheus."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+Row = Mapping[str, Any]
+Sample = tuple[Mapping[str, str], float]
+Metric = tuple[str, str, str, list[Sample]]
+
+_MS_PER_S: Final = 1000
+
+
+def queue_metrics(rows: Sequence[Row], left_out: int) -> list[Metric]:
+    """Metrics of the queues in `rows`, from `QueueViews.some`; what is not known of a queue is left out."""
+    metrics: list[Metric] = [("mayfly_queues_left_out", "Queues that are not on this page", "gauge", [({}, left_out)])]
+    for kind, explanations in (("gauge", _GAUGES), ("counter", _COUNTERS)):
+        for key, explanation in explanations.items():
+            metrics.append((f"mayfly_queue_{key}", explanation, kind, _samples(rows, _at(key))))
+    for name, (key, explanation) in _TIMES.items():
+        metrics.append((f"mayfly_queue_{name}_seconds", explanation, "gauge", _samples(rows, _seconds(_at(key)))))
+    lease = (
+        ("mayfly_queue_lease_remaining_seconds", "Until the queue expires", _seconds(_of_lease("remaining_ms"))),
+        ("mayfly_queue_lease_suspended", "1 while consumers keep the queue", _of_lease("suspended")),
+    )
+    return metrics + [(name, explanation, "gauge", _samples(rows, value)) for name, explanation, value in lease]
+
+
+def _samples(rows: Sequence[Row], value: Callable[[Row], Any]) -> list[Sample]:
+    values = ((row, value(row)) for row in rows)
+    return [
+        ({"vhost": row["vhost"], "queue": row["name"]}, float(number)) for row, number in values if number is not None
+    ]
+
+
+def _at(key: str) -> Callable[[Row], Any]:
+    return lambda row: row.get(key)
+
+
+def _of_lease(key: str) -> Callable[[Row], Any]:
+    return lambda row: None if row.get("lease") is None else row["lease"][key]
+
+
+def _seconds(value: Callable[[Row], Any]) -> Callable[[Row], Any]:
+    def in_seconds(row: Row) -> float | None:
+        milliseconds = value(row)
+        return None if milliseconds is None else milliseconds / _MS_PER_S
+
+    return in_seconds
+
+
+_GAUGES: Final = {
+    "ready": "Messages ready",
+    "ready_live": "Messages ready whose deadline has not passed",
+    "ready_bytes": "Bytes of bodies ready",
+    "unacknowledged": "Messages held by consumers",
+    "consumers": "Consumers",
+    "exact": "0: ready_live may be too high, oldest_ready_seconds too low",
+}
+_COUNTERS: Final = {
+    "enqueued": "Messages enqueued",
+    "delivered": "Messages delivered",
+    "acknowledged": "Messages acknowledged",
+    "expired": "Messages expired",
+    "dead_lettered": "Messages dead-lettered",
+    "duplicates": "Repeated transfers dropped",
+    "overflowed": "Messages dropped from the head of a full queue",
+    "refused": "Publishes and dead letters refused",
+    "delivery_limited": "Messages that came back more often than the delivery limit allows",
+}
+_TIMES: Final = {
+    "oldest_ready": ("oldest_ready_age_ms", "Since the oldest ready message was enqueued"),
+    "next_deadline": ("next_deadline_in_ms", "Until the head expires; below 0 it is late"),
+    "last_use": ("last_use_age_ms", "Since the queue was used last"),
+}

@@ -1,0 +1,16 @@
+"""Which queues an operator asks about."""
+
+from typing import Final, NamedTuple
+
+MOST_QUEUES: Final = 5000
+"""As many are told about at most, however many are asked for: the node does nothing else meanwhile."""
+USUAL_QUEUES: Final = 1000
+
+
+class QueueSelection(NamedTuple):
+    """The queues of a vhost (None: of all) with one of these names (none: with any) and this text in their name."""
+
+    vhost: str | None = None
+    names: frozenset[str] = frozenset()
+    part: str = ""
+    limit: int = USUAL_QUEUES

@@ -1,0 +1,24 @@
+"""What time it is now in the shards that a node knows."""
+
+from typing import NamedTuple
+
+from node.broker.cluster_facade import TRANSIENT_SHARD_BASE
+from node.engine import Engine
+from node.shard.shard import Shard
+
+
+class ShardNow(NamedTuple):
+    """Shard time, and lease time as far as this node knows it (RULES C1, L7)."""
+
+    time_ms: int
+    led_ms: int
+
+
+def shard_now(engine: Engine, shard: Shard, now_ms: int) -> ShardNow:
+    """The clocks of a shard here at `now_ms` of the process clock."""
+    if shard.shard_id >= TRANSIENT_SHARD_BASE:
+        # It lives in this process: both clocks are the process's.
+        time_ms = max(now_ms, shard.time_ms)
+        return ShardNow(time_ms, time_ms)
+    clock = engine.group(shard.shard_id).clock
+    return ShardNow(clock.current_ms(now_ms), clock.known_led_ms)

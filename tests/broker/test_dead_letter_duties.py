@@ -1,0 +1,114 @@
+"""Routing the dead of one shard: decided ahead of the log, bounded, and right after lost commands (RULES D6, D7)."""
+
+import struct
+from collections.abc import Callable
+
+from node.broker.queue_settings import shard_settings
+from node.catalog import Catalog, DeclareQueue, QueueDeclared, QueueRecord
+from node.limits import DEAD_LETTERS_PER_ENTRY, DEAD_LETTERS_ROUTED_AHEAD
+from node.shard import commands
+from node.shard_duties import AGAIN_MS, ShardDuties
+from tests.shard.driver import Driver
+
+DEATHS = 12_000
+
+
+class Leader:
+    """A shard with many deaths, and the duties; what they give waits in `given` until a test applies it."""
+
+    def __init__(self) -> None:
+        self.catalog = Catalog(1)
+        self.given: list[bytes] = []
+        self.driver = Driver(expiries=DEATHS)
+        self.now_ms = 1_000_000
+        arguments = {"x-message-ttl": 100, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+        self.dead = self.declare("dead", {})
+        timed = self.declare("timed", arguments)
+        self.driver.run(*(publish(str(number), timed.id) for number in range(DEATHS)))
+        self.driver.pass_ms(100)
+        self.driver.tick()
+        # The queues are in shard 1 of the catalog; the driver's is called 3.
+        self.driver.shard.shard_id = 1
+        self.duties = ShardDuties(self.driver.shard, 1, self)
+
+    def declare(self, name: str, arguments: dict[str, object]) -> QueueRecord:
+        result = self.catalog.apply(DeclareQueue("/", name, durable=True, arguments=arguments))
+        assert isinstance(result, QueueDeclared)
+        self.driver.run(commands.encode_create_queue(result.queue.id, shard_settings(self.catalog, result.queue)))
+        return result.queue
+
+    def look(self) -> None:
+        self.duties.perform(self.now_ms)
+
+    def apply_first(self) -> None:
+        self.driver.lead(self.given.pop(0))
+
+    def give(self, command: bytes) -> None:
+        self.given.append(command)
+
+    def data(self, index: int) -> bytes:
+        return self.driver.log[index].data
+
+    def transfer(self, target_shard: int, command: bytes) -> None:
+        raise AssertionError("everything is in one shard")
+
+    def received_up_to(self, target_shard: int, queue: int, source: int) -> int:
+        return 0
+
+    def room(self, target_shard: int, queue: int) -> tuple[int, int]:
+        return 1 << 40, 1 << 40
+
+    def remove_queues(self, ids: tuple[int, ...], done: Callable[[], None]) -> None:
+        raise AssertionError("no queue goes")
+
+    def barrier(self, done: Callable[[], None]) -> None:
+        done()
+
+    def arrived(self) -> list[int]:
+        return [int(body) for body in self.driver.drain(self.dead.id)]
+
+
+def publish(body: str, queue_id: int) -> bytes:
+    """A PUBLISH with a content header as clients send it, without properties."""
+    parts: list[bytes] = []
+    header = struct.pack(">HHQH", 60, 0, len(body), 0)
+    commands.encode_publish(parts, (queue_id,), -1, b"\x00\x05timed", header, body.encode())
+    return b"".join(parts)
+
+
+def deaths_in(route: bytes) -> int:
+    """How many decisions a ROUTE has."""
+    return int(commands.LIST_HEAD.unpack_from(route)[1])
+
+
+def test_d7_deaths_are_decided_ahead_of_the_log_within_bounds_and_arrive_in_order() -> None:
+    leader = Leader()
+    leader.look()
+    assert 1 < len(leader.given) <= 2, "one look takes a bounded part"
+    for _ in range(20):
+        leader.look()
+    ahead = sum(map(deaths_in, leader.given))
+    assert DEAD_LETTERS_PER_ENTRY < ahead <= DEAD_LETTERS_ROUTED_AHEAD + DEAD_LETTERS_PER_ENTRY
+    while leader.given:
+        leader.apply_first()
+        leader.look()
+    assert leader.arrived() == list(range(DEATHS))
+    assert leader.driver.shard.statistics().refused_routes == 0
+
+
+def test_d6_a_lost_route_is_given_again_and_what_was_ahead_of_it_counts_once() -> None:
+    leader = Leader()
+    for _ in range(20):
+        leader.look()
+    leader.given.pop(0)
+    while leader.given:
+        leader.apply_first()
+        leader.look()
+    assert leader.arrived() == []
+    leader.now_ms += AGAIN_MS
+    leader.look()
+    assert leader.given
+    while leader.given:
+        leader.apply_first()
+        leader.look()
+    assert leader.arrived() == list(range(DEATHS))

@@ -1,0 +1,111 @@
+"""What operators see of real nodes: the same on each of them, as commands, pages, metrics and lines in the log."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final
+from urllib.request import urlopen
+
+import pika
+import pytest
+
+import node
+from tests.integration.clients import PERSISTENT, channel, publish_all
+from tests.integration.nodes import Nodes, wait_for
+
+pytestmark = [pytest.mark.processes]
+
+ENVIRONMENT: Final = os.environ | {"PYTHONPATH": str(Path(node.__file__).parent.parent)}
+
+
+def mayfly_queue(nodes: Nodes, id: int, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command, asked of a node."""
+    command = [sys.executable, "-P", "-m", "node", "queue", *arguments, "--node", str(nodes.plan(id).http)]
+    return subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=60)
+
+
+def shown(nodes: Nodes, id: int, name: str) -> dict[str, Any]:
+    """The queue as the command shows it for scripts."""
+    result = mayfly_queue(nodes, id, "show", name, "--json")
+    assert (result.returncode, result.stderr) == (0, "")
+    row: dict[str, Any] = json.loads(result.stdout)
+    assert row["current"] is True
+    return row
+
+
+def sample(nodes: Nodes, id: int, path: str, sample_start: str) -> float:
+    """The sum of the samples that begin so."""
+    with urlopen(f"http://{nodes.plan(id).http}{path}", timeout=10) as answer:
+        lines = answer.read().decode().splitlines()
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(sample_start))
+
+
+def test_any_node_shows_what_a_queue_has_now(cluster: Nodes) -> None:
+    """RULES T6, L2: nothing that is asked here is a use, and an expired message behind a live one is not counted."""
+    with channel(cluster, 1, confirms=True) as where:
+        where.queue_declare("seen", durable=True, arguments={"x-expires": 600_000, "x-dead-letter-exchange": "gone"})
+        short = pika.BasicProperties(delivery_mode=2, expiration="1")
+        for properties in (PERSISTENT, PERSISTENT, short):
+            where.basic_publish("", "seen", b"12345", properties)
+        where.basic_get("seen")
+        for id in cluster.ids:
+            wait_for(lambda id=id: shown(cluster, id, "seen")["ready_live"] == 1, "the end of the short one")  # type: ignore[misc]
+            row = shown(cluster, id, "seen")
+            assert (row["ready"], row["unacknowledged"], row["exact"], row["last_use"]) == (2, 1, True, "basic.get")
+            assert 0 < row["lease"]["remaining_ms"] <= 600_000 and row["next_deadline_ms"] is None
+            assert row["last_use_age_ms"] <= 600_000 - row["lease"]["remaining_ms"] + 1000
+            text = mayfly_queue(cluster, id, "show", "seen").stdout
+            assert "exchange 'gone'" in text and "left of 10 min 0 s" in text
+            listed = mayfly_queue(cluster, id, "list", "--name", "see", "--columns", "name,ready,ready_live").stdout
+            assert re.search(r"seen +2 +1", listed)
+            assert sample(cluster, id, "/metrics/per-queue?queue=seen", "mayfly_queue_ready_live{") == 1
+            missing = mayfly_queue(cluster, id, "show", "unseen")
+            assert missing.returncode == 1
+            assert "this node knows no queue 'unseen' in vhost '/'" in missing.stderr
+        where.queue_delete("seen")
+
+
+def test_l10_the_end_of_a_queue_is_told_and_counted(cluster: Nodes) -> None:
+    """RULES L10: in the log of the node that leads its shard, and in the metrics of all."""
+    before = {id: sample(cluster, id, "/metrics", 'mayfly_queues_gone_total{reason="expired"') for id in cluster.ids}
+    with channel(cluster, 2) as where:
+        where.queue_declare("brief", durable=True, arguments={"x-expires": 300})
+    cluster.until_nowhere("brief")
+    gone = "queue 'brief' in vhost '/' is gone, reason expired; "
+    line = re.compile(gone + r"last activity 20\S+ \(created\), \d+ ms before")
+    wait_for(lambda: sum(len(line.findall(cluster.log_text(id))) for id in cluster.ids) == 1, "one line in the logs")
+    for id in cluster.ids:
+        assert sample(cluster, id, "/metrics", 'mayfly_queues_gone_total{reason="expired"') == before[id] + 1
+
+
+def test_lags_and_lanes_of_dead_letters(cluster: Nodes) -> None:
+    """RULES T7, D8: what expires is in the histogram; what has no route is parked and ages."""
+    with channel(cluster, 3) as where:
+        arguments = {"x-message-ttl": 50, "x-dead-letter-exchange": "nowhere"}
+        where.queue_declare("dying", durable=True, arguments=arguments)
+    count = "mayfly_expiry_lag_seconds_count"
+    before = {id: sample(cluster, id, "/metrics", count) for id in cluster.ids}
+    publish_all(cluster, 3, "dying", [b"m"] * 20)
+    for id in cluster.ids:
+        wait_for(lambda id=id: sample(cluster, id, "/metrics", count) == before[id] + 20, "lags")  # type: ignore[misc]
+        wait_for(lambda id=id: sample(cluster, id, "/metrics", "mayfly_parked{") == 20, "parked ones")  # type: ignore[misc]
+        wait_for(lambda id=id: sample(cluster, id, "/metrics", "mayfly_parked_oldest_seconds") > 0, "age")  # type: ignore[misc]
+        assert sample(cluster, id, "/metrics", 'mayfly_deaths_total{reason="expired"') >= 20
+        assert sample(cluster, id, "/metrics", "mayfly_expiry_lag_seconds_sum") > 0
+    with channel(cluster, 3) as where:
+        where.queue_delete("dying")
+
+
+def test_a_node_that_has_lost_the_others_says_that_it_is_not_current(cluster: Nodes) -> None:
+    with channel(cluster, 1) as where:
+        where.queue_declare("left-over", durable=True)
+    cluster.kill(2, 3)
+    result = mayfly_queue(cluster, 1, "show", "left-over")
+    assert result.returncode == 0 and "not current: no leader answered for groups 0" in result.stderr
+    assert "ready and live" in result.stdout
+    cluster.heal()
+    with channel(cluster, 1) as where:
+        where.queue_delete("left-over")
