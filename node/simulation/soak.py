@@ -159,13 +159,15 @@ def _cpu_limit(limit_s: float) -> Iterator[None]:
         raise _DoesNotEnd
 
     signal.signal(signal.SIGPROF, end)
-    _, most_s = resource.getrlimit(resource.RLIMIT_CPU)
+    before_s, most_s = resource.getrlimit(resource.RLIMIT_CPU)
     resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time() + limit_s) + 5, most_s))
     signal.setitimer(signal.ITIMER_PROF, limit_s)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
+        # A process that goes on to other things must not be ended by this.
+        resource.setrlimit(resource.RLIMIT_CPU, (before_s, most_s))
 
 
 def failure_within(failure_of: Callable[[int], str], seed: int, limit_s: float) -> str:

@@ -317,8 +317,8 @@ TIME_BUGS = [
     Bug(
         "ends a lease without a second look",
         "node/shard/queues.py",
-        "if queue is not None and queue.lease.has_run_out(epoch, queue.expires_ms, state.led_ms):",
-        "if queue is not None:",
+        "if queue is None or not queue.lease.has_run_out(epoch, queue.expires_ms, state.led_ms):",
+        "if queue is None:",
         LEASE_EDGES + "test_l2_l3_l4_seeds_that_find_bugs",
         "L4: queue edge",
     ),
@@ -361,6 +361,22 @@ TIME_BUGS = [
         "elif led_ms < 0:",
         LEASE_EDGES + "test_l6_l7_an_outage_of_all_adds_no_whole_period_to_a_quiet_lease",
         "L6: edge",
+    ),
+    Bug(
+        "lets a queue go with jobs that are due",
+        "node/shard/queues.py",
+        "    if queue.dead_letters:\n        serve(state, queue)",
+        "    if queue.dead_letters and epoch < 0:\n        serve(state, queue)",
+        "tests/simulator/test_regressions_of_others.py::test_d6_l4_what_is_due_with_its_queue_is_dead_lettered_first",
+        "an entry may expire",
+    ),
+    Bug(
+        "goes on in a session that missed its answers",
+        "cluster/group.py",
+        "        broken = self.broken_session()\n        if lead == 0",
+        "        broken = None\n        if lead == 0",
+        HOST + "test_what_is_given_again_after_a_snapshot_goes_into_a_new_session",
+        "IndexError",
     ),
     Bug(
         "moves a dead letter twice",

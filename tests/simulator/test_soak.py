@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -111,8 +112,10 @@ def test_the_limit_is_one_of_cpu_time_and_names_the_place() -> None:
         while True:
             seed += 1
 
+    before = resource.getrlimit(resource.RLIMIT_CPU)
     assert "waits_for_itself" in failure_within(waits_for_itself, 1, 0.1)
     assert failure_within(lambda seed: "", 1, 0.1) == ""
+    assert resource.getrlimit(resource.RLIMIT_CPU) == before, "this process would be ended a while later"
 
 
 def test_cpu_time_is_shared_out() -> None:
