@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+import cluster.transport  # noqa: F401  (before gRPC: it says what gRPC logs)
 import node
 from node.build import describe_version
 

@@ -307,7 +307,9 @@ def main() -> int:
     simulators = [each for each in SIMULATORS if options.only is None or each.name in options.only]
     # Less than a thousand seeds a second are run: no later run meets the same ones.
     first = options.first if options.first is not None else time.time_ns() // 1_000_000
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # Both, for a shell starts what runs in its background with Ctrl-C ignored.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     tally = soak(
         simulators, first, options.hours * 3_600, options.workers, options.directory, options.cpu_limit,
         lambda text: print(text, flush=True),

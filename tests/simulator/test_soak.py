@@ -151,11 +151,17 @@ def test_reports_of_the_real_ones_name_a_command_that_replays() -> None:
 def test_the_command_ends_with_totals_and_obeys_ctrl_c(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "node.simulation.soak", "--hours", "1", "--workers", "1", "--only", "raft"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUNBUFFERED": "1"}
+    # As a shell starts what runs in its background.
+    ignored = signal.signal(signal.SIGINT, signal.SIG_IGN)
     process = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True)
+    signal.signal(signal.SIGINT, ignored)
     assert process.stdout is not None
     assert "seeds from" in process.stdout.readline()
     process.send_signal(signal.SIGINT)
-    output, _ = process.communicate()
+    try:
+        output, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert process.returncode == 0
     assert "interrupted" in output
     assert "raft: " in output

@@ -4,8 +4,6 @@ from collections.abc import Iterator
 
 import pytest
 
-import cluster.transport  # noqa: F401  (before gRPC: it says what gRPC logs)
-
 
 @pytest.fixture(autouse=True)
 def quiet(capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> Iterator[None]:
