@@ -309,11 +309,11 @@ class Engine:
             return self.transient.received_up_to(target_shard, queue, source)
         return self.shards[target_shard].received_up_to(queue, source)
 
-    def room(self, target_shard: int, queue: int) -> tuple[int, int]:
+    def room(self, target_shard: int, queue: int, next_bytes: int) -> tuple[int, int]:
         """See `LeaderPort.room`."""
         if target_shard >= TRANSIENT_SHARD_BASE:
-            return self.transient.room(target_shard, queue)
-        return self.shards[target_shard].room(queue)
+            return self.transient.room(target_shard, queue, next_bytes)
+        return self.shards[target_shard].room(queue, next_bytes)
 
     def remove_queues(self, ids: tuple[int, ...], done: Callable[[], None]) -> None:
         """See `LeaderPort.remove_queues`."""

@@ -136,9 +136,9 @@ class DirectCluster:
         """See `LocalShardPort.received_up_to`."""
         return self.shards[target_shard].shard.received_up_to(queue, source)
 
-    def room(self, target_shard: int, queue: int) -> tuple[int, int]:
+    def room(self, target_shard: int, queue: int, next_bytes: int) -> tuple[int, int]:
         """See `LocalShardPort.room`."""
-        return self.shards[target_shard].shard.room(queue)
+        return self.shards[target_shard].shard.room(queue, next_bytes)
 
 
 def _nothing() -> None:

@@ -50,7 +50,7 @@ class LocalShardPort(Protocol):
         (or is not known to have it)."""
         ...
 
-    def room(self, target_shard: int, queue: int) -> tuple[int, int]:
+    def room(self, target_shard: int, queue: int, next_bytes: int) -> tuple[int, int]:
         """See `DutyPort.room`."""
         ...
 
@@ -246,9 +246,9 @@ class LocalShard:
         """See `DutyPort.received_up_to`."""
         return self._port.received_up_to(target_shard, queue, source)
 
-    def room(self, target_shard: int, queue: int) -> tuple[int, int]:
+    def room(self, target_shard: int, queue: int, next_bytes: int) -> tuple[int, int]:
         """See `DutyPort.room`."""
-        return self._port.room(target_shard, queue)
+        return self._port.room(target_shard, queue, next_bytes)
 
     def remove_queues(self, ids: tuple[int, ...], done: Callable[[], None]) -> None:
         """See `DutyPort.remove_queues`."""

@@ -228,13 +228,13 @@ class TransientShards:
             return -1
         return self._received.get((target_shard, queue, source), 0)
 
-    def room(self, target_shard: int, queue: int) -> tuple[int, int]:
+    def room(self, target_shard: int, queue: int, next_bytes: int) -> tuple[int, int]:
         """What the target takes, as far as is known here: nobody knows of another node's transient queues."""
         node_id = target_shard - TRANSIENT_SHARD_BASE
         if node_id <= 0:
-            return self._port.room(target_shard, queue)
+            return self._port.room(target_shard, queue, next_bytes)
         if node_id == self.node_id:
-            return self.local.shard.room(queue)
+            return self.local.shard.room(queue, next_bytes)
         return UNLIMITED, UNLIMITED
 
     def _transfer_came(self, node_id: int, data: bytes) -> None:

@@ -72,8 +72,9 @@ class DutyPort(Protocol):
         """The highest sequence the target is known to have from `source`, 0 for none; -1 if it has no such queue."""
         ...
 
-    def room(self, target_shard: int, queue: int) -> tuple[int, int]:
-        """How many messages and bytes of bodies the target is known to take now, large numbers for no limit (D8)."""
+    def room(self, target_shard: int, queue: int, next_bytes: int) -> tuple[int, int]:
+        """How many messages and bytes of bodies the target is known to take now, large numbers for no limit (D8). The
+        first has a body of `next_bytes`, which alone may be more than the limit."""
         ...
 
     def remove_queues(self, ids: tuple[int, ...], done: Callable[[], None]) -> None:
@@ -220,9 +221,11 @@ class ShardDuties:
         """Parked deaths are looked at once for each state of the catalog's routes, some at a time, the oldest first: so
         those that have a route go in the order in which they died."""
         version = self._port.catalog.routing_version
-        if version != self._parked_version:
+        newest = self.shard.newest_parked()
+        # A look that began goes on to the newest, however often the routes change meanwhile; then there is another.
+        if version != self._parked_version and newest <= self._parked_up_to:
             self._parked_version, self._parked_up_to = version, 0
-        if self.shard.newest_parked() <= self._parked_up_to or now_ms < self._parked_next_ms:
+        if newest <= self._parked_up_to or now_ms < self._parked_next_ms:
             return
         parked = list(self.shard.parked())
         start = bisect_right(parked, self._parked_up_to, key=lambda death: death.sequence)
@@ -307,7 +310,9 @@ class ShardDuties:
     def _last_that_fits(self, lane: Lane, wanted: int) -> int:
         """The last item of the lane that the target has room for, counted from the one it wants next."""
         last = lane.first_sequence + len(lane.items) - 1
-        room, room_bytes = self._port.room(lane.target_shard, lane.target_queue)
+        place = wanted - lane.first_sequence
+        next_bytes = lane.items[place].body_length if place < len(lane.items) else 0
+        room, room_bytes = self._port.room(lane.target_shard, lane.target_queue, next_bytes)
         last = min(last, wanted - 1 + room)
         if room_bytes >= UNLIMITED:
             return last

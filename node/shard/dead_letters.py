@@ -91,14 +91,16 @@ def _move(state: State, content: Message, targets_at: int, locals_: int, remotes
 def _take_in(state: State, queue: Queue, content: Message) -> bool:
     """A dead letter arrives: the queue's own TTL and limits apply to it as to any other (RULES D9).
 
-    False: the queue is full and refuses it, so it has to wait. Where refused publishes die, it dies again.
+    False: the queue is full and refuses it, so it has to wait. Where refused publishes die, it dies again. One that is
+    larger than all that may be ready waits until nothing is: else it would hold up its lane for ever (D8).
     """
     if queue.refuses and not has_room(state, queue, content.body_length):
-        if not queue.refusals_die:
+        if queue.refusals_die:
+            queue.refused += 1
+            state.died(queue, content, MAXLEN)
+            return True
+        if queue.ready_count() or not queue.max_length:
             return False
-        queue.refused += 1
-        state.died(queue, content, MAXLEN)
-        return True
     state.enqueue(queue, content.enqueued_at(state.time_ms, queue.deadline_ms(state.time_ms, -1)))
     return True
 

@@ -49,10 +49,19 @@ def note_due(state: State, queue: Queue) -> None:
         state.overfull[queue_id] = queue
     elif state.overfull:
         state.overfull.pop(queue_id, None)
-    if queue.kept and (queue.is_empty() or not queue.settings.expires_if_empty):
+    if queue.kept:
+        resume_lease(state, queue)
+
+
+def resume_lease(state: State, queue: Queue) -> None:
+    """A queue whose lease has run out, and that was kept for its messages, may go once it has none (RULES L11).
+
+    Only the timer: ``kept`` is in no snapshot, so nothing that is may depend on it.
+    """
+    if queue.is_empty() or not queue.settings.expires_if_empty:
         queue.kept = False
         if queue.expires_ms >= 0 and queue.lease.suspended_by == 0:
-            state.lease_timers.arm(queue_id, queue.lease.started_ms + queue.expires_ms)
+            state.lease_timers.arm(queue.queue_id, queue.lease.started_ms + queue.expires_ms)
 
 
 def take(state: State, queue: Queue, count: int, fresh_index: int) -> list[Message]:

@@ -161,6 +161,8 @@ def flow(state: State, session: tuple[int, int], queue_id: int, consumer_id: int
     holder.active = active
     if not active:
         queue.consumers.suspend(holder)
+        # Whether somebody waits to be served may have changed, which is derived and has to be so everywhere alike.
+        state.touch(queue)
     elif queue.consumers.admit(holder):
         state.touch(queue)
 

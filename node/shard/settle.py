@@ -15,6 +15,7 @@ from node.shard.commands import (
     UP_TO,
 )
 from node.shard.consumers import Holder
+from node.shard.delivery import resume_lease
 from node.shard.errors import ShardError
 from node.shard.holders import drop_idle_holder
 from node.shard.message import Message
@@ -90,7 +91,7 @@ def _settle(state: State, queue: Queue, holder: Holder, messages: list[Message],
         queue.held_bytes -= state.release_all(messages)
         queue.acknowledged += len(messages)
         if queue.kept:
-            state.touch(queue)
+            resume_lease(state, queue)
     elif outcome == REQUEUE:
         come_back(state, queue, messages, queue.delivery_limit < 0)
     else:
@@ -98,7 +99,7 @@ def _settle(state: State, queue: Queue, holder: Holder, messages: list[Message],
             queue.held_bytes -= message.body_length
             state.died(queue, message, REJECTED)
         if queue.kept:
-            state.touch(queue)
+            resume_lease(state, queue)
     if holder.attached:
         if queue.consumers.admit(holder):
             state.touch(queue)

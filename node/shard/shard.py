@@ -381,8 +381,9 @@ class Shard:
         queue = self._state.queues.get(queue_id)
         return -1 if queue is None else queue.received.get(source, 0)
 
-    def room(self, queue_id: int) -> tuple[int, int]:
-        """How many messages and bytes of bodies a queue would take now; large numbers for as many as come.
+    def room(self, queue_id: int, next_bytes: int = 0) -> tuple[int, int]:
+        """How many messages and bytes of bodies a queue would take now, the first with a body of ``next_bytes``; large
+        numbers for as many as come.
 
         A hint for who sends dead letters (RULES D8): the queue decides when they get there.
         """
@@ -391,7 +392,11 @@ class Shard:
             return UNLIMITED, UNLIMITED
         messages = queue.max_length - queue.ready_count()
         size_bytes = queue.max_length_bytes - queue.ready_bytes
-        credit = queue.consumers.credit() if queue.ready_count() == 0 else 0
+        credit = 0
+        if queue.ready_count() == 0:
+            # Whatever its size, the first is taken.
+            size_bytes = max(size_bytes, next_bytes)
+            credit = queue.consumers.credit()
         if credit:
             return max(messages, 0) + credit, UNLIMITED
         return max(messages, 0), max(size_bytes, 0)

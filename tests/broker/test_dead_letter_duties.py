@@ -55,7 +55,7 @@ class Leader:
     def received_up_to(self, target_shard: int, queue: int, source: int) -> int:
         return 0
 
-    def room(self, target_shard: int, queue: int) -> tuple[int, int]:
+    def room(self, target_shard: int, queue: int, next_bytes: int) -> tuple[int, int]:
         return 1 << 40, 1 << 40
 
     def remove_queues(self, ids: tuple[int, ...], done: Callable[[], None]) -> None:
@@ -112,3 +112,39 @@ def test_d6_a_lost_route_is_given_again_and_what_was_ahead_of_it_counts_once() -
         leader.apply_first()
         leader.look()
     assert leader.arrived() == list(range(DEATHS))
+
+
+class Parking(Leader):
+    """A leader with more parked deaths than it looks at in one go; only the youngest has a route."""
+
+    def __init__(self) -> None:
+        self.catalog = Catalog(1)
+        self.given = []
+        self.driver = Driver(expiries=DEATHS)
+        self.now_ms = 1_000_000
+        self.dead = self.declare("dead", {})
+        nowhere, somewhere = (
+            self.declare(key, {"x-message-ttl": 9, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": key[:4]})
+            for key in ("lost letters", "dead letters")
+        )
+        self.youngest = DEAD_LETTERS_PER_ENTRY + 500
+        self.driver.run(*(publish("lost", nowhere.id) for _ in range(self.youngest - 1)))
+        self.driver.run(publish("found", somewhere.id))
+        self.driver.pass_ms(9)
+        self.driver.tick()
+        sequences = range(1, self.youngest + 1)
+        self.driver.lead(commands.encode_route([commands.RouteDecision(each, commands.PARKED) for each in sequences]))
+        self.driver.shard.shard_id = 1
+        self.duties = ShardDuties(self.driver.shard, 1, self)
+
+
+def test_d8_parked_ones_are_looked_at_to_the_end_however_often_routes_change() -> None:
+    """RULES D8: many that have no route do not keep a younger one from its own."""
+    leader = Parking()
+    for number in range(20):
+        # Somebody declares a queue of his own now and then.
+        leader.catalog.apply(DeclareQueue("/", f"own {number}", durable=True, arguments={}))
+        leader.now_ms += 4000
+        leader.look()
+    assert leader.given
+    assert leader.given[0] == commands.encode_retry_parked([leader.youngest])

@@ -1,9 +1,10 @@
 """What becomes of the messages of a queue whose lease has run out (RULES L4, L11, C4)."""
 
 from node.shard import commands
-from node.shard.commands import ACK, encode_settle, encode_update_queue
+from node.shard.commands import ACK, encode_get, encode_settle, encode_update_queue
 from node.shard.settings import ShardQueueSettings
-from tests.shard.driver import Driver, publish
+from node.shard.shard import Shard
+from tests.shard.driver import A, Driver, Entry, publish
 
 
 def deaths(driver: Driver) -> list[tuple[str, str]]:
@@ -157,3 +158,20 @@ def test_l11_a_kept_queue_survives_a_snapshot_and_a_changed_policy() -> None:
     driver.lead(encode_update_queue(1, ShardQueueSettings(name="q1", expires_ms=100)))
     driver.tick()
     assert not driver.exists(1), "the same period, and messages keep it no more (L9)"
+
+
+def test_l11_c1_what_waits_for_an_empty_queue_decides_nothing_else() -> None:
+    """RULES C1: a replica that came by snapshot does not know that the lease has run out once, and does the same."""
+    driver = Driver()
+    driver.create(1, expires_ms=100, expires_if_empty=True, dead_letter_exchange="further")
+    driver.run(publish("a"), publish("b", ttl_ms=300), encode_get(1, 9, False))
+    driver.pass_ms(100)
+    driver.tick()
+    other = Shard(driver.shard.shard_id, 2)
+    other.restore(driver.shard.snapshot())
+    driver.pass_ms(250)
+    entry = Entry(driver.index + 1, driver.time_ms, driver.led_ms, [(A, encode_settle(1, 9, ACK, [1]))])
+    entry.apply(other)
+    entry.apply(driver.shard)
+    assert other.digest() == driver.shard.digest()
+    assert len(other.unrouted(9)) == len(driver.shard.unrouted(9))

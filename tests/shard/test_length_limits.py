@@ -274,6 +274,23 @@ def test_d9_drop_head_counts_for_dead_letters_too() -> None:
     assert (driver.drain(1), driver.shard.received_up_to(1, 8)) == (["y"], 2)
 
 
+def test_d8_a_dead_letter_beyond_the_limit_goes_into_a_queue_where_nothing_waits() -> None:
+    """RULES D8: else it and all behind it would wait for ever."""
+    driver = Driver()
+    driver.create(1, max_length_bytes=3, **REJECT)
+    driver.create(2, max_length=0, **REJECT)
+    letters = dead_letters("too long", "ok", "no")
+    assert driver.shard.room(1, 8)[1] == 8
+    driver.lead(encode_transfer(8, 1, 1, letters))
+    assert driver.shard.received_up_to(1, 8) == 1
+    assert driver.shard.room(1, 2)[1] == 0
+    assert driver.get(1) == "too long"
+    driver.lead(encode_transfer(8, 1, 2, letters[1:]))
+    assert (driver.shard.received_up_to(1, 8), driver.drain(1)) == (2, ["ok"])
+    driver.lead(encode_transfer(8, 2, 1, letters))
+    assert (driver.shard.received_up_to(2, 8), driver.shard.room(2, 2)[0]) == (0, 0)
+
+
 def test_d8_a_full_target_takes_what_fits_and_the_rest_comes_again() -> None:
     """RULES D6, D7, D8: exactly once and in order, however often it is sent."""
     driver = Driver()
