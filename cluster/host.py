@@ -450,7 +450,9 @@ class Host:
             self._gather(write)
         if group.in_flight is not None:
             self._gathering_ready.append(group.id)
-        elif group.raw.has_ready() or group.proposals or (group.leader and group.sender.can_send):
+        elif group.raw.has_ready() or group.proposals or (
+            group.leader and group.broken_session() is None and group.sender.can_send
+        ):
             self._dirty[group.id] = None
 
     def _gather(self, write: GroupWrite) -> None:
@@ -477,7 +479,7 @@ class Host:
         for message in messages:
             if message.to == self.node:
                 continue
-            if message.type == MessageType.HEARTBEAT_RESP and not message.context:
+            if message.type == MessageType.HEARTBEAT_RESP and not message.context and message.to in self.peers:
                 self._unhurried.setdefault(message.to, []).append((id, message))
             else:
                 self._frame(message.to).raft.append((id, message))

@@ -47,6 +47,7 @@ from node.membership_shell import (
 from node.operating.dead_letter_office import DeadLetterOffice
 from node.operating.management import Management
 from node.operating.operator import Operator
+from node.operating.operator_login import Logins
 from node.operating.queue_metrics import queue_metrics
 from node.operating.queue_selection import QueueSelection
 from node.operating.queue_views import QueueViews
@@ -95,6 +96,7 @@ class NodeProcess:
         self._broker: Broker
         self._listener: AmqpListener
         self._http: HttpServer
+        self._logins: Logins
         self._queue_views: QueueViews
         self._tasks: list[asyncio.Task[None]] = []
         self._pump_scheduled = False
@@ -141,14 +143,15 @@ class NodeProcess:
         self._tasks.append(self._loop.create_task(self._watch_disk()))
         self.schedule_pump()
         self._queue_views = QueueViews(self.engine)
+        self._logins = Logins(self.engine.catalog)
         operator = Operator(
-            self.engine.catalog,
+            self._logins,
             self.membership,
             DeadLetterOffice(self.engine),
             self.clock.now_ms,
             self.schedule_pump,
         )
-        management = Management(self.engine, self.membership)
+        management = Management(self.engine, self.membership, self._logins)
         http = settings.http_address
         self._http = HttpServer(self, http.host, http.port, operator, management)
         await self._http.start()
@@ -285,6 +288,7 @@ class NodeProcess:
         if self._serving:
             await self._listener.stop()
         await self._http.stop()
+        self._logins.close()
         await self._transport.stop()
         await self._loop.run_in_executor(None, self._writer.stop)
         self._store.close()

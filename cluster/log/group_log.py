@@ -171,6 +171,11 @@ class GroupLog:
         """
         return self._entry(index).data
 
+    def data_once(self, index: int) -> bytes:
+        """As `data`, for who looks at much and will not come back: what is not in the cache is not put there."""
+        entry = self._cache.get(self.group, index)
+        return self._reader(self.group, index).data if entry is None else entry.data
+
     def _entry(self, index: int) -> Entry:
         entry = self._cache.get(self.group, index)
         if entry is None:

@@ -199,7 +199,11 @@ class PeerLink:
         try:
             while self._snapshots:
                 group, (message, snapshot) = next(iter(self._snapshots.items()))
-                reason = await self._transfer(channel, group, message, snapshot)
+                try:
+                    reason = await self._transfer(channel, group, message, snapshot)
+                except Exception as error:  # whatever it is: its fate is reported, and the others get their turn
+                    log.exception("snapshot of group %d for node %d", group, self._peer)
+                    reason = str(error) or "failed"
                 if reason:
                     self._counters.snapshots_failed += 1
                     log.info("snapshot of group %d did not reach node %d: %s", group, self._peer, reason)
@@ -291,7 +295,8 @@ async def _in_time(step: Awaitable[_Result]) -> _Result:
 def _offset_in(answer: tuple[tuple[str, str], ...], total_bytes: int) -> int | None:
     """From where on the peer wants a snapshot; None if there is no such place."""
     wanted = next((value for key, value in answer if key == options.SNAPSHOT_OFFSET), "0")
-    return int(wanted) if wanted.isascii() and wanted.isdigit() and int(wanted) <= total_bytes else None
+    plausible = wanted.isascii() and wanted.isdigit() and len(wanted) <= len(str(total_bytes))
+    return int(wanted) if plausible and int(wanted) <= total_bytes else None
 
 
 async def _consents(call: grpc.aio.StreamUnaryCall) -> bool:

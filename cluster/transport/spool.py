@@ -179,7 +179,7 @@ class SnapshotSpool:
     def _interrupt(self, partial: PartialSnapshot) -> None:
         partial.owner = None
         reading, partial.reading = partial.reading, None
-        if reading is not None:
+        if reading is not None and not reading.expired():
             reading.reschedule(asyncio.get_running_loop().time())
 
     def _full(self) -> bool:

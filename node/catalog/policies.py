@@ -170,6 +170,8 @@ class PolicyTable:
     def __init__(self) -> None:
         self._records: dict[str, PolicyRecord] = {}
         self._by_precedence: list[PolicyRecord] = []
+        self.keys_used: frozenset[str] = frozenset()
+        """All keys in the definitions: of another one no policy has to be looked for."""
 
     def put(self, record: PolicyRecord) -> PolicyRecord | None:
         """Add a policy; the one that it replaces."""
@@ -186,6 +188,7 @@ class PolicyTable:
 
     def _sort(self) -> None:
         self._by_precedence = sorted(self._records.values(), key=lambda record: (-record.priority, record.name))
+        self.keys_used = frozenset(key for record in self._by_precedence for key in record.definition)
 
     def get(self, name: str) -> PolicyRecord | None:
         """The policy of that name."""

@@ -15,8 +15,12 @@ from typing import Any, Final
 LONGEST_PATTERN: Final = 1024
 """In characters; the names it is held against have at most 255 octets."""
 
-MOST_WAYS: Final = 2**28
-"""How many ways there may be to hold a pattern against a name, as `_ways` counts; that many take about a second."""
+LONGEST_NAME: Final = 255
+"""In octets."""
+
+MOST_WAYS: Final = 2**21
+"""How many ways there may be to hold a pattern against a name, as `_ways` counts: three repeats without bound, of
+which a search that may begin anywhere is one. It is paid for each name, on every node."""
 
 _OPEN_WAYS: Final = 128
 """A repeat without bound, or a search that may begin anywhere, counts as so many ways."""
@@ -25,7 +29,7 @@ _REPEATS: Final = frozenset({codes.MAX_REPEAT, codes.MIN_REPEAT, codes.POSSESSIV
 
 
 class _Nested(ValueError):
-    """A repeat or an alternative within a repeat."""
+    """A repeat or an alternative within a repeat; exact repeats too, whose counts multiply: ((){300}){300}."""
 
 
 def pattern_fault(pattern: str) -> str | None:
@@ -41,8 +45,8 @@ def pattern_fault(pattern: str) -> str | None:
         ways = _ways(tree, in_repeat=False) * (1 if anchored else _OPEN_WAYS)
     except _Nested:
         return (
-            "a repeat or an alternative within a repeat, as in (a+)* or (ab|cd)+, can take for ever to search; "
-            "write it without"
+            "a repeat or an alternative within a repeat, as in (a+)*, (a{2}){2} or (ab|cd)+, can take for ever to "
+            "search; write it without"
         )
     except (re.error, ValueError, OverflowError, RecursionError) as error:
         return str(error)
@@ -68,8 +72,10 @@ def _ways(items: Any, in_repeat: bool) -> int:
     for code, argument in items:
         if code in _REPEATS:
             least, most, body = argument
-            if in_repeat and least != most:
+            if in_repeat:
                 raise _Nested
+            if least > LONGEST_NAME:  # what matches nothing may be repeated without any end of the name: (){1000000}
+                raise ValueError(f"it repeats something {least} times, and names have at most {LONGEST_NAME} octets")
             own = 1 if most == least else min(2 * (most - least + 1), _OPEN_WAYS)
             ways *= own * _ways(body, in_repeat or most > 1)
         elif code is codes.BRANCH or code is codes.GROUPREF_EXISTS:

@@ -109,7 +109,12 @@ class Vhost:
         if exchange.alternate is not None:
             return exchange.alternate
         name = exchange.name
-        policies = (self.policies.for_thing("exchange", name), self.operator_policies.for_thing("exchange", name))
+        if name == DEFAULT_EXCHANGE:
+            return None  # what it can't route is returned, whatever policies fit an empty name
+        policies = (
+            table.for_thing("exchange", name) if "alternate-exchange" in table.keys_used else None
+            for table in (self.policies, self.operator_policies)
+        )
         return merged_definition(*policies).get("alternate-exchange")
 
     # Changing

@@ -96,7 +96,8 @@ def request(method: str, address: str, path: str, content: object, user: str, pa
     credentials = base64.b64encode(f"{user}:{password}".encode()).decode()
     body = None if content is None else json.dumps(content)
     try:
-        connection.request(method, path, body, {"Authorization": f"Basic {credentials}"})
+        headers = {"Authorization": f"Basic {credentials}", "Content-Type": "application/json"}
+        connection.request(method, path, body, headers)
         response = connection.getresponse()
         data = response.read()
         return response.status, json.loads(data) if data else None

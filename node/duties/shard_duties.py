@@ -224,9 +224,11 @@ class ShardDuties:
         newest = self.shard.newest_parked()
         # A look that began goes on to the newest, however often the routes change meanwhile; then there is another.
         if version != self._parked_version and newest <= self._parked_up_to:
-            self._parked_version, self._parked_up_to = version, 0
+            self._parked_up_to = 0
         if newest <= self._parked_up_to or now_ms < self._parked_next_ms:
             return
+        if self._parked_up_to == 0:
+            self._parked_version = version
         parked = list(self.shard.parked())
         start = bisect_right(parked, self._parked_up_to, key=lambda death: death.sequence)
         batch = parked[start : start + DEAD_LETTERS_PER_ENTRY]

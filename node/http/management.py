@@ -40,21 +40,22 @@ class ManagementPages:
 
     def add_to(self, router: web.UrlDispatcher) -> None:
         """Put the pages where RabbitMQ's clients look for them."""
+        may = self._port.may_have_policies
         for path, operator in (("/api/policies", False), ("/api/operator-policies", True)):
             policies = _PolicyPages(self._port, operator)
             users = {_ADMINISTRATOR} if operator else {_ADMINISTRATOR, "policymaker"}
-            router.add_get(path, self._for(users, policies.all))
-            router.add_get(f"{path}/{{vhost}}", self._for(users, policies.of_vhost))
-            router.add_get(f"{path}/{{vhost}}/{{name}}", self._for(users, policies.one))
-            router.add_put(f"{path}/{{vhost}}/{{name}}", self._for(users, policies.put))
-            router.add_delete(f"{path}/{{vhost}}/{{name}}", self._for(users, policies.delete))
+            router.add_get(path, self._for(users, policies.all, may))
+            router.add_get(f"{path}/{{vhost}}", self._for(users, policies.of_vhost, may))
+            router.add_get(f"{path}/{{vhost}}/{{name}}", self._for(users, policies.one, may))
+            router.add_put(f"{path}/{{vhost}}/{{name}}", self._for(users, policies.put, may))
+            router.add_delete(f"{path}/{{vhost}}/{{name}}", self._for(users, policies.delete, may))
         readers = {_ADMINISTRATOR, "monitoring", "policymaker", "management"}
-        router.add_get("/api/queues/{vhost}/{name}", self._for(readers, self._queue))
+        router.add_get("/api/queues/{vhost}/{name}", self._for(readers, self._queue, self._port.may_see))
 
     def _for(
-        self, tags: set[str], handler: Handler
+        self, tags: set[str], handler: Handler, may: Callable[[str, str], bool]
     ) -> Callable[[web.Request], Awaitable[web.Response]]:
-        """The handler for users with one of these tags; of those who may not see all vhosts, in the ones they may."""
+        """The handler for users with one of these tags, in vhosts in which the user `may`."""
 
         async def handle(request: web.Request) -> web.Response:
             given = credentials(request.headers.get("Authorization", ""))
@@ -66,7 +67,7 @@ class ManagementPages:
             vhost = request.match_info.get("vhost")
             if vhost is not None and not self._port.has_vhost(vhost):
                 return answer({"error": "Object Not Found", "reason": f"no vhost '{vhost}'"}, HTTPStatus.NOT_FOUND)
-            if vhost is not None and not self._port.may_see(user.name, vhost):
+            if vhost is not None and not may(user.name, vhost):
                 return _not_authorised(f"User not authorised to access virtual host '{vhost}'")
             return await handler(request, user.name)
 
@@ -85,8 +86,8 @@ class _PolicyPages:
         self._operator = operator
 
     async def all(self, request: web.Request, user: str) -> web.Response:
-        rows = [row for row in self._port.policies(None, self._operator) if self._port.may_see(user, row["vhost"])]
-        return answer(rows)
+        rows = self._port.policies(None, self._operator)
+        return answer([row for row in rows if self._port.may_have_policies(user, row["vhost"])])
 
     async def of_vhost(self, request: web.Request, _user: str) -> web.Response:
         return answer(self._port.policies(request.match_info["vhost"], self._operator))

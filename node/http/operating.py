@@ -1,4 +1,4 @@
-"""The pages for operators: reading is free, changing takes an administrator's name and password (basic)."""
+"""The pages for operators: reading is free, changing takes an administrator's name and password (basic), and JSON."""
 
 import base64
 import binascii
@@ -19,6 +19,8 @@ PAGES: Final = {
     "/deadletters": "dead letters that wait; POST /deadletters/release and /deadletters/drop settle them",
     "/shards": "who votes and leads where; POST /shards/{group}/move and /shards/{group}/transfer change it",
 }
+
+_JSON: Final = "application/json"
 
 
 class _Remove(msgspec.Struct, forbid_unknown_fields=True):
@@ -113,6 +115,9 @@ class OperatorPages:
         self, handler: Callable[[web.Request, bytes], Awaitable[web.Response]]
     ) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def handle(request: web.Request) -> web.Response:
+            if request.content_type != _JSON:  # a form of another site can't say so, and browsers remember passwords
+                text = f"Content-Type is {request.content_type}; {_JSON} is expected"
+                return answer({"error": text}, HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
             given = credentials(request.headers.get("Authorization", ""))
             if given is None or not await self._operator.may_operate(*given, is_loopback(request.remote)):
                 response = answer({"error": "an administrator's name and password are needed"}, HTTPStatus.UNAUTHORIZED)
@@ -130,7 +135,7 @@ def answer(content: dict[str, Any] | list[dict[str, Any]], status: HTTPStatus = 
     """JSON that nobody keeps: a page of one moment is never the right answer later."""
     body = msgspec.json.encode(content) + b"\n"
     headers = {"Cache-Control": "no-store"}
-    return web.Response(body=body, status=status, content_type="application/json", headers=headers)
+    return web.Response(body=body, status=status, content_type=_JSON, headers=headers)
 
 
 def _group(request: web.Request) -> int:

@@ -119,6 +119,9 @@ class ManagementPort(Protocol):
     def may_see(self, user: str, vhost: str) -> bool:
         """Whether the user may see that vhost: by a tag, or by having permissions in it."""
 
+    def may_have_policies(self, user: str, vhost: str) -> bool:
+        """Whether the user may come to policies of that vhost: administrators, and who has permissions in it."""
+
     def policies(self, vhost: str | None, operator: bool) -> list[dict[str, Any]]:
         """The policies of a vhost (None: of all), in RabbitMQ's shape."""
 

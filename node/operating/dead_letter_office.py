@@ -23,8 +23,11 @@ from node.shard.shard import Shard
 MOST_LOOKED_AT: Final = 100_000
 """Parked dead letters that one listing looks at: it is made between two turns of a node."""
 
-_KEYS_READ: Final = 1000
+KEYS_READ: Final = 1000
 """Messages whose own routing key one listing reads from the log."""
+
+BYTES_READ: Final = 16 * 1024 * 1024
+"""Of log entries that one listing reads for that; the last one may go beyond."""
 
 
 class DeadLetterOffice:
@@ -36,10 +39,12 @@ class DeadLetterOffice:
     def parked(self, selection: Selection, now_ms: int) -> dict[str, Any]:
         """What is parked, by shard, queue it died in, reason, dead-letter exchange and key, oldest first.
 
-        `more`: there are more than one listing looks at. A key is null where messages differ and are too many to read.
+        `more`: there are more than one listing looks at. A key is null where messages have keys of their own, and are
+        too many or too large to read them.
         """
         groups: dict[tuple[object, ...], dict[str, Any]] = {}
-        looked_at = keys_read = 0
+        own_keys = _OwnKeys(self._engine)
+        looked_at = 0
         for shard in self._shards(selection):
             time_ms = shard_now(self._engine, shard, now_ms).time_ms
             for death in shard.parked():
@@ -50,9 +55,8 @@ class DeadLetterOffice:
                     continue
                 settings = death.settings
                 key = settings.dead_letter_routing_key
-                if key is None and keys_read < _KEYS_READ:
-                    keys_read += 1
-                    key = self._own_key(shard, death)
+                if key is None:
+                    key = own_keys.key(shard, death)
                 name = (shard.shard_id, death.queue_id, death.reason, settings.dead_letter_exchange, key)
                 row = groups.get(name)
                 if row is None:
@@ -107,10 +111,30 @@ class DeadLetterOffice:
             if selection.shard is None or selection.shard == shard.shard_id:
                 yield shard
 
-    def _own_key(self, shard: Shard, death: Death) -> str:
-        if shard.shard_id >= TRANSIENT_SHARD_BASE:
-            data = self._engine.transient.local.entry(death.message.index)
-        else:
-            data = self._engine.group(shard.shard_id).log.data(death.message.index)
-        content = content_of(data, death.message)
+
+class _OwnKeys:
+    """The routing keys that messages came with, for one listing: read from the log, as long as it is not too much."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._keys = 0
+        self._bytes = 0
+        self._last: tuple[int, int] | None = None  # messages of one batch die one after another
+        self._data = b""
+
+    def key(self, shard: Shard, death: Death) -> str | None:
+        """The key, or None when enough was read."""
+        place = (shard.shard_id, death.message.index)
+        if self._keys >= KEYS_READ or (place != self._last and self._bytes >= BYTES_READ):
+            return None
+        self._keys += 1
+        if place != self._last:
+            self._data, self._last = self._entry(*place), place
+            self._bytes += len(self._data)
+        content = content_of(self._data, death.message)
         return Content(content.exchange_and_key, content.header, content.body).routing_key
+
+    def _entry(self, shard_id: int, index: int) -> bytes:
+        if shard_id >= TRANSIENT_SHARD_BASE:
+            return self._engine.transient.local.entry(index)
+        return self._engine.group(shard_id).log.data_once(index)

@@ -18,27 +18,29 @@ from node.engine import CATALOG_GROUP, Engine
 from node.http.management import NOT_FOUND
 from node.http.provider import PolicyWish
 from node.membership_shell import MembershipShell
-from node.operating.operator_login import login
+from node.operating.operator_login import Logins
 from node.operating.status import managed_queue
 
 Answer = tuple[HTTPStatus, dict[str, Any]]
 
-_SEES_ALL: Final = frozenset({"administrator", "monitoring"})
+_ADMINISTRATOR: Final = "administrator"
+_SEES_ALL: Final = frozenset({_ADMINISTRATOR, "monitoring"})
 _NO_VHOST: Final = 530
 
 
 class Management:
     """Implements `node.http.provider.ManagementPort`. The local replica is read, brought up to date at the login."""
 
-    def __init__(self, engine: Engine, membership: MembershipShell) -> None:
+    def __init__(self, engine: Engine, membership: MembershipShell, logins: Logins) -> None:
         self._engine = engine
         self._catalog = engine.catalog
         self._membership = membership
+        self._logins = logins
 
     async def login(self, user: str, password: str, loopback: bool) -> UserRecord | None:
         """See `ManagementPort.login`."""
         await self._membership.current.behind((CATALOG_GROUP,))
-        return await login(self._catalog, user, password, loopback)
+        return await self._logins.login(user, password, loopback)
 
     def has_vhost(self, vhost: str) -> bool:
         """See `ManagementPort.has_vhost`."""
@@ -50,6 +52,13 @@ class Management:
         if record is None:
             return False
         return bool(_SEES_ALL & set(record.tags)) or self._catalog.permission(user, vhost) is not None
+
+    def may_have_policies(self, user: str, vhost: str) -> bool:
+        """See `ManagementPort.may_have_policies`."""
+        record = self._catalog.user(user)
+        if record is None:
+            return False
+        return _ADMINISTRATOR in record.tags or self._catalog.permission(user, vhost) is not None
 
     def policies(self, vhost: str | None, operator: bool) -> list[dict[str, Any]]:
         """See `ManagementPort.policies`."""

@@ -5,11 +5,11 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, Final
 
-from node.catalog import Catalog, CatalogCommand, PlaceGroup, PreferLeader, Refusal, RemoveMember
+from node.catalog import CatalogCommand, PlaceGroup, PreferLeader, Refusal, RemoveMember
 from node.engine import CATALOG_GROUP
 from node.membership_shell import MembershipShell
 from node.operating.dead_letter_office import DeadLetterOffice
-from node.operating.operator_login import login
+from node.operating.operator_login import Logins
 from node.operating.parked_selection import Selection
 
 _ADMINISTRATOR: Final = "administrator"
@@ -26,14 +26,14 @@ class Operator:
 
     def __init__(
         self,
-        catalog: Catalog,
+        logins: Logins,
         membership: MembershipShell,
         office: DeadLetterOffice,
         now_ms: Callable[[], int],
         wake: Callable[[], None],
     ) -> None:
         """`wake()`: the engine has something to do."""
-        self._catalog = catalog
+        self._logins = logins
         self._membership = membership
         self._office = office
         self._now_ms = now_ms
@@ -42,7 +42,7 @@ class Operator:
     async def may_operate(self, user: str, password: str, loopback: bool) -> bool:
         """See `OperatorPort.may_operate`."""
         await self._membership.current.behind((CATALOG_GROUP,))
-        record = await login(self._catalog, user, password, loopback)
+        record = await self._logins.login(user, password, loopback)
         return record is not None and _ADMINISTRATOR in record.tags
 
     async def freshness(self) -> dict[str, Any]:

@@ -12,7 +12,10 @@ from pamqp import commands
 from node.catalog.records import transient_shard
 from node.http.metrics import rendered
 from node.http.provider import Histogram
+from node.operating import dead_letter_office
+from node.operating.dead_letter_office import DeadLetterOffice
 from node.operating.lanes import lane_rows
+from node.operating.parked_selection import Selection
 from node.operating.queue_metrics import queue_metrics
 from node.operating.queue_selection import QueueSelection
 from node.operating.queue_views import FORGET_AFTER_MS, INDEXES, LOOKED_AT, QueueViews
@@ -323,7 +326,7 @@ class SomeCluster:
         clock = SimpleNamespace(current_ms=lambda now_ms: now_ms + 500, known_led_ms=0)
         return SimpleNamespace(leader=self._leaders[id], clock=clock)
 
-    def room(self, shard: int, queue: int) -> tuple[int, int]:
+    def room(self, shard: int, queue: int, next_bytes: int) -> tuple[int, int]:
         return (0, 0) if queue == 82 else (5, 2) if queue == 83 else (1 << 60, 1 << 60)
 
     def queue_by_id(self, id: int) -> Any:
@@ -373,6 +376,32 @@ def test_what_is_parked_has_an_age(brokers: ThreeBrokers, client: Client) -> Non
     for id in brokers.ids:
         assert 2.5 <= metric(brokers, id, "mayfly_parked_oldest_seconds") <= 4
         assert metric(brokers, id, "mayfly_unrouted_oldest_seconds") == 0
+
+
+def test_d8_a_listing_reads_so_many_keys_and_bytes(
+    brokers: ThreeBrokers, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is beyond shows without a key, and nothing that is read takes the place of others in the cache."""
+    declare(brokers, client, "q", **{"x-dead-letter-exchange": "nowhere", "x-message-ttl": 100})
+    for _ in range(6):
+        client.publish(1, "q", body=b"." * 1000)
+        pass_ms(brokers, 50)  # an entry each
+    brokers.run_until(lambda: metric(brokers, 1, "mayfly_parked") == 6)
+    engine = brokers.nodes[1].engine
+    log = engine.group(shard_of(brokers.nodes[1], "q").shard_id).log
+    log._cache.discard_group(log.group)
+
+    def listed() -> dict[str | None, int]:
+        rows = DeadLetterOffice(engine).parked(Selection(), brokers.now_ms)["parked"]
+        return {row["routing_key"]: row["messages"] for row in rows}
+
+    before = log._cache.used_bytes
+    assert listed() == {"q": 6}
+    assert log._cache.used_bytes == before
+    monkeypatch.setattr(dead_letter_office, "BYTES_READ", 2500)
+    assert listed() == {"q": 3, None: 3}, "the third goes beyond"
+    monkeypatch.setattr(dead_letter_office, "KEYS_READ", 2)
+    assert listed() == {"q": 2, None: 4}
 
 
 def test_the_lag_is_in_seconds_and_in_buckets(brokers: ThreeBrokers, client: Client) -> None:

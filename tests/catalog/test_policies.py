@@ -18,6 +18,7 @@ from node.catalog import (
     DeclareQueue,
     DeleteVhost,
     Done,
+    PolicyRecord,
     PolicySet,
     QueueDeclared,
     QueueRecord,
@@ -25,6 +26,7 @@ from node.catalog import (
     Refusal,
     SetPolicy,
     check_policy,
+    policies,
 )
 from node.catalog.arguments import MAX_TTL_MS
 from node.catalog.policies import MAX_LIMIT, MAX_PRIORITY
@@ -169,7 +171,8 @@ def test_no_such_vhost() -> None:
 @pytest.mark.parametrize(
     "pattern",
     ["(", "[", "*", "a{2,1}", "(?P<a>x)(?P<a>y)", "x" * (LONGEST_PATTERN + 1), "(a+)+$", "(a|aa)+$", "(a?){64}$",
-     "(?:.*)*x", "(.*,){11}x", "a?" * 40 + "a" * 40, ".*a.*a.*a.*a", "^" + "(a|ab|abc)" * 20, "(?=(a+)+b)"],
+     "(?:.*)*x", "(.*,){11}x", "a?" * 40 + "a" * 40, ".*a.*a.*a.*a", "^" + "(a|ab|abc)" * 20, "(?=(a+)+b)",
+     "((){9}){9}", "((){300}){300}", "(?:(?:(?=a)){200}){200}", "^(a{2}){2}$", "^(){4000000}", ".*a.*a.*a"],
 )  # fmt: skip
 def test_patterns_that_cannot_be_used_are_refused(pattern: str) -> None:
     text = refusal(policy({"expires": 1}, pattern))[0]
@@ -179,7 +182,8 @@ def test_patterns_that_cannot_be_used_are_refused(pattern: str) -> None:
 @pytest.mark.parametrize(
     "pattern",
     ["", "^", ".*", "^amq\\.", "^(orders|payments)\\..*-v\\d{1,3}$", "^(?!amq\\.).*", "[a-z]+\\.[0-9]+", "(?i)^QUEUE$",
-     "^a.*b.*c.*d$", "^(" + "|".join(f"team-{n}" for n in range(60)) + ")\\.", "^\\d{4}(-\\d{2}){2}$", "(a|b)+"],
+     "^a.*b.*c.*d$", "^(" + "|".join(f"team-{n}" for n in range(60)) + ")\\.", "^\\d{4}-\\d{2}$", "(a|b)+",
+     "^(a|b)\\.retry\\..*$", "^[a-z]{3}-\\d+$", ".*\\.retry\\..*", "^a{255}$"],
 )  # fmt: skip
 def test_patterns_that_people_use_are_taken_and_searches_end(pattern: str) -> None:
     catalog = Catalog(1)
@@ -436,3 +440,43 @@ def test_definitions_survive_json_as_they_are() -> None:
     record = catalog.policy("/", "p")
     assert record is not None
     assert json.dumps(record.definition) == '{"expires": 5, "overflow": "drop-head"}'
+
+
+def test_the_default_exchange_has_no_alternate() -> None:
+    """A publish to a queue that is not there is returned, whatever policies fit an empty name."""
+    catalog = Catalog(1)
+    catalog.apply(DeclareExchange("/", "other", "fanout"))
+    declared(catalog, "caught")
+    catalog.apply(Bind("/", "other", "queue", "caught"))
+    catalog.apply(DeclareExchange("/", "plain", "direct"))
+    for operator in (False, True):
+        put(catalog, policy({"alternate-exchange": "other"}, "", operator=operator))
+        assert list(catalog.route("/", "", "missing")) == []
+        assert list(catalog.route("/", "", "missing", extra_keys=["too"])) == [], "with the header CC"
+        assert [queue.name for queue in catalog.route("/", "plain", "k")] == ["caught"]
+        catalog.apply(ClearPolicy("/", "p", operator))
+
+
+def test_a_policy_without_an_alternate_exchange_hides_one_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only one applies, as for queues. Where no policy has one, no pattern is held against the exchanges' names."""
+    catalog = Catalog(1)
+    searched: list[str] = []
+    search = policies.matches
+
+    def noted(record: PolicyRecord, kind: str, name: str) -> bool:
+        searched.append(name)
+        return search(record, kind, name)
+
+    monkeypatch.setattr(policies, "matches", noted)
+    catalog.apply(DeclareExchange("/", "other", "fanout"))
+    declared(catalog, "caught")
+    catalog.apply(Bind("/", "other", "queue", "caught"))
+    catalog.apply(DeclareExchange("/", "plain", "direct"))
+    searched.clear()
+    put(catalog, policy({"expires": 100_000}, priority=1))
+    assert searched == []
+    put(catalog, policy({"alternate-exchange": "other"}, name="below"))
+    assert list(catalog.route("/", "plain", "k")) == []
+    assert "plain" in searched
+    catalog.apply(ClearPolicy("/", "p"))
+    assert [queue.name for queue in catalog.route("/", "plain", "k")] == ["caught"]

@@ -5,6 +5,7 @@ import base64
 import json
 import threading
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import aiohttp
@@ -17,6 +18,7 @@ from node.catalog.passwords import make_password_hash
 from node.command_line import main
 from node.http import HttpServer
 from node.operating.management import Management
+from node.operating.operator_login import THREADS_NAME, Logins
 from tests.project.test_http import SomeNode
 
 POLICY = {"pattern": "^q", "definition": {"message-ttl": 5}}
@@ -25,6 +27,7 @@ USERS = {
     "maker": ("policymaker",),
     "manager": ("management",),
     "monitor": ("monitoring",),
+    "both": ("monitoring", "policymaker"),
     "nobody": (),
 }
 
@@ -64,7 +67,8 @@ class Api:
         self.membership = Membership(self.catalog)
         engine: Any = Engine(self.catalog)
         membership: Any = self.membership
-        self.management = Management(engine, membership)
+        self.logins = Logins(self.catalog)
+        self.management = Management(engine, membership, self.logins)
 
     def server(self) -> HttpServer:
         return HttpServer(SomeNode(), "127.0.0.1", 0, management=self.management)
@@ -96,8 +100,10 @@ class Api:
 
 
 @pytest.fixture
-def api() -> Api:
-    return Api()
+def api() -> Iterator[Api]:
+    api = Api()
+    yield api
+    api.logins.close()
 
 
 @pytest.mark.parametrize(("kind", "operator"), [("policies", False), ("operator-policies", True)])
@@ -204,6 +210,40 @@ def test_who_is_let_in(api: Api) -> None:
     assert [row["vhost"] for row in api.ask("GET", "/api/policies", user="maker")[1]] == ["/"]
     assert [row["vhost"] for row in api.ask("GET", "/api/policies")[1]] == ["/", "a/b"]
     assert api.ask("DELETE", path, user="maker") == (204, None)
+
+
+def test_monitoring_opens_no_policies(api: Api) -> None:
+    """Of those who may come to policies only administrators do so without permissions in the vhost; monitoring shows
+    queues of all vhosts."""
+    path = "/api/policies/a%2Fb/p"
+    assert api.ask("PUT", path, POLICY) == (201, None)
+    for method, at in (("GET", path), ("PUT", path), ("DELETE", path), ("GET", "/api/policies/a%2Fb")):
+        status, answer = api.ask(method, at, POLICY if method == "PUT" else None, "both")
+        assert (status, answer["reason"]) == (401, "User not authorised to access virtual host 'a/b'")
+    assert api.ask("GET", "/api/policies", user="both") == (200, [])
+    assert api.management.may_see("both", "a/b")
+    api.catalog.apply(SetPermissions("both", "a/b", "", "", ""))
+    assert api.ask("DELETE", path, user="both") == (204, None)
+
+
+def test_passwords_are_checked_in_threads_of_their_own(api: Api) -> None:
+    """Two of them, which end; the loop's own executor, which the disk and AMQP logins use, takes no part."""
+
+    def threads() -> int:
+        return sum(thread.name.startswith(THREADS_NAME) for thread in threading.enumerate())
+
+    async def logins() -> list[object]:
+        busy = ThreadPoolExecutor(1)
+        busy.shutdown()
+        asyncio.get_running_loop().set_default_executor(busy)  # whoever gives it something gets a RuntimeError
+        asked = [api.logins.login("maker", password, False) for password in ("maker", "wrong") * 4]
+        return [None if user is None else user.name for user in await asyncio.gather(*asked)]
+
+    before = threads()
+    assert asyncio.run(logins()) == ["maker", None] * 4
+    assert 1 <= threads() - before <= 2
+    api.logins.close()
+    assert threads() == before
 
 
 def test_a_catalog_that_does_not_answer(api: Api) -> None:

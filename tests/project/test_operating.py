@@ -8,6 +8,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from node.command_line.operator_client import post
 from node.http import HttpServer
 from node.operating.parked_selection import Selection
 from tests.project.test_http import SomeNode
@@ -146,3 +147,47 @@ def test_d8_dead_letters_are_listed_released_and_dropped() -> None:
 def test_d8_a_listing_of_nonsense_is_told(query: str) -> None:
     status, answer = ask("GET", f"/deadletters?{query}")
     assert (status, "can't be read" in answer["error"]) == (400, True)
+
+
+@pytest.mark.parametrize(
+    "content_type", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", None]
+)
+def test_a_form_of_another_site_changes_nothing(content_type: str | None) -> None:
+    """A browser that remembers the password would send it along; JSON it does not send to other sites unasked."""
+    operator = SomeOperator()
+
+    async def serve_and_ask() -> tuple[int, Any]:
+        server = HttpServer(SomeNode(), "127.0.0.1", 0, operator)
+        await server.start()
+        headers = {"Authorization": f"Basic {base64.b64encode(b'ann:s:ecret').decode()}"}
+        headers |= {"Content-Type": content_type} if content_type else {}
+        url = f"http://{server.address}/deadletters/drop"
+        try:
+            async with (
+                aiohttp.ClientSession(skip_auto_headers=["Content-Type"]) as session,
+                session.post(url, data=b'{"all": true}', headers=headers) as found,
+            ):
+                return found.status, await found.json()
+        finally:
+            await server.stop()
+
+    status, answer = asyncio.run(serve_and_ask())
+    assert (status, "application/json is expected" in answer["error"]) == (415, True)
+    assert operator.asked == []
+
+
+def test_the_command_line_says_that_it_sends_json() -> None:
+    operator = SomeOperator()
+
+    async def serve_and_post() -> object:
+        server = HttpServer(SomeNode(), "127.0.0.1", 0, operator)
+        await server.start()
+        try:
+            return await asyncio.to_thread(
+                post, str(server.address), "/cluster/remove", {"name": "a"}, "ann", "s:ecret"
+            )
+        finally:
+            await server.stop()
+
+    assert asyncio.run(serve_and_post()) == {"changed": True}
+    assert operator.asked == ["a"]
