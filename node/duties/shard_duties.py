@@ -222,8 +222,11 @@ class ShardDuties:
         those that have a route go in the order in which they died."""
         version = self._port.catalog.routing_version
         newest = self.shard.newest_parked()
-        # A look that began goes on to the newest, however often the routes change meanwhile; then there is another.
-        if version != self._parked_version and newest <= self._parked_up_to:
+        # Where one look does not see them all, it goes on to the newest, however often routes change meanwhile; then
+        # there is another.
+        if version != self._parked_version and (
+            newest <= self._parked_up_to or len(self.shard.parked()) <= DEAD_LETTERS_PER_ENTRY
+        ):
             self._parked_up_to = 0
         if newest <= self._parked_up_to or now_ms < self._parked_next_ms:
             return

@@ -151,6 +151,33 @@ def test_what_is_given_again_after_a_snapshot_goes_into_a_new_session() -> None:
     assert recorder.commands.count(b"once") == recorder.commands.count(b"more") == 1
 
 
+def test_a_node_that_waits_for_the_end_of_its_session_is_idle_meanwhile() -> None:
+    """What it has to send waits for a new session; until the old one is closed there is nothing to do for it."""
+    cluster = Cluster(3, compact_entries=10)
+    cluster.run_until(lambda: cluster.leader() != 0)
+    lonely = next(id for id in cluster.ids if id != cluster.leader())
+    host = cluster.nodes[lonely].host
+    cluster.run_until(lambda: host.groups[0].sender.idle)
+    host.submit(0, [b"first"], 5, True, None)
+    cluster.run_until(lambda: host.groups[0].sender.idle)
+    cluster.cut = {lonely}
+    for number in range(60):
+        _submit(cluster, cluster.leader(), [b"%04d" % number])
+        cluster.step()
+    cluster.cut = set()
+    for _ in range(400):
+        cluster.step(until=host.groups[0].broken_session)
+        if host.groups[0].broken_session() is not None:
+            break
+    assert host.groups[0].leader
+    host.submit(0, [b"waits"], 5, True, None)
+    for _ in range(10):
+        host.pump(cluster.now)
+        if not host.busy:
+            break
+    assert not host.busy
+
+
 def test_nothing_that_waits_for_the_disk_leaves_before_it_is_written() -> None:
     cluster = Cluster(3)
     cluster.run_until(lambda: cluster.leader() != 0)

@@ -1,5 +1,6 @@
 """Hosts whose cluster grows, shrinks and loses nodes for good: no command is lost or repeated on the way."""
 
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -16,8 +17,8 @@ class Changing(Cluster):
         self.plan = first_plan(range(groups), self.members, 3)
         super().__init__(size, groups, compact_entries)
 
-    def step(self) -> None:
-        super().step()
+    def step(self, until: Callable[[], object] = lambda: False) -> None:
+        super().step(until)
         for node in self.nodes.values():
             node.host.reconfigure(self.now)
 

@@ -179,21 +179,21 @@ class Cluster:
         for node in self.nodes.values():
             node.host.peer_down(id, self.now)
 
-    def step(self) -> None:
-        """One tick for everybody; mail and disk as far as they go at this moment."""
+    def step(self, until: Callable[[], object] = lambda: False) -> None:
+        """One tick for everybody; mail and disk as far as they go at this moment, or until something is so."""
         self.now += TICK_MS
         for id, node in self.nodes.items():
             if id not in self.frozen:
                 node.host.tick(self.now)
-        self.exchange()
+        self.exchange(until)
 
-    def exchange(self) -> None:
+    def exchange(self, until: Callable[[], object] = lambda: False) -> None:
         """Mail and disk as far as they go without time passing."""
         for _ in range(30):
             self._pump()
             mail = [letter for letter in self._mail if letter[1] not in self.frozen]
             self._mail = [letter for letter in self._mail if letter[1] in self.frozen]
-            if not mail:
+            if not mail or until():
                 break
             for sender, to, frame in mail:
                 if to in self.nodes and not {sender, to} & self.cut:
