@@ -326,6 +326,8 @@ class Group:
         if not self.leads:
             self._drop_proposals()
             return
+        if self.hands_over:
+            return
         # The led clock up to this moment: a renewal stamped with the last tick's would shorten its lease (RULES L4).
         self.clock.advance_led(now_ms)
         start, gathered = 0, self.proposals
@@ -341,6 +343,12 @@ class Group:
                 break
             start = end
         self._drop_proposals()
+
+    @property
+    def hands_over(self) -> bool:
+        """Whether this leader waits for another to take over. Proposals are kept until that is decided: Raft would drop
+        them, and their senders repeat them long after a transfer that came to nothing."""
+        return self.leads and self.raw.raft.lead_transferee != 0
 
     def _drop_proposals(self) -> None:
         self.proposals = []

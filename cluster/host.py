@@ -264,7 +264,7 @@ class Host:
                 self.clock_refusals += 1
             raft.heartbeat_elapsed = since_heartbeat
             group.tick(now_ms, not outvoted and (quick or group.decides_alone))
-            unsaid = not (group.sender.idle and group.reads.idle)
+            unsaid = bool(group.proposals) or not (group.sender.idle and group.reads.idle)
             if group.in_flight is None and (unsaid or group.raw.has_ready()):
                 self._dirty[group.id] = None
         if since_heartbeat + 1 == self.settings.group.heartbeat_ticks:
@@ -450,7 +450,7 @@ class Host:
             self._gather(write)
         if group.in_flight is not None:
             self._gathering_ready.append(group.id)
-        elif group.raw.has_ready() or group.proposals or (
+        elif group.raw.has_ready() or (group.proposals and not group.hands_over) or (
             group.leader and group.broken_session() is None and group.sender.can_send
         ):
             self._dirty[group.id] = None

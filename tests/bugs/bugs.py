@@ -389,8 +389,8 @@ TIME_BUGS = [
     Bug(
         "drops a dead letter that finds its queue full",
         "node/shard/dead_letters.py",
-        "queue.received[source] = highest + taken",
-        "queue.received[source] = highest + count - repeats",
+        "queue.note_received(source, highest + taken)",
+        "queue.note_received(source, highest + count - repeats)",
         "tests/shard/test_length_limits.py::test_d8_a_full_target_takes_what_fits_and_the_rest_comes_again",
         "received_up_to",
     ),

@@ -178,6 +178,25 @@ def test_a_node_that_waits_for_the_end_of_its_session_is_idle_meanwhile() -> Non
     assert not host.busy
 
 
+def test_what_is_given_while_a_leader_hands_over_waits_for_that_alone() -> None:
+    """The transfer comes to nothing, and its end is enough for what was given meanwhile to go on."""
+    cluster = Cluster(3)
+    cluster.run_until(lambda: cluster.leader() != 0)
+    leader = cluster.leader()
+    host = cluster.nodes[leader].host
+    cluster.run_until(lambda: host.groups[0].sender.idle)
+    heard: list[object] = []
+    cluster.frozen = {next(id for id in cluster.ids if id != leader)}
+    host.groups[0].raw.transfer_leader(next(iter(cluster.frozen)))
+    _submit(cluster, leader, _words(3), heard)
+    cluster.step()
+    assert host.groups[0].hands_over and not heard and not host.busy
+    given_ms = cluster.now
+    cluster.run_until(lambda: heard)
+    assert cluster.leader() == leader
+    assert cluster.now - given_ms < host.settings.group.repeat_after_ms
+
+
 def test_nothing_that_waits_for_the_disk_leaves_before_it_is_written() -> None:
     cluster = Cluster(3)
     cluster.run_until(lambda: cluster.leader() != 0)

@@ -17,7 +17,7 @@ from node.simulation.__main__ import failure_text
 from node.simulation.run import Outcome, Simulation
 from node.simulation.scenario import draw_scenario
 
-SEEDS = 700
+SEEDS = 300
 CHUNK = 10
 FIRST_SEED = 1
 

@@ -26,7 +26,7 @@ from cluster.simulator.host_machine import ChainMachine, encode_command
 from cluster.simulator.raft_invariants import InvariantError
 from cluster.simulator.randomness import stream
 
-SEEDS = 1_500
+SEEDS = 1_700
 CHUNK = 50
 
 EFFECTS = (

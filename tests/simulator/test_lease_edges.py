@@ -19,7 +19,7 @@ from node.simulation.lease_edges.plan import Edge, EdgeFault, EdgePlan, draw_pla
 from node.simulation.lease_edges.story import BROKEN, NOT_FOUND, OK, Life, Sent, Story, Use
 from node.simulation.nodes import NodeProfile
 
-SEEDS_IN_CI = 2_000
+SEEDS_IN_CI = 1_000
 CHUNK = 250
 
 

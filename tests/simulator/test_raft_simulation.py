@@ -12,7 +12,7 @@ from cluster.simulator.raft_invariants import InvariantError
 from cluster.simulator.raft_schedules import PLAIN, RIVALS, SHORT_REIGNS
 from node.simulation.soak import RAFT
 
-SEEDS = 2_800
+SEEDS = 3_000
 CHUNK = 100
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from node.simulation.soak import HOSTS, RAFT, SIMULATORS, Simulator, Tally, Task, failure_within, soak
+from node.simulation.soak import HOSTS, RAFT, SIMULATORS, Simulator, Tally, Task, soak
 
 # Worker processes find what they run by its name, so the broken simulations are a module on the path.
 BROKEN = '''
@@ -107,15 +106,27 @@ def test_a_seed_that_does_not_end_is_reported_and_the_rest_goes_on(
     assert tally.failed == [[12]]
 
 
-def test_the_limit_is_one_of_cpu_time_and_names_the_place() -> None:
-    def waits_for_itself(seed: int) -> str:
-        while True:
-            seed += 1
+LIMITED = """
+import resource
+from node.simulation.soak import failure_within
 
-    before = resource.getrlimit(resource.RLIMIT_CPU)
-    assert "waits_for_itself" in failure_within(waits_for_itself, 1, 0.1)
-    assert failure_within(lambda seed: "", 1, 0.1) == ""
-    assert resource.getrlimit(resource.RLIMIT_CPU) == before, "this process would be ended a while later"
+def waits_for_itself(seed):
+    while True:
+        seed += 1
+
+before = resource.getrlimit(resource.RLIMIT_CPU)
+print("waits_for_itself" in failure_within(waits_for_itself, 1, 0.1))
+print(failure_within(lambda seed: "", 1, 0.1) == "")
+print(resource.getrlimit(resource.RLIMIT_CPU) == before)  # or this process would be ended a while later
+"""
+
+
+def test_the_limit_is_one_of_cpu_time_and_names_the_place() -> None:
+    """In a process of its own, for signals and limits are the whole process's."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", LIMITED]
+    limited = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (limited.returncode, limited.stdout.split()) == (0, ["True"] * 3), limited.stderr
 
 
 def test_cpu_time_is_shared_out() -> None:
