@@ -373,8 +373,19 @@ class RaftGroup:
         while why := self._unfinished(agreed):
             if self.queue.now_us > CHAOS_US + LONGEST_CALM_US:
                 raise InvariantError(why)
+            self._take_away_removed_leaders()
             self.queue.run_until(self.queue.now_us + SECOND_US // 2)
         self.trace.add("end", self.observer.highest_applied, self.observer.digests[self.observer.highest_applied].hex())
+
+    def _take_away_removed_leaders(self) -> None:
+        """A leader that stays although it was removed takes no proposals and keeps others from standing: whoever runs a
+        group without `step_down_on_removal` has to end it."""
+        if self.step_down_on_removal:
+            return
+        for member in self.members.values():
+            voters = (*member.conf_state.voters, *member.conf_state.voters_outgoing)
+            if member.raw is not None and member.raw.raft.state == StateType.LEADER and member.id not in voters:
+                member.crash()
 
     def _schedule_proposal(self) -> None:
         self.queue.after(exponential_us(self.random, self.proposal_gap_us, SECOND_US), self._propose)
