@@ -105,7 +105,8 @@ def test_nonsense_in_the_right_protocol_gets_a_status(caplog: pytest.LogCaptureF
             code, _ = await call(one, options.EXCHANGE, greeting, bytes(limits.MAX_GRPC_MESSAGE_BYTES + 1))
             assert code == grpc.StatusCode.RESOURCE_EXHAUSTED
             code, _ = await call(one, "/mayfly.peer.v1.Peer/Nothing", b"")
-            assert code == grpc.StatusCode.UNIMPLEMENTED
+            # (INTERNAL where the end of the call met our writing: gRPC then hides the reason.)
+            assert code in (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.INTERNAL)
             own = codec.encode_hello(codec.new_hello(1, "node-1", "blue"))
             assert (await call(one, options.EXCHANGE, own))[0] == grpc.StatusCode.PERMISSION_DENIED
             assert one.frames == []
