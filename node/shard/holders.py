@@ -161,8 +161,9 @@ def flow(state: State, session: tuple[int, int], queue_id: int, consumer_id: int
     holder.active = active
     if not active:
         queue.consumers.suspend(holder)
-        # Whether somebody waits to be served may have changed, which is derived and has to be so everywhere alike.
-        state.touch(queue)
+        if queue.consumers.top_band() is None:
+            # Nobody waits to be served any more: derived, and to be so on every replica alike.
+            state.unserved.pop(queue_id, None)
     elif queue.consumers.admit(holder):
         state.touch(queue)
 
