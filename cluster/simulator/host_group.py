@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
 
 from cluster import placement
@@ -191,7 +192,7 @@ class HostSimulation:
     def _written(self, node: int, disk: SimulatedDisk, batch: WriteBatch) -> None:
         store = self.known[node].store
         for group, write in batch.groups.items():
-            self.observers[group].written(node, store, write, lambda index, group=group: disk.term(group, index))  # type: ignore[misc]
+            self.observers[group].written(node, store, write, partial(disk.term, group))
 
     def _copies(self, group: int) -> Callable[[int, int], tuple[int, int]]:
         """For groups whose members stay: on how many voters' disks an entry is, and how many are a majority."""
@@ -336,7 +337,7 @@ class HostSimulation:
         for program in self.programs():
             group = program.host.groups[id]
             if group.leads and node != program.id and node in group.conf_state.voters:
-                program.machine.call(lambda group=group: group.raw.transfer_leader(node))  # type: ignore[misc]
+                program.machine.call(partial(group.raw.transfer_leader, node))
 
     # ------------------------------------------------------------------ the course of a run
 
@@ -352,7 +353,7 @@ class HostSimulation:
         self._wait_for(lambda: not self.operator.busy and self.all_settled() and self._led())
         calm = [(it, it.clients[group]) for it in self.members() for group in it.clients]
         for program in self.members():
-            program.machine.call(lambda program=program: self._ask_in_calm(program))  # type: ignore[misc]
+            program.machine.call(partial(self._ask_in_calm, program))
         self._wait_for(lambda: not any(client.waits for _, client in calm))
         self._wait_for(self._converged)
         self._judge()

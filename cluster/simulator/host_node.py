@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -302,7 +303,7 @@ class HostNode:
         for peer in list(self._connected):
             other = self._simulation.program(peer)
             if other is not None:
-                other.machine.call(lambda other=other: other.greet(self.id))  # type: ignore[misc]
+                other.machine.call(partial(other.greet, self.id))
             self.greet(peer)
 
     # ------------------------------------------------------------------ the outside that Machine drives

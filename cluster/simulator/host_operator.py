@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -64,7 +65,7 @@ class HostOperator:
     def start(self) -> None:
         """Put what was drawn on the queue."""
         for change in self._changes:
-            self._queue.at(change.at_us, lambda change=change: self._begin(change.kind))  # type: ignore[misc]
+            self._queue.at(change.at_us, partial(self._begin, change.kind))
 
     def replace(self, node: int) -> None:
         """A node has lost its data."""

@@ -7,6 +7,7 @@ it said, and what figure 8 of the Raft paper is about.
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -83,7 +84,7 @@ class Rivals(Schedule):
         for way in ((first.id, second.id), (second.id, first.id)):
             if way not in blocked:
                 blocked[way] = None
-                group.queue.after(self.DEAFNESS_US, lambda way=way: blocked.pop(way, None))  # type: ignore[misc]
+                group.queue.after(self.DEAFNESS_US, partial(_heal, blocked, way))
         first.stand()
         group.queue.after(self.random.randint(0, self.LONGEST_LEAD_US), second.stand)
 
@@ -150,3 +151,7 @@ def drawn_schedule(seed: int) -> str:
 def make_schedule(name: str, seed: int) -> Schedule:
     """The schedule of this name."""
     return _SCHEDULES[name](seed)
+
+
+def _heal(blocked: dict[tuple[int, int], None], way: tuple[int, int]) -> None:
+    blocked.pop(way, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pamqp import commands
@@ -339,10 +340,10 @@ class EdgeRun:
         words = {CRASH: faults.CRASH, FREEZE: faults.FREEZE, CUT_OFF: faults.PARTITION}
         for node in nodes:
             if kind == CRASH:
-                self.queue.at(at_us, lambda node=node: self._watch_death(node))  # type: ignore[misc]
+                self.queue.at(at_us, partial(self._watch_death, node))
             else:
-                self.queue.at(at_us, lambda node=node: self._impair(node))  # type: ignore[misc]
-                self.queue.at(at_us + duration_us, lambda node=node: self._impaired.discard(node))  # type: ignore[misc]
+                self.queue.at(at_us, partial(self._impair, node))
+                self.queue.at(at_us + duration_us, partial(self._impaired.discard, node))
         self.cluster.schedule([Fault(at_us, words[kind], nodes, duration_us, 1)])
 
     def _watch_death(self, node: int) -> None:
