@@ -24,8 +24,9 @@ from cluster.simulator.events import MILLISECOND_US, SECOND_US, EventQueue
 from cluster.simulator.faults import Fault
 from cluster.simulator.host_invariants import HostObserver
 from cluster.simulator.host_node import Acquaintance, Client, HostNode, HostProfile
-from cluster.simulator.host_operator import Change, HostOperator, draw_changes
+from cluster.simulator.host_operator import HostOperator, draw_changes
 from cluster.simulator.machine import Machine, MachineProfile
+from cluster.simulator.membership_change import Change
 from cluster.simulator.network import LinkProfile
 from cluster.simulator.raft_invariants import InvariantError
 from cluster.simulator.randomness import exponential_us, stream

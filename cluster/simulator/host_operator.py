@@ -7,7 +7,6 @@ has no promise. Commands go through some member, again and again until one has a
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
@@ -15,24 +14,14 @@ from typing import TYPE_CHECKING
 from cluster.simulator import host_machine as commands
 from cluster.simulator.events import MILLISECOND_US
 from cluster.simulator.host_node import CATALOG, LOST, HostNode
+from cluster.simulator.membership_change import ADD, REMOVE, REPLACE, Change
 from cluster.simulator.randomness import stream
 
 if TYPE_CHECKING:
     from cluster.simulator.host_group import HostSimulation
 
-ADD = "add"
-REMOVE = "remove"
-REPLACE = "replace"
 _MOST_MEMBERS = 6
 _PAUSE_US = 400 * MILLISECOND_US
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One thing to do, and when."""
-
-    at_us: int
-    kind: str
 
 
 def draw_changes(random: Random, start_us: int, end_us: int) -> tuple[Change, ...]:

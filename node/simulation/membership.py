@@ -8,11 +8,11 @@ majority has no promise.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
 from cluster.simulator.events import MILLISECOND_US
+from cluster.simulator.membership_change import ADD, REMOVE, REPLACE, Change
 from cluster.simulator.randomness import stream
 from node.broker.cluster_facade import SESSION_LOST
 from node.catalog import AddMember, CatalogCommand, MemberAdded, RemoveMember
@@ -21,19 +21,8 @@ from node.simulation.nodes import Acquaintance, SimulatedNode
 if TYPE_CHECKING:
     from node.simulation.run import Simulation
 
-ADD = "add"
-REMOVE = "remove"
-REPLACE = "replace"
 MOST_MEMBERS = 6
 _PAUSE_US = 300 * MILLISECOND_US
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One thing to do, at a time from the moment when all queues are there."""
-
-    at_us: int
-    kind: str
 
 
 def draw_changes(seed: int, start_us: int, end_us: int) -> tuple[Change, ...]:

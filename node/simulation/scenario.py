@@ -9,10 +9,11 @@ from cluster.simulator import faults
 from cluster.simulator.disk import DiskProfile
 from cluster.simulator.events import MILLISECOND_US, SECOND_US
 from cluster.simulator.faults import Fault
+from cluster.simulator.membership_change import Change
 from cluster.simulator.network import LinkProfile
 from cluster.simulator.randomness import stream
 from node.simulation.checker import Tolerance
-from node.simulation.membership import Change, draw_changes
+from node.simulation.membership import draw_changes
 from node.simulation.nodes import NodeProfile
 from node.simulation.topology import ExchangePlan, QueuePlan, Topology
 

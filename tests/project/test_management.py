@@ -19,6 +19,7 @@ from node.command_line import main
 from node.http import HttpServer
 from node.operating.management import Management
 from node.operating.operator_login import THREADS_NAME, Logins
+from tests.project.served import Served
 from tests.project.test_http import SomeNode
 
 POLICY = {"pattern": "^q", "definition": {"message-ttl": 5}}
@@ -261,39 +262,9 @@ def test_other_methods_are_not_possible(api: Api) -> None:
 # -- the command line
 
 
-class Served:
-    """The pages on loopback, from a thread."""
-
-    def __init__(self, api: Api) -> None:
-        self._api = api
-        self._started = threading.Event()
-        self._loop = asyncio.new_event_loop()
-        self._stop = asyncio.Event()
-        self.address = ""
-        self._thread = threading.Thread(target=lambda: self._loop.run_until_complete(self._serve()))
-
-    async def _serve(self) -> None:
-        server = self._api.server()
-        await server.start()
-        self.address = str(server.address)
-        self._started.set()
-        await self._stop.wait()
-        await server.stop()
-
-    def __enter__(self) -> str:
-        self._thread.start()
-        assert self._started.wait(10)
-        return self.address
-
-    def __exit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(10)
-        self._loop.close()
-
-
 @pytest.fixture
 def address(api: Api) -> Iterator[str]:
-    with Served(api) as address:
+    with Served(api.server) as address:
         yield address
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
-import threading
 from collections.abc import Iterator
 from typing import Any
 from urllib.error import HTTPError
@@ -23,6 +21,7 @@ from node.operating.queue_selection import QueueSelection
 from node.operating.queue_views import LOOKED_AT, QueueViews
 from node.shard.tombstone import DELETED, EXPIRED, Tombstone
 from tests.broker.three_brokers import ThreeBrokers
+from tests.project.served import Served
 from tests.project.test_http import SomeNode
 
 
@@ -47,36 +46,6 @@ class ViewNode(SomeNode):
     async def freshness(self, vhost: str | None = None, name: str | None = None) -> dict[str, Any]:
         self.asked.append((vhost, name))
         return {"current": False, "reason": "no leader answered"} if self.behind else {"current": True}
-
-
-class Served:
-    """Its pages on loopback, from a thread."""
-
-    def __init__(self, node: SomeNode) -> None:
-        self._node = node
-        self._started = threading.Event()
-        self._loop = asyncio.new_event_loop()
-        self._stop = asyncio.Event()
-        self.address = ""
-        self._thread = threading.Thread(target=lambda: self._loop.run_until_complete(self._serve()))
-
-    async def _serve(self) -> None:
-        server = HttpServer(self._node, "127.0.0.1", 0)
-        await server.start()
-        self.address = str(server.address)
-        self._started.set()
-        await self._stop.wait()
-        await server.stop()
-
-    def __enter__(self) -> str:
-        self._thread.start()
-        assert self._started.wait(10)
-        return self.address
-
-    def __exit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(10)
-        self._loop.close()
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +74,7 @@ def view_node(brokers: ThreeBrokers) -> ViewNode:
 
 @pytest.fixture
 def address(view_node: ViewNode) -> Iterator[str]:
-    with Served(view_node) as address:
+    with Served(lambda: HttpServer(view_node, "127.0.0.1", 0)) as address:
         yield address
 
 
@@ -187,7 +156,7 @@ def test_a_long_queue_is_counted_before_the_page_is_sent() -> None:
     queue.ready.timed += 2 * LOOKED_AT
     brokers.now_ms += 5000
     node = ViewNode(brokers, 1)
-    with Served(node) as address:
+    with Served(lambda: HttpServer(node, "127.0.0.1", 0)) as address:
         shown = json.loads(page(address, "/queues/%2F/long")[1])
         assert node.looks == 3
         assert (shown["ready"], shown["ready_live"], shown["exact"]) == (2 * LOOKED_AT + 2, 1, True)
