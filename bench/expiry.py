@@ -15,21 +15,12 @@ Machines are shared: read the ratios.
 """
 
 import argparse
-import datetime
-import os
-import platform
 import random
-import signal
 import struct
-import subprocess
 import sys
-import tempfile
 import threading
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,123 +29,13 @@ from pamqp import commands
 ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT))
 from bench.amqp_pipeline import Pipeline, content, in_threads, publish_method  # noqa: E402
+from bench.expiry_clusters import NODES, Cluster, has_rabbitmq, mayfly, page, rabbitmq  # noqa: E402
+from bench.expiry_report import dead_table, heading, lease_table, waiting_table, write_figures  # noqa: E402
 
-SHARED: Final = Path(os.environ.get("MAYFLY_SHARED", ROOT.parent / "shared")) / "bench"
-BASE_PORT: Final = int(os.environ.get("BASE_PORT", "6872"))
-NODES: Final = 3
-START_S: Final = 60
 LEASE_MS: Final = 60_000
 IDLE_S: Final = 10.0
 _STAMP: Final = struct.Struct(">dd")
 """In bodies: a number, and the time (CLOCK_MONOTONIC, the same for all processes) of the deadline or of sending."""
-_TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
-
-
-class Cluster:
-    """A running broker: where clients connect, and what its processes use."""
-
-    def __init__(self, name: str, uris: list[str], pids: list[int], http: list[int]) -> None:
-        self.name, self.uris, self.pids, self.http = name, uris, pids, http
-
-    def cpu_s(self) -> float:
-        """CPU that the nodes have used, together."""
-        return sum(_cpu_s(pid) for pid in self.pids)
-
-    def memory_bytes(self) -> int:
-        """Memory of the nodes, together, without files that are mapped: those pages are the system's to take back."""
-        return sum(_anonymous_bytes(pid) for pid in self.pids)
-
-    def metric(self, name: str) -> list[float]:
-        """A metric of MayflyMQ, summed over its samples, for each node."""
-        values = []
-        for port in self.http:
-            page = _page(port, "/metrics").splitlines()
-            values.append(sum(float(line.split()[-1]) for line in page if line.startswith((f"{name} ", f"{name}{{"))))
-        return values
-
-
-def _cpu_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
-
-
-def _anonymous_bytes(pid: int) -> int:
-    status = Path(f"/proc/{pid}/status").read_text()
-    return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("RssAnon:"))
-
-
-def _page(port: int, path: str) -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
-        return str(answer.read().decode())
-
-
-@contextmanager
-def mayfly(source: bool) -> Iterator[Cluster]:
-    """Three nodes by `mayfly up`, from the installed package or (`source`) from this tree, uncompiled."""
-    with tempfile.TemporaryDirectory(prefix="mayfly-bench-") as data:
-        up = ["-m", "node", "up", "--nodes", str(NODES), "--base-port", str(BASE_PORT), "--data-dir", data]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)} if source else dict(os.environ)
-        if not source:
-            environment.pop("PYTHONPATH", None)
-        log = Path(data) / "up.log"
-        with log.open("w") as output:
-            command = [sys.executable, *([] if source else ["-P"]), *up]
-            process = subprocess.Popen(
-                command, stdout=output, stderr=subprocess.STDOUT, cwd=ROOT if source else data, env=environment
-            )
-            try:
-                http = [BASE_PORT + 10_000 + node for node in range(NODES)]
-                _wait_until_ready(http, log, process)
-                children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-                uris = [f"amqp://guest:guest@127.0.0.1:{BASE_PORT + node}/%2f" for node in range(NODES)]
-                # Leaders spread over the nodes in the first seconds.
-                time.sleep(4)
-                yield Cluster("MayflyMQ", uris, [int(pid) for pid in children], http)
-            finally:
-                process.send_signal(signal.SIGTERM)
-                process.wait(60)
-
-
-def _wait_until_ready(ports: list[int], log: Path, process: "subprocess.Popen[bytes]") -> None:
-    deadline = time.monotonic() + START_S
-    waiting = set(ports)
-    while waiting or log.read_text().count(" serves: ") < NODES:
-        # It ends at once if something else has its ports, and whatever that is might answer.
-        if process.poll() is not None or time.monotonic() > deadline:
-            sys.exit(f"nodes did not become ready:\n{log.read_text()}")
-        for port in list(waiting):
-            try:
-                _page(port, "/health/ready")
-                waiting.discard(port)
-            except (OSError, urllib.error.HTTPError):
-                pass
-        time.sleep(0.1)
-
-
-@contextmanager
-def rabbitmq() -> Iterator[Cluster]:
-    """Three nodes of the packaged server."""
-    with tempfile.TemporaryDirectory(prefix="rabbitmq-bench-") as data:
-        # Not the port of `rabbitmq-cluster` when it is started by hand.
-        environment = {**os.environ, "RMQ_BASE": data, "RMQ_PORT": os.environ.get("RMQ_PORT", "5781")}
-
-        def ask(what: str) -> str:
-            command = ["bash", str(SHARED / "rabbitmq-cluster"), what]
-            done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
-            if done.returncode:
-                sys.exit(f"rabbitmq-cluster {what}: {done.stdout}{done.stderr}")
-            return done.stdout.strip()
-
-        try:
-            uris = ask("start").splitlines()[-1].split(",")
-            yield Cluster("RabbitMQ", uris, [int(pid) for pid in ask("pids").split(",")], [])
-        finally:
-            ask("stop")
-
-
-def has_rabbitmq() -> bool:
-    """Whether it can be started here."""
-    return SHARED.is_dir() and Path("/usr/lib/rabbitmq/bin/rabbitmq-server").exists()
 
 
 # ---------------------------------------------------------------------- dead letters
@@ -441,7 +322,7 @@ class LongestSilence:
     def _watch(self, port: int) -> None:
         while not self._stop.wait(0.05):
             asked = time.monotonic()
-            _page(port, "/health/live")
+            page(port, "/health/live")
             self.longest_ms = max(self.longest_ms, (time.monotonic() - asked) * 1000)
 
 
@@ -463,110 +344,6 @@ def show(name: str, result: dict[str, float]) -> dict[str, float]:
     """Print a result as it comes."""
     print(f"  {name}: " + ", ".join(f"{key} {value:,.1f}" for key, value in result.items()), flush=True)
     return result
-
-
-# ---------------------------------------------------------------------- tables
-
-
-def ratio(ours: float, theirs: float) -> str:
-    """How many times as much, or as little."""
-    return f"{ours / theirs:.2f}x" if ours * 10 < theirs else f"{ours / theirs:.1f}x"
-
-
-def dead_table(count: int, ours: dict[str, dict[str, float]], theirs: dict[str, dict[str, float]]) -> list[str]:
-    """Dead letters, as rows of Markdown."""
-    rows = [
-        f"### {count:,} dead letters", "",
-        "| broker | strategy | publishing s | first deadline to last arrival s | CPU s, 3 nodes | out of order |",
-        "|---|---|---|---|---|---|",
-    ]
-    for broker, results in (("MayflyMQ", ours), ("RabbitMQ", theirs)):
-        for strategy, row in results.items():
-            rows.append(
-                f"| {broker} | {strategy} | {row['publish_s']:.1f} | {row['from_first_deadline_s']:.1f} "
-                f"| {row['cpu_s']:.1f} | {row['out_of_order']:.0f} |"
-            )
-    mine = ours["at-least-once"]
-    for strategy, row in theirs.items():
-        field = "from_first_deadline_s"
-        rows.append(
-            f"| ratio | exactly once to {strategy} | {ratio(mine['publish_s'], row['publish_s'])} "
-            f"| {ratio(mine[field], row[field])} | {ratio(mine['cpu_s'], row['cpu_s'])} | |"
-        )
-    return rows
-
-
-def waiting_table(count: int, due_count: int, row: dict[str, float]) -> list[str]:
-    """Waiting messages, as rows of Markdown."""
-    return [
-        f"### {count:,} messages wait", "",
-        "| what | MayflyMQ |", "|---|---|",
-        f"| memory per message and node, bytes | {row['bytes_per_message_node']:.0f} |",
-        f"| with the log entries that are cached | {row['bytes_per_message_node_with_cache']:.0f} |",
-        f"| idle CPU of three nodes, % of a core, before and while they wait | {row['idle_cpu_empty']:.1f}, "
-        f"{row['idle_cpu']:.1f} |",
-        f"| publishing all of them | {row['publish_s']:.0f} s, {row['publish_cpu_us']:.0f} us of CPU each |",
-        f"| longest silence of a node meanwhile | {row['silence_ms']:.0f} ms |",
-        f"| lag of {due_count:,} deadlines in other queues, p50 / p99 / longest | {row['lag_p50_ms']:.0f} / "
-        f"{row['lag_p99_ms']:.0f} / {row['lag_max_ms']:.0f} ms |",
-    ]
-
-
-def lease_table(ours: dict[str, float], theirs: dict[str, float]) -> list[str]:
-    """Leased queues, as rows of Markdown."""
-    rows = [
-        f"### {ours['queues']:,.0f} queues with a lease", "",
-        "| what | MayflyMQ | RabbitMQ | ratio |", "|---|---|---|---|",
-    ]
-
-    def row(name: str, field: str, form: str) -> None:
-        if field in ours:
-            mine, other = ours[field], theirs.get(field)
-            compared = "" if other is None else ratio(mine, other) if other else "-"
-            rows.append(f"| {name} | {mine:{form}} | {'-' if other is None else f'{other:{form}}'} | {compared} |")
-
-    row("queues", "queues", ",.0f")
-    row("declared per second", "declares_per_s", ",.0f")
-    row("CPU per declare, us, 3 nodes", "declare_cpu_us", ",.0f")
-    row("longest silence of a node meanwhile, ms", "silence_ms", ".0f")
-    row("memory per queue, bytes, 3 nodes", "bytes_per_queue", ",.0f")
-    row("memory per queue and node, bytes", "bytes_per_queue_node", ",.0f")
-    row("idle CPU before, % of a core, 3 nodes", "idle_cpu_empty", ".1f")
-    row("idle CPU with all queues", "idle_cpu", ".1f")
-    row("lease, s", "lease_s", ".0f")
-    row("all gone after the end of the last lease, s", "gone_after_last_lease_s", ".1f")
-    row("CPU to be rid of all, s, 3 nodes", "gone_cpu_s", ".1f")
-    row("longest silence of a node meanwhile, ms", "gone_silence_ms", ".0f")
-    return rows
-
-
-def heading(arguments: argparse.Namespace) -> list[str]:
-    """Where and how this was measured."""
-    model = next(
-        (line.partition(":")[2].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
-         if line.startswith("model name")), platform.machine(),
-    )
-    load = os.getloadavg()[0]
-    command = "python bench/expiry.py " + " ".join(sys.argv[1:])
-    return [
-        f"`{command.strip()}` on {datetime.datetime.now(datetime.UTC):%Y-%m-%d}: {os.cpu_count()} cores ({model}), "
-        f"{platform.system()} {platform.release()}, Python {platform.python_version()}, everything on one machine, "
-        f"load average {load:.1f} at the end.", "",
-    ]
-
-
-BEGIN: Final = "<!-- figures: written by bench/expiry.py -->"
-END: Final = "<!-- end of figures -->"
-
-
-def write_figures(page: Path, lines: Sequence[str]) -> None:
-    """Put the figures between their marks in a page."""
-    text = page.read_text()
-    before, _, rest = text.partition(BEGIN)
-    _, mark, after = rest.partition(END)
-    if not mark:
-        sys.exit(f"{page} has no place for figures: {BEGIN} ... {END}")
-    page.write_text(before + "\n".join([BEGIN, "", *lines, "", END]) + after)
 
 
 def main() -> None:

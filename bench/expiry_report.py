@@ -1,0 +1,113 @@
+"""The tables of `bench/expiry.py`, and their place in the documents."""
+
+import argparse
+import datetime
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+# ---------------------------------------------------------------------- tables
+
+
+def ratio(ours: float, theirs: float) -> str:
+    """How many times as much, or as little."""
+    return f"{ours / theirs:.2f}x" if ours * 10 < theirs else f"{ours / theirs:.1f}x"
+
+
+def dead_table(count: int, ours: dict[str, dict[str, float]], theirs: dict[str, dict[str, float]]) -> list[str]:
+    """Dead letters, as rows of Markdown."""
+    rows = [
+        f"### {count:,} dead letters", "",
+        "| broker | strategy | publishing s | first deadline to last arrival s | CPU s, 3 nodes | out of order |",
+        "|---|---|---|---|---|---|",
+    ]
+    for broker, results in (("MayflyMQ", ours), ("RabbitMQ", theirs)):
+        for strategy, row in results.items():
+            rows.append(
+                f"| {broker} | {strategy} | {row['publish_s']:.1f} | {row['from_first_deadline_s']:.1f} "
+                f"| {row['cpu_s']:.1f} | {row['out_of_order']:.0f} |"
+            )
+    mine = ours["at-least-once"]
+    for strategy, row in theirs.items():
+        field = "from_first_deadline_s"
+        rows.append(
+            f"| ratio | exactly once to {strategy} | {ratio(mine['publish_s'], row['publish_s'])} "
+            f"| {ratio(mine[field], row[field])} | {ratio(mine['cpu_s'], row['cpu_s'])} | |"
+        )
+    return rows
+
+
+def waiting_table(count: int, due_count: int, row: dict[str, float]) -> list[str]:
+    """Waiting messages, as rows of Markdown."""
+    return [
+        f"### {count:,} messages wait", "",
+        "| what | MayflyMQ |", "|---|---|",
+        f"| memory per message and node, bytes | {row['bytes_per_message_node']:.0f} |",
+        f"| with the log entries that are cached | {row['bytes_per_message_node_with_cache']:.0f} |",
+        f"| idle CPU of three nodes, % of a core, before and while they wait | {row['idle_cpu_empty']:.1f}, "
+        f"{row['idle_cpu']:.1f} |",
+        f"| publishing all of them | {row['publish_s']:.0f} s, {row['publish_cpu_us']:.0f} us of CPU each |",
+        f"| longest silence of a node meanwhile | {row['silence_ms']:.0f} ms |",
+        f"| lag of {due_count:,} deadlines in other queues, p50 / p99 / longest | {row['lag_p50_ms']:.0f} / "
+        f"{row['lag_p99_ms']:.0f} / {row['lag_max_ms']:.0f} ms |",
+    ]
+
+
+def lease_table(ours: dict[str, float], theirs: dict[str, float]) -> list[str]:
+    """Leased queues, as rows of Markdown."""
+    rows = [
+        f"### {ours['queues']:,.0f} queues with a lease", "",
+        "| what | MayflyMQ | RabbitMQ | ratio |", "|---|---|---|---|",
+    ]
+
+    def row(name: str, field: str, form: str) -> None:
+        if field in ours:
+            mine, other = ours[field], theirs.get(field)
+            compared = "" if other is None else ratio(mine, other) if other else "-"
+            rows.append(f"| {name} | {mine:{form}} | {'-' if other is None else f'{other:{form}}'} | {compared} |")
+
+    row("queues", "queues", ",.0f")
+    row("declared per second", "declares_per_s", ",.0f")
+    row("CPU per declare, us, 3 nodes", "declare_cpu_us", ",.0f")
+    row("longest silence of a node meanwhile, ms", "silence_ms", ".0f")
+    row("memory per queue, bytes, 3 nodes", "bytes_per_queue", ",.0f")
+    row("memory per queue and node, bytes", "bytes_per_queue_node", ",.0f")
+    row("idle CPU before, % of a core, 3 nodes", "idle_cpu_empty", ".1f")
+    row("idle CPU with all queues", "idle_cpu", ".1f")
+    row("lease, s", "lease_s", ".0f")
+    row("all gone after the end of the last lease, s", "gone_after_last_lease_s", ".1f")
+    row("CPU to be rid of all, s, 3 nodes", "gone_cpu_s", ".1f")
+    row("longest silence of a node meanwhile, ms", "gone_silence_ms", ".0f")
+    return rows
+
+
+def heading(arguments: argparse.Namespace) -> list[str]:
+    """Where and how this was measured."""
+    model = next(
+        (line.partition(":")[2].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
+         if line.startswith("model name")), platform.machine(),
+    )
+    load = os.getloadavg()[0]
+    command = "python bench/expiry.py " + " ".join(sys.argv[1:])
+    return [
+        f"`{command.strip()}` on {datetime.datetime.now(datetime.UTC):%Y-%m-%d}: {os.cpu_count()} cores ({model}), "
+        f"{platform.system()} {platform.release()}, Python {platform.python_version()}, everything on one machine, "
+        f"load average {load:.1f} at the end.", "",
+    ]
+
+
+BEGIN: Final = "<!-- figures: written by bench/expiry.py -->"
+END: Final = "<!-- end of figures -->"
+
+
+def write_figures(page: Path, lines: Sequence[str]) -> None:
+    """Put the figures between their marks in a page."""
+    text = page.read_text()
+    before, _, rest = text.partition(BEGIN)
+    _, mark, after = rest.partition(END)
+    if not mark:
+        sys.exit(f"{page} has no place for figures: {BEGIN} ... {END}")
+    page.write_text(before + "\n".join([BEGIN, "", *lines, "", END]) + after)
