@@ -9,7 +9,7 @@ import click
 from rich import box
 from rich.table import Table
 
-from node.command_line.operator_client import as_administrator, asks_a_node, console, get, post
+from node.command_line.operator_client import as_administrator, as_observer, console, get_as, post
 from node.shard.outbox import REASONS
 
 _MS_PER_S = 1000
@@ -34,15 +34,15 @@ def selects(command: Callable[..., None]) -> Callable[..., None]:
 
 @command.command("list")
 @selects
-@asks_a_node
+@as_observer
 @click.option("--json", "as_json", is_flag=True, help="As JSON, for scripts.")
-def list_(address: str, as_json: bool, **selection: Any) -> None:
+def list_(address: str, user: str, password: str, as_json: bool, **selection: Any) -> None:
     """Show what is parked and which lanes stand still.
 
     Transient queues (exclusive, auto-delete, not durable) are shown by the node they live on.
     """
     asked = {name: value for name, value in selection.items() if value is not None}
-    content = get(address, f"/deadletters?{urllib.parse.urlencode(asked)}")
+    content = get_as(address, f"/deadletters?{urllib.parse.urlencode(asked)}", user, password)
     if as_json:
         click.echo(json.dumps(content, indent=2))
         return

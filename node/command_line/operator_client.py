@@ -33,17 +33,26 @@ def asks_a_node(command: Callable[..., None]) -> Callable[..., None]:
 
 def as_administrator(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options `--node`, `--user` and `--password`."""
+    return _as_user("A user with tag administrator.", command)
+
+
+def as_observer(command: Callable[..., None]) -> Callable[..., None]:
+    """The same for what whoever watches may see."""
+    return _as_user("A user with tag administrator or monitoring.", command)
+
+
+def _as_user(who: str, command: Callable[..., None]) -> Callable[..., None]:
     command = click.option(
         "--password",
         default=lambda: os.environ.get(PASSWORD_VARIABLE, "guest"),
         help=f"That user's password; better in {PASSWORD_VARIABLE}. [default: guest]",
     )(command)
-    command = click.option("--user", default="guest", show_default=True, help="A user with tag administrator.")(command)
+    command = click.option("--user", default="guest", show_default=True, help=who)(command)
     return asks_a_node(command)
 
 
 def get(address: str, path: str) -> dict[str, Any]:
-    """A page of a node. Raises ClickException."""
+    """A page of a node that needs no login. Raises ClickException."""
     where = parsed(address)
     try:
         code, content = fetch(where, path)
@@ -60,9 +69,17 @@ def warn_if_old(page: dict[str, Any]) -> None:
         click.echo(f"not current: {page.get('reason')}", err=True)
 
 
+def get_as(address: str, path: str, user: str, password: str) -> dict[str, Any]:
+    """A page of a node, for that user. Raises ClickException."""
+    return _page(address, *request("GET", address, path, None, user, password))
+
+
 def post(address: str, path: str, content: object, user: str, password: str) -> dict[str, Any]:
     """Have a node do something. Raises ClickException."""
-    status, answer = request("POST", address, path, content, user, password)
+    return _page(address, *request("POST", address, path, content, user, password))
+
+
+def _page(address: str, status: int, answer: Any) -> dict[str, Any]:
     if status != http.client.OK or not isinstance(answer, dict):
         text = answer.get("error") if isinstance(answer, dict) else None
         raise click.ClickException(f"{parsed(address)}: {text or f'HTTP status {status}'}")

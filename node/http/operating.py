@@ -1,4 +1,11 @@
-"""The pages for operators: reading is free, changing takes an administrator's name and password (basic), and JSON."""
+"""The pages for operators, with whom each is for:
+
+    members, shards                    anybody: names of nodes and who leads
+    a listing of dead letters          tag administrator or monitoring: keys come from messages
+    whatever changes something         tag administrator, and JSON
+
+Names and passwords are given by basic authentication.
+"""
 
 import base64
 import binascii
@@ -21,6 +28,8 @@ PAGES: Final = {
 }
 
 _JSON: Final = "application/json"
+ADMINISTRATOR: Final = "administrator"
+MONITORING: Final = "monitoring"
 
 
 class _Remove(msgspec.Struct, forbid_unknown_fields=True):
@@ -76,6 +85,9 @@ class OperatorPages:
         return answer({"shards": self._operator.groups(), **freshness})
 
     async def _dead_letters(self, request: web.Request) -> web.Response:
+        refusal = await self._refusal(request, {ADMINISTRATOR, MONITORING})
+        if refusal is not None:
+            return refusal
         try:
             asked = msgspec.convert(dict(request.query), _Letters, strict=False)
             return answer(self._operator.dead_letters(asked.selection()))
@@ -118,17 +130,25 @@ class OperatorPages:
             if request.content_type != _JSON:  # a form of another site can't say so, and browsers remember passwords
                 text = f"Content-Type is {request.content_type}; {_JSON} is expected"
                 return answer({"error": text}, HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
-            given = credentials(request.headers.get("Authorization", ""))
-            if given is None or not await self._operator.may_operate(*given, is_loopback(request.remote)):
-                response = answer({"error": "an administrator's name and password are needed"}, HTTPStatus.UNAUTHORIZED)
-                response.headers["WWW-Authenticate"] = 'Basic realm="mayfly"'
-                return response
+            refusal = await self._refusal(request, {ADMINISTRATOR})
+            if refusal is not None:
+                return refusal
             try:
                 return await handler(request, await request.read())
             except (msgspec.DecodeError, ValueError) as error:
                 return answer({"error": f"the request can't be read: {error}"}, HTTPStatus.BAD_REQUEST)
 
         return handle
+
+    async def _refusal(self, request: web.Request, tags: set[str]) -> web.Response | None:
+        """The answer to whoever has not logged in as a user with one of these tags; None for who has."""
+        given = credentials(request.headers.get("Authorization", ""))
+        if given is not None and tags & set(await self._operator.tags(*given, is_loopback(request.remote))):
+            return None
+        text = f"name and password of a user with the tag {' or '.join(sorted(tags))} are needed"
+        response = answer({"error": text}, HTTPStatus.UNAUTHORIZED)
+        response.headers["WWW-Authenticate"] = 'Basic realm="mayfly"'
+        return response
 
 
 def answer(content: dict[str, Any] | list[dict[str, Any]], status: HTTPStatus = HTTPStatus.OK) -> web.Response:

@@ -55,8 +55,8 @@ class StatusProvider(Protocol):
 class OperatorPort(Protocol):
     """What operators may see and do. What changes something answers (status, JSON) when the catalog has decided."""
 
-    async def may_operate(self, user: str, password: str, loopback: bool) -> bool:
-        """Whether that is an administrator with the right password, where that user may come from; by the catalog
+    async def tags(self, user: str, password: str, loopback: bool) -> tuple[str, ...]:
+        """The tags of a user with the right password, who may come from there; none for anybody else. By the catalog
         as it is now, or as this node has it if it has no leader."""
 
     async def freshness(self) -> dict[str, Any]:

@@ -12,8 +12,6 @@ from node.operating.dead_letter_office import DeadLetterOffice
 from node.operating.operator_login import Logins
 from node.operating.parked_selection import Selection
 
-_ADMINISTRATOR: Final = "administrator"
-
 _AGAIN_S: Final = 1.0
 _LOOK_S: Final = 0.05
 _PATIENCE_S: Final = 10.0
@@ -39,11 +37,11 @@ class Operator:
         self._now_ms = now_ms
         self._wake = wake
 
-    async def may_operate(self, user: str, password: str, loopback: bool) -> bool:
-        """See `OperatorPort.may_operate`."""
+    async def tags(self, user: str, password: str, loopback: bool) -> tuple[str, ...]:
+        """See `OperatorPort.tags`."""
         await self._membership.current.behind((CATALOG_GROUP,))
         record = await self._logins.login(user, password, loopback)
-        return record is not None and _ADMINISTRATOR in record.tags
+        return () if record is None else record.tags
 
     async def freshness(self) -> dict[str, Any]:
         """See `OperatorPort.freshness`."""

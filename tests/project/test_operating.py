@@ -2,14 +2,17 @@
 
 import asyncio
 import base64
+import json
 from http import HTTPStatus
-from typing import Any
+from typing import Any, cast
 
 import aiohttp
 import pytest
+from click.testing import CliRunner, Result
 
+from node.command_line.deadletters_command import command as deadletters_command
 from node.command_line.operator_client import post
-from node.http import HttpServer
+from node.http import HttpServer, ManagementPort
 from node.operating.parked_selection import Selection
 from tests.project.test_http import SomeNode
 
@@ -27,8 +30,9 @@ class SomeOperator:
         self.fresh = {"current": False, "reason": "no leader"}
         return self.fresh
 
-    async def may_operate(self, user: str, password: str, loopback: bool) -> bool:
-        return loopback and (user, password) == ("ann", "s:ecret")
+    async def tags(self, user: str, password: str, loopback: bool) -> tuple[str, ...]:
+        known = {"s:ecret": "administrator", "watch": "monitoring", "use": "management"}
+        return (known[password],) if loopback and user == "ann" and password in known else ()
 
     def members(self) -> list[dict[str, Any]]:
         assert self.fresh is not None, "shown before it is known whether it is current"
@@ -59,15 +63,29 @@ class SomeOperator:
         return HTTPStatus.OK, {}
 
 
+class SomeManagement:
+    """As much of a `ManagementPort` as it takes to refuse everybody."""
+
+    def may_see(self, user: str, vhost: str) -> bool:
+        raise AssertionError("nobody has logged in")
+
+    may_have_policies = may_see
+
+
 def asked_for(selection: Selection) -> tuple[object, ...]:
     return (selection.vhost, selection.queue, selection.reason, selection.shard)
 
 
 def ask(
-    method: str, path: str, body: object = None, operator: SomeOperator | None = None, password: str | None = "s:ecret"
+    method: str,
+    path: str,
+    body: object = None,
+    operator: SomeOperator | None = None,
+    password: str | None = "s:ecret",
+    management: ManagementPort | None = None,
 ) -> tuple[int, Any]:
     async def serve_and_ask() -> tuple[int, Any]:
-        server = HttpServer(SomeNode(), "127.0.0.1", 0, operator or SomeOperator())
+        server = HttpServer(SomeNode(), "127.0.0.1", 0, operator or SomeOperator(), management)
         await server.start()
         encoded = base64.b64encode(f"ann:{password}".encode()).decode()
         headers = {} if password is None else {"Authorization": f"Basic {encoded}"}
@@ -77,7 +95,7 @@ def ask(
                 aiohttp.ClientSession(headers=headers) as session,
                 session.request(method, url, json=body) as found,
             ):
-                return found.status, await found.json()
+                return found.status, await found.json() if found.content_type == "application/json" else None
         finally:
             await server.stop()
 
@@ -90,7 +108,7 @@ def test_reading_takes_no_password_and_says_whether_it_is_current() -> None:
     assert ask("GET", "/shards", password=None) == (200, {"shards": [{"group": 0}], **old})
 
 
-@pytest.mark.parametrize("password", [None, "", "wrong"])
+@pytest.mark.parametrize("password", [None, "", "wrong", "watch", "use"])
 def test_changing_takes_an_administrator(password: str | None) -> None:
     operator = SomeOperator()
     for path, body in (
@@ -129,11 +147,39 @@ def test_nonsense_is_told(path: str, body: object) -> None:
     assert "can't be read" in answer["error"]
 
 
+@pytest.mark.parametrize("password", [None, "", "wrong", "use"])
+def test_d8_dead_letters_are_listed_for_who_has_logged_in(password: str | None) -> None:
+    """Keys of messages are in the listing."""
+    operator = SomeOperator()
+    for path in ("/deadletters", "/deadletters?queue=q", "/deadletters?reason=age"):
+        status, answer = ask("GET", path, operator=operator, password=password)
+        assert (status, list(answer), "administrator or monitoring" in answer["error"]) == (401, ["error"], True)
+    assert operator.asked == []
+    assert ask("GET", "/deadletters", operator=operator, password="watch")[0] == 200
+
+
+def test_every_page_that_takes_no_login_is_known() -> None:
+    """What these show is said in docs/operations.md; a page that shows more belongs among the others."""
+    pages = {
+        "/", "/health/live", "/health/ready", "/metrics", "/metrics/per-queue", "/status", "/queues", "/queues/%2F/q",
+        "/cluster/members", "/shards",
+    }  # fmt: skip
+    management = cast(ManagementPort, SomeManagement())
+    application = HttpServer(SomeNode(), "127.0.0.1", 0, SomeOperator(), management)._application()
+    for route in application.router.routes():
+        assert route.resource is not None
+        path = route.resource.canonical.format(vhost="%2F", name="q", group="1")
+        if route.method == "GET" and path not in pages:
+            assert ask("GET", path, password=None, management=management)[0] == 401, path
+    for path in pages:
+        assert ask("GET", path, password=None)[0] == 200, path
+
+
 def test_d8_dead_letters_are_listed_released_and_dropped() -> None:
-    """Listing is reading; to settle all of them takes the word."""
+    """To settle all of them takes the word."""
     operator = SomeOperator()
     path = "/deadletters?vhost=%2F&queue=q&reason=maxlen&shard=3"
-    assert ask("GET", path, operator=operator, password=None) == (200, {"parked": [], "more": False, "lanes": []})
+    assert ask("GET", path, operator=operator) == (200, {"parked": [], "more": False, "lanes": []})
     assert ask("GET", "/deadletters", operator=operator)[0] == 200
     assert ask("POST", "/deadletters/release", {"queue": "q", "vhost": "/"}, operator) == (200, {"released": 3})
     assert ask("POST", "/deadletters/drop", {"all": True}, operator) == (200, {"dropped": 3})
@@ -174,6 +220,26 @@ def test_a_form_of_another_site_changes_nothing(content_type: str | None) -> Non
     status, answer = asyncio.run(serve_and_ask())
     assert (status, "application/json is expected" in answer["error"]) == (415, True)
     assert operator.asked == []
+
+
+def test_d8_the_command_line_logs_in_to_list() -> None:
+    operator = SomeOperator()
+
+    async def serve_and_list(password: str) -> Result:
+        server = HttpServer(SomeNode(), "127.0.0.1", 0, operator)
+        await server.start()
+        words = ["list", "--queue", "q", "--json", "--node", str(server.address), "--user", "ann"]
+        try:
+            return await asyncio.to_thread(
+                CliRunner().invoke, deadletters_command, words, env={"MAYFLY_PASSWORD": password}
+            )
+        finally:
+            await server.stop()
+
+    refused = asyncio.run(serve_and_list("wrong"))
+    assert (refused.exit_code, "administrator or monitoring" in refused.output) == (1, True)
+    assert json.loads(asyncio.run(serve_and_list("watch")).output) == {"parked": [], "more": False, "lanes": []}
+    assert operator.asked == [(None, "q", None, None)]
 
 
 def test_the_command_line_says_that_it_sends_json() -> None:
