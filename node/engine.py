@@ -315,9 +315,9 @@ class Engine:
             return self.transient.room(target_shard, queue, next_bytes)
         return self.shards[target_shard].room(queue, next_bytes)
 
-    def remove_queues(self, ids: tuple[int, ...], done: Callable[[], None]) -> None:
+    def remove_queues(self, ids: tuple[int, ...], done: Callable[[bool], None]) -> None:
         """See `LeaderPort.remove_queues`."""
-        self.submit_catalog(RemoveQueues(ids), lambda _: done())
+        self.submit_catalog(RemoveQueues(ids), lambda result: done(result is not SESSION_LOST))
 
     def barrier(self, done: Callable[[], None]) -> None:
         """See `LeaderPort.barrier`."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from node.broker.cluster_facade import TRANSIENT_SHARD_BASE, ClusterEvents, Done, ShardHandle
+from node.broker.cluster_facade import SESSION_LOST, TRANSIENT_SHARD_BASE, ClusterEvents, Done, ShardHandle
 from node.broker.local_shard import LocalHandle, LocalShard, UnreachableHandle
 from node.catalog import Catalog, CatalogCommand, NodeStarted, RemoveQueues, decode, encode
 
@@ -120,9 +120,9 @@ class DirectCluster:
 
     # -- LocalShardPort -------------------------------------------------------------
 
-    def remove_queues(self, ids: tuple[int, ...], done: Callable[[], None]) -> None:
+    def remove_queues(self, ids: tuple[int, ...], done: Callable[[bool], None]) -> None:
         """See `LocalShardPort.remove_queues`."""
-        self.submit_catalog(RemoveQueues(ids), lambda _: done())
+        self.submit_catalog(RemoveQueues(ids), lambda result: done(result is not SESSION_LOST))
 
     def barrier(self, done: Callable[[], None]) -> None:
         """See `LocalShardPort.barrier`."""

@@ -37,8 +37,8 @@ class LocalShardPort(Protocol):
         """The local catalog replica."""
         ...
 
-    def remove_queues(self, ids: tuple[int, ...], done: Callable[[], None]) -> None:
-        """Take queues out of the catalog; `done` once that is applied here."""
+    def remove_queues(self, ids: tuple[int, ...], done: Callable[[bool], None]) -> None:
+        """See `DutyPort.remove_queues`."""
         ...
 
     def transfer(self, target_shard: int, command: bytes) -> None:
@@ -250,7 +250,7 @@ class LocalShard:
         """See `DutyPort.room`."""
         return self._port.room(target_shard, queue, next_bytes)
 
-    def remove_queues(self, ids: tuple[int, ...], done: Callable[[], None]) -> None:
+    def remove_queues(self, ids: tuple[int, ...], done: Callable[[bool], None]) -> None:
         """See `DutyPort.remove_queues`."""
         self._port.remove_queues(ids, done)
 

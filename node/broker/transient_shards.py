@@ -199,7 +199,7 @@ class TransientShards:
         """See `LocalShardPort.catalog`."""
         return self._port.catalog
 
-    def remove_queues(self, ids: tuple[int, ...], done: Callable[[], None]) -> None:
+    def remove_queues(self, ids: tuple[int, ...], done: Callable[[bool], None]) -> None:
         """See `LocalShardPort.remove_queues`."""
         self._port.remove_queues(ids, done)
 

@@ -13,6 +13,7 @@ command from being given many times; after a while without effect it is given ag
 
 import logging
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable
 from itertools import islice
 from typing import Final, Protocol
@@ -77,8 +78,9 @@ class DutyPort(Protocol):
         first has a body of `next_bytes`, which alone may be more than the limit."""
         ...
 
-    def remove_queues(self, ids: tuple[int, ...], done: Callable[[], None]) -> None:
-        """Take queues out of the catalog; `done` once that is applied here."""
+    def remove_queues(self, ids: tuple[int, ...], done: Callable[[bool], None]) -> None:
+        """Take queues out of the catalog; `done(True)` once that is applied here, `done(False)` when it is not known
+        whether it ever is: ask again."""
         ...
 
     def barrier(self, done: Callable[[], None]) -> None:
@@ -137,6 +139,7 @@ class ShardDuties:
         self._parked_version = -1
         self._parked_up_to = 0
         self._parked_next_ms = 0
+        self._retried: deque[tuple[int, int]] = deque()
         self._cycles_told: set[int] = set()
 
     def perform(self, now_ms: int) -> None:
@@ -220,6 +223,7 @@ class ShardDuties:
     def _retry_parked(self, now_ms: int) -> None:
         """Parked deaths are looked at once for each state of the catalog's routes, some at a time, the oldest first: so
         those that have a route go in the order in which they died."""
+        self._look_after_retry(now_ms)
         version = self._port.catalog.routing_version
         newest = self.shard.newest_parked()
         # Where one look does not see them all, it goes on to the newest, however often routes change meanwhile; then
@@ -239,7 +243,18 @@ class ShardDuties:
         routable = [death.sequence for death in batch if self._decide(death).outcome not in _UNROUTABLE]
         self._parked_next_ms = now_ms + (PARKED_PAUSE_MS if routable else PARKED_REST_MS)
         if routable:
+            self._retried.append((routable[0], now_ms))
             self._port.give(commands.encode_retry_parked(routable))
+
+    def _look_after_retry(self, now_ms: int) -> None:
+        """Parked deaths whose RETRY_PARKED got lost are looked at again: routes need not change for that."""
+        retried = self._retried
+        while retried and not self.shard.is_parked(retried[0][0]):
+            retried.popleft()
+        if retried and now_ms - retried[0][1] >= AGAIN_MS:
+            self._parked_up_to = min(self._parked_up_to, retried[0][0] - 1)
+            self._parked_next_ms = min(self._parked_next_ms, now_ms)
+            retried.clear()
 
     def _freshen(self, death_sequence: int, closable: tuple[int, ...]) -> None:
         """After a barrier: deaths up to this one may be unroutable, lanes to these queues may be closed."""
@@ -346,10 +361,11 @@ class ShardDuties:
         self._buried_ms = now_ms
         life = self._life
 
-        def removed() -> None:
-            # They count as seen to until they have left the shard, which is a moment after this.
+        def removed(known: bool) -> None:
+            # They count as seen to until they have left the shard, a moment after this, or are asked for again.
             if life == self._life:
                 self._removals -= 1
-                self._port.give(commands.encode_forget_deleted(ids))
+                if known:
+                    self._port.give(commands.encode_forget_deleted(ids))
 
         self._port.remove_queues(ids, removed)

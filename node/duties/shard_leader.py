@@ -56,7 +56,7 @@ class LeaderPort(Protocol):
         """See `DutyPort.room`."""
         ...
 
-    def remove_queues(self, ids: tuple[int, ...], done: Callable[[], None]) -> None:
+    def remove_queues(self, ids: tuple[int, ...], done: Callable[[bool], None]) -> None:
         """See `DutyPort.remove_queues`."""
         ...
 
@@ -207,7 +207,7 @@ class ShardLeader:
         """See `DutyPort.room`."""
         return self._port.room(target_shard, queue, next_bytes)
 
-    def remove_queues(self, ids: tuple[int, ...], done: Callable[[], None]) -> None:
+    def remove_queues(self, ids: tuple[int, ...], done: Callable[[bool], None]) -> None:
         """See `DutyPort.remove_queues`."""
         self._port.remove_queues(ids, done)
 

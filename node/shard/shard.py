@@ -360,6 +360,10 @@ class Shard:
         """Deaths without a route, oldest first; they wait for a route or an operator (RULES D8)."""
         return self._state.outbox.parked.values()
 
+    def is_parked(self, sequence: int) -> bool:
+        """Whether this death waits for a route or an operator."""
+        return sequence in self._state.outbox.parked
+
     def newest_parked(self) -> int:
         """The sequence of the death that was parked last, 0 when none is."""
         return next(reversed(self._state.outbox.parked), 0)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from node.broker.queue_settings import shard_settings
 from node.catalog import Catalog, DeclareQueue, QueueDeclared, QueueRecord
-from node.duties.shard_duties import AGAIN_MS, ShardDuties
+from node.duties.shard_duties import AGAIN_MS, PARKED_REST_MS, ShardDuties
 from node.limits import DEAD_LETTERS_PER_ENTRY, DEAD_LETTERS_ROUTED_AHEAD
 from node.shard import commands
 from tests.shard.driver import Driver
@@ -58,7 +58,7 @@ class Leader:
     def room(self, target_shard: int, queue: int, next_bytes: int) -> tuple[int, int]:
         return 1 << 40, 1 << 40
 
-    def remove_queues(self, ids: tuple[int, ...], done: Callable[[], None]) -> None:
+    def remove_queues(self, ids: tuple[int, ...], done: Callable[[bool], None]) -> None:
         raise AssertionError("no queue goes")
 
     def barrier(self, done: Callable[[], None]) -> None:
@@ -148,3 +148,72 @@ def test_d8_parked_ones_are_looked_at_to_the_end_however_often_routes_change() -
         leader.look()
     assert leader.given
     assert leader.given[0] == commands.encode_retry_parked([leader.youngest])
+
+
+def test_d8_a_lost_retry_is_given_again_though_no_route_changes() -> None:
+    leader = Parking()
+    leader.look()
+    leader.now_ms += PARKED_REST_MS
+    leader.look()
+    retry = commands.encode_retry_parked([leader.youngest])
+    assert leader.given == [retry]
+    leader.given.clear()
+    leader.now_ms += AGAIN_MS - 1
+    leader.look()
+    assert leader.given == [], "it may be on its way"
+    for _ in range(2):
+        leader.now_ms += AGAIN_MS
+        leader.look()
+        assert leader.given == [retry]
+        leader.given.clear()
+    leader.driver.lead(retry)
+    leader.look()
+    leader.apply_first()
+    for _ in range(3):
+        leader.now_ms += PARKED_REST_MS
+        leader.look()
+    assert (leader.driver.drain(leader.dead.id), leader.given) == (["found"], [])
+
+
+class Burying(Leader):
+    """A leader with two queues that have expired; what becomes of removals in the catalog is the test's to say."""
+
+    def __init__(self) -> None:
+        self.catalog = Catalog(1)
+        self.given = []
+        self.driver = Driver()
+        self.now_ms = 1_000_000
+        self.removals: list[tuple[tuple[int, ...], Callable[[bool], None]]] = []
+        self.ids = tuple(self.declare(name, {"x-expires": 100}).id for name in ("one", "two"))
+        self.driver.pass_ms(100)
+        for id, epoch in self.driver.shard.due_leases(self.driver.led_ms):
+            self.driver.lead(commands.encode_expire_queue(id, epoch))
+        self.driver.shard.shard_id = 1
+        self.duties = ShardDuties(self.driver.shard, 1, self)
+
+    def remove_queues(self, ids: tuple[int, ...], done: Callable[[bool], None]) -> None:
+        self.removals.append((ids, done))
+
+
+def test_l10_a_queue_is_forgotten_once_it_is_known_to_have_left_the_catalog() -> None:
+    """A removal of which nobody knows whether it happened is asked for again; without its tombstone the queue, if the
+    catalog still had it, would be created anew."""
+    leader = Burying()
+    leader.look()
+    (ids, done), = leader.removals
+    assert sorted(ids) == sorted(leader.ids)
+    done(False)
+    assert leader.given == []
+    leader.look()
+    assert len(leader.removals) == 1, "not again and again at once"
+    leader.now_ms += AGAIN_MS
+    leader.look()
+    assert leader.given == []
+    again, done = leader.removals[1]
+    assert sorted(again) == sorted(leader.ids)
+    done(True)
+    assert leader.given == [commands.encode_forget_deleted(again)]
+    leader.apply_first()
+    leader.now_ms += AGAIN_MS
+    leader.look()
+    assert (leader.driver.shard.deleted, leader.given, len(leader.removals)) == ({}, [], 2)

@@ -8,6 +8,7 @@ import pytest
 from pamqp import commands
 
 from cluster.raft import MessageType
+from node.broker.cluster_facade import SESSION_LOST
 from node.duties.catalog_spread import SPREAD_WITHIN_MS
 from tests.broker.three_brokers import TICK_MS, NodeWorld, ThreeBrokers
 
@@ -235,3 +236,20 @@ def test_a_word_of_another_length_is_no_word(brokers: ThreeBrokers) -> None:
         brokers.nodes[brokers.leader()].engine.spread.datagram(behind, data)
     brokers.settle()
     assert on_channel(client) == []
+
+
+def test_l10_a_removal_whose_answer_is_lost_counts_as_none(brokers: ThreeBrokers) -> None:
+    """The node's replica of the catalog was replaced, say: what a leader asked for before may have happened or not."""
+    node = brokers.nodes[brokers.followers()[0]]
+    answers: list[bool] = []
+    node.engine.remove_queues((7,), answers.append)
+    group = node.catalog_group
+    assert group.route(brokers.now_ms)
+    for _, waiter in group.sender.skip(1 << 60):
+        assert waiter is not None
+        waiter(SESSION_LOST)
+    assert answers == [False]
+    other = brokers.nodes[brokers.followers()[1]]
+    other.engine.remove_queues((7,), answers.append)
+    brokers.run_until(lambda: len(answers) == 2)
+    assert answers == [False, True]
