@@ -56,7 +56,7 @@ class PolicyDuties:
         self._to_compare: list[int] = []
         self._changes: list[PolicyChange] | None = None
         self._slice = 0
-        self._again: deque[tuple[int, int]] = deque()
+        self._again: deque[tuple[int, int, bytes | None]] = deque()
 
     def compare_all(self) -> None:
         """Compare every queue of the shard with the catalog, which must be as new as the shard's last leader's was."""
@@ -66,7 +66,7 @@ class PolicyDuties:
 
     def look_at(self, queue_id: int, now_ms: int) -> None:
         """A queue that will be in the shard in a moment."""
-        self._again.append((now_ms + AGAIN_MS, queue_id))
+        self._again.append((now_ms + AGAIN_MS, queue_id, None))
 
     def perform(self, now_ms: int) -> None:
         """A tick: compare what is due, and give what differs."""
@@ -112,7 +112,11 @@ class PolicyDuties:
 
     def _look_again(self, updates: list[bytes], now_ms: int) -> None:
         while self._again and self._again[0][0] <= now_ms:
-            self._compare(self._again.popleft()[1], updates, now_ms)
+            _, queue_id, given = self._again.popleft()
+            queue = self.shard.queue(queue_id)
+            # What has arrived needs no comparison: if policies have changed since, the sweep for that comes by.
+            if given is None or queue is None or queue.settings_bytes != given:
+                self._compare(queue_id, updates, now_ms)
 
     def _compare(self, queue_id: int, updates: list[bytes], now_ms: int) -> None:
         catalog = self._port.catalog
@@ -123,7 +127,7 @@ class PolicyDuties:
         if queue is None:
             self.look_at(queue_id, now_ms)
             return
-        settings = shard_settings(catalog, record)
-        if encode_settings(settings) != queue.settings_bytes:
-            updates.append(commands.encode_update_queue(queue_id, settings))
-            self.look_at(queue_id, now_ms)
+        wanted = encode_settings(shard_settings(catalog, record))
+        if wanted != queue.settings_bytes:
+            updates.append(commands.encode_settings_update(queue_id, wanted))
+            self._again.append((now_ms + AGAIN_MS, queue_id, wanted))

@@ -190,8 +190,12 @@ def encode_update_queue(queue_id: int, settings: ShardQueueSettings) -> bytes:
     """UPDATE_QUEUE (leader): new effective settings, after a policy change (RULES T12, L9). Same settings:
     no-op.
     """
-    encoded = encode_settings(settings)
-    return SETTINGS_HEAD.pack(UPDATE_QUEUE, len(encoded), queue_id) + encoded
+    return encode_settings_update(queue_id, encode_settings(settings))
+
+
+def encode_settings_update(queue_id: int, settings_bytes: bytes) -> bytes:
+    """UPDATE_QUEUE with what `encode_settings` made."""
+    return SETTINGS_HEAD.pack(UPDATE_QUEUE, len(settings_bytes), queue_id) + settings_bytes
 
 
 def encode_touch_queue(queue_id: int) -> bytes:

@@ -61,7 +61,9 @@ def update_queue(state: State, queue_id: int, settings_bytes: bytes) -> None:
         return
     settings = decode_settings(settings_bytes)
     expires_before_ms = queue.expires_ms
-    ttl_before = (queue.ttl_ms, queue.settings.ttl_retroactive)
+    ttl_before_ms = queue.ttl_ms
+    # The old settings are read only where they count: that takes as long as the new ones.
+    was_retroactive = settings.ttl_retroactive and queue.settings.ttl_retroactive
     queue.configure(settings, settings_bytes)
     if queue.expires_ms != expires_before_ms:
         activity_ms = queue.lease.last_activity_ms
@@ -72,7 +74,7 @@ def update_queue(state: State, queue_id: int, settings_bytes: bytes) -> None:
             state.lease_timers.arm(queue_id, state.led_ms + queue.expires_ms)
     # Lower limits count at once, and a lease may not have to wait for messages any more.
     state.touch(queue)
-    if settings.ttl_retroactive and ttl_before != (queue.ttl_ms, True):
+    if settings.ttl_retroactive and (queue.ttl_ms != ttl_before_ms or not was_retroactive):
         queue.returned.replace([_with_ttl_of(queue, message) for message in queue.returned.live()])
         queue.ready.replace([_with_ttl_of(queue, message) for message in queue.ready.live()])
         for holder in queue.holders.values():

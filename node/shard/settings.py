@@ -3,7 +3,7 @@
 A plain class, written as a msgpack array: mypyc keeps no annotations, so a msgspec Struct can't be compiled.
 """
 
-from typing import Final
+from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
@@ -100,8 +100,16 @@ _FIELD_TYPES: Final = (
     str, str, int | None, int | None, str | None, str | None, int | None, bool, bool, bool, bool,
     int | None, int | None, str, bool, bool,
 )
+_Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=MAX_NUMBER)]
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(list[object])
+_whole_decoder: Final = msgspec.msgpack.Decoder(
+    tuple[
+        str, str, _Number | None, _Number | None, str | None, str | None, _Number | None, bool, bool, bool, bool,
+        _Number | None, _Number | None, str, bool, bool,
+    ]
+)  # fmt: skip
+"""Takes what this release writes in one go, and nothing that `_values` refuses."""
 
 
 def _fields(settings: ShardQueueSettings) -> tuple[object, ...]:
@@ -133,6 +141,17 @@ def encode_settings(settings: ShardQueueSettings) -> bytes:
 def decode_settings(data: bytes) -> ShardQueueSettings:
     """The settings in ``data``; ShardError when they are none."""
     try:
+        settings = ShardQueueSettings(*_whole_decoder.decode(data))
+    except (msgspec.MsgspecError, ValueError):
+        settings = _settings(*_values(data))
+    if settings.overflow not in _OVERFLOWS:
+        raise ShardError(f"queue settings with the overflow {settings.overflow!r}, one of {_OVERFLOWS} expected")
+    return settings
+
+
+def _values(data: bytes) -> list[object]:
+    """One by one: for the settings of an earlier release, and to say what is wrong with others."""
+    try:
         values = _decoder.decode(data)
         if len(values) > len(_FIELD_TYPES):
             raise ShardError(f"queue settings of a newer release: {len(values)} fields")
@@ -142,10 +161,7 @@ def decode_settings(data: bytes) -> ShardQueueSettings:
                 raise ShardError(f"queue settings with the number {value}, at most {MAX_NUMBER} expected")
     except (msgspec.MsgspecError, ValueError) as error:
         raise ShardError(f"queue settings that can't be read: {error}") from error
-    settings = _settings(*values)
-    if settings.overflow not in _OVERFLOWS:
-        raise ShardError(f"queue settings with the overflow {settings.overflow!r}, one of {_OVERFLOWS} expected")
-    return settings
+    return values
 
 
 def _settings(*values: object) -> ShardQueueSettings:

@@ -151,6 +151,24 @@ def test_what_had_no_effect_is_given_again() -> None:
     assert len(leader.entries) == count
 
 
+def test_what_had_an_effect_is_compared_once() -> None:
+    """Half the cost of a change that concerns many queues would be to find out that all is well."""
+    leader = Leader(1000)
+    leader.duties.compare_all()
+    leader.tick(TICKS_PER_SWEEP)
+    leader.catalog.compared = 0
+    leader.put({"expires": 1000})
+    leader.tick(3 * AGAIN_MS // TICK_MS)
+    assert leader.in_step()
+    assert leader.catalog.compared == 2 * 1000, "once by the sweep, once by this test"
+    leader.put({"expires": 2000})
+    leader.tick()
+    # Another change comes before the effect of the one before is looked at.
+    leader.put({"expires": 3000})
+    leader.tick(3 * AGAIN_MS // TICK_MS)
+    assert leader.in_step()
+
+
 def test_a_queue_created_with_old_settings_after_the_change_is_told() -> None:
     """The change is long done with when the shard hears of the queue from a node that was behind."""
     leader = Leader()
