@@ -8,6 +8,7 @@ Everything here but the waiters is the same on all replicas, and is what a snaps
 from collections.abc import Callable, Sequence
 
 from cluster.clock import GroupClock
+from cluster.compaction import StateSteps
 from cluster.group_state import decode_group_state, encode_group_state
 from cluster.machine import BadCommand, GroupEvents, StateMachine
 from cluster.sessions import (
@@ -128,6 +129,11 @@ class Applying:
         return encode_group_state(
             self.clock.time_ms, self.clock.applied_led_ms, self.sessions.rows(), self.machine.snapshot()
         )
+
+    def state_steps(self) -> StateSteps:
+        """The same in steps, as of now."""
+        head = encode_group_state(self.clock.time_ms, self.clock.applied_led_ms, self.sessions.rows(), b"")
+        return StateSteps(head, self.machine.snapshot_steps())
 
     def restore(self, state: bytes) -> None:
         """Take over a state made by `state_bytes`."""

@@ -15,6 +15,7 @@ from typing import Final
 
 from cluster.applying import Applying
 from cluster.clock import GroupClock
+from cluster.compaction import Compaction, times_too_long
 from cluster.elections import hasten_election, resign
 from cluster.group_settings import GroupSettings
 from cluster.log.batch import GroupWrite, StoredGroup, StoredSnapshot
@@ -121,6 +122,8 @@ class Group:
         self._members_changed: bool = False
         """Whether a change of the members was applied that a restart might not know to be committed."""
         self._compaction: GroupWrite | None = None
+        self._compacting: Compaction | None = None
+        self._state_bytes: int = 0 if stored.snapshot is None else len(stored.snapshot.state)
         self._log_bytes: int = 0
         self._left: bool = False
         self._reader: Callable[[int, int], Entry] = reader
@@ -284,6 +287,8 @@ class Group:
         """One tick of Raft's clock; a replica that may not campaign (RULES C3) stays quiet."""
         if self.rebuild is not None:
             return
+        if self._compacting is not None:
+            self._compacting.step()
         raft = self.raw.raft
         if self._offer.metadata is not None:
             under_way = any(each.state == ProgressState.SNAPSHOT for each in raft.tracker.progress.values())
@@ -409,7 +414,8 @@ class Group:
         write = GroupWrite(self.id)
         write.hard_state = self._hard_state
         if ready.snapshot is not None:
-            self._compaction = None
+            self._compaction = self._compacting = None
+            self._state_bytes = len(ready.snapshot.data)
             self.drop_offer()
             self._release = []
             write.install = True
@@ -476,34 +482,47 @@ class Group:
                 self.log.release(index)
 
     def compact(self, slowest_match: int, hurried: bool = False) -> bool:
-        """Make a snapshot and drop dead entries, when the log has grown enough; True if it did.
+        """Make a snapshot and drop dead entries, when the log has grown enough; True if it did. A large state takes
+        several calls, and ticks between them; the snapshot is of the moment of the first.
 
         A leader waits (up to several times the size) for the slowest member, so that a short absence is made good from
         the log. `hurried`: the disk is short of room, a small part of the size is enough."""
+        if self._compacting is not None:
+            return self._finish_compaction()
         if hurried:
             self.drop_offer()
         entries = self.applied - self.log.snapshot_metadata.index
         part = HURRIED_COMPACTION if hurried else 1
-        times_too_long = max(
-            part * self._log_bytes // self.settings.compact_bytes, part * entries // self.settings.compact_entries
+        grown = times_too_long(
+            part * self._log_bytes, part * entries, self.settings.compact_bytes, self.settings.compact_entries,
+            0 if hurried else self._state_bytes,
         )
         patience = TIMES_TOO_LONG if self._offer.metadata is None else TIMES_TOO_LONG_WITH_AN_OFFER
-        if times_too_long < (1 if slowest_match >= self.applied else patience):
+        if grown < (1 if slowest_match >= self.applied else patience):
             return False
         if self.in_flight is not None or self._compaction is not None:
             return False
-        index = self.applied
-        metadata = SnapshotMetadata(index, self.log.term(index), self.conf_state)
-        state = self._applying.state_bytes()
+        metadata = SnapshotMetadata(self.applied, self.log.term(self.applied), self.conf_state)
+        self._compacting = Compaction(metadata, self._log_bytes, self._applying.state_steps())
+        self._compacting.step()
+        return self._finish_compaction()
+
+    def _finish_compaction(self) -> bool:
+        """Write the snapshot once it is made, and drop what is dead by now; True if it did."""
+        made = self._compacting
+        if made is None or made.state is None or self.in_flight is not None or self._compaction is not None:
+            return False
+        self._compacting = None
         live = set(self.machine.live_entries())
         write = GroupWrite(self.id)
         write.hard_state = self._hard_state
-        write.snapshot = StoredSnapshot(metadata, state)
-        dead = [i for i in range(self.log.first_index(), index + 1) if i not in live]
+        write.snapshot = StoredSnapshot(made.metadata, made.state)
+        dead = [i for i in range(self.log.first_index(), made.metadata.index + 1) if i not in live]
         write.release = self._offer.hold(dead)
-        self.log.compact(metadata, live)
+        self.log.compact(made.metadata, live)
         self._compaction = write
-        self._log_bytes = 0
+        self._log_bytes -= made.log_bytes
+        self._state_bytes = len(made.state)
         return True
 
     def send_rebuild(self, node: int, wanted: Rebuild) -> None:

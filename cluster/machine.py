@@ -10,6 +10,25 @@ class BadCommand(Exception):
     """Bytes that are no command: the rest of that batch is passed over, on every replica alike."""
 
 
+class SnapshotSteps(Protocol):
+    """A snapshot of the state as it was when this was asked for, made bit by bit while entries go on being applied."""
+
+    def step(self) -> bytes | None:
+        """Do a bounded part of the work; the snapshot if that was the last of it."""
+        ...
+
+
+class SnapshotAtOnce:
+    """For a state so small that making its snapshot takes no time to speak of."""
+
+    def __init__(self, snapshot: bytes) -> None:
+        self._snapshot: bytes = snapshot
+
+    def step(self) -> bytes | None:
+        """See `SnapshotSteps`."""
+        return self._snapshot
+
+
 class StateMachine(Protocol):
     """A deterministic state machine: the same entries give the same state on every replica (RULES C1).
 
@@ -49,6 +68,10 @@ class StateMachine(Protocol):
 
     def snapshot(self) -> bytes:
         """The whole state, without payloads of entries."""
+        ...
+
+    def snapshot_steps(self) -> SnapshotSteps:
+        """The same bytes as `snapshot()` at this moment, in steps that may be far apart."""
         ...
 
     def restore(self, data: bytes) -> None:

@@ -7,6 +7,7 @@ import struct
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+from cluster.machine import SnapshotAtOnce, SnapshotSteps
 from cluster.sessions import SessionKey
 from node.catalog import Catalog, MalformedCommand, Refusal, decode
 
@@ -81,6 +82,10 @@ class CatalogMachine:
     def snapshot(self) -> bytes:
         """The whole catalog."""
         return self.catalog.snapshot()
+
+    def snapshot_steps(self) -> SnapshotSteps:
+        """At once: a catalog has no messages."""
+        return SnapshotAtOnce(self.snapshot())
 
     def restore(self, data: bytes) -> None:
         """Replace the catalog by a snapshot."""

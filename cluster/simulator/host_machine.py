@@ -110,6 +110,24 @@ class Directory:
         self.plan = {group: tuple(chosen) for group, chosen in plan}
 
 
+SNAPSHOT_TAKES = 40
+"""Steps to make a snapshot are fewer than this, and other ones at each index: elections, installs and crashes fall
+between them."""
+
+
+class _SlowSnapshot:
+    """A snapshot that takes so many steps before the one that has it."""
+
+    def __init__(self, snapshot: bytes, steps: int) -> None:
+        self._snapshot = snapshot
+        self._left = steps
+
+    def step(self) -> bytes | None:
+        """See `SnapshotSteps`."""
+        self._left -= 1
+        return None if self._left >= 0 else self._snapshot
+
+
 class ChainMachine:
     """The state machine of one group on one node.
 
@@ -201,6 +219,10 @@ class ChainMachine:
         directory = None if self.directory is None else self.directory.stored()
         state = [self.index, self.digest.hex(), sorted(self.counters.items()), self.kept, directory]
         return json.dumps(state).encode()
+
+    def snapshot_steps(self) -> _SlowSnapshot:
+        """See `StateMachine`."""
+        return _SlowSnapshot(self.snapshot(), self.index % SNAPSHOT_TAKES)
 
     def restore(self, data: bytes) -> None:
         """See `StateMachine`. Nothing at all is the state that a founder begins with."""

@@ -23,7 +23,3 @@ class Remains:
         taken = self.messages[self.position : self.position + count]
         self.position += len(taken)
         return taken
-
-    def left(self) -> list[Message]:
-        """Those that have not died yet, in order."""
-        return self.messages[self.position :]

@@ -19,7 +19,7 @@ from node.shard.packing import NUMBER_BYTES, unpack_numbers
 from node.shard.publish import apply_guarded, apply_publishes
 from node.shard.queue import UNLIMITED, Queue
 from node.shard.results import Detached, Done
-from node.shard.snapshot import restore, snapshot
+from node.shard.snapshot import MESSAGES_PER_STEP, SnapshotInSteps, restore, snapshot
 from node.shard.state import DELIVERIES_PER_ENTRY, EXPIRIES_PER_ENTRY, State
 from node.shard.statistics import QueueStatistics, ShardStatistics
 from node.shard.timers import NEVER
@@ -268,6 +268,10 @@ class Shard:
     def snapshot(self) -> bytes:
         """The state between two entries; equal on replicas that applied the same log."""
         return snapshot(self._state)
+
+    def snapshot_steps(self) -> SnapshotInSteps:
+        """The same as of now, in steps; what is applied between them changes nothing in it."""
+        return SnapshotInSteps(self._state, MESSAGES_PER_STEP)
 
     def restore(self, data: bytes) -> None:
         """Become what ``data`` describes; effects and releases not taken yet are dropped.

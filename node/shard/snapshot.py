@@ -3,9 +3,13 @@
 Messages are columns of 64-bit numbers, so that a million of them take well under a second; a column in which
 all numbers are the same is that number. What follows from the rest (timers, live counts, sessions, sums) is
 not written but made anew.
+
+Millions of messages would keep a node silent for seconds. They never change, so a snapshot can be made in
+steps: at first all else is written, and which messages are where; then so many messages in each step.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Iterable
 from itertools import repeat
 from typing import Any, Final
 
@@ -27,6 +31,12 @@ from node.shard.state import Past, State
 from node.shard.tombstone import GONE_FOR, Tombstone
 
 VERSION: Final = 3
+MESSAGES_PER_STEP: Final = 8192
+"""A few milliseconds of work, compiled: a step is made in each tick."""
+_LIST_COSTS: Final = 16
+"""However few messages are in a list, it takes as long as so many..."""
+_COPIED_AS_ONE: Final = 64
+"""...and to copy so many numbers as long as a message."""
 _MESSAGE_COLUMNS: Final = 9
 _DEATH_COLUMNS: Final = 5
 _ATTACHED: Final = 1
@@ -38,26 +48,122 @@ _EXCLUSIVE: Final = 16
 
 def snapshot(state: State) -> bytes:
     """The state between two entries, as bytes."""
+    making = SnapshotInSteps(state, MESSAGES_PER_STEP)
+    while True:
+        data = making.step()
+        if data is not None:
+            return data
+
+
+class SnapshotInSteps:
+    """A snapshot of the state as it is now, made in steps; entries may be applied between them."""
+
+    def __init__(self, state: State, messages_per_step: int) -> None:
+        self._columns = _Columns(messages_per_step)
+        self._row = _state_row(state, self._columns)
+
+    def step(self) -> bytes | None:
+        """Write some messages; the snapshot if these were the last, None before."""
+        if self._columns.step():
+            return None
+        return msgspec.msgpack.encode(self._row)
+
+
+class _Columns:
+    """Messages that are to become columns in rows of the snapshot, and those that are half there."""
+
+    def __init__(self, messages_per_step: int) -> None:
+        self._per_step = messages_per_step
+        self._waiting: deque[tuple[list[object], deque[list[Message]]]] = deque()
+        self._halves: list[_Column] = []
+        """Columns of the first that waits."""
+
+    def pack(self, messages: list[Message], head: int = 0) -> list[object]:
+        """The row of the messages from ``head`` on: their number, and columns that ``step`` fills in."""
+        size = self._per_step
+        # In pieces from the beginning: to let go of millions of messages at once takes long too.
+        pieces = deque([messages[start : start + size] for start in range(head, len(messages), size)])
+        row: list[object] = [len(messages) - head]
+        self._waiting.append((row, pieces))
+        return row
+
+    def step(self) -> bool:
+        """Write some messages; whether anything is left."""
+        left = self._per_step
+        while self._waiting and left > 0:
+            left -= self._write_some()
+        return bool(self._waiting)
+
+    def _write_some(self) -> int:
+        """Write a piece, or the end of a row; what it took, in messages."""
+        row, pieces = self._waiting[0]
+        if not self._halves:
+            self._halves = [_Column() for _ in range(_MESSAGE_COLUMNS)]
+        if pieces:
+            messages = pieces.popleft()
+            for column, numbers in zip(self._halves, _numbers(messages), strict=True):
+                column.add(numbers)
+            return max(_LIST_COSTS, len(messages))
+        column = self._halves[len(row) - 1]
+        row.append(column.packed())
+        if len(row) > _MESSAGE_COLUMNS:
+            self._halves = []
+            self._waiting.popleft()
+        return column.count // _COPIED_AS_ONE
+
+
+class _Column:
+    """Numbers as bytes, or the one number that all of them are: lengths and TTLs often are."""
+
+    __slots__ = ("count", "parts", "value")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.value = 0
+        """The number that all of them are, as long as there are no ``parts``."""
+        self.parts: list[bytes] = []
+
+    def add(self, numbers: list[int]) -> None:
+        """More of them."""
+        if not numbers:
+            return
+        if not self.parts:
+            value = self.value if self.count else numbers[0]
+            if numbers[-1] == value and numbers.count(value) == len(numbers):
+                self.value = value
+                self.count += len(numbers)
+                return
+            if self.count:
+                self.parts.append(pack_signed([value]) * self.count)
+        self.parts.append(pack_signed(numbers))
+        self.count += len(numbers)
+
+    def packed(self) -> object:
+        """As it stands in the snapshot."""
+        if self.parts:
+            return b"".join(self.parts)
+        return self.value if self.count else b""
+
+
+def _state_row(state: State, columns: _Columns) -> list[object]:
     past = state.past
-    return msgspec.msgpack.encode(
+    return [
+        VERSION,
+        [state.time_ms, state.led_ms, state.next_order],
         [
-            VERSION,
-            [state.time_ms, state.led_ms, state.next_order],
-            [
-                state.missing_targets, state.transfers_lost, state.refused_transfers, state.refused_routes,
-                list(state.dead_lettered_for.values()), list(state.gone_for.values()),
-            ],
-            [
-                past.enqueued, past.delivered, past.acknowledged,
-                past.expired, past.dead_lettered, past.duplicates,
-                past.overflowed, past.refused, past.delivery_limited,
-            ],
-            [_queue_row(queue) for queue in state.queues.values()],
-            [_tombstone_row(queue_id, tombstone) for queue_id, tombstone in state.deleted.items()],
-            _outbox_row(state.outbox),
-            [state.queue_expired, [_remains_row(remains) for remains in state.remains.values()]],
-        ]
-    )
+            state.missing_targets, state.transfers_lost, state.refused_transfers, state.refused_routes,
+            list(state.dead_lettered_for.values()), list(state.gone_for.values()),
+        ],
+        [
+            past.enqueued, past.delivered, past.acknowledged,
+            past.expired, past.dead_lettered, past.duplicates,
+            past.overflowed, past.refused, past.delivery_limited,
+        ],
+        [_queue_row(queue, columns) for queue in state.queues.values()],
+        [_tombstone_row(queue_id, tombstone) for queue_id, tombstone in state.deleted.items()],
+        _outbox_row(state.outbox, columns),
+        [state.queue_expired, [_remains_row(remains, columns) for remains in state.remains.values()]],
+    ]
 
 
 def restore(state: State, data: bytes) -> None:
@@ -90,32 +196,30 @@ def restore(state: State, data: bytes) -> None:
         raise ShardError(f"shard snapshot that can't be read: {error!r}") from error
 
 
-def pack_messages(messages: Sequence[Message]) -> list[object]:
-    """Messages as columns, after their number."""
+def _numbers(messages: list[Message]) -> list[list[int]]:
+    """What is written of messages, column by column."""
     return [
-        len(messages),
-        _column([message.index for message in messages]),
-        _column([message.offset for message in messages]),
-        _column([message.key_length for message in messages]),
-        _column([message.header_length for message in messages]),
-        _column([message.body_length for message in messages]),
-        _column([message.enqueued_ms for message in messages]),
-        _column([message.deadline_ms for message in messages]),
-        _column([message.delivery_count for message in messages]),
-        _column([message.ttl_ms for message in messages]),
+        [message.index for message in messages],
+        [message.offset for message in messages],
+        [message.key_length for message in messages],
+        [message.header_length for message in messages],
+        [message.body_length for message in messages],
+        [message.enqueued_ms for message in messages],
+        [message.deadline_ms for message in messages],
+        [message.delivery_count for message in messages],
+        [message.ttl_ms for message in messages],
     ]
 
 
 def unpack_messages(row: Any) -> list[Message]:
-    """The messages of a ``pack_messages``."""
+    """The messages of a ``_Columns.pack``."""
     return [Message(*numbers) for numbers in _rows(row, _MESSAGE_COLUMNS)]
 
 
 def _column(numbers: list[int]) -> object:
-    """Numbers as bytes, or the one number that all of them are: lengths and TTLs often are."""
-    if numbers and numbers[-1] == numbers[0] and numbers.count(numbers[0]) == len(numbers):
-        return numbers[0]
-    return pack_signed(numbers)
+    column = _Column()
+    column.add(numbers)
+    return column.packed()
 
 
 def _rows(row: Any, columns: int) -> Iterable[tuple[int, ...]]:
@@ -145,8 +249,8 @@ def _restore_past(past: Past, row: Any) -> None:
     ) = row
 
 
-def _remains_row(remains: Remains) -> list[object]:
-    return [remains.queue_id, encode_settings(remains.settings), pack_messages(remains.left())]
+def _remains_row(remains: Remains, columns: _Columns) -> list[object]:
+    return [remains.queue_id, encode_settings(remains.settings), columns.pack(remains.messages, remains.position)]
 
 
 def _tombstone_row(queue_id: int, tombstone: Tombstone) -> list[object]:
@@ -156,7 +260,7 @@ def _tombstone_row(queue_id: int, tombstone: Tombstone) -> list[object]:
     ]
 
 
-def _queue_row(queue: Queue) -> list[object]:
+def _queue_row(queue: Queue, columns: _Columns) -> list[object]:
     lease = queue.lease
     single = queue.consumers.single
     return [
@@ -169,9 +273,9 @@ def _queue_row(queue: Queue) -> list[object]:
             queue.overflowed, queue.refused, queue.delivery_limited,
         ],
         list(queue.received.items()),
-        pack_messages(queue.returned.live()) if queue.returned.items else [],
-        pack_messages(queue.ready.live()) if queue.ready.items else [],
-        [_holder_row(holder) for holder in queue.holders.values()],
+        columns.pack(queue.returned.items, queue.returned.head) if queue.returned.items else [],
+        columns.pack(queue.ready.items, queue.ready.head) if queue.ready.items else [],
+        [_holder_row(holder, columns) for holder in queue.holders.values()],
         [
             [band.priority, [holder.order for holder in band.waiting]]
             for band in queue.consumers.bands
@@ -182,7 +286,7 @@ def _queue_row(queue: Queue) -> list[object]:
     ]
 
 
-def _holder_row(holder: Holder) -> list[object]:
+def _holder_row(holder: Holder, columns: _Columns) -> list[object]:
     flags = (
         (_ATTACHED if holder.attached else 0)
         | (_CONSUMER if holder.is_consumer else 0)
@@ -201,7 +305,7 @@ def _holder_row(holder: Holder) -> list[object]:
         holder.last_delivery_id,
         holder.first_held,
         pack_numbers(holder.held),
-        pack_messages(list(holder.held.values())),
+        columns.pack(list(holder.held.values())),
     ]
 
 
@@ -283,11 +387,11 @@ def _restore_holder(state: State, queue: Queue, row: Any) -> None:
             queue.consumers.exclusive = True
 
 
-def _outbox_row(outbox: Outbox) -> list[object]:
+def _outbox_row(outbox: Outbox, columns: _Columns) -> list[object]:
     table: dict[bytes, int] = {}
     places: dict[int, int] = {}
-    unrouted = _deaths_row(outbox.unrouted, table, places)
-    parked = _deaths_row(outbox.parked.values(), table, places)
+    unrouted = _deaths_row(outbox.unrouted, table, places, columns)
+    parked = _deaths_row(outbox.parked.values(), table, places, columns)
     return [
         outbox.next_sequence,
         [
@@ -298,13 +402,15 @@ def _outbox_row(outbox: Outbox) -> list[object]:
         unrouted,
         parked,
         [
-            [lane.target_shard, lane.target_queue, lane.first_sequence, pack_messages(list(lane.items))]
+            [lane.target_shard, lane.target_queue, lane.first_sequence, columns.pack(list(lane.items))]
             for lane in outbox.lanes.values()
         ],
     ]
 
 
-def _deaths_row(deaths: Iterable[Death], table: dict[bytes, int], places: dict[int, int]) -> list[object]:
+def _deaths_row(
+    deaths: Iterable[Death], table: dict[bytes, int], places: dict[int, int], columns: _Columns
+) -> list[object]:
     """Deaths as columns. Settings are written once each (``table``), whether or not deaths share the object.
     """
     rows = list(deaths)
@@ -324,7 +430,7 @@ def _deaths_row(deaths: Iterable[Death], table: dict[bytes, int], places: dict[i
             _column([death.time_ms for death in rows]),
             _column(settings_column),
         ],
-        pack_messages([death.message for death in rows]),
+        columns.pack([death.message for death in rows]),
     ]
 
 

@@ -31,6 +31,8 @@ class Recorder:
         self.closed_after: list[int] = []
         """How many commands there were when each session of `closed` ended."""
         self.stamps: list[tuple[int, int]] = []
+        self.snapshot_takes = 1
+        """Steps to make a snapshot."""
         self._data = b""
         self._effects: list[object] = []
         self._released: list[int] = []
@@ -71,9 +73,24 @@ class Recorder:
     def snapshot(self) -> bytes:
         return json.dumps([self.kept, [command.hex() for command in self.commands]]).encode()
 
+    def snapshot_steps(self) -> "SlowSnapshot":
+        return SlowSnapshot(self.snapshot(), self.snapshot_takes)
+
     def restore(self, data: bytes) -> None:
         self.kept, commands = json.loads(data)
         self.commands = [bytes.fromhex(command) for command in commands]
+
+
+class SlowSnapshot:
+    """A snapshot in so many steps."""
+
+    def __init__(self, snapshot: bytes, steps: int) -> None:
+        self.snapshot = snapshot
+        self.left = steps
+
+    def step(self) -> bytes | None:
+        self.left -= 1
+        return None if self.left else self.snapshot
 
 
 class Node:
@@ -91,6 +108,7 @@ class Node:
         bootstrap: bool = True,
         keep: int = 0,
         inflight_bytes: int = 1 << 20,
+        compact_bytes: int = 1 << 40,
     ) -> None:
         self.id = id
         self.store = store
@@ -99,7 +117,7 @@ class Node:
         self.machines = {group: Recorder(id, keep) for group in range(groups)}
         settings = GroupSettings(
             election_ticks=10, heartbeat_ticks=2, session_window=4, batch_bytes=1000, entry_bytes=10_000,
-            repeat_after_ms=1000, session_timeout_ms=3000, compact_bytes=1 << 40, compact_entries=compact_entries,
+            repeat_after_ms=1000, session_timeout_ms=3000, compact_bytes=compact_bytes, compact_entries=compact_entries,
             inflight_bytes=inflight_bytes,
         )
         self.host = Host(
@@ -134,8 +152,10 @@ class Cluster:
         compact_entries: int = 1 << 40,
         keep: int = 0,
         inflight_bytes: int = 1 << 20,
+        compact_bytes: int = 1 << 40,
     ) -> None:
         self.keep = keep
+        self.compact_bytes = compact_bytes
         self.inflight_bytes = inflight_bytes
         self.ids = list(range(1, size + 1))
         self.groups = groups
@@ -155,7 +175,7 @@ class Cluster:
     def start(self, id: int) -> None:
         self.nodes[id] = Node(
             id, self.ids, self.groups, self.incarnations[id] << 20, self.stores[id], self.now, self.compact_entries,
-            True, self.keep, self.inflight_bytes,
+            True, self.keep, self.inflight_bytes, self.compact_bytes,
         )
         self.incarnations[id] += 1
         for other in self.nodes:

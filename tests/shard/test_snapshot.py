@@ -6,6 +6,7 @@ import pytest
 from node.shard import commands
 from node.shard.errors import ShardError
 from node.shard.shard import Shard
+from node.shard.snapshot import SnapshotInSteps
 from tests.shard.driver import B, Driver, attach, publish
 from tests.shard.test_dead_letters import routed
 
@@ -63,6 +64,39 @@ def test_a_snapshot_is_small_when_messages_are_alike() -> None:
     driver.create(1)
     driver.run(*(publish("body", 1) for _ in range(1000)))
     assert len(driver.shard.snapshot()) < 1000 * 8 + 500
+
+
+@pytest.mark.parametrize("messages_per_step", [1, 3, 10, 1000])
+def test_a_snapshot_in_steps_is_the_one_of_the_moment_at_which_it_was_begun(messages_per_step: int) -> None:
+    """RULES C1: whatever is applied between its steps, and however large they are."""
+    driver = everything()
+    state = driver.shard.snapshot()
+    making = SnapshotInSteps(driver.shard._state, messages_per_step)
+    driver.run(publish("later", 1, 2, 3), commands.encode_purge(1), commands.encode_settle(2, 5, commands.ACK, [2]))
+    driver.run(commands.encode_delete_queue(3, False, False))
+    driver.pass_ms(20_000)
+    driver.tick()
+    steps = 1
+    while (made := making.step()) is None:
+        driver.run(publish("later still", 1, 2))
+        steps += 1
+    assert made == state != driver.shard.snapshot()
+    assert steps > 1 or messages_per_step == 1000
+
+
+def test_each_step_writes_a_bounded_number_of_messages() -> None:
+    """So many steps as there is work: a node has to answer its peers between them, however much waits."""
+    driver = Driver()
+    driver.create(1)
+    driver.create(2)
+    for _ in range(20):
+        driver.run(*(publish("body", 1 + number % 2) for number in range(100)))
+    making = SnapshotInSteps(driver.shard._state, 50)
+    steps = 1
+    while (made := making.step()) is None:
+        steps += 1
+    assert made == driver.shard.snapshot()
+    assert steps > 2000 // 50
 
 
 def test_a_bad_snapshot_is_refused_and_changes_nothing() -> None:
