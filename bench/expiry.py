@@ -1,6 +1,7 @@
 """Expiry at scale: many messages with deadlines, many queues with leases, many dead letters.
 
-    python bench/expiry.py [--divide-by 10] [--only dead,waiting,leases] [--skip-rabbitmq] [--source] [--write PAGE]
+    python bench/expiry.py [--divide-by 10] [--only dead,waiting,leases,policies] [--skip-rabbitmq] [--source]
+                           [--write PAGE]
 
 Three MayflyMQ nodes on loopback, started afresh for every part, and three RabbitMQ nodes with quorum queues for what
 they can do in the time. The same client (`amqp_pipeline`) drives both. CPU is that of the broker's processes, memory is
@@ -10,6 +11,7 @@ what they hold of it, without mapped files. The parts:
     waiting  1 000 000 messages with deadlines of their own, hours away: memory, cost of waiting, then the lag of
              messages that come due in other queues of the same shards
     leases   100 000 queues with a lease: time to declare, memory, cost while idle, time until all are gone
+    policies 100 000 queues, and a policy for all of them that comes and goes: time until every node has it everywhere
 
 Machines are shared: read the ratios.
 """
@@ -30,10 +32,19 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT))
 from bench.amqp_pipeline import Pipeline, content, in_threads, publish_method  # noqa: E402
 from bench.expiry_clusters import NODES, Cluster, has_rabbitmq, mayfly, page, rabbitmq  # noqa: E402
-from bench.expiry_report import dead_table, heading, lease_table, waiting_table, write_figures  # noqa: E402
+from bench.expiry_report import (  # noqa: E402
+    dead_table,
+    heading,
+    lease_table,
+    policy_table,
+    waiting_table,
+    write_figures,
+)
+from bench.policy_spread import measure_changes  # noqa: E402
 
 LEASE_MS: Final = 60_000
 IDLE_S: Final = 10.0
+POLICY_ROUNDS: Final = 4
 _STAMP: Final = struct.Struct(">dd")
 """In bodies: a number, and the time (CLOCK_MONOTONIC, the same for all processes) of the deadline or of sending."""
 
@@ -298,6 +309,19 @@ def _watch_go(cluster: Cluster, began: float, declared: float, lease_ms: int) ->
     }
 
 
+# ---------------------------------------------------------------------- policies
+
+
+def measure_policies(cluster: Cluster, count: int) -> dict[str, float]:
+    """`count` queues without arguments, and policies that concern all of them."""
+    names = [f"policy-{number}" for number in range(count)]
+    _declare(cluster, names, {})
+    settle(cluster)
+    with LongestSilence(cluster) as silence:
+        result = measure_changes(cluster, names, POLICY_ROUNDS)
+    return {**result, "silence_ms": silence.longest_ms}
+
+
 # ---------------------------------------------------------------------- what all parts use
 
 
@@ -350,13 +374,13 @@ def main() -> None:
     """Measure, print, and write if asked to."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--divide-by", type=int, default=1, metavar="N", help="an Nth of the sizes")
-    parser.add_argument("--only", default="dead,waiting,leases", help="parts, with commas between")
+    parser.add_argument("--only", default="dead,waiting,leases,policies", help="parts, with commas between")
     parser.add_argument("--skip-rabbitmq", action="store_true")
     parser.add_argument("--source", action="store_true", help="run this tree uncompiled, not the installed package")
     parser.add_argument("--write", type=Path, help="a page with a place for the figures")
     arguments = parser.parse_args()
     parts = set(arguments.only.split(","))
-    if unknown := parts - {"dead", "waiting", "leases"}:
+    if unknown := parts - {"dead", "waiting", "leases", "policies"}:
         parser.error(f"--only: unknown part {', '.join(sorted(unknown))}")
     size = arguments.divide_by
     dead, waiting, due, leases = 100_000 // size, 1_000_000 // size, 20_000 // size, 100_000 // size
@@ -384,6 +408,10 @@ def main() -> None:
         with mayfly(arguments.source) as cluster:
             result = show("MayflyMQ leases", measure_leases(cluster, leases, until_gone=True))
         tables += [*lease_table(result, their_leases), ""]
+    if "policies" in parts:
+        with mayfly(arguments.source) as cluster:
+            result = show("MayflyMQ policies", measure_policies(cluster, leases))
+        tables += [*policy_table(result), ""]
     lines = heading(arguments) + tables
     print("\n" + "\n".join(lines))
     if arguments.write is not None:

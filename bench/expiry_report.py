@@ -84,6 +84,19 @@ def lease_table(ours: dict[str, float], theirs: dict[str, float]) -> list[str]:
     return rows
 
 
+def policy_table(row: dict[str, float]) -> list[str]:
+    """Policies that come and go, as rows of Markdown."""
+    return [
+        f"### A policy for {row['queues']:,.0f} queues", "",
+        "| what | MayflyMQ |", "|---|---|",
+        f"| effective on all nodes, s: shortest / median / longest of {row['changes']:.0f} | "
+        f"{row['effective_first_s']:.2f} / {row['effective_s']:.2f} / {row['effective_last_s']:.2f} |",
+        f"| answered, median | {row['answered_s']:.2f} s |",
+        f"| CPU per queue, 3 nodes, asking included | {row['cpu_us_per_queue']:.0f} us |",
+        f"| longest silence of a node meanwhile | {row['silence_ms']:.0f} ms |",
+    ]
+
+
 def heading(arguments: argparse.Namespace) -> list[str]:
     """Where and how this was measured."""
     model = next(
