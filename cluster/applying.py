@@ -124,19 +124,13 @@ class Applying:
 
     # ------------------------------------------------------------------ the state as a whole
 
-    def state_bytes(self) -> bytes:
-        """The replicated state: clocks, sessions, state machine."""
-        return encode_group_state(
-            self.clock.time_ms, self.clock.applied_led_ms, self.sessions.rows(), self.machine.snapshot()
-        )
-
     def state_steps(self) -> StateSteps:
-        """The same in steps, as of now."""
+        """The replicated state as of now: clocks, sessions, state machine."""
         head = encode_group_state(self.clock.time_ms, self.clock.applied_led_ms, self.sessions.rows(), b"")
         return StateSteps(head, self.machine.snapshot_steps())
 
     def restore(self, state: bytes) -> None:
-        """Take over a state made by `state_bytes`."""
+        """Take over a state made by `state_steps`."""
         time_ms, led_ms, rows, machine_state = decode_group_state(state)
         self.machine.restore(machine_state)
         self.sessions.restore(rows)

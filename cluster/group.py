@@ -20,7 +20,7 @@ from cluster.elections import hasten_election, resign
 from cluster.group_settings import GroupSettings
 from cluster.log.batch import GroupWrite, StoredGroup, StoredSnapshot
 from cluster.log.group_log import EntryCache, GroupLog
-from cluster.log.snapshot_codec import OutgoingSnapshot, live_entries
+from cluster.log.snapshot_codec import live_entries
 from cluster.machine import GroupEvents, StateMachine
 from cluster.raft import (
     NO_LEADER,
@@ -291,6 +291,7 @@ class Group:
             self._compacting.step()
         raft = self.raw.raft
         if self._offer.metadata is not None:
+            self._offer.step()
             under_way = any(each.state == ProgressState.SNAPSHOT for each in raft.tracker.progress.values())
             if self._offer.is_stale(self.leads and under_way, now_ms):
                 self.drop_offer()
@@ -537,21 +538,21 @@ class Group:
         """A snapshot for a member that is too far behind: the state as applied, with the live entries.
 
         As long as it will do, it is the one that was made the last time, so that a transfer that broke can go on.
-        Raises SnapshotTemporarilyUnavailable while this replica has not caught up with what it had applied before
-        it was started: until then its state may name entries that were given up since.
+        Raises SnapshotTemporarilyUnavailable while a large one is being made, and while this replica has not caught up
+        with what it had applied before it was started: until then its state may name entries that were given up since.
         """
-        offered = self._offer.find(self.log.snapshot_index(), self.conf_state)
-        if offered is not None:
-            return offered
-        if self.applied < self._commit_at_start:
+        if not self._offer.fits(self.log.snapshot_index(), self.conf_state):
+            if self.applied < self._commit_at_start:
+                raise SnapshotTemporarilyUnavailable
+            metadata = SnapshotMetadata(self.applied, self.log.term(self.applied), self.conf_state)
+            self.drop_offer()
+            # All of the entries are on disk: what is applied was written before.
+            making = Compaction(metadata, 0, self._applying.state_steps())
+            self._offer.begin(making, frozenset(self.machine.live_entries()))
+            self._offer.step()
+        snapshot = self._offer.take(self.id, self._reader)
+        if snapshot is None:
             raise SnapshotTemporarilyUnavailable
-        metadata = SnapshotMetadata(self.applied, self.log.term(self.applied), self.conf_state)
-        # All of them are on disk: what is applied was written before.
-        indices = sorted(self.machine.live_entries())
-        state = self._applying.state_bytes()
-        self.drop_offer()
-        snapshot = Snapshot(metadata, state, OutgoingSnapshot(self.id, state, indices, self._reader))
-        self._offer.make(snapshot, frozenset(indices))
         return snapshot
 
     def drop_offer(self) -> None:

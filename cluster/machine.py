@@ -66,16 +66,12 @@ class StateMachine(Protocol):
         """Indices of the entries whose payload is still needed."""
         ...
 
-    def snapshot(self) -> bytes:
-        """The whole state, without payloads of entries."""
-        ...
-
     def snapshot_steps(self) -> SnapshotSteps:
-        """The same bytes as `snapshot()` at this moment, in steps that may be far apart."""
+        """The whole state as of now, without payloads of entries, in steps that may be far apart."""
         ...
 
     def restore(self, data: bytes) -> None:
-        """Replace the state by a `snapshot()`. Raises an error that names what is wrong, and changes nothing then."""
+        """Replace the state by such a snapshot. Raises an error that names what is wrong, and changes nothing then."""
         ...
 
 

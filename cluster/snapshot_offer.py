@@ -6,7 +6,8 @@ refers to leaves the log.
 
 from typing import Final
 
-from cluster.log.snapshot_codec import OutgoingSnapshot
+from cluster.compaction import Compaction
+from cluster.log.snapshot_codec import EntryReader, OutgoingSnapshot
 from cluster.raft import ConfState, Snapshot, SnapshotMetadata
 
 OFFER_KEPT_MS: Final = 30_000
@@ -14,9 +15,10 @@ OFFER_KEPT_MS: Final = 30_000
 
 
 class SnapshotOffer:
-    """At most one snapshot, and the entries that are not deleted because of it."""
+    """At most one snapshot, being made or whole, and the entries that are not deleted because of it."""
 
     def __init__(self) -> None:
+        self._making: Compaction | None = None
         self._snapshot: Snapshot | None = None
         self._entries: frozenset[int] = frozenset()
         self._held_release: list[int] = []
@@ -24,36 +26,50 @@ class SnapshotOffer:
 
     @property
     def metadata(self) -> SnapshotMetadata | None:
-        """Which snapshot is on offer, if one is."""
+        """Which snapshot is on offer, or will be, if one is."""
+        if self._making is not None:
+            return self._making.metadata
         return None if self._snapshot is None else self._snapshot.metadata
 
-    def make(self, snapshot: Snapshot, entries: frozenset[int]) -> None:
-        """Offer this one, which refers to these entries; the one before must have been dropped."""
-        self._snapshot = snapshot
+    def begin(self, making: Compaction, entries: frozenset[int]) -> None:
+        """A snapshot that refers to these entries is being made; the one before must have been dropped."""
+        self._making = making
         self._entries = entries
 
-    def find(self, log_starts_after: int, members: ConfState) -> Snapshot | None:
-        """The snapshot, if a member can go on from it: with the log after it, and among these members."""
-        snapshot = self._snapshot
-        if snapshot is None:
-            return None
-        metadata, body = snapshot.metadata, snapshot.body
-        if metadata.index < log_starts_after or metadata.conf_state != members:
-            return None
-        return snapshot if isinstance(body, OutgoingSnapshot) and not body.failed else None
+    def step(self) -> None:
+        """Go on making it."""
+        if self._making is not None:
+            self._making.step()
+
+    def fits(self, log_starts_after: int, members: ConfState) -> bool:
+        """Whether a member can go on from what is on offer or will be: with the log after it, among these members."""
+        metadata = self.metadata
+        if metadata is None or metadata.index < log_starts_after or metadata.conf_state != members:
+            return False
+        body = None if self._snapshot is None else self._snapshot.body
+        return self._making is not None or (isinstance(body, OutgoingSnapshot) and not body.failed)
+
+    def take(self, group: int, reader: EntryReader) -> Snapshot | None:
+        """The snapshot, None while it is still being made."""
+        making = self._making
+        if making is not None and making.state is not None:
+            body = OutgoingSnapshot(group, making.state, sorted(self._entries), reader)
+            self._snapshot = Snapshot(making.metadata, making.state, body)
+            self._making = None
+        return self._snapshot
 
     def hold(self, indices: list[int]) -> list[int]:
         """Of the entries to delete those that can be deleted now; the others are when the offer is dropped."""
-        if self._snapshot is None:
+        if self.metadata is None:
             return indices
         self._held_release += [index for index in indices if index in self._entries]
         return [index for index in indices if index not in self._entries]
 
     def is_stale(self, under_way: bool, now_ms: int) -> bool:
-        """To be asked every tick: whether it has not been under way for long."""
-        if self._snapshot is None:
+        """To be asked every tick: whether it is there, and has not been under way for long."""
+        if self.metadata is None:
             return False
-        if under_way:
+        if under_way or (self._making is not None and self._making.state is None):
             self._idle_since_ms = None
         elif self._idle_since_ms is None:
             self._idle_since_ms = now_ms
@@ -62,6 +78,7 @@ class SnapshotOffer:
     def drop(self) -> list[int]:
         """Offer nothing any more; returns the entries whose deletion it held up."""
         held, self._held_release = self._held_release, []
+        self._making = None
         self._snapshot = None
         self._entries = frozenset()
         self._idle_since_ms = None

@@ -79,13 +79,9 @@ class CatalogMachine:
         """None: the catalog's state holds all it needs."""
         return ()
 
-    def snapshot(self) -> bytes:
-        """The whole catalog."""
-        return self.catalog.snapshot()
-
     def snapshot_steps(self) -> SnapshotSteps:
-        """At once: a catalog has no messages."""
-        return SnapshotAtOnce(self.snapshot())
+        """The whole catalog, at once: it has no messages."""
+        return SnapshotAtOnce(self.catalog.snapshot())
 
     def restore(self, data: bytes) -> None:
         """Replace the catalog by a snapshot."""

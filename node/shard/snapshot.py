@@ -31,7 +31,7 @@ from node.shard.state import Past, State
 from node.shard.tombstone import GONE_FOR, Tombstone
 
 VERSION: Final = 3
-MESSAGES_PER_STEP: Final = 8192
+MESSAGES_PER_STEP: Final = 16_384
 """A few milliseconds of work, compiled: a step is made in each tick."""
 _LIST_COSTS: Final = 16
 """However few messages are in a list, it takes as long as so many..."""

@@ -3,8 +3,10 @@
 import pytest
 
 from cluster.compaction import times_too_long
+from cluster.group import TIMES_TOO_LONG
 from cluster.log.batch import MissingEntry
-from tests.cluster.three_hosts import Cluster, Node
+from cluster.snapshot_offer import OFFER_KEPT_MS
+from tests.cluster.three_hosts import TICK_MS, Cluster, Node
 
 COMPACT_ENTRIES = 20
 KEEP = 5
@@ -96,6 +98,48 @@ def test_a_snapshot_of_the_leader_puts_an_end_to_one_that_is_being_made() -> Non
     cluster.run_until(lambda: lagging._compacting is None)
     submit(cluster, 3 * COMPACT_ENTRIES, b"y")
     assert lagging.log.first_index() > began + 10 * COMPACT_ENTRIES
+
+
+def test_a_snapshot_for_a_member_that_lags_is_made_over_many_ticks_too() -> None:
+    """The group goes on meanwhile, and nothing that the snapshot refers to leaves the log."""
+    cluster = Cluster(3, compact_entries=COMPACT_ENTRIES, keep=KEEP)
+    cluster.run_until(lambda: cluster.leader() != 0)
+    away = next(id for id in cluster.ids if id != cluster.leader())
+    cluster.kill(away)
+    submit(cluster, 10 * COMPACT_ENTRIES)
+    leader = cluster.nodes[cluster.leader()]
+    group = leader.host.groups[0]
+    leader.machines[0].snapshot_takes = STEPS
+    cluster.start(away)
+    while group._offer.metadata is None:
+        submit(cluster, 1, b"x")
+    index, alive = group.applied, set(leader.machines[0].kept)
+    machine = cluster.nodes[away].machines[0]
+    submit(cluster, STEPS // 2, b"y")
+    assert not machine.commands, "it was made in one go"
+    assert group.applied > index + STEPS // 3 and not alive & set(leader.machines[0].kept)
+    assert all(stored(leader, entry) for entry in alive)
+    cluster.run_until(lambda: machine.commands == leader.machines[0].commands)
+
+
+def test_a_snapshot_that_nobody_waits_for_any_more_holds_nothing_back() -> None:
+    cluster = Cluster(3, compact_entries=COMPACT_ENTRIES, keep=KEEP)
+    cluster.run_until(lambda: cluster.leader() != 0)
+    away = next(id for id in cluster.ids if id != cluster.leader())
+    cluster.kill(away)
+    submit(cluster, 10 * COMPACT_ENTRIES)
+    leader = cluster.nodes[cluster.leader()]
+    offer = leader.host.groups[0]._offer
+    leader.machines[0].snapshot_takes = STEPS
+    cluster.start(away)
+    cluster.run_until(lambda: offer.metadata is not None)
+    cluster.kill(away)
+    alive = set(leader.machines[0].kept)
+    submit(cluster, 3 * COMPACT_ENTRIES, b"x")
+    assert all(stored(leader, entry) for entry in alive)
+    cluster.run_until(lambda: offer.metadata is None, OFFER_KEPT_MS // TICK_MS + 2 * STEPS)
+    submit(cluster, TIMES_TOO_LONG * COMPACT_ENTRIES + STEPS, b"x")
+    assert not any(stored(leader, entry) for entry in alive)
 
 
 def written_bytes(count: int) -> int:
