@@ -53,8 +53,10 @@ uncompiled-tests: $(INSTALLED)
 compiled-tests: $(INSTALLED)
 	$(BIN)/pytest -n $(WORKERS) $(ARGUMENTS)
 
+# Beside RabbitMQ, with every aim; puts the figures into docs and README. QUICK=1: under three minutes, and does not.
 bench: $(INSTALLED)
-	$(BIN)/python -P bench/side_by_side.py $(ARGUMENTS)
+	$(BIN)/python -P bench/side_by_side.py $(if $(filter-out 0,$(QUICK)),--quick) \
+		$(if $(filter-out 0,$(WRITE)),--write) $(ARGUMENTS)
 
 # Deadlines, leases and dead letters by the hundred thousand; WRITE=1 puts the figures into docs.
 bench-expiry: $(INSTALLED)

@@ -4,6 +4,7 @@ One client costs a few microseconds for a declare or a message, so that the brok
 is fit for ordinary use: whatever is not expected ends the run.
 """
 
+import contextlib
 import socket
 import struct
 import threading
@@ -18,7 +19,7 @@ from pamqp.base import Frame
 
 _PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
 _FRAME_HEAD: Final = struct.Struct(">BHI")
-_METHOD: Final = 1
+METHOD: Final = 1
 _HEADER: Final = 2
 _BODY: Final = 3
 _FRAME_EXTRA: Final = 8
@@ -29,8 +30,10 @@ _CHANNELS: Final = 256
 
 _DECLARE_OK: Final = bytes((0, 50, 0, 11))
 _DELIVER: Final = bytes((0, 60, 0, 60))
-_BASIC_ACK: Final = bytes((0, 60, 0, 80))
-_ACK_BODY: Final = struct.Struct(">QB")
+BASIC_ACK: Final = bytes((0, 60, 0, 80))
+BASIC_NACK: Final = bytes((0, 60, 0, 120))
+ACK_BODY: Final = struct.Struct(">QB")
+"""After the method in both: delivery tag, and bits of which the lowest says that it stands for all before it."""
 
 
 class PipelineError(Exception):
@@ -72,6 +75,11 @@ class Pipeline:
         """Send octets."""
         self._socket.sendall(data)
 
+    def hang_up(self) -> None:
+        """From another thread: whoever reads or writes gets an error at once."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
     def call(self, method: Frame, answer: type[Any], channel: int = 1) -> Any:
         """Send a method; its answer."""
         self.send(marshal(method, channel))
@@ -80,7 +88,7 @@ class Pipeline:
     def expect(self, answer: type[Any]) -> Any:
         """The next method, which must be of this type."""
         for kind, channel, payload in self.frames():
-            if kind == _METHOD:
+            if kind == METHOD:
                 raw = _FRAME_HEAD.pack(kind, channel, len(payload)) + payload + b"\xce"
                 method = frames.unmarshal(raw)[2]
                 if not isinstance(method, answer):
@@ -128,7 +136,7 @@ class Pipeline:
         def declare(name: str, channel: int) -> bytes:
             encoded = name.encode()
             payload = head + bytes((len(encoded),)) + encoded + tail
-            return _FRAME_HEAD.pack(_METHOD, channel, len(payload)) + payload + b"\xce"
+            return _FRAME_HEAD.pack(METHOD, channel, len(payload)) + payload + b"\xce"
 
         self.send(b"".join(declare(name, channel) for channel, name in enumerate(islice(waiting, width), 1)))
         again: list[bytes] = []
@@ -160,9 +168,9 @@ class Pipeline:
                 self.send(b"".join(chunk))
                 sent += len(chunk)
             _, _, payload = next(answers)
-            if payload[:4] != _BASIC_ACK:
+            if payload[:4] != BASIC_ACK:
                 raise PipelineError(f"not a confirm: {_described_payload(payload)}")
-            tag, multiple = _ACK_BODY.unpack_from(payload, 4)
+            tag, multiple = ACK_BODY.unpack_from(payload, 4)
             # A tag alone may overtake others; every message is confirmed in the end, so counting is enough for it.
             confirmed = max(confirmed, tag) if multiple else confirmed + 1
             room = window - (sent - confirmed)
@@ -180,7 +188,7 @@ class Pipeline:
             if kind == _BODY:
                 if not take(payload):
                     return
-            elif kind == _METHOD and payload[:4] != _DELIVER:
+            elif kind == METHOD and payload[:4] != _DELIVER:
                 raise PipelineError(f"not a delivery: {_described_payload(payload)}")
 
 
@@ -239,7 +247,7 @@ def _around_name(arguments: dict[str, Any]) -> tuple[bytes, bytes]:
 
 
 def _described_payload(payload: bytes) -> str:
-    raw = _FRAME_HEAD.pack(_METHOD, 1, len(payload)) + payload + b"\xce"
+    raw = _FRAME_HEAD.pack(METHOD, 1, len(payload)) + payload + b"\xce"
     return _described(frames.unmarshal(raw)[2])
 
 

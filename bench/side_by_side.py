@@ -1,177 +1,269 @@
-"""Three MayflyMQ nodes and three RabbitMQ nodes, one after the other, on this machine, under the same load.
+"""`make bench`: MayflyMQ and RabbitMQ on this machine under the same loads, ratios, aims, and whether they are met.
 
-    python bench/side_by_side.py [--seconds 8] [--runs 3] [--only a1k,b1k] [--skip-rabbitmq]
+    python -P bench/side_by_side.py [--quick] [--only a1k,kill] [--runs 3] [--seconds 8] [--skip-rabbitmq] [--source]
+                                    [--write | --no-write] [--again FILE]
 
-The load generator `amqpload` and the scripts that start RabbitMQ live in ../shared/bench; they are built in a folder of
-their own. What counts are the ratios of one run of this program: machines are shared, and single figures drift.
+In every round each broker is started afresh, three nodes on loopback and then a single one, and does every load once;
+brokers take turns, so that a disturbance hits both. Leaders are killed and frozen after the rounds. Every run of the
+load generator (`amqpload` of ../shared/bench) and every fault is checked for messages that were lost, came twice or out
+of order. What fails is told at the end and costs no other figure; then the exit code is 1.
 
-Columns: confirmed messages per second, consumed messages per second, broker CPU per message summed over the three
-nodes, end-to-end latency p50 and p99. A further row measures latency at a rate that saturates neither broker.
+A full run puts its figures into docs/benchmarks.md and README.md; a quick or partial one does if told to by --write.
+All figures are kept in bench-results/side-by-side.json, of which --again makes the tables without measuring.
 """
 
 import argparse
-import json
-import os
-import shutil
+import datetime
+import shlex
 import signal
-import statistics
 import subprocess
 import sys
-import tempfile
-import time
-import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Final
 
-ROOT = Path(__file__).resolve().parent.parent
-SHARED = Path(os.environ.get("MAYFLY_SHARED", ROOT.parent / "shared")) / "bench"
-BASE_PORT = 6772
-START_SECONDS = 60
+ROOT: Final = Path(__file__).resolve().parent.parent
+sys.path.append(str(ROOT))
+from bench.amqpload import Amqpload, command_line  # noqa: E402
+from bench.clusters import Broker, BrokerFailed, ReplicatedCluster  # noqa: E402
+from bench.comparison import MAYFLY, RABBITMQ, Results  # noqa: E402
+from bench.comparison_report import about, aims_table, excerpt, failures, lavinmq, page  # noqa: E402
+from bench.failover import measure_freeze, measure_kill  # noqa: E402
+from bench.loads import CLUSTER_LOADS, Timing, measure_load, stages  # noqa: E402
+from bench.machine import describe_machine, load_average, machine_to_itself  # noqa: E402
+from bench.marked_page import write_figures  # noqa: E402
+from bench.mayfly_cluster import Mayfly  # noqa: E402
+from bench.rabbitmq_cluster import Rabbitmq  # noqa: E402
 
-LOADS = {
-    "a1k: 1 queue, 1 KB": ["--size", "1024"],
-    "b1k: 4 queues, 1 KB": ["--size", "1024", "--producers", "4", "--consumers", "4", "--queues", "4"],
-    "a1k at 1000/s": ["--size", "1024", "--rate", "1000"],
-}
-
-
-class Cluster:
-    """Three nodes of a broker: where to connect, whose CPU to count."""
-
-    def __init__(self, name: str, uris: str, pids: str) -> None:
-        self.name, self.uris, self.pids = name, uris, pids
-
-
-def build_tools() -> Path:
-    """amqpload and the scripts, in a folder that may be written."""
-    if not SHARED.is_dir():
-        sys.exit(f"no load generator: {SHARED} is missing (MAYFLY_SHARED says where it is)")
-    tools = ROOT / "build" / "bench-tools"
-    tools.mkdir(parents=True, exist_ok=True)
-    for source in SHARED.iterdir():
-        shutil.copy(source, tools / source.name)
-        (tools / source.name).chmod(0o755)
-    done = subprocess.run(["make", "-s", "-C", str(tools)], capture_output=True, text=True)
-    if done.returncode:
-        sys.exit(f"amqpload can't be built (Debian: apt-get install gcc make librabbitmq-dev):\n{done.stderr}")
-    return tools
+RAW: Final = ROOT / "bench-results" / "side-by-side.json"
+PAGE: Final = ROOT / "docs" / "benchmarks.md"
+README: Final = ROOT / "README.md"
+PROGRAM: Final = "make bench"
+FAULTS: Final = ("kill", "freeze")
+EVERYTHING: Final = (*CLUSTER_LOADS, "single", *FAULTS)
 
 
-def run_load(tools: Path, cluster: Cluster, load: list[str], seconds: int) -> dict[str, Any]:
-    """One run of amqpload; ends the program if it fails."""
-    command = [
-        str(tools / "amqpload"), "--uris", cluster.uris, "--cpu-pids", cluster.pids, "--queue-type", "quorum",
-        "--label", cluster.name, "--seconds", str(seconds), "--warmup", "2", "--window", "1000", "--prefetch", "1000",
-        "--delete-start", "--delete-end", "--strict", *load,
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds * 10 + 60)
-    if done.returncode:
-        sys.exit(f"{cluster.name}: amqpload ended with {done.returncode}\n{done.stdout}{done.stderr}")
-    result: dict[str, Any] = json.loads(done.stdout)
-    return result
+@dataclass(frozen=True)
+class Plan:
+    """What is measured, and how often."""
+
+    timing: Timing
+    runs: int
+    parts: tuple[str, ...]
+    faults: dict[str, dict[str, int]]
+    """By broker, how often which fault is made."""
+
+    def times(self, broker: str, fault: str) -> int:
+        """How often the fault is made."""
+        return self.faults[broker][fault] if fault in self.parts else 0
+
+    def describe(self, brokers: list[Broker]) -> str:
+        """In a sentence or two."""
+        made = ", ".join(
+            f"{broker.name} {times} x {fault}"
+            for broker in brokers for fault in FAULTS if (times := self.times(broker.name, fault))
+        )
+        timing = self.timing
+        return (
+            f"{self.runs} run(s) of every load, {timing.seconds} s each of which the first {timing.warmup_s} s do not "
+            f"count. Faults: {made or 'none'}."
+        )
 
 
-def measure(tools: Path, cluster: Cluster, names: list[str], seconds: int, runs: int) -> dict[str, dict[str, float]]:
-    """Medians of several runs of every load."""
-    medians = {}
-    for name in names:
-        results = [run_load(tools, cluster, LOADS[name], seconds) for _ in range(runs)]
-        medians[name] = {
-            "confirmed": statistics.median(r["confirmed_s"] for r in results),
-            "consumed": statistics.median(r["consumed_s"] for r in results),
-            "cpu_us": statistics.median(r["broker_cpu_per_100k"] * 10 for r in results),
-            "p50": statistics.median(r["latency_ms"]["p50"] for r in results),
-            "p99": statistics.median(r["latency_ms"]["p99"] for r in results),
-            "memory": statistics.median(r["broker_rss_mb"] for r in results),
-        }
-        print(f"  {cluster.name} {name}: " + ", ".join(f"{k} {v:.1f}" for k, v in medians[name].items()), flush=True)
-    return medians
+FULL: Final = Plan(
+    Timing(8, 2), 3, EVERYTHING, {MAYFLY: {"kill": 10, "freeze": 5}, RABBITMQ: {"kill": 3, "freeze": 3}}
+)
+QUICK: Final = Plan(
+    Timing(4, 1), 1, ("memory", "a1k", "b1k", "window1", "steady", *FAULTS),
+    {MAYFLY: {"kill": 3, "freeze": 1}, RABBITMQ: {"kill": 0, "freeze": 0}},
+)
 
 
-def measure_mayfly(tools: Path, names: list[str], seconds: int, runs: int) -> dict[str, dict[str, float]]:
-    """Three nodes by `mayfly up`, with their data under the system's temporary folder."""
-    with tempfile.TemporaryDirectory(prefix="mayfly-bench-") as data:
-        up = ["up", "--nodes", "3", "--base-port", str(BASE_PORT), "--data-dir", data]
-        command = [sys.executable, "-P", "-m", "node", *up]
-        log = (Path(data) / "up.log").open("w")
-        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+class Comparison:
+    """Measures as planned, and collects."""
+
+    def __init__(self, plan: Plan, brokers: list[Broker], amqpload: Amqpload) -> None:
+        self._plan, self._brokers, self._amqpload = plan, brokers, amqpload
+        self.results = Results()
+
+    def run(self) -> None:
+        """All of it."""
+        for number in range(self._plan.runs):
+            # Who comes first takes turns as well.
+            for broker in self._brokers if number % 2 == 0 else reversed(self._brokers):
+                self._attempt(f"{broker.name} three nodes", partial(self._cluster_loads, broker))
+                self._attempt(f"{broker.name} single node", partial(self._single_load, broker))
+        for broker in self._brokers:
+            for fault in FAULTS:
+                self._attempt(f"{broker.name} {fault}", partial(self._faults, broker, fault))
+
+    def _attempt(self, what: str, work: Callable[[], None]) -> bool:
+        """Whether it succeeds. A failure is noted, so that it costs no more than its own figures."""
         try:
-            wait_for_leaders(Path(data) / "up.log")
-            children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-            uris = ",".join(f"amqp://guest:guest@127.0.0.1:{BASE_PORT + node}/%2f" for node in range(3))
-            return measure(tools, Cluster("mayfly", uris, ",".join(children)), names, seconds, runs)
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait(30)
-            log.close()
+            work()
+        except Exception as error:
+            text = f"{what}: {type(error).__name__}: {error}"
+            print(f"  FAILED {text}", flush=True)
+            self.results.failures.append(text)
+            return False
+        return True
+
+    def _measure(self, broker: str, what: str, work: Callable[[], dict[str, float]]) -> bool:
+        def measure() -> None:
+            measured = work()
+            self.results.add(broker, measured)
+            shown = ", ".join(f"{key} {value:,.2f}" for key, value in measured.items())
+            print(f"  {broker} {what}: {shown}", flush=True)
+
+        return self._attempt(f"{broker} {what}", measure)
+
+    def _cluster_loads(self, broker: Broker) -> None:
+        names = [name for name in CLUSTER_LOADS if name in self._plan.parts]
+        if not names:
+            return
+        with broker.three_nodes() as cluster:
+            for name in names:
+                maximum = self.results.latest(broker.name, "a1k.confirmed_s")
+                half = None if maximum is None else maximum / 2
+                load = partial(measure_load, self._amqpload, cluster, name, self._plan.timing, half)
+                self._measure(broker.name, name, load)
+
+    def _single_load(self, broker: Broker) -> None:
+        if "single" in self._plan.parts:
+            with broker.single_node() as node:
+                load = partial(measure_load, self._amqpload, node, "single", self._plan.timing, None)
+                self._measure(broker.name, "single", load)
+
+    def _faults(self, broker: Broker, fault: str) -> None:
+        times = self._plan.times(broker.name, fault)
+        if not times:
+            return
+        with broker.three_nodes() as cluster:
+            for number in range(times):
+                # After a failure the cluster might not be well again, and everything in it would wait in vain.
+                if not self._measure(broker.name, f"{fault} {number + 1}", partial(_make, fault, cluster, number)):
+                    return
 
 
-def wait_for_leaders(log: Path) -> None:
-    """Until every node is ready and the leaders had time to spread."""
-    deadline = time.monotonic() + START_SECONDS
-    waiting = {BASE_PORT + 10_000 + node for node in range(3)}
-    while waiting:
-        if time.monotonic() > deadline:
-            sys.exit(f"nodes did not become ready:\n{log.read_text()}")
-        for port in list(waiting):
-            try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{port}/health/ready", timeout=1):
-                    waiting.discard(port)
-            except OSError:
-                time.sleep(0.1)
-
-
-def measure_rabbitmq(tools: Path, names: list[str], seconds: int, runs: int) -> dict[str, dict[str, float]]:
-    """Three RabbitMQ nodes of the packaged server."""
-    script = str(tools / "rabbitmq-cluster")
-    with tempfile.TemporaryDirectory(prefix="rabbitmq-bench-") as data:
-        environment = {**os.environ, "RMQ_BASE": data}
-
-        def ask(what: str) -> str:
-            done = subprocess.run([script, what], env=environment, capture_output=True, text=True, timeout=180)
-            return done.stdout.strip()
-
-        try:
-            uris = ask("start")
-            return measure(tools, Cluster("rabbitmq", uris.splitlines()[-1], ask("pids")), names, seconds, runs)
-        finally:
-            ask("stop")
+def _make(fault: str, cluster: ReplicatedCluster, number: int) -> dict[str, float]:
+    measures = {"kill": measure_kill, "freeze": measure_freeze}
+    with machine_to_itself():
+        figures = measures[fault](cluster, number)
+    return {f"{fault}.{key}": value for key, value in figures.items()}
 
 
 def main() -> None:
-    """Measure, and print both with ratios."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=int, default=8)
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--only", default="")
-    parser.add_argument("--skip-rabbitmq", action="store_true")
-    arguments = parser.parse_args()
-    wanted = arguments.only.split(",")
-    names = [name for name in LOADS if not arguments.only or name.partition(":")[0] in wanted]
-    tools = build_tools()
-    ours = measure_mayfly(tools, names, arguments.seconds, arguments.runs)
-    theirs: dict[str, dict[str, float]] = {}
-    if arguments.skip_rabbitmq or not Path("/usr/lib/rabbitmq/bin/rabbitmq-server").exists():
-        print("RabbitMQ is not installed (Debian: apt-get install rabbitmq-server): MayflyMQ alone")
+    """Measure, print, and write if it is a full run."""
+    arguments = parsed()
+    if arguments.again is not None:
+        results = Results.from_json(arguments.again.read_text())
+        finish(results, arguments.write)
+        return
+    # As with Ctrl-C: brokers that were started are ended.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
+    plan = planned(arguments)
+    brokers: list[Broker] = [Mayfly(arguments.source)]
+    if arguments.skip_rabbitmq or not Rabbitmq.installed():
+        print("RabbitMQ is left out, or not installed (Debian: apt-get install rabbitmq-server): MayflyMQ alone")
     else:
-        theirs = measure_rabbitmq(tools, names, arguments.seconds, arguments.runs)
-    print("\n| load | broker | confirmed/s | consumed/s | broker CPU us/message | latency p50 / p99 ms | memory MB |")
-    print("|---|---|---|---|---|---|---|")
-    for name in names:
-        for broker, rows in (("MayflyMQ", ours), ("RabbitMQ", theirs)):
-            if name in rows:
-                row = rows[name]
-                print(
-                    f"| {name} | {broker} | {row['confirmed']:.0f} | {row['consumed']:.0f} | {row['cpu_us']:.0f} "
-                    f"| {row['p50']:.1f} / {row['p99']:.1f} | {row['memory']:.0f} |"
-                )
-        if name in theirs:
-            a, b = ours[name], theirs[name]
-            print(
-                f"| {name} | ratio | {a['confirmed'] / b['confirmed']:.1f}x | {a['consumed'] / b['consumed']:.1f}x "
-                f"| {a['cpu_us'] / b['cpu_us']:.2f}x | {a['p50'] / b['p50']:.2f}x / {a['p99'] / b['p99']:.2f}x "
-                f"| {a['memory'] / b['memory']:.2f}x |"
-            )
+        brokers.append(Rabbitmq())
+    try:
+        comparison = Comparison(plan, brokers, Amqpload())
+        described = describe(plan, brokers)
+    except BrokerFailed as failure:
+        sys.exit(str(failure))
+    results = comparison.results
+    comparison.run()
+    results.about = {**described, "load_after": load_average()}
+    RAW.parent.mkdir(exist_ok=True)
+    RAW.write_text(results.to_json())
+    full = plan == FULL and len(brokers) == 2 and not arguments.source
+    finish(results, arguments.write or (full and not arguments.no_write))
+
+
+def parsed() -> argparse.Namespace:
+    """The arguments."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="under three minutes: fewer rows, one short run of each")
+    parser.add_argument("--only", default="", help=f"some of {','.join(EVERYTHING)}")
+    parser.add_argument("--runs", type=int, help="rounds, and at most so many faults of a kind")
+    parser.add_argument("--seconds", type=int, help="of a run, a quarter of which does not count")
+    parser.add_argument("--skip-rabbitmq", action="store_true")
+    parser.add_argument("--source", action="store_true", help="run this tree uncompiled, not the installed package")
+    parser.add_argument("--write", action="store_true", help="write the documents though it is not a full run")
+    parser.add_argument("--no-write", action="store_true", help="leave the documents as they are")
+    parser.add_argument("--again", type=Path, metavar="FILE", help="the tables of an earlier run; measures nothing")
+    arguments = parser.parse_args()
+    if unknown := set(filter(None, arguments.only.split(","))) - set(EVERYTHING):
+        parser.error(f"--only: unknown {', '.join(sorted(unknown))}; there are {', '.join(EVERYTHING)}")
+    for name in ("runs", "seconds"):
+        value = getattr(arguments, name)
+        if value is not None and value < 1:
+            parser.error(f"--{name}: {value}; 1 or more")
+    return arguments
+
+
+def planned(arguments: argparse.Namespace) -> Plan:
+    """The full or the quick plan, changed as the arguments say."""
+    plan = QUICK if arguments.quick else FULL
+    parts = tuple(arguments.only.split(",")) if arguments.only else plan.parts
+    timing, faults = plan.timing, plan.faults
+    if arguments.seconds is not None:
+        timing = Timing(arguments.seconds, arguments.seconds // 4)
+    if arguments.runs is not None:
+        faults = {
+            broker: {fault: min(times, arguments.runs) for fault, times in made.items()}
+            for broker, made in faults.items()
+        }
+    return Plan(timing, arguments.runs or plan.runs, parts, faults)
+
+
+def describe(plan: Plan, brokers: list[Broker]) -> dict[str, str]:
+    """Where, when and how, for the report."""
+    call = "make bench" if plan == FULL else f"bench/side_by_side.py {' '.join(sys.argv[1:])}".strip()
+    quick = "A quick run: fewer rows, and too few and too short runs to rely on. " if plan.runs < FULL.runs else ""
+    lines = [line for broker in brokers for line in broker.commands()]
+    for name in (*CLUSTER_LOADS, "single"):
+        if name in plan.parts:
+            lines += [
+                shlex.join(command_line("../shared/bench/amqpload", "URIS", "PIDS", options))
+                for options in stages(name, plan.timing).values()
+            ]
+    return {
+        "command": call,
+        "date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC",
+        "commit": commit(),
+        "machine": describe_machine(),
+        "load_before": load_average(),
+        "plan": quick + plan.describe(brokers),
+        "commands": "\n".join(lines),
+        MAYFLY: "not run",
+        RABBITMQ: "not run",
+        **{broker.name: broker.version() for broker in brokers},
+    }
+
+
+def finish(results: Results, write: bool) -> None:
+    """Print the tables, write them if asked to; exit code 1 if something failed."""
+    print("\n".join(["", *about(results), "", *aims_table(results), "", *lavinmq(results), *failures(results)]))
+    if write:
+        write_figures(PAGE, PROGRAM, page(results))
+        write_figures(README, PROGRAM, excerpt(results))
+        print(f"\nwritten to {PAGE.relative_to(ROOT)} and {README.relative_to(ROOT)}")
+    if results.failures:
+        sys.exit(1)
+
+
+def commit() -> str:
+    """Of the source tree, and whether there are changes besides."""
+    words = ["git", "describe", "--always", "--dirty", "--abbrev=10"]
+    try:
+        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return done.stdout.strip()
 
 
 if __name__ == "__main__":

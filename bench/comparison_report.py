@@ -1,0 +1,124 @@
+"""The comparison as Markdown: the table of aims, every run, how it was measured, and an excerpt for the README."""
+
+from typing import Final
+
+from bench.comparison import MAYFLY, RABBITMQ, Compared, Results, compare, ratio
+
+LAVINMQ_RATE: Final = 179_000
+LAVINMQ_CPU_US: Final = 5.4
+"""Both from ../shared/bench/README.md: LavinMQ 1.0.1, the load a1k."""
+EXCERPT: Final = (
+    "a1k.confirmed_s", "b1k.confirmed_s", "a1k.cpu_us", "window1.confirm_p50_ms", "steady.latency_p99_ms",
+    "single.confirmed_s", "memory.resident_mb", "kill.gap_s", "freeze.gap_s",
+)
+
+
+def page(results: Results) -> list[str]:
+    """Everything, for docs/benchmarks.md."""
+    return [
+        *about(results), "", *aims_table(results), "", *lavinmq(results), *failures(results), "",
+        "### Every run", "", *runs_table(results), "",
+        "### Commands", "", "```", *results.about["commands"].splitlines(), "```",
+    ]
+
+
+def excerpt(results: Results) -> list[str]:
+    """A few rows, for the README."""
+    about = results.about
+    rows = [each for each in compare(results) if each.row.figure in EXCERPT]
+    lines = ["| load | MayflyMQ | RabbitMQ | ratio |", "|---|---|---|---|"]
+    lines += [f"| {each.row.title} | {_ours(each)} | {_theirs(each)} | {_ratio(each)} |" for each in rows]
+    unmet = [each for each in compare(results) if each.met is False]
+    verdict = f"{len(unmet)} of the aims there are not met" if unmet else "all the aims there are met"
+    return [
+        f"{about['date'][:10]}, {about['machine']}: MayflyMQ {about[MAYFLY]}, RabbitMQ {about[RABBITMQ]}. "
+        f"Medians; all rows, every run and the commands are in [docs/benchmarks.md](docs/benchmarks.md); {verdict}.",
+        "", *lines,
+    ]
+
+
+def about(results: Results) -> list[str]:
+    """Where, when and how."""
+    about = results.about
+    lines = [
+        f"`{about['command']}`, {about['date']}, commit {about['commit']}.",
+        f"Machine: {about['machine']}; load average {about['load_before']} before, {about['load_after']} after.",
+        f"MayflyMQ {about[MAYFLY]}; RabbitMQ {about[RABBITMQ]}. Everything on this machine, over loopback.",
+        f"Figures are medians. {about['plan']}",
+    ]
+    return [f"- {line}" for line in lines]
+
+
+def aims_table(results: Results) -> list[str]:
+    """Both brokers, ratio, aim, and whether it is met."""
+    lines = [
+        "| load | MayflyMQ | RabbitMQ | ratio | aim | met | cores used by others, at most (MayflyMQ, RabbitMQ) |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for each in compare(results):
+        aim = "" if each.row.aim is None else str(each.row.aim)
+        met = {None: "" if each.row.aim is None else "?", True: "yes", False: "**no**"}[each.met]
+        lines.append(
+            f"| {each.row.title} | {_ours(each)} | {_theirs(each)} | {_ratio(each)} | {aim} | {met} "
+            f"| {_others(results, each)} |"
+        )
+    return lines
+
+
+def lavinmq(results: Results) -> list[str]:
+    """How far it is to a broker in native code that neither replicates nor syncs."""
+    cpu_us, single_us = (results.median(MAYFLY, figure) for figure in ("a1k.cpu_us", "single.cpu_us"))
+    if cpu_us is None:
+        return []
+    single = "" if single_us is None else f", a single node {ratio(single_us, LAVINMQ_CPU_US)}"
+    return [
+        f"LavinMQ 1.0.1, one node, native code, no fsync before a confirm (../shared/bench/README.md, not run here): "
+        f"{LAVINMQ_RATE:,} msg/s of 1 KB at {LAVINMQ_CPU_US} us of CPU each. Three nodes of MayflyMQ, replicated and "
+        f"synced, use {ratio(cpu_us, LAVINMQ_CPU_US)} that{single}."
+    ]
+
+
+def failures(results: Results) -> list[str]:
+    """What failed, with its text."""
+    if not results.failures:
+        return []
+    return ["", "### Failed", "", "```", *results.failures, "```"]
+
+
+def runs_table(results: Results) -> list[str]:
+    """The figures of every run."""
+    lines = ["| figure | MayflyMQ | RabbitMQ |", "|---|---|---|"]
+    for each in compare(results):
+        figure, decimals = each.row.figure, each.row.decimals
+        cells = [
+            ", ".join(_number(value, decimals) for value in results.values(broker, figure))
+            for broker in (MAYFLY, RABBITMQ)
+        ]
+        lines.append(f"| {each.row.title} | {cells[0]} | {cells[1]} |")
+    return lines
+
+
+def _ours(each: Compared) -> str:
+    return "failed" if each.ours is None else _number(each.ours, each.row.decimals)
+
+
+def _theirs(each: Compared) -> str:
+    if each.theirs is not None:
+        return _number(each.theirs, each.row.decimals)
+    return f"{each.row.reference} (reference)" if each.row.reference else "-"
+
+
+def _ratio(each: Compared) -> str:
+    return "" if each.ours is None or not each.theirs else ratio(each.ours, each.theirs)
+
+
+def _number(value: float, decimals: int) -> str:
+    return f"{value:,.{decimals}f}".replace(",", " ")
+
+
+def _others(results: Results, each: Compared) -> str:
+    figure = each.row.figure.partition(".")[0] + ".other_cores"
+    return ", ".join(
+        f"{max(values):.2f}" if values else "-"
+        for values in (results.values(MAYFLY, figure), results.values(RABBITMQ, figure))
+    )

@@ -1,0 +1,211 @@
+"""Nodes of MayflyMQ for benchmarks: by `mayfly up`, or one by `mayfly node`."""
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+from bench.clusters import (
+    NODES,
+    ROOT,
+    START_S,
+    Broker,
+    BrokerFailed,
+    Cluster,
+    ReplicatedCluster,
+    answers,
+    page,
+    wait_until,
+)
+
+BASE_PORT: Final = int(os.environ.get("BASE_PORT", "6872"))
+_HTTP_OFFSET: Final = 10_000
+_SINGLE_PORT: Final = BASE_PORT + 10
+_SPREAD_S: Final = 4
+"""Leaders spread over the nodes in the first seconds."""
+_CALM_S: Final = 2.0
+_WELL_S: Final = 60
+_SERVES: Final = re.compile(r"^node(\d+) serves: .*, pid (\d+)\. Alone again: (.*)$", re.MULTILINE)
+
+Process = subprocess.Popen[bytes]
+
+
+class MayflyCluster(ReplicatedCluster):
+    """Nodes that `mayfly up` started."""
+
+    def __init__(self, told: str, environment: dict[str, str], folder: Path) -> None:
+        """`told`: what `mayfly up` says when they serve."""
+        # They come in the order in which nodes serve.
+        lines = sorted(_SERVES.findall(told), key=lambda line: int(line[0]))
+        ports = range(BASE_PORT, BASE_PORT + len(lines))
+        uris = [f"amqp://guest:guest@127.0.0.1:{port}/%2f" for port in ports]
+        http = [port + _HTTP_OFFSET for port in ports]
+        super().__init__("MayflyMQ", uris, [int(pid) for _, pid, _ in lines], http)
+        self._commands = [command for _, _, command in lines]
+        self._environment, self._folder = environment, folder
+        self._started_again: dict[int, Process] = {}
+
+    def leader_of(self, queue: str) -> int:
+        """The place of the node that leads the queue's shard."""
+        leader = int(json.loads(page(self.http[0], f"/queues/%2F/{quote(queue, safe='')}"))["leader"] or 0)
+        if not leader:
+            raise BrokerFailed(f"{queue} has no leader")
+        return leader - 1
+
+    def start_again(self, place: int) -> None:
+        """By the command that `mayfly up` gave for it."""
+        with (self._folder / f"again-{place}.log").open("ab") as output:
+            process = subprocess.Popen(
+                shlex.split(self._commands[place]), stdout=output, stderr=output, cwd=self._folder,
+                env=self._environment,
+            )
+        self._started_again[place] = process
+        self.pids[place] = process.pid
+        wait_until(lambda: answers(self.http[place], "/health/ready"), f"node {place + 1} serves again", START_S)
+
+    def wait_until_well(self) -> None:
+        """Until all know the same leaders, as many on every node, and that has stayed so for a while."""
+        calm_since_s, last = time.monotonic(), self._leaders()
+
+        def well() -> bool:
+            nonlocal calm_since_s, last
+            now = self._leaders()
+            if now != last or not _spread(now, len(self.pids)):
+                calm_since_s, last = time.monotonic(), now
+            return time.monotonic() - calm_since_s > _CALM_S
+
+        wait_until(well, "all nodes know the same leaders, spread over the nodes", _WELL_S)
+
+    def _leaders(self) -> list[dict[int, int]]:
+        try:
+            views: list[list[dict[str, Any]]] = [json.loads(page(port, "/status"))["groups"] for port in self.http]
+        except OSError:
+            return []
+        return [{int(row["group"]): int(row["leader"] or 0) for row in view} for view in views]
+
+    def end_started_again(self) -> None:
+        """End the nodes that `mayfly up` doesn't."""
+        for process in self._started_again.values():
+            process.terminate()
+        for process in self._started_again.values():
+            process.wait(START_S)
+
+
+def _spread(views: list[dict[int, int]], nodes: int) -> bool:
+    """Whether there is one view of the leaders, and no node leads much more than another."""
+    if not views or any(view != views[0] for view in views):
+        return False
+    led = Counter(views[0].values())
+    return 0 not in led and len(led) == nodes and max(led.values()) - min(led.values()) <= 2
+
+
+class Mayfly(Broker):
+    """The installed package, or (`source`) this tree, uncompiled."""
+
+    name = "MayflyMQ"
+
+    def __init__(self, source: bool) -> None:
+        self._program = [sys.executable, *([] if source else ["-P"]), "-m", "node"]
+        self._environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+        self._source = source
+        if source:
+            self._environment["PYTHONPATH"] = str(ROOT)
+
+    def version(self) -> str:
+        """As `mayfly --version` says, which tells whether it is compiled."""
+        with tempfile.TemporaryDirectory() as elsewhere:
+            done = subprocess.run(
+                [*self._program, "--version"], cwd=elsewhere, env=self._environment, capture_output=True, text=True,
+            )
+        if done.returncode:
+            raise BrokerFailed(f"{shlex.join(self._program)} --version: {done.stderr}")
+        return done.stdout.strip()
+
+    def commands(self) -> list[str]:
+        """How the nodes are started."""
+        return [
+            shlex.join(["mayfly", *_up(Path("FOLDER"))]),
+            shlex.join(["mayfly", *_alone(Path("FOLDER"))]),
+        ]
+
+    @contextmanager
+    def three_nodes(self) -> Iterator[MayflyCluster]:
+        """By `mayfly up`, with leaders spread."""
+        with self._running(_up) as (process, folder):
+            log = folder / "up.log"
+
+            def serve() -> bool:
+                _check(process, log)
+                return len(_SERVES.findall(log.read_text())) == NODES
+
+            _wait(serve, log)
+            time.sleep(_SPREAD_S)
+            cluster = MayflyCluster(log.read_text(), self._environment, folder)
+            try:
+                yield cluster
+            finally:
+                cluster.end_started_again()
+
+    @contextmanager
+    def single_node(self) -> Iterator[Cluster]:
+        """By `mayfly node`."""
+        with self._running(_alone) as (process, folder):
+            http = _SINGLE_PORT + _HTTP_OFFSET
+
+            def serves() -> bool:
+                _check(process, folder / "up.log")
+                return answers(http, "/health/ready")
+
+            _wait(serves, folder / "up.log")
+            yield Cluster(self.name, [f"amqp://guest:guest@127.0.0.1:{_SINGLE_PORT}/%2f"], [process.pid], [http])
+
+    @contextmanager
+    def _running(self, arguments: Callable[[Path], list[str]]) -> Iterator[tuple[Process, Path]]:
+        with tempfile.TemporaryDirectory(prefix="mayfly-bench-") as name:
+            folder = Path(name)
+            with (folder / "up.log").open("w") as output:
+                process = subprocess.Popen(
+                    [*self._program, *arguments(folder)], stdout=output, stderr=subprocess.STDOUT, cwd=folder,
+                    env=self._environment,
+                )
+            try:
+                yield process, folder
+            finally:
+                process.send_signal(signal.SIGTERM)
+                process.wait(START_S)
+
+
+def _up(folder: Path) -> list[str]:
+    return ["up", "--nodes", str(NODES), "--base-port", str(BASE_PORT), "--data-dir", str(folder)]
+
+
+def _alone(folder: Path) -> list[str]:
+    return [
+        "node", "--data-dir", str(folder / "node"), "--amqp-address", f"127.0.0.1:{_SINGLE_PORT}",
+        "--http-address", f"127.0.0.1:{_SINGLE_PORT + _HTTP_OFFSET}",
+        "--peer-address", f"127.0.0.1:{_SINGLE_PORT + 2 * _HTTP_OFFSET}",
+    ]
+
+
+def _wait(serve: Callable[[], bool], log: Path) -> None:
+    try:
+        wait_until(serve, "MayflyMQ serves", START_S)
+    except BrokerFailed as failure:
+        raise BrokerFailed(f"{failure}\n{log.read_text()}") from None
+
+
+def _check(process: Process, log: Path) -> None:
+    # It ends at once if something else has its ports, and whatever that is might answer.
+    if process.poll() is not None:
+        raise BrokerFailed(f"MayflyMQ has ended:\n{log.read_text()}")

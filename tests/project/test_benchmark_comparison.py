@@ -1,0 +1,142 @@
+"""The benchmark's table: medians, ratios, aims, what is said of missing figures, and what is checked of faults."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import amqpload, comparison_report
+from bench.comparison import MAYFLY, RABBITMQ, ROWS, AtLeastTimes, AtMost, AtMostTimes, Results, compare, ratio
+from bench.failover import faults_of_order, longest_gap_s
+from bench.loads import CLUSTER_LOADS, Timing, stages
+from bench.marked_page import END, begin_mark, replaced, write_figures
+
+TIMING = Timing(8, 2)
+
+
+def results_of(ours: dict[str, list[float]], theirs: dict[str, list[float]]) -> Results:
+    about = {
+        "date": "2026-11-21 22:00 UTC", "machine": "2 cores", "command": "make bench", "commit": "abc",
+        "plan": "3 runs.", "load_before": "0.1", "load_after": "2.0", "commands": "mayfly up\namqpload",
+        MAYFLY: "0.1.0", RABBITMQ: "3.10.8",
+    }
+    return Results({MAYFLY: ours, RABBITMQ: theirs}, [], about)
+
+
+def line_of(lines: list[str], title: str) -> list[str]:
+    [line] = [line for line in lines if line.startswith(f"| {title}")]
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def test_aims_are_met_at_their_bound_and_missed_beyond_it() -> None:
+    assert AtLeastTimes(4).met(40, 10) is True
+    assert AtLeastTimes(4).met(39.9, 10) is False
+    assert AtMostTimes(0.2).met(2, 10) is True
+    assert AtMostTimes(0.2).met(2.1, 10) is False
+    assert AtMost(20, "ms").met(20, None) is True
+    assert AtMost(20, "ms").met(20.1, 1000) is False
+
+
+def test_nobody_knows_about_a_ratio_to_what_was_not_measured() -> None:
+    assert AtLeastTimes(4).met(40, None) is None
+    assert AtMostTimes(0.2).met(2, None) is None
+
+
+def test_figures_are_medians_of_all_runs() -> None:
+    results = results_of({"a1k.confirmed_s": [10, 900, 50]}, {})
+    results.add(RABBITMQ, {"a1k.confirmed_s": 10.0})
+    results.add(RABBITMQ, {"a1k.confirmed_s": 20.0})
+    [compared] = compare(results)
+    assert (compared.ours, compared.theirs, compared.met) == (50, 15, False)
+    assert results.latest(RABBITMQ, "a1k.confirmed_s") == 20
+    assert results.latest(RABBITMQ, "b1k.confirmed_s") is None
+
+
+def test_less_than_one_keeps_two_decimals() -> None:
+    assert ratio(47, 10) == "4.7x"
+    assert ratio(1.84, 10) == "0.18x"
+
+
+def test_the_table_tells_both_figures_ratio_aim_and_verdict() -> None:
+    ours = {"a1k.confirmed_s": [65_000.0], "a1k.cpu_us": [40.0], "a1k.other_cores": [0.01, 0.3]}
+    theirs = {"a1k.confirmed_s": [13_000.0], "a1k.cpu_us": [100.0], "a1k.other_cores": [0.2]}
+    lines = comparison_report.aims_table(results_of(ours, theirs))
+    assert line_of(lines, "1 queue, 1 KB: confirmed")[1:] == ["65 000", "13 000", "5.0x", ">= 4x", "yes", "0.30, 0.20"]
+    assert line_of(lines, "1 queue, 1 KB: broker CPU")[1:6] == ["40.0", "100.0", "0.40x", "<= 0.2x", "**no**"]
+
+
+def test_what_was_not_measured_is_cited_or_left_out_and_never_made_up() -> None:
+    results = results_of({"kill.gap_s": [0.2], "a1k.confirmed_s": [5.0]}, {"b1k.confirmed_s": [7.0]})
+    lines = comparison_report.aims_table(results)
+    assert line_of(lines, "leader killed")[1:6] == ["0.20", "0.28-0.59 (reference)", "", "<= 0.3 s", "yes"]
+    assert line_of(lines, "1 queue, 1 KB: confirmed")[1:6] == ["5", "-", "", ">= 4x", "?"]
+    assert line_of(lines, "4 queues, 1 KB: confirmed")[1:6] == ["failed", "7", "", ">= 3x", "?"]
+    assert not [line for line in lines if line.startswith("| leader frozen")]
+
+
+def test_the_page_tells_of_failures_runs_commands_and_lavinmq() -> None:
+    results = results_of({"a1k.cpu_us": [27.0, 26.0, 28.0]}, {"a1k.cpu_us": [130.0]})
+    assert "Failed" not in "\n".join(comparison_report.page(results))
+    results.failures.append("RabbitMQ kill 1: 3 lost")
+    text = "\n".join(comparison_report.page(results))
+    for part in ("3 lost", "27.0, 26.0, 28.0", "mayfly up", "commit abc", "5.0x that"):
+        assert part in text
+
+
+def test_results_survive_being_kept() -> None:
+    results = results_of({"a1k.confirmed_s": [1.5]}, {})
+    results.failures.append("x")
+    assert Results.from_json(results.to_json()) == results
+
+
+def test_every_row_has_a_load_or_a_fault_that_gives_it() -> None:
+    given = {stage for name in (*CLUSTER_LOADS, "single") for stage in stages(name, TIMING)} | {"kill", "freeze"}
+    assert {row.figure.partition(".")[0] for row in ROWS} <= given
+    assert set(comparison_report.EXCERPT) <= {row.figure for row in ROWS}
+
+
+def test_every_run_of_the_load_generator_is_strict() -> None:
+    for name in (*CLUSTER_LOADS, "single"):
+        for options in stages(name, TIMING).values():
+            assert "--strict" in amqpload.command_line("amqpload", "uris", "pids", options)
+
+
+def test_answers_of_the_load_generator_are_read() -> None:
+    answer: dict[str, Any] = json.loads(
+        '{"confirmed_s":65000,"consumed_s":64000,"broker_cpu_per_100k":2.5,"other_cores":0.1,'
+        '"latency_ms":{"p50":1.5,"p99":9},"confirm_ms":{"p50":0.5,"p99":2}}'
+    )
+    figures = amqpload.figures(answer)
+    assert (figures["confirmed_s"], figures["cpu_us"], figures["confirm_p99_ms"]) == (65_000, 25, 2)
+
+
+def test_a_gap_begins_with_the_last_confirm_before_the_fault() -> None:
+    moments_s = [1.0, 9.0, 9.9, 10.4, 10.5, 12.5]
+    assert longest_gap_s(moments_s, 10.0, 11.0) == pytest.approx(0.5)
+    assert longest_gap_s(moments_s, 10.0, 13.0) == pytest.approx(2.0)
+    assert longest_gap_s(moments_s, 10.0, 15.0) == pytest.approx(2.5)
+    assert longest_gap_s([], 10.0, 11.0) == pytest.approx(1.0)
+
+
+def test_messages_of_a_fault_that_are_lost_twice_or_disordered_are_found() -> None:
+    confirmed = {1: {0, 1, 2}, 2: {0}}
+    assert faults_of_order(confirmed, [(1, 0), (2, 0), (1, 1), (1, 2), (1, 3)]) == []
+    assert faults_of_order(confirmed, [(1, 0), (1, 2)]) == ["2 lost"]
+    assert faults_of_order(confirmed, [(1, 0), (2, 0), (1, 1), (1, 1), (1, 2)]) == ["1 came twice"]
+    assert faults_of_order(confirmed, [(1, 0), (2, 0), (1, 2), (1, 1)]) == ["1 out of order"]
+
+
+def test_figures_go_between_the_marks_alone(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{begin_mark('make bench')}\nold\n{END}\nafter\n")
+    write_figures(page, "make bench", ["new"])
+    assert page.read_text() == f"before\n{begin_mark('make bench')}\n\nnew\n\n{END}\nafter\n"
+    with pytest.raises(ValueError, match="no place for figures"):
+        replaced(page.read_text(), "another program", [])
+
+
+def test_the_documents_have_a_place_for_the_figures() -> None:
+    root = Path(__file__).resolve().parent.parent.parent
+    for page in (root / "README.md", root / "docs" / "benchmarks.md"):
+        assert "new figures" in replaced(page.read_text(), "make bench", ["new figures"])
