@@ -4,6 +4,8 @@
 begin with "x-", so `all` with nothing else matches every message (golden
 dlx.headers_exchange_on_death_headers).
 A void argument asks for the field alone, whatever its value.
+
+Only bindings that may match are looked at: each stands under one of the fields it asks for, all of them if any will do.
 """
 from __future__ import annotations
 
@@ -12,17 +14,19 @@ from typing import Any, Final
 
 from node.catalog.records import BindingRecord
 from node.catalog.targets import Target, Targets
-from node.catalog.values import same_value, table_key
+from node.catalog.values import same_value, table_key, value_key
 
 _NO_HEADERS: Final[dict[str, Any]] = {}
+_Place = tuple[str, bytes | None]
+"""A field with its value, or with whatever value (None)."""
 
 
 class _Pattern:
     """The arguments of one or more bindings."""
 
-    __slots__ = ("any", "fields", "targets")
+    __slots__ = ("any", "fields", "number", "places", "targets")
 
-    def __init__(self, arguments: Mapping[str, Any]) -> None:
+    def __init__(self, arguments: Mapping[str, Any], number: int) -> None:
         mode = arguments.get("x-match", "all")
         with_x = mode in ("all-with-x", "any-with-x")
         self.any = mode in ("any", "any-with-x")
@@ -31,6 +35,10 @@ class _Pattern:
             for name, value in arguments.items()
             if name != "x-match" and (with_x or not name.startswith("x-"))
         ]
+        self.number = number
+        """Patterns are told in the order of their numbers."""
+        self.places: list[_Place] = []
+        """Where it is to be found; nowhere: it is always looked at."""
         self.targets = Targets()
 
     def matches(self, headers: Mapping[str, Any]) -> bool:
@@ -46,13 +54,18 @@ class HeaderPatterns:
 
     def __init__(self) -> None:
         self._patterns: dict[bytes, _Pattern] = {}
+        self._next_number = 0
+        self._found_by: dict[_Place, dict[int, _Pattern]] = {}
+        self._always: dict[int, _Pattern] = {}
 
     def add(self, binding: BindingRecord, target: Target) -> None:
         """Bind by the binding's arguments."""
         key = table_key(binding.arguments)
         pattern = self._patterns.get(key)
         if pattern is None:
-            pattern = self._patterns[key] = _Pattern(binding.arguments)
+            pattern = self._patterns[key] = _Pattern(binding.arguments, self._next_number)
+            self._next_number += 1
+            self._enter(pattern)
         pattern.targets.add(binding, target)
 
     def remove(self, binding: BindingRecord) -> None:
@@ -62,8 +75,48 @@ class HeaderPatterns:
         pattern.targets.remove(binding)
         if not pattern.targets:
             del self._patterns[key]
+            self._leave(pattern)
 
     def match(self, headers: Mapping[str, Any] | None) -> list[Targets]:
         """The targets of all bindings that match the message's headers."""
-        found = _NO_HEADERS if headers is None else headers
-        return [pattern.targets for pattern in self._patterns.values() if pattern.matches(found)]
+        present = _NO_HEADERS if headers is None else headers
+        candidates = dict(self._always)
+        for name, value in present.items():
+            candidates.update(self._found_by.get((name, None), ()))
+            if (key := value_key(value)) is not None:
+                candidates.update(self._found_by.get((name, key), ()))
+        return [
+            pattern.targets for _, pattern in sorted(candidates.items(), key=_number) if pattern.matches(present)
+        ]
+
+    def _enter(self, pattern: _Pattern) -> None:
+        places: list[_Place] = []
+        for name, value in pattern.fields:
+            key = None if value is None else value_key(value)
+            if key is None and value is not None:
+                if pattern.any:
+                    places = []
+                    break
+                continue
+            places.append((name, key))
+        if places and not pattern.any:
+            # Under all of them it matches only if this one is there: the rarer it is asked for, the better.
+            places = [min(places, key=lambda place: len(self._found_by.get(place, ())))]
+        pattern.places = places
+        for place in places:
+            self._found_by.setdefault(place, {})[pattern.number] = pattern
+        if not places:
+            self._always[pattern.number] = pattern
+
+    def _leave(self, pattern: _Pattern) -> None:
+        for place in pattern.places:
+            found = self._found_by[place]
+            del found[pattern.number]
+            if not found:
+                del self._found_by[place]
+        if not pattern.places:
+            del self._always[pattern.number]
+
+
+def _number(item: tuple[int, _Pattern]) -> int:
+    return item[0]

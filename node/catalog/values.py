@@ -62,6 +62,14 @@ def same_value(one: Any, other: Any) -> bool:
         return False
 
 
+def value_key(value: Any) -> bytes | None:
+    """Bytes that are equal for values that are the same (see `same_value`); None for one that has none."""
+    try:
+        return _ordered_encoder.encode(storable(value))
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
 def type_name(value: Any) -> str:
     """RabbitMQ's name of the field type a client most likely sent the value as."""
     if value is None:
