@@ -26,9 +26,9 @@ LOG_RESERVE_MAX_BYTES: Final = 16 * MIB
 """Room that only batches without entries and snapshots may use (a share of the map, within these bounds):
 deleting needs pages too, and a store that can't delete can't recover from being full."""
 
-READ_CACHE_DEFAULT_BYTES: Final = 256 * MIB
-"""Entry payloads a node keeps in memory over all groups unless configured. About 20 s of traffic at
-12 MB/s, so that ordinary deliveries and followers that lag a little never read from disk."""
+LOG_MAP_HELD_BYTES: Final = 8 * MIB
+"""After so much was written or read back, the pages of the log's map are let go (see
+`cluster.log.map_pages`): much less than a node takes otherwise, much more than a write touches."""
 
 # --- one node to another -------------------------------------------------------------------------------
 

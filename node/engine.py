@@ -148,6 +148,12 @@ class Engine:
         self._drop_lost_nodes(now_ms)
         self.membership.tick(now_ms)
         self.spread.tick(now_ms)
+        self.host.cache.drop_spent(self._is_spent)
+
+    def _is_spent(self, id: int, index: int) -> bool:
+        """Whether an entry of the log is applied here and holds nothing that is still to be delivered."""
+        shard = self.shards.get(id)
+        return index <= self.host.groups[id].applied and (shard is None or index not in shard.live_entries())
 
     def receive(self, peer: int, frame: Frame, now_ms: int) -> None:
         """A frame of a peer."""

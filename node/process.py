@@ -53,12 +53,13 @@ from node.operating.queue_selection import QueueSelection
 from node.operating.queue_views import QueueViews
 from node.operating.status import Metric, engine_metrics, engine_status
 from node.process_clock import ProcessClock
+from node.process_memory import FreedMemory
 from node.settings import NodeSettings
 from node.settings import TlsFiles as SettingsTls
 
 log = logging.getLogger("mayfly.node")
 
-DISK_LOOK_S: Final = 1.0
+LOOK_S: Final = 1.0
 RETRY_FULL_DISK_S: Final = 0.5
 MANY_OBJECTS: Final = 100_000
 SWITCH_INTERVAL_S: Final = 0.0005
@@ -140,7 +141,7 @@ class NodeProcess:
             self._broker, amqp.host, amqp.port, self.schedule_pump, _client_tls(settings.amqp_tls)
         )
         self._tasks.append(self._loop.create_task(self._tick_forever()))
-        self._tasks.append(self._loop.create_task(self._watch_disk()))
+        self._tasks.append(self._loop.create_task(self._watch_disk_and_memory()))
         self.schedule_pump()
         self._queue_views = QueueViews(self.engine)
         self._logins = Logins(self.engine.catalog)
@@ -380,13 +381,15 @@ class NodeProcess:
             self._feed(self.engine.tick)
             await asyncio.sleep(interval_s)
 
-    async def _watch_disk(self) -> None:
+    async def _watch_disk_and_memory(self) -> None:
         limit = self.settings.disk_free_limit_bytes
+        freed = FreedMemory()
         while True:
             free = await self._loop.run_in_executor(None, self._store.free_bytes)
+            await self._loop.run_in_executor(None, freed.give_back, self._store.written_bytes)
             short = free < limit
             self.engine.disk_space(f"{free} bytes free, at least {limit} are needed" if short else None)
-            await asyncio.sleep(DISK_LOOK_S)
+            await asyncio.sleep(LOOK_S)
 
     def _feed(self, take_in: Callable[[int], None]) -> None:
         """Give the engine some input, and pump it at the end of this turn."""

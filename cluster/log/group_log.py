@@ -17,6 +17,8 @@ ENTRY_OVERHEAD_BYTES: Final = 200
 GROUP_SHIFT: Final = 47
 """Group and index share one integer as the cache's key (see MAX_GROUP and MAX_INDEX in cluster.limits)."""
 
+_INDEX_MASK: Final = (1 << GROUP_SHIFT) - 1
+
 EntryReader = Callable[[int, int], Entry]
 """Fetches the entry of a group from disk: `LogStore.read_entry`."""
 
@@ -24,7 +26,7 @@ EntryReader = Callable[[int, int], Entry]
 class EntryCache:
     """Entries of all groups of a node, within a budget; what came first goes first.
 
-    The budget has to be larger than what one write carries: entries that aren't on disk yet are here alone.
+    Whatever is here is on disk as well: any entry may go at any time, and costs a read when it is wanted again.
 
     First in, first out is enough: consumers read what is recent, and what is read back from disk is
     read in order, entry by entry, so each comes in once and is used until the next one does.
@@ -63,6 +65,19 @@ class EntryCache:
         """Drop an entry if it is there."""
         entry = self._entries.pop((group << GROUP_SHIFT) | index, None)
         if entry is not None:
+            self.used_bytes -= len(entry.data) + ENTRY_OVERHEAD_BYTES
+
+    def drop_spent(self, is_spent: Callable[[int, int], bool]) -> None:
+        """Drop the oldest entries as long as nobody needs them any more: `is_spent(group, index)`.
+
+        The first one that is needed ends this, however much is spent behind it: what comes often must not look at
+        everything. The budget moves such an entry out in the end."""
+        entries = self._entries
+        while entries:
+            key = next(iter(entries))
+            if not is_spent(key >> GROUP_SHIFT, key & _INDEX_MASK):
+                break
+            entry = entries.pop(key)
             self.used_bytes -= len(entry.data) + ENTRY_OVERHEAD_BYTES
 
     def discard_group(self, group: int) -> None:

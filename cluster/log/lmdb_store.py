@@ -33,6 +33,7 @@ from cluster.log.batch import (
 from cluster.log.folder import StoreFolder
 from cluster.log.lmdb_room import OUT_OF_ROOM, LmdbRoom
 from cluster.log.lmdb_tables import LmdbTables
+from cluster.log.map_pages import NEIGHBOURS_BYTES, MapPages
 from cluster.log.records import ENTRY_KEY, GROUP_KEY
 from cluster.raft.messages import Entry, HardState
 
@@ -66,6 +67,8 @@ class LmdbLogStore:
         self._folder = StoreFolder(Path(path))
         self._lock = threading.Lock()
         self._failed = ""
+        self.written_bytes: int = 0
+        """About how much was written since the store was opened."""
         self._extents: dict[int, tuple[int, int]] = {}
         try:
             self._folder.check_not_emptied()
@@ -74,6 +77,7 @@ class LmdbLogStore:
             self._environment = self._tables.environment
             try:
                 self._room = LmdbRoom(self._tables, self._folder.data_file)
+                self._pages = MapPages(self._folder.data_file, limits.LOG_MAP_HELD_BYTES)
             except BaseException:
                 self._environment.close()
                 raise
@@ -150,6 +154,7 @@ class LmdbLogStore:
                 value = transaction.get(key, db=self._tables.entries)
                 if value is None:
                     raise MissingEntry(group, index)
+                self._pages.touched(len(value))
                 return records.decode_entry(key, value)
         except lmdb.Error as error:
             raise CorruptStore(f"{self._folder.data_file} is damaged: {error}") from error
@@ -189,11 +194,13 @@ class LmdbLogStore:
     def _write(self, batch: WriteBatch, reserve_bytes: int) -> None:
         extents: dict[int, tuple[int, int]] = {}
         added_bytes = 0
+        touched_bytes = 0
         for number, write in batch.groups.items():
             extent = self._extent(number)
             write.validate(*extent)
             extents[number] = _extent_after(write, extent)
             added_bytes += self._room.needed_bytes(write)
+            touched_bytes += len(write.release) * NEIGHBOURS_BYTES
         self._room.demand(added_bytes, reserve_bytes)
         try:
             with self._environment.begin(write=True) as transaction:
@@ -201,6 +208,9 @@ class LmdbLogStore:
         except lmdb.Error as error:
             raise self._write_failure(error) from error
         self._extents.update(extents)
+        self.written_bytes += added_bytes
+        self._pages.touched(added_bytes + touched_bytes)
+        self._pages.let_go_if_due()
 
     def put_meta(self, key: str, value: bytes) -> None:
         """Store a value of the node's own durably. Raises `DiskFull`, `DiskFailed`."""

@@ -16,6 +16,7 @@ import click
 from node.build import describe_version
 from node.command_line.parent import stop_with_parent
 from node.open_files import raise_open_files_limit
+from node.process_memory import share_one_heap
 from node.settings import NodeSettings, SettingsError, setting_help, setting_keys, setting_kind
 from node.settings.kinds import Switch
 from node.settings.sources import load_settings, option_of
@@ -64,6 +65,7 @@ def command(config: Path | None, stop_with_parent: int | None, **options: object
         raise click.ClickException(f"settings:\n{error}") from None
     if stop_with_parent is not None:
         _follow_parent(stop_with_parent)
+    share_one_heap()
     configure_logging(settings.log_level)
     _LOG.info("mayfly %s", describe_version())
     _LOG.info("settings: %s", ", ".join(f"{key}={value}" for key, value in settings.describe().items() if value))

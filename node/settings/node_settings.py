@@ -129,7 +129,7 @@ class NodeSettings:
         "with a clock this far ahead of its peers a node may not lead",
     )
 
-    cache_bytes: int = _setting(Size(_MEBI, _TEBI), 128 * _MEBI, "memory for recent log entries")
+    cache_bytes: int = _setting(Size(_MEBI, _TEBI), 32 * _MEBI, "memory for recent log entries")
     disk_map_bytes: int = _setting(Size(16 * _MEBI, 64 * _TEBI), 64 * _GIBI, "most that the log may take")
     disk_free_limit_bytes: int = _setting(
         Size(0, _TEBI), 128 * _MEBI, "publishes are refused while less than this is free on the disk"

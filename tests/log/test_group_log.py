@@ -193,6 +193,25 @@ def test_load_takes_over_what_was_stored() -> None:
     assert again.initial_state()[1] == ConfState([1])
 
 
+def test_what_is_spent_leaves_the_cache_up_to_the_first_that_is_needed() -> None:
+    stand = Stand()
+    stand.append(*[entry(index) for index in range(1, 6)])
+    asked: list[tuple[int, int]] = []
+
+    def is_spent(group: int, index: int) -> bool:
+        asked.append((group, index))
+        return index != 3
+
+    stand.cache.drop_spent(is_spent)
+    assert asked == [(GROUP, 1), (GROUP, 2), (GROUP, 3)], "nothing is looked at behind what is needed"
+    assert len(stand.cache) == 3
+    assert stand.cache.used_bytes == 3 * (len(entry(3).data) + ENTRY_OVERHEAD_BYTES)
+    assert [stand.log.data(index) for index in range(1, 6)] == [entry(index).data for index in range(1, 6)]
+    assert stand.reads == [1, 2], "what was dropped is read back, the others are there"
+    stand.cache.drop_spent(lambda group, index: True)
+    assert (len(stand.cache), stand.cache.used_bytes) == (0, 0)
+
+
 ACTIONS = ("append", "append", "overwrite", "compact", "release", "install")
 
 
