@@ -152,10 +152,11 @@ class Incoming:
 
     def _check_room(self, partial: PartialSnapshot) -> None:
         missing_bytes = partial.name.total_bytes - partial.received_bytes
-        free_bytes = self._spool.free_bytes()
+        free_bytes = self._spool.free_bytes(partial)
         if missing_bytes > free_bytes:
             text = f"{missing_bytes} bytes of a snapshot are to come, node {self._node_id} has room for {free_bytes}"
             raise TurnedAway(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
+        partial.expected = True
 
     async def _take_pieces(
         self, context: grpc.aio.ServicerContext, partial: PartialSnapshot, stream: Stream, counters: PeerCounters

@@ -72,6 +72,8 @@ class PartialSnapshot:
         self.reading: asyncio.Timeout | None = None
         """The bound within which the owner waits for its next piece."""
         self.expiry: asyncio.TimerHandle | None = None
+        self.expected: bool = False
+        """Whether the rest of it was found to have room, and comes in now."""
         self._file: SpoolFile | None = None
 
     def file(self) -> SpoolFile:
@@ -142,13 +144,14 @@ class SnapshotSpool:
             partial.expiry.cancel()
         # The one that rested longest is the first in the order.
         self._partials[name.group] = self._partials.pop(name.group)
-        partial.expiry, partial.owner = None, stream
+        partial.expiry, partial.owner, partial.expected = None, stream, False
         return partial
 
     def leave(self, partial: PartialSnapshot, stream: Stream) -> None:
         """A stream has ended: what it brought waits for another one to go on."""
         if partial.owner is stream:
             partial.owner = partial.reading = None
+            partial.expected = False
             if self._partials.get(partial.name.group) is partial:
                 self._rest(partial)
 
@@ -163,10 +166,15 @@ class SnapshotSpool:
             with suppress(FileNotFoundError):
                 partial.path.unlink()
 
-    def free_bytes(self) -> int:
-        """How much a snapshot may still take of the disk. Raises `OSError`."""
+    def free_bytes(self, partial: PartialSnapshot) -> int:
+        """How much this snapshot may still take of the disk; the rest of others that come in is theirs. Raises
+        `OSError`."""
         system = os.statvfs(self.folder)
-        return max(0, system.f_bavail * system.f_frsize - limits.SNAPSHOT_DISK_RESERVE_BYTES)
+        taken_bytes = limits.SNAPSHOT_DISK_RESERVE_BYTES
+        for other in self._partials.values():
+            if other.expected and other is not partial:
+                taken_bytes += other.name.total_bytes - other.received_bytes
+        return max(0, system.f_bavail * system.f_frsize - taken_bytes)
 
     def _rest(self, partial: PartialSnapshot) -> None:
         partial.close()

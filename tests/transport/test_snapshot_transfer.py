@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 
 import grpc
 import grpc.aio
@@ -329,5 +330,33 @@ def test_of_two_nodes_with_a_snapshot_of_one_group_the_one_of_the_later_term_goe
                 ended = await call(one, made.header(sender=3, term=7), *pieces[1:])
                 assert (ended.code, ended.offset) == (grpc.StatusCode.UNAVAILABLE, 10_000)
                 assert await earlier.code() == grpc.StatusCode.ABORTED
+
+    run(scenario())
+
+
+def test_two_snapshots_at_a_time_do_not_count_on_the_same_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "SNAPSHOT_DISK_RESERVE_BYTES", 0)
+
+    async def scenario() -> None:
+        async with members() as group:
+            one = await strangers_target(group, tmp_path)
+            disk = SimpleNamespace(f_bavail=150, f_frsize=1)
+            monkeypatch.setattr("cluster.transport.spool.os.statvfs", lambda _: disk)
+            async with grpc.aio.insecure_channel(one.address) as channel:
+                stream = channel.stream_unary(options.SEND_SNAPSHOT)()
+                await stream.write(tiny(1)[0])
+                assert options.CONSENT in tuple(await stream.initial_metadata())
+                ended = await call(one, *tiny(2))
+                assert ended.code == grpc.StatusCode.RESOURCE_EXHAUSTED
+                assert ended.text == "101 bytes of a snapshot are to come, node 1 has room for 49"
+                stream.cancel()
+            await until(lambda: one.transport.receiving() == [], "the end of the first")
+            ended = await call(one, *tiny(2))
+            assert (ended.code, ended.text) == (grpc.StatusCode.INVALID_ARGUMENT, "snapshot ended 1 bytes early")
+            # What came of the second is on the disk; only the rest of it counts.
+            ended = await call(one, *tiny(1))
+            assert ended.text == "snapshot ended 1 bytes early"
 
     run(scenario())
