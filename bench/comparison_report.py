@@ -28,12 +28,13 @@ def excerpt(results: Results) -> list[str]:
     rows = [each for each in compare(results) if each.row.figure in EXCERPT]
     lines = ["| load | MayflyMQ | RabbitMQ | ratio |", "|---|---|---|---|"]
     lines += [f"| {each.row.title} | {_ours(each)} | {_theirs(each)} | {_ratio(each)} |" for each in rows]
-    unmet = [each for each in compare(results) if each.met is False]
-    verdict = f"{len(unmet)} of the aims there are not met" if unmet else "all the aims there are met"
+    unmet = [each.row.title for each in compare(results) if each.met is False]
+    verdict = "Of the aims there these are not met: " + "; ".join(unmet) if unmet else "All the aims there are met"
     return [
         f"{about['date'][:10]}, {about['machine']}: MayflyMQ {about[MAYFLY]}, RabbitMQ {about[RABBITMQ]}. "
-        f"Medians; all rows, every run and the commands are in [docs/benchmarks.md](docs/benchmarks.md); {verdict}.",
-        "", *lines,
+        f"Medians; all rows, every run and the commands are in [docs/benchmarks.md](docs/benchmarks.md). "
+        f"{verdict}.",
+        "", *lines, "", *lavinmq(results),
     ]
 
 
@@ -73,8 +74,8 @@ def lavinmq(results: Results) -> list[str]:
     single = "" if single_us is None else f", a single node {ratio(single_us, LAVINMQ_CPU_US)}"
     return [
         f"LavinMQ 1.0.1, one node, native code, no fsync before a confirm (../shared/bench/README.md, not run here): "
-        f"{LAVINMQ_RATE:,} msg/s of 1 KB at {LAVINMQ_CPU_US} us of CPU each. Three nodes of MayflyMQ, replicated and "
-        f"synced, use {ratio(cpu_us, LAVINMQ_CPU_US)} that{single}."
+        f"{_number(LAVINMQ_RATE, 0)} msg/s of 1 KB at {LAVINMQ_CPU_US} us of CPU each. Three nodes of MayflyMQ, "
+        f"replicated and synced, use {ratio(cpu_us, LAVINMQ_CPU_US)} that{single}."
     ]
 
 

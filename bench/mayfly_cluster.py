@@ -130,7 +130,7 @@ class Mayfly(Broker):
             )
         if done.returncode:
             raise BrokerFailed(f"{shlex.join(self._program)} --version: {done.stderr}")
-        return done.stdout.strip()
+        return done.stdout.strip().removeprefix("mayfly ")
 
     def commands(self) -> list[str]:
         """How the nodes are started."""

@@ -121,4 +121,6 @@ def _started(nodes: int, port: int) -> Iterator[tuple[Script, list[str]]]:
             uris = script.ask("--nodes", str(nodes), "start").splitlines()[-1].split(",")
             yield script, uris
         finally:
+            # Its data goes with it, so there is nothing to end in order. `stop` ends what its nodes leave behind.
+            script.ask("kill")
             script.ask("stop")

@@ -76,7 +76,7 @@ FULL: Final = Plan(
     Timing(8, 2), 3, EVERYTHING, {MAYFLY: {"kill": 10, "freeze": 5}, RABBITMQ: {"kill": 3, "freeze": 3}}
 )
 QUICK: Final = Plan(
-    Timing(4, 1), 1, ("memory", "a1k", "b1k", "window1", "steady", *FAULTS),
+    Timing(3, 1), 1, ("memory", "a1k", "b1k", "window1", "steady", *FAULTS),
     {MAYFLY: {"kill": 3, "freeze": 1}, RABBITMQ: {"kill": 0, "freeze": 0}},
 )
 
