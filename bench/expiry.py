@@ -32,14 +32,8 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT))
 from bench.amqp_pipeline import Pipeline, content, in_threads, publish_method  # noqa: E402
 from bench.expiry_clusters import NODES, Cluster, has_rabbitmq, mayfly, page, rabbitmq  # noqa: E402
-from bench.expiry_report import (  # noqa: E402
-    dead_table,
-    heading,
-    lease_table,
-    policy_table,
-    waiting_table,
-    write_figures,
-)
+from bench.expiry_report import dead_table, heading, lease_table, policy_table, waiting_table  # noqa: E402
+from bench.marked_page import write_figures  # noqa: E402
 from bench.policy_spread import measure_changes  # noqa: E402
 
 LEASE_MS: Final = 60_000
@@ -412,10 +406,10 @@ def main() -> None:
         with mayfly(arguments.source) as cluster:
             result = show("MayflyMQ policies", measure_policies(cluster, leases))
         tables += [*policy_table(result), ""]
-    lines = heading(arguments) + tables
+    lines = heading() + tables
     print("\n" + "\n".join(lines))
     if arguments.write is not None:
-        write_figures(arguments.write, lines[:-1])
+        write_figures(arguments.write, "bench/expiry.py", lines[:-1])
 
 
 if __name__ == "__main__":

@@ -1,20 +1,10 @@
-"""The tables of `bench/expiry.py`, and their place in the documents."""
+"""The tables of `bench/expiry.py`."""
 
-import argparse
 import datetime
-import os
-import platform
 import sys
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Final
 
-# ---------------------------------------------------------------------- tables
-
-
-def ratio(ours: float, theirs: float) -> str:
-    """How many times as much, or as little."""
-    return f"{ours / theirs:.2f}x" if ours * 10 < theirs else f"{ours / theirs:.1f}x"
+from bench.comparison import ratio
+from bench.machine import describe_machine, load_average
 
 
 def dead_table(count: int, ours: dict[str, dict[str, float]], theirs: dict[str, dict[str, float]]) -> list[str]:
@@ -97,30 +87,10 @@ def policy_table(row: dict[str, float]) -> list[str]:
     ]
 
 
-def heading(arguments: argparse.Namespace) -> list[str]:
+def heading() -> list[str]:
     """Where and how this was measured."""
-    model = next(
-        (line.partition(":")[2].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
-         if line.startswith("model name")), platform.machine(),
-    )
-    load = os.getloadavg()[0]
     command = "python bench/expiry.py " + " ".join(sys.argv[1:])
     return [
-        f"`{command.strip()}` on {datetime.datetime.now(datetime.UTC):%Y-%m-%d}: {os.cpu_count()} cores ({model}), "
-        f"{platform.system()} {platform.release()}, Python {platform.python_version()}, everything on one machine, "
-        f"load average {load:.1f} at the end.", "",
+        f"`{command.strip()}` on {datetime.datetime.now(datetime.UTC):%Y-%m-%d}: {describe_machine()}, everything on "
+        f"one machine, load average {load_average()} at the end.", "",
     ]
-
-
-BEGIN: Final = "<!-- figures: written by bench/expiry.py -->"
-END: Final = "<!-- end of figures -->"
-
-
-def write_figures(page: Path, lines: Sequence[str]) -> None:
-    """Put the figures between their marks in a page."""
-    text = page.read_text()
-    before, _, rest = text.partition(BEGIN)
-    _, mark, after = rest.partition(END)
-    if not mark:
-        sys.exit(f"{page} has no place for figures: {BEGIN} ... {END}")
-    page.write_text(before + "\n".join([BEGIN, "", *lines, "", END]) + after)
