@@ -2,10 +2,15 @@
 
 from typing import Final
 
+from mypy_extensions import mypyc_attr
+
 NO_DEADLINE: Final = -1
 NO_TTL: Final = -1
 
 
+# It refers to nothing, so the garbage collector need not look at it: millions wait, and a look at all of them in one go
+# keeps a node silent for as long as an election takes (docs/decisions.md). That holds once it is compiled.
+@mypyc_attr(acyclic=True)
 class Message:
     """A reference to content in the log (the log is the message store), never changed once made.
 

@@ -218,7 +218,10 @@ class Run:
         assert self.one.due_leases(self.led) == model.due_leases()
         due = model.due()
         assert self.one.next_message_due_ms() == (0 if model.unfinished() else due[0][0] if due else -1)
-        remains = [(left.queue_id, [self.item(m) for m in left.messages[left.position :]]) for left in state.remains.values()]
+        remains = [
+            (left.queue_id, [self.item(message) for message in left.messages[left.position :]])
+            for left in state.remains.values()
+        ]
         assert remains == [(number, [self.item_of(item) for item in items]) for number, items in model.remains]
         assert self.one.statistics().queue_expired == model.queue_expired
         assert self.one.statistics().gone_for["expired"] == model.expired_queues

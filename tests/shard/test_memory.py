@@ -7,9 +7,11 @@ import gc
 import tracemalloc
 from collections.abc import Callable
 
+import pytest
+
 from node.broker.queue_settings import shard_settings
 from node.catalog import Catalog, DeclareQueue, decode, encode
-from node.shard import commands
+from node.shard import commands, message
 from node.shard.shard import Shard
 from tests.shard.driver import Driver, publish
 
@@ -93,3 +95,9 @@ def test_a_waiting_message_takes_its_numbers_and_no_more() -> None:
 
     waiting()
     assert grown_bytes(waiting) / MESSAGES < MESSAGE_BYTES
+
+
+@pytest.mark.skipif(not message.__file__.endswith(".so"), reason="node.shard.message is not compiled")
+def test_the_garbage_collector_does_not_look_at_messages() -> None:
+    """It would look at all that wait in one go: 0.17 us each, 0.8 s in which a node with 5 000 000 answers nobody."""
+    assert not gc.is_tracked(message.Message(1, 2, 3, 4, 5, 6, 7, 0))
