@@ -43,7 +43,8 @@ def about(results: Results) -> list[str]:
     about = results.about
     lines = [
         f"`{about['command']}`, {about['date']}, commit {about['commit']}.",
-        f"Machine: {about['machine']}; load average {about['load_before']} before, {about['load_after']} after.",
+        f"Machine: {about['machine']}; load average {about['load_before']} before, {about['load_after']} after; "
+        f"{about['took']}.",
         f"MayflyMQ {about[MAYFLY]}; RabbitMQ {about[RABBITMQ]}. Everything on this machine, over loopback.",
         f"Figures are medians. {about['plan']}",
     ]

@@ -18,6 +18,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -96,8 +97,7 @@ class Comparison:
                 self._attempt(f"{broker.name} three nodes", partial(self._cluster_loads, broker))
                 self._attempt(f"{broker.name} single node", partial(self._single_load, broker))
         for broker in self._brokers:
-            for fault in FAULTS:
-                self._attempt(f"{broker.name} {fault}", partial(self._faults, broker, fault))
+            self._attempt(f"{broker.name} faults", partial(self._faults, broker))
 
     def _attempt(self, what: str, work: Callable[[], None]) -> bool:
         """Whether it succeeds. A failure is noted, so that it costs no more than its own figures."""
@@ -136,15 +136,17 @@ class Comparison:
                 load = partial(measure_load, self._amqpload, node, "single", self._plan.timing, None)
                 self._measure(broker.name, "single", load)
 
-    def _faults(self, broker: Broker, fault: str) -> None:
-        times = self._plan.times(broker.name, fault)
-        if not times:
-            return
-        with broker.three_nodes() as cluster:
-            for number in range(times):
-                # After a failure the cluster might not be well again, and everything in it would wait in vain.
-                if not self._measure(broker.name, f"{fault} {number + 1}", partial(_make, fault, cluster, number)):
-                    return
+    def _faults(self, broker: Broker) -> None:
+        left = [(fault, number) for fault in FAULTS for number in range(self._plan.times(broker.name, fault))]
+        while left:
+            with broker.three_nodes() as cluster:
+                while left:
+                    fault, number = left.pop(0)
+                    if self._measure(broker.name, f"{fault} {number + 1}", partial(_make, fault, cluster, number)):
+                        continue
+                    # The cluster might not be well again, and everything in it would wait in vain.
+                    left = [each for each in left if each[0] != fault]
+                    break
 
 
 def _make(fault: str, cluster: ReplicatedCluster, number: int) -> dict[str, float]:
@@ -174,9 +176,10 @@ def main() -> None:
         described = describe(plan, brokers)
     except BrokerFailed as failure:
         sys.exit(str(failure))
-    results = comparison.results
+    results, began_s = comparison.results, time.monotonic()
     comparison.run()
-    results.about = {**described, "load_after": load_average()}
+    took = f"{(time.monotonic() - began_s) / 60:.1f} minutes, starting the nodes included"
+    results.about = {**described, "load_after": load_average(), "took": took}
     RAW.parent.mkdir(exist_ok=True)
     RAW.write_text(results.to_json())
     full = plan == FULL and len(brokers) == 2 and not arguments.source

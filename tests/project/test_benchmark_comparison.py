@@ -19,7 +19,7 @@ def results_of(ours: dict[str, list[float]], theirs: dict[str, list[float]]) -> 
     about = {
         "date": "2026-11-21 22:00 UTC", "machine": "2 cores", "command": "make bench", "commit": "abc",
         "plan": "3 runs.", "load_before": "0.1", "load_after": "2.0", "commands": "mayfly up\namqpload",
-        MAYFLY: "0.1.0", RABBITMQ: "3.10.8",
+        "took": "19.0 minutes", MAYFLY: "0.1.0", RABBITMQ: "3.10.8",
     }
     return Results({MAYFLY: ours, RABBITMQ: theirs}, [], about)
 
