@@ -32,8 +32,8 @@ MESSAGES ?= 200000
 # For `make golden`: RABBITMQ=1 for both brokers.
 RABBITMQ ?=
 
-.PHONY: run test check compiled-tests uncompiled-tests lint bench bench-expiry soak chaos chaos-deadletters golden \
-	setup clean
+.PHONY: run test check compiled-tests uncompiled-tests lint bench bench-expiry profile soak chaos \
+	chaos-deadletters golden setup clean
 
 run: $(INSTALLED)
 	@$(BIN)/mayfly demo $(if $(filter-out 0,$(ONCE)),--once)
@@ -62,6 +62,10 @@ bench: $(INSTALLED)
 bench-expiry: $(INSTALLED)
 	$(BIN)/python -P bench/expiry.py $(if $(filter-out 0,$(QUICK)),--divide-by 10) \
 		$(if $(filter-out 0,$(WRITE)),--write docs/expiry.md) $(ARGUMENTS)
+
+# CPU of a message by stage, sampled; WRITE=1 puts the figures into docs. Needs py-spy.
+profile: $(INSTALLED)
+	$(BIN)/python -P bench/profile_nodes.py $(if $(filter-out 0,$(WRITE)),--write docs/performance.md) $(ARGUMENTS)
 
 # Real nodes that are killed, frozen and cut off under load; docs/reliability.md says what is judged.
 chaos: $(INSTALLED)

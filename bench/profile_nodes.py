@@ -1,0 +1,168 @@
+"""Where the time goes: CPU microseconds for a message by stage, over three nodes, sampled by py-spy.
+
+    python bench/profile_nodes.py [--seconds 10] [--write docs/performance.md] [--source] [--native] [--raw FOLDER]
+
+Each load of `LOADS` runs on fresh nodes; while it does, py-spy samples all three, threads that use a CPU only. A
+stage's share of the samples (`bench.stages`) times the CPU of a message is its budget. Beside it stands what this
+machine takes for the unavoidable part of it (`bench.machine_limits`).
+
+py-spy has to be there (`pip install py-spy`) and may look into other processes of the same user, or runs as root.
+"""
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+sys.path.append(str(ROOT))
+from bench.amqpload import Amqpload  # noqa: E402
+from bench.clusters import BrokerFailed  # noqa: E402
+from bench.machine import describe_machine, load_average  # noqa: E402
+from bench.machine_limits import Limit, measure_limits  # noqa: E402
+from bench.marked_page import write_figures  # noqa: E402
+from bench.mayfly_cluster import Mayfly, MayflyCluster  # noqa: E402
+from bench.stages import (  # noqa: E402
+    APPLY,
+    CONFIRM,
+    DELIVER,
+    LOG,
+    PARSE,
+    READ,
+    REPLICATE,
+    ROUTE,
+    STAGES,
+    WRITE,
+    count_stages,
+    hottest,
+)
+
+PROGRAM: Final = "bench/profile_nodes.py"
+LOADS: Final = {
+    "1 queue, 1 KB, full speed": ["--size", "1024"],
+    "1 queue, 1 KB, 1 000/s": ["--size", "1024", "--rate", "1000"],
+}
+_WARM_UP_S: Final = 3
+_UNDER_WAY_ENTRIES: Final = 300
+"""So many entries of the log, over all groups and nodes, show that the load has begun."""
+_SAMPLES_PER_S: Final = 100
+_HOT: Final = 12
+
+# The limits that bound a stage, and how often a message meets them on three nodes.
+_BOUNDS: Final = {
+    READ: [("send and receive of 1 KB", 0.5)],
+    PARSE: [("copy of 1 KB", 1.0)],
+    ROUTE: [],
+    REPLICATE: [("send and receive of 1 KB", 3.0)],
+    LOG: [("CRC-32 of 1 KB", 3.0), ("put and commit of 1 KB in LMDB", 3.0)],
+    APPLY: [],
+    DELIVER: [],
+    CONFIRM: [],
+    WRITE: [("send and receive of 1 KB", 0.5)],
+}
+
+
+class Profile:
+    """One load: CPU of a message, samples by stage, what was seen most often."""
+
+    def __init__(self, result: dict[str, Any], lines: list[str]) -> None:
+        self.cpu_us = float(result["broker_cpu_per_100k"]) * 10
+        self.rate_s = float(result["confirmed_s"])
+        self.counts: Counter[str] = count_stages(lines)
+        self.hot = hottest(lines, _HOT)
+
+    def budget_us(self, stage: str) -> float:
+        """A stage's part of the CPU of a message."""
+        return self.cpu_us * self.counts[stage] / max(1, self.counts.total())
+
+
+def profile(cluster: MayflyCluster, load: list[str], seconds: int, native: bool, folder: Path) -> Profile:
+    """Run a load and sample the nodes meanwhile."""
+    results: list[dict[str, Any]] = []
+    words = [*load, "--seconds", str(seconds + 4 * _WARM_UP_S), "--delete-start", "--delete-end"]
+    running = threading.Thread(target=lambda: results.append(Amqpload().run(cluster, words)))
+    before = sum(cluster.metric("mayfly_raft_commit_index"))
+    running.start()
+    # It may have to wait for another benchmark to end.
+    while running.is_alive() and sum(cluster.metric("mayfly_raft_commit_index")) < before + _UNDER_WAY_ENTRIES:
+        time.sleep(0.1)
+    time.sleep(_WARM_UP_S)
+    raw = [folder / f"node{place + 1}.txt" for place in range(len(cluster.pids))]
+    samplers = [
+        subprocess.Popen(
+            ["py-spy", "record", "--pid", str(pid), "--format", "raw", "--output", str(file), "--nonblocking",
+             "--rate", str(_SAMPLES_PER_S), "--duration", str(seconds), "--threads", *(["--native"] if native else [])],
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        )
+        for pid, file in zip(cluster.pids, raw, strict=True)
+    ]
+    for sampler in samplers:
+        _, errors = sampler.communicate()
+        if sampler.returncode:
+            raise BrokerFailed(f"py-spy: {errors.strip()}")
+    running.join()
+    if not results:
+        raise BrokerFailed("amqpload failed, see above")
+    return Profile(results[0], [line for file in raw for line in file.read_text().splitlines()])
+
+
+def report(profiles: dict[str, Profile], limits: dict[str, Limit], version: str) -> list[str]:
+    """The figures as lines of Markdown."""
+    lines = [
+        f"Measured on {time.strftime('%Y-%m-%d')}: {version}; {describe_machine()}; load average {load_average()}.", "",
+        "| stage | " + " | ".join(f"{name}: us, share" for name in profiles) + " | limit of this machine |",
+        "|---|" + "---|" * (len(profiles) + 1),
+    ]
+    for stage in STAGES:
+        budgets = [(each.budget_us(stage), each.cpu_us) for each in profiles.values()]
+        cells = [f"{budget_us:.1f}, {budget_us / cpu_us:.0%}" for budget_us, cpu_us in budgets]
+        bounds = [f"{times:g} x {limits[name]}" for name, times in _BOUNDS.get(stage, [])]
+        lines.append(f"| {stage} | " + " | ".join(cells) + f" | {'; '.join(bounds)} |")
+    totals = [f"{p.cpu_us:.1f} at {p.rate_s:.0f}/s, {p.counts.total()} samples" for p in profiles.values()]
+    floor_us = sum(limits[name].cpu_us * times for bounds in _BOUNDS.values() for name, times in bounds)
+    lines += [f"| all | {' | '.join(totals)} | {floor_us:.1f} us |", ""]
+    lines.append("Limits: " + "; ".join(str(limit) for limit in limits.values()) + ".")
+    for name, one in profiles.items():
+        lines += ["", f"Seen most often at {name}:", ""]
+        lines += ["| stage | innermost frame of the project | us |", "|---|---|---|"]
+        for stage, frame, count in one.hot:
+            lines.append(f"| {stage} | `{frame}` | {one.cpu_us * count / max(1, one.counts.total()):.1f} |")
+    return lines
+
+
+def main() -> None:
+    """Measure, print, and with --write put the figures into a page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=int, default=10, help="of sampling for each load")
+    parser.add_argument("--write", type=Path, help="a page with marks for these figures")
+    parser.add_argument("--source", action="store_true", help="this tree, uncompiled")
+    parser.add_argument("--native", action="store_true", help="with frames of compiled code; stops the nodes to look")
+    parser.add_argument("--raw", type=Path, help="keep py-spy's files in this folder")
+    arguments = parser.parse_args()
+    if shutil.which("py-spy") is None:
+        sys.exit("py-spy is not there: pip install py-spy")
+    mayfly = Mayfly(arguments.source)
+    profiles: dict[str, Profile] = {}
+    try:
+        with tempfile.TemporaryDirectory(prefix="mayfly-profile-") as name:
+            for number, (load_name, load) in enumerate(LOADS.items()):
+                folder = (arguments.raw or Path(name)) / f"load{number + 1}"
+                folder.mkdir(parents=True, exist_ok=True)
+                with mayfly.three_nodes() as cluster:
+                    profiles[load_name] = profile(cluster, load, arguments.seconds, arguments.native, folder)
+            lines = report(profiles, measure_limits(Path(name)), mayfly.version())
+        print("\n".join(lines))
+        if arguments.write is not None:
+            write_figures(arguments.write, PROGRAM, lines)
+    except (BrokerFailed, ValueError) as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()
