@@ -2,8 +2,8 @@
 
 Three readings, each made from the one before:
 
-* **process clock** (the shell's): the wall clock when the process started plus the monotonic time since. Stepping
-  the machine's clock while the process runs changes nothing.
+* **process clock** (the shell's): the wall clock as the first process after the machine's start read it, plus the time
+  since. Stepping the machine's clock changes nothing until the machine starts anew.
 * **trusted clock** (`MemberClocks`): the process clock, held back to the lower median of the members' clocks plus a
   bound (RULES C3), so that one node with a wrong clock stamps nothing wrong.
 * **group clock** (`GroupClock`): what log entries carry. A group takes the trusted clock once, when it first has a
@@ -40,9 +40,15 @@ class MemberClocks:
 
     def excess_ms(self) -> int:
         """How far our clock is ahead of what the members together allow (0 when it is not)."""
+        return max(0, -(self._lower_median() + self.bound_ms))
+
+    def contradicted(self) -> bool:
+        """Whether our clock is ahead of the members', or behind, by more than the bound."""
+        return abs(self._lower_median()) > self.bound_ms
+
+    def _lower_median(self) -> int:
         offsets = sorted([0, *self._offsets.values()])
-        lower_median = offsets[(len(offsets) - 1) // 2]
-        return max(0, -(lower_median + self.bound_ms))
+        return offsets[(len(offsets) - 1) // 2]
 
     def outvoted(self, voters: list[int], silent: Collection[int] = ()) -> bool:
         """Whether most voters of a group are behind us by more than the bound, so that they can and should choose a

@@ -52,7 +52,7 @@ from node.operating.queue_metrics import queue_metrics
 from node.operating.queue_selection import QueueSelection
 from node.operating.queue_views import QueueViews
 from node.operating.status import Metric, engine_metrics, engine_status
-from node.process_clock import ProcessClock
+from node.process_clock import ProcessClock, forget_clock, kept_clock, this_boot
 from node.process_memory import FreedMemory
 from node.settings import NodeSettings
 from node.settings import TlsFiles as SettingsTls
@@ -60,6 +60,8 @@ from node.settings import TlsFiles as SettingsTls
 log = logging.getLogger("mayfly.node")
 
 LOOK_S: Final = 1.0
+CONTRADICTIONS: Final = 5
+"""So many looks in turn must find the clock contradicted: frames that waited for a frozen process make it seem so."""
 RETRY_FULL_DISK_S: Final = 0.5
 MANY_OBJECTS: Final = 100_000
 SWITCH_INTERVAL_S: Final = 0.0005
@@ -113,6 +115,7 @@ class NodeProcess:
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         settings = self.settings
         self._store = await self._loop.run_in_executor(None, self._open_store)
+        self.clock = await self._loop.run_in_executor(None, kept_clock, settings.data_dir, this_boot())
         try:
             self.identity, self._members = await establish_identity(settings, self._store)
             previous, starts = next_start(self._store)
@@ -142,6 +145,7 @@ class NodeProcess:
         )
         self._tasks.append(self._loop.create_task(self._tick_forever()))
         self._tasks.append(self._loop.create_task(self._watch_disk_and_memory()))
+        self._tasks.append(self._loop.create_task(self._watch_clock()))
         self.schedule_pump()
         self._queue_views = QueueViews(self.engine)
         self._logins = Logins(self.engine.catalog)
@@ -380,6 +384,15 @@ class NodeProcess:
         while True:
             self._feed(self.engine.tick)
             await asyncio.sleep(interval_s)
+
+    async def _watch_clock(self) -> None:
+        """A clock that most members contradict is not kept: somebody sets the wall clock right, and starts the node."""
+        looks = 0
+        while looks < CONTRADICTIONS:
+            await asyncio.sleep(LOOK_S)
+            looks = looks + 1 if self.engine.host.clocks.contradicted() else 0
+        log.warning("most nodes contradict this node's clock; its next start reads the wall clock")
+        await self._loop.run_in_executor(None, forget_clock, self.settings.data_dir)
 
     async def _watch_disk_and_memory(self) -> None:
         limit = self.settings.disk_free_limit_bytes

@@ -1,7 +1,8 @@
 """Clocks that are wrong in the ways real ones are: offset, drift, and steps that an operator or NTP makes.
 
-A process reads the wall clock once, when it starts, and counts monotonic time from there; so a step of
-the wall clock reaches a node only through a restart (RULES C3, L8), while drift is always with it.
+The wall clock is read once, when the first process starts after its machine did, and monotonic time counts from there;
+so a step of the wall clock reaches a node only through a restart of the machine (RULES C3, L8, T14), while drift is
+always with it.
 """
 
 from __future__ import annotations

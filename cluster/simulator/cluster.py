@@ -113,12 +113,12 @@ class SimulatedCluster(Generic[Frame, Write]):
         self._down[node] = self._down.get(node, 0) + 1
         self.crash(node)
 
-    def crash(self, node: int) -> None:
+    def crash(self, node: int, stays_up: bool = False) -> None:
         """Kill the process of a node now; it stays down until `start_all` or the end of its fault."""
         machine = self.machines[node]
         if machine.running:
             self.trace.add("crash", node)
-            machine.crash()
+            machine.crash(stays_up)
 
     def _deliver(self, target: int, source: int, frame: Frame) -> None:
         self.trace.add("frame", source, target, self.frame_text(frame))
@@ -162,6 +162,7 @@ class SimulatedCluster(Generic[Frame, Write]):
 
         return {
             faults.CRASH: (self._take_down, self._bring_up),
+            faults.KILL: (self._kill, self._bring_up),
             faults.FREEZE: (self._freeze, self._thaw),
             faults.PARTITION: (self._separate, self._rejoin),
             faults.ONE_WAY: (self._separate, self._rejoin),
@@ -222,6 +223,11 @@ class SimulatedCluster(Generic[Frame, Write]):
         for node in fault.nodes:
             self._down[node] = self._down.get(node, 0) + 1
             self.crash(node)
+
+    def _kill(self, fault: Fault) -> None:
+        for node in fault.nodes:
+            self._down[node] = self._down.get(node, 0) + 1
+            self.crash(node, stays_up=True)
 
     def _bring_up(self, fault: Fault) -> None:
         for node in fault.nodes:

@@ -25,6 +25,10 @@ FULL_DISK = "full-disk"
 TRANSFER = "transfer"
 SLOW_LINKS = "slow-links"
 
+KILL = "kill"
+"""As CRASH, but the machine stays up, and with it what its processes take for the time. Not drawn: for plans made by
+hand."""
+
 FAILING_SYNC = "failing-sync"
 ROT_ENTRY = "rot-entry"
 ROT_SNAPSHOT = "rot-snapshot"

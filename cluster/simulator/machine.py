@@ -129,6 +129,7 @@ class Machine(Generic[Frame, Write]):
         self.disk_profile = disk_profile or DiskProfile()
         self.program: Program[Frame, Write] | None = None
         self.process_clock = ProcessClock(self.clock, 0)
+        self._clock_kept = False
         self.life = 0
         self.frozen = False
         self._alive = False
@@ -173,12 +174,14 @@ class Machine(Generic[Frame, Write]):
         return self.process_clock.now_ms(self.queue.now_us)
 
     def start(self) -> None:
-        """Start the process, which reads the wall clock and its disk."""
+        """Start the process, which reads its disk, and the wall clock if it is the first since the machine started."""
         if self._alive:
             return
         self._alive = True
         self.life += 1
-        self.process_clock = ProcessClock(self.clock, self.queue.now_us)
+        if not self._clock_kept:
+            self.process_clock = ProcessClock(self.clock, self.queue.now_us)
+            self._clock_kept = True
         try:
             program, first = self._boot(self)
         except CorruptStore as error:
@@ -203,10 +206,11 @@ class Machine(Generic[Frame, Write]):
         self._tick = self.queue.after(self.random.randint(0, self.profile.tick_us), self._on_tick)
         self._wake()
 
-    def crash(self) -> None:
-        """Kill the process, and the machine with it: unsynced writes are lost."""
+    def crash(self, stays_up: bool = False) -> None:
+        """Kill the process, and the machine with it unless that `stays_up`; unsynced writes are lost in any case."""
         if not self._alive:
             return
+        self._clock_kept = stays_up
         self._alive = False
         self.program = None
         self.frozen = False

@@ -1,13 +1,14 @@
 """The clocks of a group: RULES C2, C3, L6, L7, L8."""
 
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.clock import GroupClock, MemberClocks
-from node.process_clock import ProcessClock
+from node.process_clock import FILE, ProcessClock, forget_clock, kept_clock, this_boot
 
 
 @pytest.mark.parametrize("hours", [-5, 5])
@@ -17,6 +18,40 @@ def test_the_process_clock_ignores_steps_of_the_wall_clock(hours: int, monkeypat
     before_ms, wall_ns = clock.now_ms(), time.time_ns()
     monkeypatch.setattr(time, "time_ns", lambda: wall_ns + hours * 3_600_000_000_000)
     assert 0 <= clock.now_ms() - before_ms < 60_000
+
+
+@pytest.mark.parametrize("hours", [-5, 5])
+def test_t14_a_process_goes_on_with_the_clock_of_the_one_before(
+    hours: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the same boot; after another start of the machine, or with the file gone, the wall clock is read."""
+    clock = kept_clock(tmp_path, "boot-1")
+    wall_ns = time.time_ns()
+    monkeypatch.setattr(time, "time_ns", lambda: wall_ns + hours * 3_600_000_000_000)
+    assert 0 <= kept_clock(tmp_path, "boot-1").now_ms() - clock.now_ms() < 60_000
+    step_ms = hours * 3_600_000
+    assert abs(kept_clock(tmp_path, "boot-2").now_ms() - clock.now_ms() - step_ms) < 60_000
+    assert abs(kept_clock(tmp_path, "boot-2").now_ms() - clock.now_ms() - step_ms) < 60_000, "it was kept"
+    forget_clock(tmp_path)
+    assert not (tmp_path / FILE).exists()
+    (tmp_path / FILE).write_text("boot-3 nonsense")
+    assert abs(kept_clock(tmp_path, "boot-3").now_ms() - clock.now_ms() - step_ms) < 60_000
+    assert abs(kept_clock(tmp_path / "no folder", "boot-3").now_ms() - clock.now_ms() - step_ms) < 60_000
+    assert abs(kept_clock(tmp_path, "").now_ms() - clock.now_ms() - step_ms) < 60_000, "nothing is known of the boot"
+
+
+def test_t14_a_boot_has_a_name() -> None:
+    assert this_boot() == this_boot() != ""
+
+
+def test_C3_a_clock_that_most_others_contradict() -> None:
+    clocks = MemberClocks(bound_ms=2000)
+    for offset_ms, contradicted in ((-2001, True), (-1999, False), (1999, False), (2001, True)):
+        clocks.observe(2, 10_000_000 + offset_ms, 10_000_000)
+        clocks.observe(3, 10_000_000 + offset_ms, 10_000_000)
+        assert clocks.contradicted() is contradicted
+    clocks.observe(3, 10_000_000, 10_000_000)
+    assert not clocks.contradicted(), "one of three is wrong, and it is another"
 
 
 def test_C3_a_node_far_ahead_of_both_peers_stamps_without_the_excess() -> None:

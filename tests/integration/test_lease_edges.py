@@ -12,7 +12,7 @@ from typing import Any, Final
 import aiormq
 import pytest
 
-from tests.integration.clients import Consumer, Publisher, channel, judge, url
+from tests.integration.clients import PERSISTENT, Consumer, Publisher, channel, judge, url
 from tests.integration.nodes import Nodes, wait_for, wait_until_s
 from tests.integration.test_policies import ask, put
 from tests.integration.wall_clocks import WallClocks
@@ -22,6 +22,8 @@ pytestmark = [pytest.mark.processes]
 SESSION_TIMEOUT_MS: Final = 1_500
 EXPIRY_TICK_S: Final = 0.25
 HOUR_S: Final = 3_600
+CLOCK_SLACK_S: Final = 5.0
+"""What heartbeats that came late on a busy machine may put off a shard's clock."""
 USES: Final = ("attach", "get", "redeclare", "passive")
 # How long the judge waits for an answer; only how long, for every answer is judged by when it came.
 PATIENCE_S: Final = 30.0
@@ -193,6 +195,7 @@ def test_l8_clocks_stepped_by_an_hour(stepped: tuple[Nodes, WallClocks], whom: t
     wait_until_s(renewed_s + 2.5)
     assert all(nodes.queue(1, name) is not None for name in names), "gone when the clock was stepped"
     killed_s = nodes.kill(*whom)
+    clocks.restart_machines(*whom)
     clocks.start(*whom)
     started_s = time.monotonic()
     nodes.until_serving()
@@ -213,8 +216,43 @@ def test_l8_clocks_stepped_by_an_hour(stepped: tuple[Nodes, WallClocks], whom: t
     assert not early, early
     clocks.step(0, *nodes.ids)
     nodes.kill(*whom)
+    clocks.restart_machines(*whom)
     clocks.start(*whom)
     nodes.until_serving()
+    nodes.until_balanced()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_t14_an_outage_with_all_wall_clocks_set_is_as_long_as_it_was(
+    stepped: tuple[Nodes, WallClocks], hours: int
+) -> None:
+    """T5, T14: all processes die and start again, no machine does. What was due meanwhile goes, the rest keeps its
+    deadline."""
+    nodes, clocks = stepped
+    ttl_s = {"short": 2.0, "long": 600.0}
+    names = {each: f"outage-{each}-{hours}" for each in ttl_s}
+    began_s = time.monotonic()
+    with channel(nodes, 1, confirms=True) as declaring:
+        for each, name in names.items():
+            declaring.queue_declare(name, durable=True, arguments={"x-message-ttl": int(1000 * ttl_s[each])})
+            declaring.basic_publish("", name, b"0", PERSISTENT)
+    published_s = time.monotonic()
+    clocks.step(hours * HOUR_S, *nodes.ids)
+    nodes.kill(*nodes.ids)
+    wait_until_s(published_s + ttl_s["short"])
+    clocks.start(*nodes.ids)
+    nodes.until_serving()
+    wait_for(lambda: all(nodes.ready(id, names["short"]) == 0 for id in nodes.ids), "the end of what was due")
+    before_s = time.monotonic()
+    info = nodes.queue(1, names["long"])
+    after_s = time.monotonic()
+    assert info is not None and info["ready"] == 1
+    left_s = info["next_deadline_in_ms"] / 1000
+    assert began_s + ttl_s["long"] - after_s - CLOCK_SLACK_S <= left_s, "early"
+    assert left_s <= published_s + ttl_s["long"] - before_s + CLOCK_SLACK_S, "late"
+    assert nodes.log_text(1).count("the wall clock was set by") >= 1
+    clocks.step(0, *nodes.ids)
     nodes.until_balanced()
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from node.process_clock import FILE as CLOCK_FILE
 from tests.integration.nodes import Nodes
 
 _SOURCE = Path(__file__).with_name("wall_clock.c")
@@ -44,6 +45,11 @@ class WallClocks:
                 self.step(0, id)
             with _environment(LD_PRELOAD=str(self._library), WALL_CLOCK_AHEAD_FILE=str(self._file(id))):
                 self._nodes.start(id)
+
+    def restart_machines(self, *ids: int) -> None:
+        """As if the machines of these nodes, which are down, had started anew: their wall clocks are read."""
+        for id in ids:
+            (self._nodes.plan(id).data_dir / CLOCK_FILE).unlink(missing_ok=True)
 
     def shown_s(self, id: int) -> int:
         """How far ahead of the machine's clock a process of this node would read it now."""

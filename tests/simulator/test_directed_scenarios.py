@@ -7,12 +7,16 @@ from dataclasses import replace
 import pytest
 
 from cluster.simulator import faults
+from cluster.simulator.clocks import EPOCH_MS
 from cluster.simulator.events import SECOND_US
 from cluster.simulator.faults import Fault
 from node.simulation.__main__ import failure_text
 from node.simulation.run import Simulation
 from node.simulation.scenario import Scenario, draw_scenario, with_limits
 from node.simulation.topology import QueuePlan
+
+LATE_CLOCK_MS = 60_000
+"""A shard's clock is that of its last entry, some seconds ago; an hour shows."""
 
 
 def run(scenario: Scenario) -> Simulation:
@@ -54,6 +58,21 @@ def test_l8_t5_everything_restarts_with_one_clock_set_wrong(hours: int) -> None:
         at(4.0, faults.CRASH, 1, 2, 3, lasts=0.4),
     )
     run(replace(three_nodes(20), plan=plan))
+
+
+def test_t14_an_outage_is_as_long_as_it_was_though_all_clocks_are_set_forward() -> None:
+    """All processes die, wall clocks are an hour ahead then, no machine starts anew: shard clocks, by which everything
+    expires, show true time to the end (RULES T5, T7, T14)."""
+    scenario = three_nodes(20)
+    plan = (
+        at(1.5, faults.KILL, 1, 2, 3, lasts=0.9),
+        at(2.0, faults.CLOCK_STEP, 1, 2, 3, amount=3_600 * SECOND_US),
+        at(4.0, faults.KILL, 1, 2, 3, lasts=0.4),
+    )
+    simulation = run(replace(scenario, plan=plan))
+    clocks_ms = simulation.world.probe.shard_clocks_ms
+    now_ms = EPOCH_MS + simulation.queue.now_us // 1_000
+    assert clocks_ms and all(abs(now_ms - clock_ms) < LATE_CLOCK_MS for clock_ms in clocks_ms.values())
 
 
 def test_d6_nothing_is_lost_or_doubled_while_leaders_come_and_go() -> None:
