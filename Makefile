@@ -19,8 +19,10 @@ ONCE ?=
 # More arguments for pytest, such as ARGUMENTS='-k lease'.
 ARGUMENTS ?=
 WORKERS ?= 2
-# For `make bench-expiry`: QUICK=1 runs a tenth of the sizes.
+# For `make bench-expiry`: QUICK=1 runs a tenth of the sizes. For `make bench-growth`: few points.
 QUICK ?=
+# For `make bench-growth`: some knobs, such as ONLY=size,backlog.
+ONLY ?=
 # For `make soak`: how long; fractions are allowed.
 HOURS ?= 1
 # For `make chaos`: how long, which faults (kill, freeze, partition; none: all), WRITE=1 puts the figures into docs.
@@ -32,7 +34,7 @@ MESSAGES ?= 200000
 # For `make golden`: RABBITMQ=1 for both brokers.
 RABBITMQ ?=
 
-.PHONY: run test check compiled-tests uncompiled-tests lint bench bench-expiry profile soak chaos \
+.PHONY: run test check compiled-tests uncompiled-tests lint bench bench-expiry bench-growth profile soak chaos \
 	chaos-deadletters golden setup clean
 
 run: $(INSTALLED)
@@ -62,6 +64,12 @@ bench: $(INSTALLED)
 bench-expiry: $(INSTALLED)
 	$(BIN)/python -P bench/expiry.py $(if $(filter-out 0,$(QUICK)),--divide-by 10) \
 		$(if $(filter-out 0,$(WRITE)),--write docs/expiry.md) $(ARGUMENTS)
+
+# Cost against size, queues, connections, consumers, bindings, backlog, shards and nodes: figures, curves and tables in
+# docs/growth. ONLY=size,backlog measures these alone and keeps the others; QUICK=1 takes few points.
+bench-growth: $(INSTALLED)
+	@$(BIN)/python -c 'import matplotlib' 2>/dev/null || $(PIP) install --requirement requirements/charts.txt
+	$(BIN)/python -P bench/growth.py $(if $(filter-out 0,$(QUICK)),--quick) $(if $(ONLY),--only $(ONLY)) $(ARGUMENTS)
 
 # CPU of a message by stage, sampled; WRITE=1 puts the figures into docs. Needs py-spy.
 profile: $(INSTALLED)

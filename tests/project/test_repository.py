@@ -95,7 +95,8 @@ def test_no_registry_is_named_in_any_file() -> None:
 
 
 def test_the_lock_has_exact_versions_of_all_that_is_needed() -> None:
-    lines = (ROOT / "requirements" / "lock.txt").read_text().splitlines()
+    files = [ROOT / "requirements" / name for name in ("lock.txt", "charts.txt")]
+    lines = [line for file in files for line in file.read_text().splitlines()]
     locked = {}
     for line in lines:
         if line and not line.startswith("#"):
