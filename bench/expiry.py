@@ -31,10 +31,12 @@ from pamqp import commands
 ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT))
 from bench.amqp_pipeline import Pipeline, content, in_threads, publish_method  # noqa: E402
-from bench.expiry_clusters import NODES, Cluster, has_rabbitmq, mayfly, page, rabbitmq  # noqa: E402
+from bench.clusters import NODES, Cluster, page  # noqa: E402
 from bench.expiry_report import dead_table, heading, lease_table, policy_table, waiting_table  # noqa: E402
 from bench.marked_page import write_figures  # noqa: E402
+from bench.mayfly_cluster import Mayfly  # noqa: E402
 from bench.policy_spread import measure_changes  # noqa: E402
+from bench.rabbitmq_cluster import Rabbitmq  # noqa: E402
 
 LEASE_MS: Final = 60_000
 IDLE_S: Final = 10.0
@@ -379,31 +381,31 @@ def main() -> None:
     size = arguments.divide_by
     dead, waiting, due, leases = 100_000 // size, 1_000_000 // size, 20_000 // size, 100_000 // size
     few = 600 if size == 1 else 300
-    beside = has_rabbitmq() and not arguments.skip_rabbitmq
+    beside = Rabbitmq.installed() and not arguments.skip_rabbitmq
     tables: list[str] = []
     theirs: dict[str, dict[str, float]] = {}
     their_leases: dict[str, float] = {}
     if beside and parts & {"dead", "leases"}:
-        with rabbitmq() as cluster:
+        with Rabbitmq().three_nodes() as cluster:
             if "leases" in parts:
                 their_leases = show("RabbitMQ leases", measure_leases(cluster, few, until_gone=False))
             if "dead" in parts:
                 for strategy in ("at-least-once", "at-most-once"):
                     theirs[strategy] = show(f"RabbitMQ {strategy}", measure_dead_letters(cluster, dead, strategy))
     if "dead" in parts:
-        with mayfly(arguments.source) as cluster:
+        with Mayfly(arguments.source).three_nodes() as cluster:
             ours = {"at-least-once": show("MayflyMQ dead", measure_dead_letters(cluster, dead, "at-least-once"))}
         tables += [*dead_table(dead, ours, theirs), ""]
     if "waiting" in parts:
-        with mayfly(arguments.source) as cluster:
+        with Mayfly(arguments.source).three_nodes() as cluster:
             result = show("MayflyMQ waiting", measure_waiting(cluster, waiting, due))
         tables += [*waiting_table(waiting, due, result), ""]
     if "leases" in parts:
-        with mayfly(arguments.source) as cluster:
+        with Mayfly(arguments.source).three_nodes() as cluster:
             result = show("MayflyMQ leases", measure_leases(cluster, leases, until_gone=True))
         tables += [*lease_table(result, their_leases), ""]
     if "policies" in parts:
-        with mayfly(arguments.source) as cluster:
+        with Mayfly(arguments.source).three_nodes() as cluster:
             result = show("MayflyMQ policies", measure_policies(cluster, leases))
         tables += [*policy_table(result), ""]
     lines = heading() + tables

@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from bench.expiry_clusters import Cluster
+from bench.clusters import Cluster
 
 _NAME: Final = "spread"
 _PATTERN: Final = "^policy-"
