@@ -399,7 +399,7 @@ class NodeProcess:
         freed = FreedMemory()
         while True:
             free = await self._loop.run_in_executor(None, self._store.free_bytes)
-            await self._loop.run_in_executor(None, freed.give_back, self._store.written_bytes)
+            await self._loop.run_in_executor(None, freed.look, self._store.written_bytes)
             short = free < limit
             self.engine.disk_space(f"{free} bytes free, at least {limit} are needed" if short else None)
             await asyncio.sleep(LOOK_S)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from node.process_memory import GIVE_BACK_AFTER_BYTES, FreedMemory
+from node.process_memory import BUSY_BYTES, FreedMemory
 
 ROOT = Path(__file__).resolve().parents[2]
 MIB = 1024 * 1024
@@ -15,7 +15,7 @@ MIB = 1024 * 1024
 PROGRAM = """
 import threading
 from pathlib import Path
-from node.process_memory import GIVE_BACK_AFTER_BYTES, FreedMemory, share_one_heap
+from node.process_memory import BUSY_BYTES, FreedMemory, share_one_heap
 
 def resident_kib():
     return int(Path("/proc/self/status").read_text().partition("VmRSS:")[2].split()[0])
@@ -31,7 +31,9 @@ for _ in range(3):
     worker.start()
     worker.join()
 before = resident_kib()
-FreedMemory().give_back(GIVE_BACK_AFTER_BYTES)
+freed = FreedMemory()
+freed.look(BUSY_BYTES)
+freed.look(BUSY_BYTES)
 print(before - resident_kib())
 """
 
@@ -42,9 +44,11 @@ def test_what_threads_have_freed_goes_back_to_the_system() -> None:
     assert int(done.stdout) > 40 * 1024
 
 
-def test_it_is_looked_for_once_enough_was_written() -> None:
+def test_it_is_given_back_once_when_a_busy_time_is_over() -> None:
     freed = FreedMemory()
-    assert not freed.give_back(GIVE_BACK_AFTER_BYTES - 1)
-    assert freed.give_back(GIVE_BACK_AFTER_BYTES)
-    assert not freed.give_back(2 * GIVE_BACK_AFTER_BYTES - 1)
-    assert freed.give_back(2 * GIVE_BACK_AFTER_BYTES)
+    written_bytes, given_back = 0, []
+    for second, added_bytes in enumerate([0, BUSY_BYTES - 1, BUSY_BYTES, 9 * BUSY_BYTES, 1, 0, BUSY_BYTES, 0, 0]):
+        written_bytes += added_bytes
+        if freed.look(written_bytes):
+            given_back.append(second)
+    assert given_back == [4, 7]
