@@ -1,5 +1,7 @@
 """How a queue comes, is used, changes and goes."""
 
+from typing import Final
+
 from node.shard.delivery import expiry_is_behind, serve
 from node.shard.effects import ConsumerCancelled
 from node.shard.errors import ShardError
@@ -9,9 +11,12 @@ from node.shard.outbox import QUEUE_EXPIRED
 from node.shard.queue import Queue
 from node.shard.remains import Remains
 from node.shard.results import IN_USE, NOT_EMPTY, Deleted, Gone, Purged, QueueCounts, Refused, Result
-from node.shard.settings import MAX_NUMBER, decode_settings
+from node.shard.settings import MAX_NUMBER, ShardQueueSettings, decode_settings
 from node.shard.state import State
 from node.shard.tombstone import DELETED, DROPPED, EXPIRED, Tombstone
+
+RELEASED_PER_ENTRY: Final = 10_000
+"""Messages of queues that are gone that one entry releases (RULES C4); what a queue has more of remains for others."""
 
 
 def gone(state: State, queue_id: int) -> Gone:
@@ -158,7 +163,7 @@ def remove_queue(state: State, queue: Queue, reason: str) -> None:
     """The queue goes with all it has, ready and held (RULES L4); deaths that wait in the outbox stay.
 
     Its consumers are told. With a ``reason`` it leaves a tombstone. What an expired one is to have dead-lettered
-    remains: held messages first, they were at the head (L11).
+    remains: held messages first, they were at the head (L11). So do messages that are too many to be released now (C4).
     """
     queue_id = queue.queue_id
     messages: list[Message] = []
@@ -171,11 +176,20 @@ def remove_queue(state: State, queue: Queue, reason: str) -> None:
         if holder.local and holder.attached:
             state.effects.append(ConsumerCancelled(holder.holder_id, queue_id, holder.session))
     messages += queue.returned.live()
-    messages += queue.ready.live()
-    if messages and reason == EXPIRED and queue.settings.expires_dead_letter and queue.dead_letters:
-        state.remains[queue_id] = Remains(queue_id, queue.settings, messages)
+    position = 0
+    if messages:
+        messages += queue.ready.live()
     else:
-        state.release_all(messages)
+        # As they are: there may be millions, and nobody else needs them.
+        messages, position = queue.ready.items, queue.ready.head
+    count = len(messages) - position
+    if count and reason == EXPIRED and queue.settings.expires_dead_letter and queue.dead_letters:
+        state.remains[queue_id] = Remains(queue_id, queue.settings, messages, position)
+    elif count > RELEASED_PER_ENTRY:
+        nowhere = ShardQueueSettings(queue.settings.vhost, queue.settings.name)
+        state.remains[queue_id] = Remains(queue_id, nowhere, messages, position)
+    else:
+        state.release_all(messages[position:])
     state.message_timers.cancel(queue_id)
     state.lease_timers.cancel(queue_id)
     state.unserved.pop(queue_id, None)
@@ -190,25 +204,35 @@ def remove_queue(state: State, queue: Queue, reason: str) -> None:
             reason,
             state.time_ms,
             queue.lease.last_activity_ms,
-            len(messages),
+            count,
             queue.settings.vhost,
             queue.settings.name,
             queue.lease.last_use,
         )
 
 
-def dead_letter_remains(state: State) -> None:
-    """What expired queues left is dead-lettered, the oldest queue first, as far as the entry's bound goes (RULES L11,
-    C4).
-    """
-    while state.remains and state.expiry_budget > 0:
-        remains = next(iter(state.remains.values()))
-        dying = remains.take(state.expiry_budget)
-        for message in dying:
-            state.outbox.add(remains.queue_id, message, QUEUE_EXPIRED, state.time_ms, remains.settings)
-        state.expiry_budget -= len(dying)
-        state.queue_expired += len(dying)
-        state.dead_lettered_for[QUEUE_EXPIRED] += len(dying)
-        state.past.dead_lettered += len(dying)
+def clear_remains(state: State) -> None:
+    """What queues left is dead-lettered or released, the oldest first, within the entry's bounds (RULES L11, C4)."""
+    releases = RELEASED_PER_ENTRY
+    for remains in list(state.remains.values()):
+        if remains.die:
+            state.expiry_budget -= _dead_letter(state, remains, state.expiry_budget)
+        elif releases > 0:
+            leaving = remains.take(releases)
+            releases -= len(leaving)
+            state.release_all(leaving)
         if remains.position == len(remains.messages):
             del state.remains[remains.queue_id]
+
+
+def _dead_letter(state: State, remains: Remains, most: int) -> int:
+    """How many of them have died now."""
+    if most <= 0:
+        return 0
+    dying = remains.take(most)
+    for message in dying:
+        state.outbox.add(remains.queue_id, message, QUEUE_EXPIRED, state.time_ms, remains.settings)
+    state.queue_expired += len(dying)
+    state.dead_lettered_for[QUEUE_EXPIRED] += len(dying)
+    state.past.dead_lettered += len(dying)
+    return len(dying)

@@ -113,7 +113,7 @@ class Shard:
                 if state.expiry_budget <= 0:
                     break
         if state.remains:
-            queues.dead_letter_remains(state)
+            queues.clear_remains(state)
         if state.expiry_due:
             self._expire_due()
         state.end_entry()

@@ -54,7 +54,8 @@ class ShardStatistics:
     ``outbox`` counts deaths without a decision and lane items; ``routed``, ``settled``, ``lost`` and
     ``dropped_*`` are explained at ``Outbox``. ``missing_targets``: publishes to a queue that was gone.
     ``transfers_lost``: dead letters that came for a queue that was gone. ``refused_*``: commands after a gap.
-    ``remains``: messages of expired queues that are still to be dead-lettered; ``queue_expired`` of them were.
+    ``remains``: messages of queues that are gone, still to be dead-lettered or released; ``queue_expired`` have been
+    dead-lettered.
     ``dead_lettered_for``: messages by reason (RULES D2). ``gone_for``: queues by reason (L10). ``message_timers``
     and ``lease_timers``: queues with a head that has a deadline, and with a lease that runs (T13).
     """

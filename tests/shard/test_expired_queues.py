@@ -1,7 +1,10 @@
 """What becomes of the messages of a queue whose lease has run out (RULES L4, L11, C4)."""
 
+import pytest
+
 from node.shard import commands
 from node.shard.commands import ACK, encode_get, encode_settle, encode_update_queue
+from node.shard.queues import RELEASED_PER_ENTRY
 from node.shard.settings import ShardQueueSettings
 from node.shard.shard import Shard
 from tests.shard.driver import A, Driver, Entry, publish
@@ -175,3 +178,44 @@ def test_l11_c1_what_waits_for_an_empty_queue_decides_nothing_else() -> None:
     entry.apply(driver.shard)
     assert other.digest() == driver.shard.digest()
     assert len(other.unrouted(9)) == len(driver.shard.unrouted(9))
+
+
+@pytest.mark.parametrize("how", ["deleted", "expired", "dropped", "taken from"])
+def test_l4_c4_a_long_queue_that_goes_is_released_in_bounded_steps(how: str) -> None:
+    """It is gone at once, nothing of it is dead-lettered, and a replica restored on the way goes on the same."""
+    count = 3 * RELEASED_PER_ENTRY + 10
+    driver = Driver()
+    driver.create(1, expires_ms=1000, dead_letter_exchange="", dead_letter_routing_key="q2")
+    driver.create(2)
+    for _ in range(count // 10):
+        parts: list[bytes] = []
+        for _ in range(10):
+            commands.encode_publish(parts, (1,), -1, b"\x00\x01q", bytes(14), b"body")
+        driver.run(b"".join(parts))
+    released = len(driver.released)
+    if how == "expired":
+        driver.pass_ms(1000)
+        driver.lead(*[commands.encode_expire_queue(*due) for due in driver.shard.due_leases(driver.led_ms)])
+    elif how == "dropped":
+        driver.lead(commands.encode_drop_queue(1))
+    else:
+        if how == "taken from":
+            for _ in range(30):
+                driver.run(commands.encode_get(1, 7, True))
+            released = len(driver.released)
+        driver.run(commands.encode_delete_queue(1, False, False))
+    assert driver.shard.queue(1) is None
+    assert driver.shard.statistics().remains > 0 and driver.shard.statistics().outbox == 0
+    assert driver.shard.due_messages(driver.time_ms), "the leader goes on with it at once"
+    steps = 0
+    while driver.shard.due_messages(driver.time_ms):
+        before = len(driver.released)
+        driver.lead(commands.encode_expire_due())
+        assert len(driver.released) - before <= RELEASED_PER_ENTRY // 10 + 1
+        steps += 1
+        if steps == 1:
+            driver.shard.restore(driver.shard.snapshot())
+    assert steps >= 2
+    assert (driver.shard.statistics().remains, list(driver.shard.live_entries())) == (0, [])
+    assert len(driver.released) - released == (count - (30 if how == "taken from" else 0)) // 10
+    assert driver.shard.statistics().outbox == driver.shard.statistics().queue_expired == 0
