@@ -102,7 +102,7 @@ def test_nonsense_in_the_right_protocol_gets_a_status(caplog: pytest.LogCaptureF
             )
             absurd = peer_pb2.Frame(clock_ms=-7).SerializeToString()
             assert await call(one, options.EXCHANGE, greeting, absurd) == (invalid, "clock -7")
-            code, _ = await call(one, options.EXCHANGE, greeting, bytes(limits.MAX_GRPC_MESSAGE_BYTES + 1))
+            code, _ = await call(one, options.EXCHANGE, greeting, bytes(limits.MAX_PEER_MESSAGE_BYTES + 1))
             assert code == grpc.StatusCode.RESOURCE_EXHAUSTED
             code, _ = await call(one, "/mayfly.peer.v1.Peer/Nothing", b"")
             # (INTERNAL where the end of the call met our writing: gRPC then hides the reason.)
