@@ -24,6 +24,11 @@ class Complaints:
         self._said[host] = text
         log.warning("turned away a peer at %s: %s (more of the same are not logged)", host, text)
 
+    def say_first(self, host: str, text: str) -> None:
+        """Log it, unless something was logged about the host already: for what anybody can provoke in many ways."""
+        if host not in self._said:
+            self.say(host, text)
+
     def forget(self, host: str) -> None:
         """All is well with the host again."""
         self._said.pop(host, None)

@@ -263,7 +263,7 @@ class FrameConnection(asyncio.Protocol):
     def turn_away(self, text: str) -> None:
         """End it, and say so in the log."""
         if not self._ended:
-            self._listener.complaints.say(self.host, text)
+            self._listener.complaints.say_first(self.host, text)
             self.abort()
 
     def abort(self) -> None:
