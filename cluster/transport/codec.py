@@ -46,6 +46,8 @@ _BETWEEN_NODES: Final = frozenset(
 """Types that may stand in a frame. Snapshots have a call of their own, the others never leave a node."""
 
 _ENTRY_TYPES: Final = frozenset((EntryType.NORMAL, EntryType.CONF_CHANGE, EntryType.CONF_CHANGE_V2))
+_MAX_TERM: Final = limits.MAX_TERM
+_MAX_INDEX: Final = limits.MAX_INDEX
 MAX_KIND: Final = (1 << 32) - 1
 
 
@@ -168,21 +170,15 @@ def _read_group_message(wire: peer_pb2.GroupMessage, sender: int, receiver: int)
 
 
 def _read_message(wire: peer_pb2.GroupMessage, sender: int, receiver: int) -> Message:
-    message = Message(
-        wire.type,
-        receiver,
-        sender,
-        _term(wire.term),
-        _term(wire.log_term),
-        _index(wire.index),
-        _index(wire.commit),
-        wire.vote,
-        wire.reject,
-        _index(wire.reject_hint),
-    )
-    if message.vote > MAX_NODE_ID:
-        raise Refused(f"vote for node {message.vote}")
-    context, entries = wire.context, wire.entries
+    term, log_term, index, commit = wire.term, wire.log_term, wire.index, wire.commit
+    vote, hint, context, entries = wire.vote, wire.reject_hint, wire.context, wire.entries
+    message = Message(wire.type, receiver, sender, term, log_term, index, commit, vote, wire.reject, hint)
+    if term > _MAX_TERM or log_term > _MAX_TERM:
+        raise Refused(f"term {max(term, log_term)}")
+    if index > _MAX_INDEX or commit > _MAX_INDEX or hint > _MAX_INDEX:
+        raise Refused(f"log index {max(index, commit, hint)}")
+    if vote > MAX_NODE_ID:
+        raise Refused(f"vote for node {vote}")
     if context:
         message.context = context
         if len(context) > limits.MAX_CONTEXT_BYTES:
