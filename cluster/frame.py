@@ -15,9 +15,12 @@ class Frame:
     ``raft`` holds (group, message); ``group_clocks`` (group, time_ms, led_ms) of groups the sender leads;
     ``proposals`` (group, envelope) for groups the receiver leads; ``datagrams`` (kind, bytes) of the layers
     above.
+
+    ``unordered`` holds what may overtake all that and be overtaken by it: proposals and datagrams that are harmless
+    when they come late or twice. They travel on another stream, and among themselves they stay in order.
     """
 
-    __slots__ = ("clock_ms", "datagrams", "group_clocks", "proposals", "raft")
+    __slots__ = ("clock_ms", "datagrams", "group_clocks", "proposals", "raft", "unordered")
 
     def __init__(self, clock_ms: int = 0) -> None:
         self.clock_ms: int = clock_ms
@@ -25,10 +28,24 @@ class Frame:
         self.group_clocks: list[tuple[int, int, int]] = []
         self.proposals: list[tuple[int, bytes]] = []
         self.datagrams: list[tuple[int, bytes]] = []
+        self.unordered: Frame | None = None
 
     def empty(self) -> bool:
-        """Whether the frame carries nothing but its clock."""
+        """Whether the frame carries nothing but its clock, and perhaps something `unordered`."""
         return not self.raft and not self.group_clocks and not self.proposals and not self.datagrams
+
+    def apart(self) -> "Frame":
+        """The frame within this one for what is unordered."""
+        if self.unordered is None:
+            self.unordered = Frame()
+        return self.unordered
+
+    def take_unordered(self) -> "Frame | None":
+        """Take out what is unordered, as a frame with the same clock; None if there is nothing of the kind."""
+        taken, self.unordered = self.unordered, None
+        if taken is not None:
+            taken.clock_ms = self.clock_ms
+        return taken
 
     def merge(self, other: "Frame") -> None:
         """Append a later frame to this one; its clock counts."""
@@ -37,6 +54,8 @@ class Frame:
         self.group_clocks.extend(other.group_clocks)
         self.proposals.extend(other.proposals)
         self.datagrams.extend(other.datagrams)
+        if other.unordered is not None:
+            self.apart().merge(other.unordered)
 
     def approximate_bytes(self) -> int:
         """About the size on the wire, for limits; snapshots count with their data."""
@@ -61,6 +80,7 @@ class Frame:
             and self.group_clocks == other.group_clocks
             and self.proposals == other.proposals
             and self.datagrams == other.datagrams
+            and self.unordered == other.unordered
         )
 
     def __hash__(self) -> int:
@@ -69,5 +89,5 @@ class Frame:
     def __repr__(self) -> str:
         return (
             f"Frame(clock_ms={self.clock_ms}, raft={self.raft!r}, group_clocks={self.group_clocks!r}, "
-            f"proposals={len(self.proposals)}, datagrams={len(self.datagrams)})"
+            f"proposals={len(self.proposals)}, datagrams={len(self.datagrams)}, unordered={self.unordered!r})"
         )

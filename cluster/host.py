@@ -385,8 +385,9 @@ class Host:
         self._dirty[id] = None
         return self.groups[id].propose_internal(commands)
 
-    def send_internal(self, id: int, batch: bytes) -> bool:
-        """An encoded internal batch for a group's leader, wherever it is; False if none is known. It may get lost."""
+    def send_internal(self, id: int, batch: bytes, unordered: bool = False) -> bool:
+        """An encoded internal batch for a group's leader, wherever it is; False if none is known. It may get lost. For
+        `unordered` see `Frame`."""
         group = self.groups[id]
         leader = group.leader
         if leader == 0:
@@ -395,12 +396,14 @@ class Host:
             group.take_proposal(batch)
             self._dirty[id] = None
         else:
-            self._frame(leader).proposals.append((id, batch))
+            frame = self._frame(leader)
+            (frame.apart() if unordered else frame).proposals.append((id, batch))
         return True
 
-    def send_datagram(self, peer: int, kind: int, data: bytes) -> None:
-        """A datagram of an upper layer; it may get lost when the stream breaks."""
-        self._frame(peer).datagrams.append((kind, data))
+    def send_datagram(self, peer: int, kind: int, data: bytes, unordered: bool = False) -> None:
+        """A datagram of an upper layer; it may get lost when the stream breaks. For `unordered` see `Frame`."""
+        frame = self._frame(peer)
+        (frame.apart() if unordered else frame).datagrams.append((kind, data))
 
     # ------------------------------------------------------------------ output
 

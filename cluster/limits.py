@@ -32,11 +32,11 @@ LOG_MAP_HELD_BYTES: Final = 8 * MIB
 
 # --- one node to another -------------------------------------------------------------------------------
 
-PROTOCOL_VERSION: Final = 2
+PROTOCOL_VERSION: Final = 3
 """Version of the peer protocol, sent in Hello. Nodes of different versions refuse each other."""
 
-MAX_GRPC_MESSAGE_BYTES: Final = 256 * MIB
-"""Largest gRPC message taken from a peer: an entry may hold one AMQP message, and those can be large."""
+MAX_PEER_MESSAGE_BYTES: Final = 256 * MIB
+"""Largest frame or gRPC message taken from a peer: an entry may hold one AMQP message, and those can be large."""
 
 MAX_FRAME_BYTES: Final = 4 * MIB
 """Frames that wait for a write to end are merged up to this size; the rest leaves in the next frame. Larger
@@ -45,6 +45,14 @@ ones win nothing (the fixed cost per frame is long amortised) and delay heartbea
 MAX_PEER_QUEUE_BYTES: Final = 32 * MIB
 """What may wait for one peer. A slow or frozen peer costs at most this much memory; frames beyond it are
 dropped, and Raft and the sessions send again."""
+
+FRAME_STREAM_BUFFER_BYTES: Final = 256 * KIB
+"""While more than this waits for the socket of a frame stream, frames are queued and merged. It goes on at a quarter of
+it, so that the socket never runs dry."""
+
+MAX_FRAME_STRANGERS: Final = 128
+"""Connections of a frame stream without a ticket yet. Beyond it the one that has waited longest is closed: who has a
+ticket shows it at once."""
 
 SNAPSHOT_CHUNK_BYTES: Final = 512 * KIB
 """Size of a piece of a snapshot. Small enough that a heartbeat on the neighbouring stream isn't held up
@@ -104,7 +112,8 @@ CONNECT_TIMEOUT_MS: Final = 3_000
 """An attempt without an answer (packets dropped on the way) is given up after this."""
 
 HELLO_TIMEOUT_SECONDS: Final = 5.0
-"""A peer that opened a stream and didn't say hello within this is turned away."""
+"""A peer that opened a stream and didn't say hello, or show the ticket of its frame stream, within this is turned
+away."""
 
 REFUSED_RETRY_MS: Final = 5_000
 """Pause after a peer refused us (wrong cluster, unknown node, other version): that has to be mended first."""

@@ -16,6 +16,7 @@ from cluster.log.group_log import EntryCache
 from cluster.machine import StateMachine
 from cluster.raft import Entry
 from cluster.sessions import KIND_INTERNAL, encode_batch
+from node.broker import remote_transient
 from node.broker.cluster_facade import SESSION_LOST, TRANSIENT_SHARD_BASE, ClusterEvents, Done, ShardHandle
 from node.broker.transient_shards import TransientShards
 from node.catalog import Catalog, CatalogCommand, NodeLost, NodeStarted, RemoveQueues, encode
@@ -109,7 +110,7 @@ class Engine:
         )
         self.broker: ClusterEvents | None = None
         self.transient: TransientShards = TransientShards(
-            self, self.host.send_datagram, lambda: self.broker, _pumped_anyway
+            self, self._send_datagram, lambda: self.broker, _pumped_anyway
         )
         self.overloaded: bool = False
         self.disk_alarm: str | None = None
@@ -307,7 +308,12 @@ class Engine:
         if target_shard >= TRANSIENT_SHARD_BASE:
             self.transient.transfer(target_shard, command)
         else:
-            self.host.send_internal(target_shard, encode_batch(KIND_INTERNAL, 0, 0, 0, command))
+            # Dropped where it was received before, repeated until the target's replica here shows that it was.
+            batch = encode_batch(KIND_INTERNAL, 0, 0, 0, command)
+            self.host.send_internal(target_shard, batch, unordered=True)
+
+    def _send_datagram(self, peer: int, kind: int, data: bytes) -> None:
+        self.host.send_datagram(peer, kind, data, unordered=kind in remote_transient.UNORDERED)
 
     def received_up_to(self, target_shard: int, queue: int, source: int) -> int:
         """See `LeaderPort.received_up_to`."""

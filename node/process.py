@@ -226,6 +226,7 @@ class NodeProcess:
         return PeerTransport(
             local, str(settings.peer_address), peers, self._on_frame, self._on_peer_up, self._on_peer_down,
             self._on_snapshot_sent, peer_tls_files(settings), self.membership, settings.data_dir / "snapshots",
+            (settings.frames_listen_address.host, settings.frames_listen_address.port),
         )
 
     def _members_changed(self) -> None:

@@ -46,6 +46,8 @@ _BETWEEN_NODES: Final = frozenset(
 """Types that may stand in a frame. Snapshots have a call of their own, the others never leave a node."""
 
 _ENTRY_TYPES: Final = frozenset((EntryType.NORMAL, EntryType.CONF_CHANGE, EntryType.CONF_CHANGE_V2))
+_MAX_TERM: Final = limits.MAX_TERM
+_MAX_INDEX: Final = limits.MAX_INDEX
 MAX_KIND: Final = (1 << 32) - 1
 
 
@@ -144,46 +146,47 @@ def _fill_message(wire: peer_pb2.GroupMessage, group: int, message: Message) -> 
 def decode_frame(data: bytes, sender: int, receiver: int) -> Frame:
     """The frame that `sender` sent to `receiver`. Raises `Refused`."""
     wire = _parse(peer_pb2.Frame, data)
-    items = len(wire.raft) + len(wire.group_clocks) + len(wire.proposals) + len(wire.datagrams)
+    # Each look at a field of a protobuf message costs a call: one look at each.
+    raft, clocks, proposals, datagrams = wire.raft, wire.group_clocks, wire.proposals, wire.datagrams
+    items = len(raft) + len(clocks) + len(proposals) + len(datagrams)
     if items > limits.MAX_ITEMS_PER_FRAME:
         raise Refused(f"frame with {items} items")
     frame = Frame(_time(wire.clock_ms))
-    for message in wire.raft:
-        if message.type not in _BETWEEN_NODES:
-            raise Refused(f"Raft message of type {message.type}")
-        frame.raft.append((_group(message.group), _read_message(message, sender, receiver)))
-    for clock in wire.group_clocks:
-        frame.group_clocks.append((_group(clock.group), _time(clock.time_ms), _time(clock.led_ms)))
-    for proposal in wire.proposals:
-        frame.proposals.append((_group(proposal.group), proposal.envelope))
-    for datagram in wire.datagrams:
-        frame.datagrams.append((datagram.kind, datagram.data))
+    if raft:
+        frame.raft = [_read_group_message(message, sender, receiver) for message in raft]
+    if clocks:
+        frame.group_clocks = [(_group(clock.group), _time(clock.time_ms), _time(clock.led_ms)) for clock in clocks]
+    if proposals:
+        frame.proposals = [(_group(proposal.group), proposal.envelope) for proposal in proposals]
+    if datagrams:
+        frame.datagrams = [(datagram.kind, datagram.data) for datagram in datagrams]
     return frame
 
 
+def _read_group_message(wire: peer_pb2.GroupMessage, sender: int, receiver: int) -> tuple[int, Message]:
+    if wire.type not in _BETWEEN_NODES:
+        raise Refused(f"Raft message of type {wire.type}")
+    return _group(wire.group), _read_message(wire, sender, receiver)
+
+
 def _read_message(wire: peer_pb2.GroupMessage, sender: int, receiver: int) -> Message:
-    message = Message(
-        wire.type,
-        receiver,
-        sender,
-        _term(wire.term),
-        _term(wire.log_term),
-        _index(wire.index),
-        _index(wire.commit),
-        wire.vote,
-        wire.reject,
-        _index(wire.reject_hint),
-    )
-    if message.vote > MAX_NODE_ID:
-        raise Refused(f"vote for node {message.vote}")
-    if wire.context:
-        message.context = wire.context
-        if len(message.context) > limits.MAX_CONTEXT_BYTES:
-            raise Refused(f"Raft message with a context of {len(message.context)} bytes")
-    if wire.entries:
-        if len(wire.entries) > limits.MAX_ENTRIES_PER_MESSAGE:
-            raise Refused(f"Raft message with {len(wire.entries)} entries")
-        message.entries = [Entry(entry.term, entry.index, entry.type, entry.data) for entry in wire.entries]
+    term, log_term, index, commit = wire.term, wire.log_term, wire.index, wire.commit
+    vote, hint, context, entries = wire.vote, wire.reject_hint, wire.context, wire.entries
+    message = Message(wire.type, receiver, sender, term, log_term, index, commit, vote, wire.reject, hint)
+    if term > _MAX_TERM or log_term > _MAX_TERM:
+        raise Refused(f"term {max(term, log_term)}")
+    if index > _MAX_INDEX or commit > _MAX_INDEX or hint > _MAX_INDEX:
+        raise Refused(f"log index {max(index, commit, hint)}")
+    if vote > MAX_NODE_ID:
+        raise Refused(f"vote for node {vote}")
+    if context:
+        message.context = context
+        if len(context) > limits.MAX_CONTEXT_BYTES:
+            raise Refused(f"Raft message with a context of {len(context)} bytes")
+    if entries:
+        if len(entries) > limits.MAX_ENTRIES_PER_MESSAGE:
+            raise Refused(f"Raft message with {len(entries)} entries")
+        message.entries = [Entry(entry.term, entry.index, entry.type, entry.data) for entry in entries]
         _check_entries(message)
     return message
 

@@ -2,9 +2,9 @@
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Callable
 from concurrent.futures import Executor
-from typing import Final
 
 import grpc
 import grpc.aio
@@ -14,17 +14,16 @@ from cluster.frame import Frame
 from cluster.log.batch import CorruptStore
 from cluster.log.snapshot_codec import ReceivedSnapshot
 from cluster.rpc import peer_pb2
-from cluster.transport import codec, joining, options
+from cluster.transport import codec, framing, joining, options
 from cluster.transport.codec import Refused
+from cluster.transport.complaints import Complaints
 from cluster.transport.counters import PeerCounters
+from cluster.transport.frame_stream import FrameConnection
 from cluster.transport.gate import Gate
 from cluster.transport.spool import PartialSnapshot, SnapshotSpool, Stream
 from cluster.transport.steps import run_steps
 
 log = logging.getLogger(__name__)
-
-MOST_COMPLAINTS: Final = 1000
-"""Remembered refusals, so that each is logged once; at this many the memory starts afresh."""
 
 
 class TurnedAway(Refused):
@@ -33,6 +32,64 @@ class TurnedAway(Refused):
     def __init__(self, code: grpc.StatusCode, text: str) -> None:
         super().__init__(text)
         self.code = code
+
+
+class PeerStream:
+    """What comes from one peer: its Exchange, and the connection that carries its frames. Where one ends, both do."""
+
+    def __init__(
+        self, peer: int, counters: PeerCounters, on_frame: Callable[["PeerStream", bytes], None], host: str
+    ) -> None:
+        """`on_frame` gets encoded frames; what it raises (`Refused`) ends the stream."""
+        self.peer = peer
+        self.counters = counters
+        self.host = host
+        self.ended = False
+        self.refusal: Refused | None = None
+        """Why it was ended, if there is something to complain of."""
+        self.clock: tuple[int, float] | None = None
+        """The peer's clock in its last frame, and the loop's time when that came."""
+        self.reading: asyncio.Timeout | None = None
+        """The bound within which the Exchange is read."""
+        self._on_frame = on_frame
+        self._connection: FrameConnection | None = None
+
+    def attached(self, connection: FrameConnection) -> None:
+        """See `StreamHolder`."""
+        self._connection = connection
+        if self.ended:
+            connection.abort()
+
+    def take(self, data: bytes) -> None:
+        """See `StreamHolder`."""
+        try:
+            self._on_frame(self, data)
+        except Refused as refusal:
+            self.end(refusal)
+
+    def refuse(self, text: str) -> None:
+        """See `StreamHolder`."""
+        self.end(Refused(text))
+
+    def lost(self) -> None:
+        """See `StreamHolder`. The peer will end its Exchange, too: a status that crosses that is an error to gRPC."""
+        self.end(None, limits.HELLO_TIMEOUT_SECONDS)
+
+    def still_alone(self) -> None:
+        """The peer should have come with its ticket by now."""
+        if self._connection is None:
+            text = f"no frame stream came within {limits.HELLO_TIMEOUT_SECONDS} s"
+            self.end(TurnedAway(grpc.StatusCode.DEADLINE_EXCEEDED, text))
+
+    def end(self, refusal: Refused | None, patience_s: float = 0.0) -> None:
+        """End both; the peer has so long to end the Exchange itself."""
+        if self.ended:
+            return
+        self.ended, self.refusal = True, refusal
+        if self._connection is not None:
+            self._connection.abort()
+        if self.reading is not None and not self.reading.expired():
+            self.reading.reschedule(asyncio.get_running_loop().time() + patience_s)
 
 
 class Incoming:
@@ -59,9 +116,12 @@ class Incoming:
         self._cluster_id = cluster_id
         self._counters = counters
         self._on_frame = on_frame
-        self._streams: dict[int, object] = {}
+        self._streams: dict[int, PeerStream] = {}
         self._clocks: dict[int, tuple[int, float]] = {}
-        self._complaints: dict[str, str] = {}
+        self._tickets: framing.Tickets[PeerStream] = framing.Tickets(limits.HELLO_TIMEOUT_SECONDS)
+        self.complaints = Complaints()
+        self.frames_port = 0
+        """Where peers bring their frames; to be set before the first call."""
         self._snapshot_places = asyncio.Semaphore(limits.MAX_SNAPSHOTS_AT_ONCE)
 
     def handlers(self) -> grpc.GenericRpcHandler:
@@ -78,7 +138,8 @@ class Incoming:
         )
 
     async def exchange(self, _: object, context: grpc.aio.ServicerContext) -> bytes:
-        """Frames of one peer, until it goes."""
+        """The stream of one peer, until it goes. Its frames come on a connection of their own (`redeem`), and here
+        those that are in no order with them."""
         try:
             await self._exchange(context)
         except Refused as refusal:
@@ -98,24 +159,71 @@ class Incoming:
         if first is None:
             return
         peer, counters = self._admit(codec.decode_hello(first))
-        stream = self._streams[peer] = object()
-        self._complaints.pop(_host(context), None)
-        await context.send_initial_metadata((options.CONSENT,))
-        clock = asyncio.get_running_loop().time
-        while True:
-            data = await context.read()
-            if data is grpc.aio.EOF:
-                return
-            if self._streams.get(peer) is not stream:
-                raise TurnedAway(grpc.StatusCode.ABORTED, f"node {peer} has opened a newer stream")
-            if self._counters(peer) is not counters:
-                self._check_data(peer, "", 0, 0)
-                raise TurnedAway(grpc.StatusCode.PERMISSION_DENIED, f"node {peer} is no peer any more")
-            frame = codec.decode_frame(data, peer, self._node_id)
-            counters.frames_received += 1
-            counters.bytes_received += len(data)
-            self._clocks[peer] = (frame.clock_ms, clock())
-            self._deliver(peer, frame)
+        stream = PeerStream(peer, counters, self._take_frame, _host(context))
+        older = self._streams.get(peer)
+        self._streams[peer] = stream
+        if older is not None:
+            older.end(TurnedAway(grpc.StatusCode.ABORTED, f"node {peer} has opened a newer stream"))
+        loop = asyncio.get_running_loop()
+        ticket = secrets.token_bytes(framing.TICKET_BYTES)
+        self._tickets.give(ticket, peer, stream, loop.time())
+        timer = loop.call_later(limits.HELLO_TIMEOUT_SECONDS, stream.still_alone)
+        try:
+            await context.send_initial_metadata(
+                (options.CONSENT, (options.FRAMES_PORT, str(self.frames_port)), (options.TICKET, ticket.hex()))
+            )
+            await self._read_unordered(context, stream)
+        finally:
+            timer.cancel()
+            self._tickets.withdraw(ticket)
+            stream.end(None)
+            if self._streams.get(peer) is stream:
+                del self._streams[peer]
+
+    async def _read_unordered(self, context: grpc.aio.ServicerContext, stream: PeerStream) -> None:
+        """Take frames of the Exchange itself until either end of the stream has ended. Raises `Refused`."""
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(limits.HELLO_TIMEOUT_SECONDS if stream.ended else None) as stream.reading:
+                while not (stream.ended and stream.refusal):
+                    data = await context.read()
+                    if data is grpc.aio.EOF:
+                        return
+                    if stream.ended:
+                        continue
+                    frame = self._decode(stream, data)
+                    if stream.clock is not None:
+                        # What was sent earlier may come later: the newest clock counts.
+                        frame.clock_ms = stream.clock[0] + int((loop.time() - stream.clock[1]) * 1000)
+                    self._deliver(stream.peer, frame)
+        except TimeoutError:
+            pass
+        finally:
+            stream.reading = None
+        if stream.refusal is not None:
+            raise stream.refusal
+
+    def redeem(self, node_id: int, ticket: bytes) -> PeerStream:
+        """Whose frames come on a connection that shows this ticket. Raises `NotFrames`."""
+        stream = self._tickets.redeem(ticket, node_id, asyncio.get_running_loop().time())
+        self.complaints.forget(stream.host)
+        return stream
+
+    def _take_frame(self, stream: PeerStream, data: bytes) -> None:
+        frame = self._decode(stream, data)
+        self._clocks[stream.peer] = stream.clock = (frame.clock_ms, asyncio.get_running_loop().time())
+        self._deliver(stream.peer, frame)
+
+    def _decode(self, stream: PeerStream, data: bytes) -> Frame:
+        """A frame of a peer that is still one. Raises `Refused`."""
+        peer, counters = stream.peer, stream.counters
+        if self._counters(peer) is not counters:
+            self._check_data(peer, "", 0, 0)
+            raise TurnedAway(grpc.StatusCode.PERMISSION_DENIED, f"node {peer} is no peer any more")
+        frame = codec.decode_frame(data, peer, self._node_id)
+        counters.frames_received += 1
+        counters.bytes_received += len(data)
+        return frame
 
     async def receive_snapshot(self, _: object, context: grpc.aio.ServicerContext) -> bytes:
         """One snapshot of a peer; it is handed over like a frame that holds its message."""
@@ -262,19 +370,14 @@ class Incoming:
 
     async def _turn_away(self, context: grpc.aio.ServicerContext, refusal: Refused) -> None:
         code = refusal.code if isinstance(refusal, TurnedAway) else grpc.StatusCode.INVALID_ARGUMENT
-        text, host = str(refusal), _host(context)
-        if self._complaints.get(host) != text:
-            if len(self._complaints) >= MOST_COMPLAINTS:
-                self._complaints.clear()
-            self._complaints[host] = text
-            log.warning("turned away a peer at %s: %s (more of the same are not logged)", host, text)
-        await context.abort(code, text)
+        self.complaints.say(_host(context), str(refusal))
+        await context.abort(code, str(refusal))
 
     def _deliver(self, peer: int, frame: Frame) -> None:
         try:
             self._on_frame(peer, frame)
         except Exception:
-            # A mistake in the layer above. Without this, gRPC would log it, and end the stream.
+            # A mistake in the layer above; the stream goes on.
             log.exception("a frame of node %d was not handled", peer)
 
 

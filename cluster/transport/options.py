@@ -15,6 +15,10 @@ JOIN: Final = f"/{_SERVICE}/Join"
 CONSENT: Final = ("mayfly-consent", "1")
 """Initial metadata with which a receiver says that it takes the stream; a refused one brings none."""
 
+FRAMES_PORT: Final = "mayfly-frames-port"
+TICKET: Final = "mayfly-ticket"
+"""Initial metadata of an Exchange: where the receiver takes the frames of this stream, and what to show there (hex)."""
+
 SNAPSHOT_OFFSET: Final = "mayfly-snapshot-offset"
 """Initial metadata: from where on the receiver wants a snapshot."""
 
@@ -29,8 +33,8 @@ _HTTP2_FRAME_BYTES: Final = limits.MIB
 # Calls without a response stream (stream-unary) are 10 us a message cheaper than bidirectional ones, and
 # reading with `read()` 15 us cheaper than iterating.
 _COMMON: Final[Options] = [
-    ("grpc.max_receive_message_length", limits.MAX_GRPC_MESSAGE_BYTES),
-    ("grpc.max_send_message_length", limits.MAX_GRPC_MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", limits.MAX_PEER_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", limits.MAX_PEER_MESSAGE_BYTES),
     ("grpc.http2.bdp_probe", 0),
     ("grpc.http2.lookahead_bytes", _WINDOW_BYTES),
     ("grpc.http2.max_frame_size", _HTTP2_FRAME_BYTES),

@@ -2,10 +2,11 @@
 
 import asyncio
 import logging
-from collections import deque
+import re
+import ssl
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import grpc
 import grpc.aio
@@ -16,8 +17,10 @@ from cluster.log.batch import LogError
 from cluster.log.snapshot_codec import OutgoingSnapshot, outgoing
 from cluster.raft.messages import Message, MessageType, Snapshot
 from cluster.rpc import peer_pb2
-from cluster.transport import codec, options
+from cluster.transport import codec, framing, options
 from cluster.transport.counters import PeerCounters
+from cluster.transport.frame_queue import FrameQueue
+from cluster.transport.frame_stream import FrameSender, host_of
 from cluster.transport.gate import FINAL_REFUSALS
 from cluster.transport.steps import run_steps
 
@@ -34,16 +37,29 @@ _NEEDS_MENDING = frozenset(
 """Answers that a repetition doesn't change soon. (A node that is not known yet may be a moment later.)"""
 
 
+class PeerCredentials(NamedTuple):
+    """Mutual TLS with a peer; `server_name` is what its certificate has to name, "" for the host it is reached at."""
+
+    channel: grpc.ChannelCredentials
+    frames: ssl.SSLContext
+    server_name: str
+
+
+class _NoFrameStream(Exception):
+    """The peer took the Exchange, and frames can't be brought to it. The text says why."""
+
+
 class PeerLink:
-    """The stream to one peer, opened again whenever it breaks, and the snapshots on the way to it."""
+    """The stream to one peer, opened again whenever it breaks, and the snapshots on the way to it.
+
+    The stream is an Exchange and a connection for frames beside it; it is up while both are open."""
 
     def __init__(
         self,
         hello: peer_pb2.Hello,
         peer: int,
         address: str,
-        credentials: grpc.ChannelCredentials | None,
-        server_name: str,
+        credentials: PeerCredentials | None,
         counters: PeerCounters,
         on_up: Callable[[int], None],
         on_down: Callable[[int], None],
@@ -60,16 +76,18 @@ class PeerLink:
         self._hello = hello
         self._peer = peer
         self._credentials = credentials
-        self._server_name = server_name
         self._counters = counters
         self._on_up = on_up
         self._on_down = on_down
         self._on_snapshot_sent = on_snapshot_sent
         self._on_refused = on_refused
-        self._queue: deque[Frame] = deque()
-        self._sizes_bytes: deque[int] = deque()
-        self.waiting_bytes = 0
+        self._frames: FrameSender | None = None
+        self._waiting = FrameQueue()
+        self._unordered = FrameQueue()
+        self._writing: grpc.aio.StreamUnaryCall | None = None
+        """The Exchange while it is written to."""
         self._wake = asyncio.Event()
+        """There is something unordered to send, or the stream has ended."""
         self._complaint = ""
         self._snapshots: dict[int, tuple[Message, Snapshot]] = {}
         self._snapshot_task: asyncio.Task[None] | None = None
@@ -84,40 +102,68 @@ class PeerLink:
             frame.raft = [item for item in frame.raft if item[1].type != MessageType.SNAP]
             for group, message in snapshots:
                 self._send_snapshot(group, message)
-        if not self.up:
+        frames = self._frames
+        if not self.up or frames is None:
             self._counters.frames_dropped += 1
             return
-        size_bytes = frame.approximate_bytes()
-        if self.waiting_bytes + size_bytes > limits.MAX_PEER_QUEUE_BYTES and self._queue:
-            self._counters.frames_dropped += 1
-            return
-        self.waiting_bytes += size_bytes
-        if self._queue and self._sizes_bytes[-1] + size_bytes <= limits.MAX_FRAME_BYTES:
-            self._queue[-1].merge(frame)
-            self._sizes_bytes[-1] += size_bytes
+        unordered = frame.take_unordered()
+        if unordered is not None:
+            if self._enqueue(self._unordered, unordered):
+                self._wake.set()
+            if frame.empty():
+                return
+        if frames.writable and not self._waiting:
+            self._write(frames, frame)
         else:
-            self._queue.append(frame)
-            self._sizes_bytes.append(size_bytes)
-        self._wake.set()
+            self._enqueue(self._waiting, frame)
+
+    def _enqueue(self, queue: FrameQueue, frame: Frame) -> bool:
+        size_bytes = frame.approximate_bytes()
+        if queue and self.waiting_bytes + size_bytes > limits.MAX_PEER_QUEUE_BYTES:
+            self._counters.frames_dropped += 1
+            return False
+        queue.put(frame, size_bytes)
+        return True
+
+    def _write(self, frames: FrameSender, frame: Frame) -> None:
+        try:
+            data = codec.encode_frame(frame)
+        except Exception as error:
+            # A mistake in the layer above: what can't be sent is lost with the stream, and sent anew or not at all.
+            log.exception("a frame for node %d can't be encoded", self._peer)
+            frames.fail(str(error))
+            return
+        self._counters.frames_sent += 1
+        self._counters.bytes_sent += len(data)
+        frames.send(data)
+
+    def _write_waiting(self) -> None:
+        """The frame stream takes more."""
+        frames = self._frames
+        while frames is not None and frames.writable and self._waiting:
+            self._write(frames, self._waiting.take())
+
+    @property
+    def waiting_bytes(self) -> int:
+        """About how much waits to be sent."""
+        on_its_way = 0 if self._frames is None else self._frames.waiting_bytes
+        return self._waiting.waiting_bytes + self._unordered.waiting_bytes + on_its_way
 
     async def _run(self) -> None:
         pause_ms = limits.RECONNECT_FIRST_MS
         while True:
             channel = self._channel()
             self.attempts += 1
+            connects = self._counters.connects
             try:
                 code, reason = await self._stream(channel)
             except Exception as error:
                 log.exception("the stream to node %d failed", self._peer)
                 code, reason = grpc.StatusCode.INTERNAL, str(error)
             finally:
-                was_up, self.up = self.up, False
-                self._queue.clear()
-                self._sizes_bytes.clear()
-                self.waiting_bytes = 0
-                if was_up:
-                    _call(self._on_down, self._peer)
+                self._set_down()
                 await channel.close()
+            was_up = self._counters.connects != connects
             self._complain(was_up, code, reason)
             if code in FINAL_REFUSALS:
                 _call(self._on_refused, self._peer, reason)
@@ -126,18 +172,33 @@ class PeerLink:
             await asyncio.sleep((limits.REFUSED_RETRY_MS if code in _NEEDS_MENDING else pause_ms) / 1000)
             pause_ms = min(2 * pause_ms, limits.RECONNECT_LAST_MS)
 
+    def _set_down(self) -> None:
+        """The stream has ended, or was never up."""
+        was_up, self.up = self.up, False
+        frames, self._frames = self._frames, None
+        if frames is not None:
+            frames.abort()
+        self._waiting.clear()
+        self._unordered.clear()
+        if was_up:
+            _call(self._on_down, self._peer)
+
     async def _stream(self, channel: grpc.aio.Channel) -> tuple[grpc.StatusCode, str]:
-        """Open the stream, send frames until it ends; why it ended."""
+        """Open the stream, keep it until it ends; why it ended."""
         call: grpc.aio.StreamUnaryCall = channel.stream_unary(options.EXCHANGE)()
         try:
             async with asyncio.timeout(limits.CONNECT_TIMEOUT_MS / 1000):
                 await call.write(codec.encode_hello(self._hello))
-                consents = await _consents(call)
+                answer = tuple(await call.initial_metadata())
+                if options.CONSENT not in answer:
+                    return await _status(call)
+                frames = await self._open_frames(answer)
         except TimeoutError:
-            return grpc.StatusCode.DEADLINE_EXCEEDED, "no answer"
+            where = "" if self._frames is None else " at its port for frames"
+            return grpc.StatusCode.DEADLINE_EXCEEDED, f"no answer{where}"
+        except _NoFrameStream as error:
+            return await self._last_word(call, str(error))
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            return await _status(call)
-        if not consents:
             return await _status(call)
         self._complaint = ""
         self.attempts = 0
@@ -148,26 +209,64 @@ class PeerLink:
         log.info("connected to node %d at %s", self._peer, self.address)
         _call(self._on_up, self._peer)
         try:
-            while not call.done():
-                if not self._queue:
+            while not call.done() and not frames.ended:
+                if self._unordered:
+                    await self._write_unordered(call)
+                else:
                     self._wake.clear()
                     await self._wake.wait()
-                    continue
-                frame = self._queue.popleft()
-                self.waiting_bytes -= self._sizes_bytes.popleft()
-                data = codec.encode_frame(frame)
-                self._counters.frames_sent += 1
-                self._counters.bytes_sent += len(data)
-                await call.write(data)
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
             pass
-        return await _status(call)
+        self._set_down()
+        return await self._last_word(call, "the frame stream broke")
+
+    async def _write_unordered(self, call: grpc.aio.StreamUnaryCall) -> None:
+        data = codec.encode_frame(self._unordered.take())
+        self._counters.frames_sent += 1
+        self._counters.bytes_sent += len(data)
+        self._writing = call
+        try:
+            await call.write(data)
+        finally:
+            self._writing = None
+
+    def _frames_ended(self) -> None:
+        self._wake.set()
+        if self._writing is not None:
+            self._writing.cancel()
+
+    async def _open_frames(self, answer: tuple[tuple[str, str | bytes], ...]) -> FrameSender:
+        """Connect where the peer takes the frames of an accepted Exchange. Raises `_NoFrameStream`."""
+        port, ticket = _frames_at(answer)
+        host = host_of(self.address)
+        loop = asyncio.get_running_loop()
+        tls = None if self._credentials is None else self._credentials.frames
+        name = None if self._credentials is None else self._credentials.server_name or host
+        greeting = framing.encode_greeting(self._hello.node_id, ticket)
+        frames = FrameSender(greeting, self._write_waiting, self._frames_ended)
+        self._frames = frames
+        try:
+            await loop.create_connection(lambda: frames, host, port, ssl=tls, server_hostname=name)
+            await frames.accepted
+        except (OSError, ssl.SSLError) as error:
+            raise _NoFrameStream(f"no frame stream to {host} port {port}: {error}") from None
+        return frames
+
+    async def _last_word(self, call: grpc.aio.StreamUnaryCall, otherwise: str) -> tuple[grpc.StatusCode, str]:
+        """Why an Exchange ends that is of no use any more: what the peer has to say about it, if it does so soon."""
+        try:
+            async with asyncio.timeout(limits.STOP_GRACE_SECONDS):
+                code, reason = await _status(call)
+        except TimeoutError:
+            call.cancel()
+            return grpc.StatusCode.UNAVAILABLE, otherwise
+        return (code, reason) if code != grpc.StatusCode.OK else (grpc.StatusCode.UNAVAILABLE, otherwise)
 
     def _channel(self) -> grpc.aio.Channel:
-        settings = options.channel_options(self._server_name)
         if self._credentials is None:
-            return grpc.aio.insecure_channel(self.address, settings, options.compression())
-        return grpc.aio.secure_channel(self.address, self._credentials, settings, options.compression())
+            return grpc.aio.insecure_channel(self.address, options.channel_options(""), options.compression())
+        settings = options.channel_options(self._credentials.server_name)
+        return grpc.aio.secure_channel(self.address, self._credentials.channel, settings, options.compression())
 
     def _complain(self, was_up: bool, code: grpc.StatusCode, reason: str) -> None:
         """Log why there is no stream; once for each reason until there is one again."""
@@ -299,9 +398,14 @@ def _offset_in(answer: tuple[tuple[str, str], ...], total_bytes: int) -> int | N
     return int(wanted) if plausible and int(wanted) <= total_bytes else None
 
 
-async def _consents(call: grpc.aio.StreamUnaryCall) -> bool:
-    """Whether the peer takes the stream; waits for its answer, or the end of the call."""
-    return options.CONSENT in tuple(await call.initial_metadata())
+def _frames_at(answer: tuple[tuple[str, str | bytes], ...]) -> tuple[int, bytes]:
+    """The port at which a peer takes frames, and the ticket to show there. Raises `_NoFrameStream`."""
+    told = {key: value for key, value in answer if isinstance(value, str)}
+    port, ticket = told.get(options.FRAMES_PORT, ""), told.get(options.TICKET, "")
+    plausible = port.isascii() and port.isdigit() and 0 < int(port[:6]) < 1 << 16
+    if not plausible or not re.fullmatch(f"[0-9a-f]{{{2 * framing.TICKET_BYTES}}}", ticket):
+        raise _NoFrameStream("the peer does not say where it takes frames")
+    return int(port), bytes.fromhex(ticket)
 
 
 async def _status(call: grpc.aio.StreamUnaryCall) -> tuple[grpc.StatusCode, str]:

@@ -8,16 +8,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
-import grpc
 import grpc.aio
 
 from cluster.frame import Frame
 from cluster.raft.messages import MessageType
 from cluster.transport import codec, options
 from cluster.transport.counters import PeerCounters
+from cluster.transport.frame_stream import FrameListener, host_of
 from cluster.transport.gate import Gate, OpenGate
 from cluster.transport.incoming import Incoming
-from cluster.transport.outgoing import PeerLink
+from cluster.transport.outgoing import PeerCredentials, PeerLink
 from cluster.transport.spool import SnapshotSpool
 from cluster.transport.tls import TlsFiles
 
@@ -53,7 +53,8 @@ class PeerTransport:
     """Sends frames to peers and hands over theirs. All calls and all callbacks happen in one event loop.
 
     A peer is *up* while this node's own stream to it is open and accepted. Frames arrive in the order in
-    which they were sent, or not at all; only a SNAP message may be overtaken by what was sent after it.
+    which they were sent, or not at all; only a SNAP message may be overtaken by what was sent after it, and what is
+    `unordered` in a frame may overtake the rest and be overtaken by it.
     """
 
     def __init__(
@@ -68,12 +69,14 @@ class PeerTransport:
         tls: TlsFiles | None = None,
         gate: Gate | None = None,
         snapshot_folder: Path | None = None,
+        frames_address: tuple[str, int] | None = None,
     ) -> None:
         """`peers` maps node ids to "host:port"; this node's own id in it is passed over.
 
         `on_frame(peer, frame)`; `on_snapshot_sent(peer, group, ok)` once for every SNAP message given to
         `send`, unless a newer one of the same group took its place. Port 0 in `listen_address` means any.
         `snapshot_folder` is for snapshots that have not come whole; without it they are given up at `stop`.
+        `frames_address` is where peers bring their frames: this host at any port, unless given.
         """
         self._snapshot_folder = snapshot_folder
         self._temporary_folder: tempfile.TemporaryDirectory[str] | None = None
@@ -81,6 +84,7 @@ class PeerTransport:
         self._executor = ThreadPoolExecutor(SNAPSHOT_THREADS, "snapshots")
         self._local = local
         self._listen_address = listen_address
+        self._frames_address = frames_address or (host_of(listen_address), 0)
         self._addresses = dict(peers)
         self._on_frame = on_frame
         self._on_peer_up = on_peer_up
@@ -93,11 +97,14 @@ class PeerTransport:
         )
         self._links: dict[int, PeerLink] = {}
         self._server: grpc.aio.Server | None = None
-        self._credentials: grpc.ChannelCredentials | None = None
+        self._frame_listener: FrameListener | None = None
+        self._credentials: PeerCredentials | None = None
         self.counters: dict[int, PeerCounters] = {}
         """Traffic by peer, kept over reconnections."""
         self.port = 0
         """The port that is listened on, known after `start`."""
+        self.frames_port = 0
+        """The port for frames, known after `start`."""
 
     async def start(self) -> None:
         """Listen, and begin to connect to peers. Raises `OSError`: address taken, TLS files or folder unusable."""
@@ -119,14 +126,20 @@ class PeerTransport:
             if self._tls is None:
                 self.port = server.add_insecure_port(self._listen_address)
             else:
-                self._credentials = self._tls.channel_credentials()
+                self._credentials = PeerCredentials(
+                    self._tls.channel_credentials(), self._tls.client_context(), self._tls.server_name
+                )
                 self.port = server.add_secure_port(self._listen_address, self._tls.server_credentials())
         except RuntimeError:
             raise OSError(f"can't listen on {self._listen_address}: address taken, or not ours") from None
+        tls = None if self._tls is None else self._tls.server_context()
+        self._frame_listener = FrameListener(incoming.redeem, incoming.complaints, tls)
+        await self._frame_listener.start(*self._frames_address)
+        self.frames_port = incoming.frames_port = self._frame_listener.port
         self._count_peers()
         await server.start()
         self._server = server
-        log.info("listening for peers on port %d", self.port)
+        log.info("listening for peers on port %d, for their frames on port %d", self.port, self.frames_port)
         self._open_links()
 
     async def stop(self) -> None:
@@ -137,6 +150,8 @@ class PeerTransport:
         server, self._server = self._server, None
         if server is not None:
             await server.stop(None)
+        if self._frame_listener is not None:
+            await self._frame_listener.stop()
         # Nobody reads the log or writes to the folder after this.
         await asyncio.get_running_loop().run_in_executor(None, self._executor.shutdown)
         if self._spool is not None:
@@ -147,7 +162,7 @@ class PeerTransport:
     def send(self, peer: int, frame: Frame) -> None:
         """Send a frame, never blocking; it belongs to the transport from here on.
 
-        What is sent while a write is under way is merged into one message. A frame for a peer that is away,
+        What is sent while the connection takes no more is merged into fewer frames. A frame for a peer that is away,
         or that has too much waiting already, is dropped; so is one for an unknown peer. The fate of a snapshot is
         reported all the same: Raft waits for it.
         """
@@ -214,7 +229,6 @@ class PeerTransport:
                 self.counters.setdefault(peer, PeerCounters())
 
     def _open_links(self) -> None:
-        server_name = "" if self._tls is None else self._tls.server_name
         for peer, address in self._addresses.items():
             if peer == self._local.node_id or peer in self._links:
                 continue
@@ -223,7 +237,6 @@ class PeerTransport:
                 peer,
                 address,
                 self._credentials,
-                server_name,
                 self.counters[peer],
                 self._on_peer_up,
                 self._on_peer_down,

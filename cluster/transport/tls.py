@@ -35,6 +35,21 @@ class TlsFiles:
         except ssl.SSLError as error:
             raise OSError(f"{self.authority} is not a certificate: {error}") from None
 
+    def server_context(self) -> ssl.SSLContext:
+        """TLS of the frame stream where it is listened for: as `server_credentials`. Raises `OSError`."""
+        return self._with_files(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+
+    def client_context(self) -> ssl.SSLContext:
+        """TLS of the frame stream where it is opened: as `channel_credentials`. Raises `OSError`."""
+        return self._with_files(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+
+    def _with_files(self, context: ssl.SSLContext) -> ssl.SSLContext:
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_cert_chain(self.certificate, self.key)
+        context.load_verify_locations(self.authority)
+        return context
+
     def server_credentials(self) -> grpc.ServerCredentials:
         """Credentials of a server that demands a certificate of the same authority. Raises `OSError`."""
         return grpc.ssl_server_credentials(

@@ -1,7 +1,7 @@
 """Transient queues of other nodes: what travels between a client's node (the guest) and
 the node that hosts the queue.
 
-Six kinds of datagrams, carried by the frames between nodes in order:
+Six kinds of datagrams, carried by the frames between nodes all but TRANSFER and RECEIVED in order:
 
     REQUEST   guest -> host   commands of a stream, numbered 1, 2, 3, ...
     EVENTS    host -> guest   their answers, deliveries and cancellations, numbered alike
@@ -53,6 +53,8 @@ TRANSFER: Final = 4
 RECEIVED: Final = 5
 ENDED: Final = 6
 KINDS: Final = frozenset((REQUEST, EVENTS, LOST, TRANSFER, RECEIVED, ENDED))
+UNORDERED: Final = frozenset((TRANSFER, RECEIVED))
+"""Kinds that belong to no stream: they may overtake the others and be overtaken (`cluster.frame.Frame`)."""
 
 WANTED: Final = 1
 """Flag of commands without a result: somebody waits for their end."""

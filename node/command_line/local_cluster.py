@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import node
-from node.settings import NodeSettings
+from node.settings import FRAMES_OFFSET, NodeSettings, frames_address_beside
 from node.settings.kinds import Address
 from node.settings.sources import option_of
 
@@ -50,6 +50,16 @@ class NodePlan:
     log_file: Path
     config: Path | None = None
 
+    @property
+    def addresses(self) -> tuple[Address, ...]:
+        """All that the node listens on."""
+        return (self.amqp, self.http, self.peer, self.frames)
+
+    @property
+    def frames(self) -> Address:
+        """Where the node takes frames of others."""
+        return frames_address_beside(self.peer)
+
     def arguments(self) -> list[str]:
         """Arguments of `mayfly` that start this node alone."""
         settings: dict[str, object] = {
@@ -74,16 +84,17 @@ class NodePlan:
 
 
 def plan_cluster(count: int, base_port: int, data_dir: Path, config: Path | None = None) -> list[NodePlan]:
-    """Node i, from 0, serves AMQP on base_port + i, HTTP 10 000 and peers 20 000 above.
+    """Node i, from 0, serves AMQP on base_port + i, HTTP 10 000, peers 20 000 and their frames 25 000 above.
 
     Raises ClusterError if there are no such ports.
     """
-    highest = base_port + PEER_OFFSET + count - 1
+    highest_offset = PEER_OFFSET + FRAMES_OFFSET
+    highest = base_port + highest_offset + count - 1
     if base_port < 1 or highest > _LARGEST_PORT:
-        last = _LARGEST_PORT - PEER_OFFSET - count + 1
+        last = _LARGEST_PORT - highest_offset - count + 1
         raise ClusterError(
             f"with base port {base_port}, {count} node(s) would need ports up to {highest} "
-            f"(peers are {PEER_OFFSET} above AMQP); choose a base port from 1 to {last}"
+            f"(frames of peers are {highest_offset} above AMQP); choose a base port from 1 to {last}"
         )
     seeds = tuple(Address(HOST, base_port + PEER_OFFSET + i) for i in range(count))
     folder = data_dir.absolute()
@@ -104,7 +115,7 @@ def plan_cluster(count: int, base_port: int, data_dir: Path, config: Path | None
 
 def taken_addresses(plans: Sequence[NodePlan]) -> list[Address]:
     """The planned addresses that something else listens on."""
-    return [address for plan in plans for address in (plan.amqp, plan.http, plan.peer) if _is_taken(address)]
+    return [address for plan in plans for address in plan.addresses if _is_taken(address)]
 
 
 class ChildEnd(NamedTuple):

@@ -122,9 +122,9 @@ async def _run(process: "NodeProcess", settings: NodeSettings, stop_asked: async
         return 0
     await starting
     _LOG.info(
-        "%s (node %d) serves: AMQP %s, HTTP %s, peers %s, data in %s",
+        "%s (node %d) serves: AMQP %s, HTTP %s, peers %s, their frames %s, data in %s",
         *(process.name, process.identity.node, settings.amqp_address, settings.http_address),
-        *(settings.peer_address, settings.data_dir),
+        *(settings.peer_address, settings.frames_listen_address, settings.data_dir),
     )
     running = asyncio.create_task(process.run_until_stopped())
     try:

@@ -28,7 +28,7 @@ _MOST_NODES: Final = 99
     type=int,
     default=5672,
     show_default=True,
-    help="AMQP port of the first node; the next ones follow. HTTP is 10000 above, peers 20000.",
+    help="AMQP port of the first node; the next ones follow. HTTP is 10000 above, peers 20000, their frames 25000.",
 )
 @click.option(
     "--data-dir",
@@ -77,5 +77,5 @@ def _run(cluster: LocalCluster, signals: StopSignals) -> None:
 
 def serving_line(plan: NodePlan, pid: int | None) -> str:
     """The one line that tells of a node that serves."""
-    addresses = f"AMQP {plan.amqp}, HTTP {plan.http}, peers {plan.peer}"
+    addresses = f"AMQP {plan.amqp}, HTTP {plan.http}, peers {plan.peer}, frames {plan.frames}"
     return f"{plan.name} serves: {addresses}, pid {pid}. Alone again: {plan.command()}"

@@ -1,10 +1,12 @@
 """The settings of one node."""
 
 from node.settings.node_settings import (
+    FRAMES_OFFSET,
     NodeSettings,
     Problem,
     SettingsError,
     TlsFiles,
+    frames_address_beside,
     is_any_host,
     setting_help,
     setting_keys,
@@ -12,10 +14,12 @@ from node.settings.node_settings import (
 )
 
 __all__ = [
+    "FRAMES_OFFSET",
     "NodeSettings",
     "Problem",
     "SettingsError",
     "TlsFiles",
+    "frames_address_beside",
     "is_any_host",
     "setting_help",
     "setting_keys",

@@ -33,6 +33,8 @@ _GIBI: Final = 1024**3
 _TEBI: Final = 1024**4
 # Fewer than this many heartbeats within an election timeout, and one late packet ends a leader's term.
 _HEARTBEATS_IN_ELECTION_TIMEOUT: Final = 3
+FRAMES_OFFSET: Final = 5_000
+_LARGEST_PORT: Final = 65_535
 _ANY_HOST: Final = ("0.0.0.0", "::", "")
 
 
@@ -86,6 +88,11 @@ class NodeSettings:
     peer_address: Address = _setting(_ADDRESS, Address("127.0.0.1", 25672), "where the other nodes connect")
     advertised_peer_address: Address | None = _setting(
         OptionalAddress(), None, "how others reach this node, as it stands in seeds [default: peer_address]"
+    )
+    frames_address: Address | None = _setting(
+        OptionalAddress(),
+        None,
+        f"where the other nodes send their frames [default: the host of peer_address, {FRAMES_OFFSET} ports above]",
     )
     http_address: Address = _setting(_ADDRESS, Address("127.0.0.1", 15672), "health, metrics and status")
     seeds: tuple[Address, ...] = _setting(
@@ -172,6 +179,12 @@ class NodeSettings:
         return self.advertised_peer_address or self.peer_address
 
     @property
+    def frames_listen_address(self) -> Address:
+        """Where frames of other nodes are listened for. They learn the port from this node, and take the host of the
+        address under which they reach it."""
+        return self.frames_address or frames_address_beside(self.peer_address)
+
+    @property
     def node_id(self) -> int:
         """1 for a single node, else the node's place in `seeds`, counted from 1."""
         return self.seeds.index(self.reachable_peer_address) + 1 if self.seeds else 1
@@ -222,8 +235,9 @@ class NodeSettings:
 
     def _address_contradictions(self) -> Iterator[tuple[str, str]]:
         taken: dict[Address, str] = {}
-        for key in ("amqp_address", "peer_address", "http_address"):
-            address: Address = getattr(self, key)
+        addresses = {key: getattr(self, key) for key in ("amqp_address", "peer_address", "http_address")}
+        addresses["frames_address"] = self.frames_listen_address
+        for key, address in addresses.items():
             if address.port and address in taken:
                 yield key, f"an address other than that of {taken[address]}"
             taken[address] = key
@@ -231,6 +245,14 @@ class NodeSettings:
     def describe(self) -> dict[str, str]:
         """All settings as text, for the log and for people; secrets are hidden."""
         return {key: "(hidden)" if is_secret(key) else show(getattr(self, key)) for key in setting_keys()}
+
+
+def frames_address_beside(peer: Address) -> Address:
+    """Where frames are listened for beside this peer address, unless a setting says otherwise."""
+    if peer.port == 0:
+        return peer
+    above = peer.port + FRAMES_OFFSET
+    return Address(peer.host, above if above <= _LARGEST_PORT else peer.port - FRAMES_OFFSET)
 
 
 def is_any_host(host: str) -> bool:

@@ -237,7 +237,8 @@ class SimulatedNode:
         self.engine.disk_full(text)
 
     def transmit(self, peer_id: int, frame: Frame, network_send: Callable[..., None]) -> None:
-        """Send a frame; snapshots leave it and go on a stream of their own, and their fate is reported."""
+        """Send a frame; snapshots and what is unordered leave it and go on a stream of their own. The fate of snapshots
+        is reported."""
         snapshots = [pair for pair in frame.raft if pair[1].type == MessageType.SNAP] if frame.raft else []
         if peer_id not in self._up:
             for group, _ in snapshots:
@@ -245,9 +246,12 @@ class SimulatedNode:
             return
         if snapshots:
             frame.raft = [pair for pair in frame.raft if pair[1].type != MessageType.SNAP]
+        unordered = frame.take_unordered()
         # A frame with nothing in it tells the peer this node's clock, and that it lives.
-        if not (snapshots and frame.empty()):
+        if not ((snapshots or unordered is not None) and frame.empty()):
             network_send(self.machine.id, peer_id, frame)
+        if unordered is not None:
+            network_send(self.machine.id, peer_id, unordered, bulk=True)
         for group, message in snapshots:
             alone = Frame(frame.clock_ms)
             try:

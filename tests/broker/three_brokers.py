@@ -168,6 +168,9 @@ class ThreeBrokers:
                     for group, message in frame.raft
                     if group not in self.silent and not self.loses(sender, to, message)
                 ]
+                unordered = frame.take_unordered()
+                if unordered is not None:
+                    self.nodes[to].engine.receive(sender, unordered, self.now_ms)
                 self.nodes[to].engine.receive(sender, frame, self.now_ms)
         return moved
 

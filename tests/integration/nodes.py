@@ -32,7 +32,7 @@ Result = TypeVar("Result")
 
 START_WITHIN_S: Final = 60.0
 BOUND_S: Final = 30.0
-# Peers listen 20 000 above: still below the ports that the system gives to clients.
+# Frames of peers come 25 000 above: still below the ports that the system gives to clients.
 _FIRST_PORT: Final = 5_700
 _LAST_PORT: Final = 6_980
 _PORT_STEP: Final = 10
@@ -66,7 +66,7 @@ def wait_until_s(moment_s: float) -> None:
 
 
 class Ports:
-    """A base port that is ours while this process lives, its neighbours 10 000 and 20 000 above free when taken."""
+    """A base port that is ours while this process lives; those 10 000, 20 000 and 25 000 above are free when taken."""
 
     def __init__(self, nodes: int) -> None:
         folder = Path("/tmp/mayfly-test-ports")

@@ -16,6 +16,7 @@ from pamqp import commands, header
 from pamqp import frame as frames
 from pamqp.base import Frame
 
+from cluster.transport.framing import MAGIC, TICKET_BYTES, encode_greeting
 from tests.integration.amqp_socket import HEADER, AmqpSocket, login_octets, method_frame, raw_frame
 from tests.integration.clients import Consumer, Publisher, channel, judge
 from tests.integration.nodes import Nodes, wait_for
@@ -259,6 +260,26 @@ def test_a_hundred_thousand_random_strings_at_the_peer_port(cluster: Nodes, reco
             cluster, lambda: throw_all(port, connections[:part]), lambda: throw_all(port, connections[part:])
         )
     record_property("peer_port_growth_bytes", growth)
+    print(f"{STRINGS} strings in {time.monotonic() - began_s:.1f} s, memory grew by {growth / 1e6:.1f} MB")
+    assert growth < GROWTH_BYTES
+    assert cluster.log_faults() == []
+    assert {group: row["term"] for group, row in cluster.groups(2).items()} == terms, "leaders were lost to garbage"
+
+
+def test_a_hundred_thousand_random_strings_at_the_port_for_frames(cluster: Nodes, record_property: Record) -> None:
+    """Bare, behind the beginning of a greeting, and behind a whole one with a ticket that nobody gave out."""
+    chance = random.Random(3)
+    port = cluster.plan(TARGET).frames.port
+    greeting = encode_greeting(2, chance.randbytes(TICKET_BYTES))
+    connections = in_connections(chance, STRINGS, [b"", MAGIC, greeting[:-5], greeting])
+    part = len(connections) // 5
+    began_s = time.monotonic()
+    terms = {group: row["term"] for group, row in cluster.groups(2).items()}
+    with bystander(cluster):
+        growth = grown_bytes(
+            cluster, lambda: throw_all(port, connections[:part]), lambda: throw_all(port, connections[part:])
+        )
+    record_property("frames_port_growth_bytes", growth)
     print(f"{STRINGS} strings in {time.monotonic() - began_s:.1f} s, memory grew by {growth / 1e6:.1f} MB")
     assert growth < GROWTH_BYTES
     assert cluster.log_faults() == []

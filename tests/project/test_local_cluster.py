@@ -23,6 +23,7 @@ from node.command_line.local_cluster import (
     plan_cluster,
     taken_addresses,
 )
+from node.settings import FRAMES_OFFSET
 from node.settings.sources import load_settings
 
 STUB = Path(__file__).parent / "stub_node.py"
@@ -53,7 +54,7 @@ def is_running(pid: int) -> bool:
 
 @pytest.fixture
 def base_port() -> int:
-    """A base port whose neighbours, and those 10 000 and 20 000 above, are free now."""
+    """A base port whose neighbours, and those 10 000, 20 000 and 25 000 above, are free now."""
     start = 20_000 + os.getpid() % 1000 * 10
     for port in range(start, start + 5000, 10):
         if not taken_addresses(plan_cluster(3, port, Path("unused"))):
@@ -72,15 +73,15 @@ def test_ports_follow_from_the_base_port(tmp_path: Path) -> None:
     plans = plan_cluster(3, 5672, tmp_path)
     assert [plan.name for plan in plans] == ["node1", "node2", "node3"]
     for i, plan in enumerate(plans):
-        ports = (plan.amqp.port, plan.http.port, plan.peer.port)
-        assert ports == (5672 + i, 5672 + HTTP_OFFSET + i, 5672 + PEER_OFFSET + i)
+        ports = [address.port for address in plan.addresses]
+        assert ports == [5672 + i + offset for offset in (0, HTTP_OFFSET, PEER_OFFSET, PEER_OFFSET + FRAMES_OFFSET)]
 
 
-@pytest.mark.parametrize(("base_port", "count"), [(45_534, 3), (0, 1), (-5, 1), (70_000, 1), (45_536, 1)])
+@pytest.mark.parametrize(("base_port", "count"), [(40_534, 3), (0, 1), (-5, 1), (70_000, 1), (40_536, 1)])
 def test_ports_that_do_not_exist_are_refused(base_port: int, count: int, tmp_path: Path) -> None:
-    with pytest.raises(ClusterError, match=r"choose a base port from 1 to 455\d\d"):
+    with pytest.raises(ClusterError, match=r"choose a base port from 1 to 405\d\d"):
         plan_cluster(count, base_port, tmp_path)
-    plan_cluster(count, 45_535 - count + 1, tmp_path)
+    plan_cluster(count, 40_535 - count + 1, tmp_path)
 
 
 def test_the_command_of_a_node_is_complete(tmp_path: Path) -> None:
@@ -222,4 +223,4 @@ def test_up_refuses_ports_that_do_not_exist(tmp_path: Path) -> None:
 
     result = CliRunner().invoke(main, ["up", "--base-port", "60000", "--data-dir", str(tmp_path)])
     assert result.exit_code == 1
-    assert "choose a base port from 1 to 45533" in result.output
+    assert "choose a base port from 1 to 40533" in result.output

@@ -32,6 +32,7 @@ def test_with_nothing_given_a_node_is_a_complete_broker_on_loopback() -> None:
     assert str(settings.amqp_address) == "127.0.0.1:5672"
     assert str(settings.peer_address) == "127.0.0.1:25672"
     assert str(settings.http_address) == "127.0.0.1:15672"
+    assert str(settings.frames_listen_address) == "127.0.0.1:30672"
     assert (settings.node_id, settings.voters_per_shard, settings.shards) == (1, 1, 16)
     assert settings.peer_tls is None
     assert settings.amqp_tls is None
@@ -57,6 +58,7 @@ def test_all_keys_can_be_set_in_all_sources(toml: Any, tmp_path: Path) -> None:
         "data_dir": str(tmp_path),
         "amqp_address": "[::1]:1",
         "peer_address": "0.0.0.0:2",
+        "frames_address": "0.0.0.0:3",
         "advertised_peer_address": "127.0.0.1:25671",
         "http_address": "localhost:3",
         "seeds": three,
@@ -229,12 +231,26 @@ def test_unreadable_files_are_refused(toml: Any, tmp_path: Path) -> None:
         ({"seeds": "127.0.0.1:1,127.0.0.1:2"}, "this node's own address among them (127.0.0.1:25672)"),
         ({"seeds": "0.0.0.0:1,127.0.0.1:2", "peer_address": "0.0.0.0:1"}, "advertised_peer_address = ''"),
         ({"http_address": "127.0.0.1:5672"}, "an address other than that of amqp_address"),
+        ({"frames_address": "127.0.0.1:25672"}, "an address other than that of peer_address"),
+        ({"amqp_address": "127.0.0.1:30672"}, "an address other than that of amqp_address"),
         ({"peer_tls_cert": __file__}, "peer_tls_ca = '' (with the other settings): expected a file"),
         ({"amqp_tls_ca": __file__}, "amqp_tls_cert = '' (with the other settings): expected a file"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(options: Any, expected: str) -> None:
     assert expected in problems_of(options=options)
+
+
+def test_frames_have_an_address_of_their_own_beside_that_of_peers() -> None:
+    for peer, frames in (
+        ("10.0.0.1:7000", "10.0.0.1:12000"), ("[::]:60535", "[::]:65535"), ("x:60536", "x:55536"), ("x:0", "x:0"),
+    ):
+        assert str(load_settings(options={"peer_address": peer}).frames_listen_address) == frames
+    given = load_settings(options={"peer_address": "10.0.0.1:7000", "frames_address": "10.0.0.2:0"})
+    assert str(given.frames_listen_address) == "10.0.0.2:0"
+    for wrong in ("10.0.0.1", "10.0.0.1:65536", "10.0.0.1:x"):
+        expected = f"frames_address = '{wrong}' (option --frames-address): expected host:port"
+        assert expected in problems_of(options={"frames_address": wrong})
 
 
 def test_ports_chosen_by_the_system_do_not_collide() -> None:

@@ -26,7 +26,7 @@ ENVIRONMENT: Final = os.environ | {"PYTHONPATH": str(Path(node.__file__).parent.
 
 @pytest.fixture
 def base_port() -> int:
-    """A base port whose neighbours, and those 10 000 and 20 000 above, are free now."""
+    """A base port whose neighbours, and those 10 000, 20 000 and 25 000 above, are free now."""
     start = 7000 + os.getpid() % 1000 * 10
     for port in range(start, start + 5000, 10):
         if not taken_addresses(plan_cluster(3, port, Path("unused"))):

@@ -63,8 +63,6 @@ def test_frames_arrive_in_order_between_three() -> None:
                     proposals = [g for s, f in member.frames if s == sender for g, _ in f.proposals]
                     assert proposals == [number % 16 for number in range(1, 301)]
                     assert member.clocks(sender) == sorted(member.clocks(sender))
-            # What was sent while a write was under way went out together.
-            assert mesh[0].transport.counters[2].frames_sent < 300
 
     run(scenario())
 
@@ -345,4 +343,4 @@ def test_an_unknown_node_and_another_version_are_refused(
 
     run(scenario())
     assert any("node 1 knows no node 9 ('node-9')" in text for text in refusals(caplog))
-    assert any("version 2, node 2 version 99" in text for text in refusals(caplog))
+    assert any(f"version {limits.PROTOCOL_VERSION}, node 2 version 99" in text for text in refusals(caplog))

@@ -1,12 +1,19 @@
 """Mutual TLS between nodes, with an authority made for the test."""
 
+import asyncio
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import uvloop
 
+from cluster import limits
 from cluster.frame import Frame
+from cluster.transport.complaints import Complaints
+from cluster.transport.frame_stream import FrameListener, StreamHolder
+from cluster.transport.framing import TICKET_BYTES, encode_greeting
 from cluster.transport.tls import TlsFiles
 from tests.transport.members import members, run, until
 
@@ -95,6 +102,40 @@ def test_others_are_kept_out(
             assert len(reasons()) == 2
 
     run(scenario())
+
+
+@pytest.mark.parametrize("loop", [None, uvloop.new_event_loop])
+@pytest.mark.parametrize("data", [b"", b"GET / HTTP/1.1", b"\x16\x03\x01", encode_greeting(2, bytes(TICKET_BYTES))])
+def test_strangers_without_tls_are_not_kept_at_the_port_for_frames(
+    files: dict[str, TlsFiles],
+    data: bytes,
+    loop: Callable[[], asyncio.AbstractEventLoop] | None,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(limits, "HELLO_TIMEOUT_SECONDS", 0.2)
+
+    def nobody(node_id: int, ticket: bytes) -> StreamHolder:
+        raise AssertionError("a ticket was looked at")
+
+    async def scenario() -> None:
+        listener = FrameListener(nobody, Complaints(), files["one"].server_context())
+        await listener.start("127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+        writer.write(data)
+        try:
+            answer = await reader.read()
+        except ConnectionError:
+            answer = b""
+        # At most a TLS alert.
+        assert answer == b"" or answer[0] == 0x15
+        await until(lambda: not listener._connections and not listener._strangers, "nobody there")
+        writer.close()
+        await listener.stop()
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(scenario())
+    assert any("turned away a peer at 127.0.0.1" in text for text in caplog.messages)
 
 
 def test_missing_files_are_an_error(tmp_path: Path) -> None:

@@ -1,0 +1,34 @@
+"""Why strangers were turned away, in the log: once for each host and reason."""
+
+import logging
+from typing import Final
+
+log = logging.getLogger(__name__)
+
+MOST_COMPLAINTS: Final = 1000
+"""Remembered refusals; at this many the memory starts afresh."""
+
+
+class Complaints:
+    """What was said last about each host."""
+
+    def __init__(self) -> None:
+        self._said: dict[str, str] = {}
+
+    def say(self, host: str, text: str) -> None:
+        """Log it, unless it was the last that was logged about the host."""
+        if self._said.get(host) == text:
+            return
+        if len(self._said) >= MOST_COMPLAINTS:
+            self._said.clear()
+        self._said[host] = text
+        log.warning("turned away a peer at %s: %s (more of the same are not logged)", host, text)
+
+    def say_first(self, host: str, text: str) -> None:
+        """Log it, unless something was logged about the host already: for what anybody can provoke in many ways."""
+        if host not in self._said:
+            self.say(host, text)
+
+    def forget(self, host: str) -> None:
+        """All is well with the host again."""
+        self._said.pop(host, None)

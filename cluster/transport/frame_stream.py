@@ -1,0 +1,310 @@
+"""The sockets of the frame stream; what is said on them is in `cluster.transport.framing`."""
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Final, Protocol, cast
+
+from cluster import limits
+from cluster.transport import framing
+from cluster.transport.complaints import Complaints
+from cluster.transport.framing import LENGTH, FrameCutter, NotFrames
+
+_USER_TIMEOUT_MS: Final = limits.KEEPALIVE_INTERVAL_MS + limits.KEEPALIVE_TIMEOUT_MS
+
+
+class FrameSender(asyncio.Protocol):
+    """The end that connects, greets and sends."""
+
+    def __init__(self, greeting: bytes, on_writable: Callable[[], None], on_end: Callable[[], None]) -> None:
+        """`on_writable()` after `writable` was false for a while, `on_end()` when the connection is gone."""
+        self.accepted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when the peer has taken the stream; or with an OSError."""
+        self.ended = False
+        self.writable = False
+        """Whether frames may be sent; not so before the peer has answered, and while too much is on its way out."""
+        self._greeting = greeting
+        self._on_writable = on_writable
+        self._on_end = on_end
+        self._answer = b""
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See `asyncio.Protocol`."""
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's are not of this class
+        if self.ended:
+            self._transport.abort()
+            return
+        self._transport.set_write_buffer_limits(limits.FRAME_STREAM_BUFFER_BYTES)
+        _give_up_in_time(transport)
+        self._transport.write(self._greeting)
+
+    def data_received(self, data: bytes) -> None:
+        """See `asyncio.Protocol`."""
+        self._answer += data[: len(framing.ANSWER) + 1]
+        try:
+            framing.check_beginning(self._answer)
+        except NotFrames as error:
+            self.fail(str(error))
+        else:
+            if len(self._answer) > len(framing.ANSWER):
+                self.fail("a receiver of frames that says something")
+            elif len(self._answer) == len(framing.ANSWER) and not self.accepted.done():
+                self.writable = True
+                self.accepted.set_result(None)
+
+    def pause_writing(self) -> None:
+        """See `asyncio.Protocol`."""
+        self.writable = False
+
+    def resume_writing(self) -> None:
+        """See `asyncio.Protocol`."""
+        self.writable = not self.ended and self.accepted.done()
+        if self.writable:
+            self._on_writable()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See `asyncio.Protocol`."""
+        self.fail(str(exc) if exc else "closed by the peer")
+
+    def send(self, frame: bytes) -> None:
+        """Send an encoded frame, never blocking; for when it is `writable`."""
+        assert self._transport is not None
+        self._transport.write(LENGTH.pack(len(frame)) + frame)
+
+    @property
+    def waiting_bytes(self) -> int:
+        """What the socket has not taken yet."""
+        return 0 if self.ended or self._transport is None else self._transport.get_write_buffer_size()
+
+    def abort(self) -> None:
+        """End it at once, and tell nobody."""
+        self._on_end = _nothing
+        self.fail("given up")
+        self.accepted.exception()  # Nobody may be waiting for it any more.
+
+    def fail(self, text: str) -> None:
+        """End it at once."""
+        if self.ended:
+            return
+        self.ended, self.writable = True, False
+        if self._transport is not None:
+            self._transport.abort()
+        if not self.accepted.done():
+            self.accepted.set_exception(ConnectionError(text))
+        self._on_end()
+
+
+class StreamHolder(Protocol):
+    """Whose frames come on a connection."""
+
+    def attached(self, connection: "FrameConnection") -> None:
+        """The peer has come with its ticket."""
+        ...
+
+    def take(self, data: bytes) -> None:
+        """A frame, encoded."""
+        ...
+
+    def refuse(self, text: str) -> None:
+        """The peer sends what can't be."""
+        ...
+
+    def lost(self) -> None:
+        """The connection is gone."""
+        ...
+
+
+class FrameListener:
+    """Takes connections of peers that have a ticket. What others cost is bounded."""
+
+    def __init__(
+        self,
+        redeem: Callable[[int, bytes], StreamHolder],
+        complaints: Complaints,
+        tls: ssl.SSLContext | None,
+    ) -> None:
+        """`redeem(node id, ticket)` says whose connection it is, or raises `NotFrames`."""
+        self.redeem = redeem
+        self.complaints = complaints
+        self.tls = tls
+        self.port = 0
+        self._server: asyncio.Server | None = None
+        self._connections: dict[FrameConnection, None] = {}
+        self._strangers: dict[FrameConnection, None] = {}
+
+    async def start(self, host: str, port: int) -> None:
+        """Listen. Raises `OSError`."""
+        loop = asyncio.get_running_loop()
+        try:
+            if host == "::" and socket.has_dualstack_ipv6():
+                family = socket.AF_INET6
+                both = socket.create_server((host, port), family=family, dualstack_ipv6=True)
+                self._server = await loop.create_server(lambda: FrameConnection(self), sock=both)
+            else:
+                if port == 0:
+                    # A name with several addresses would get a port of its own for each.
+                    host = str((await loop.getaddrinfo(host, 0, type=socket.SOCK_STREAM))[0][4][0])
+                self._server = await loop.create_server(lambda: FrameConnection(self), host, port)
+        except OSError as error:
+            text = f"can't listen on {host}:{port} for frames: {error.strerror or error}"
+            raise OSError(text) from None
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        """Listen no more, and break all connections."""
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self._connections):
+            connection.abort()
+        if self._server is not None:
+            await self._server.wait_closed()
+
+    def came(self, connection: "FrameConnection") -> None:
+        """Somebody has connected and not shown a ticket; of too many, who waits longest has to go."""
+        self._connections[connection] = self._strangers[connection] = None
+        if len(self._strangers) > limits.MAX_FRAME_STRANGERS:
+            next(iter(self._strangers)).turn_away("too many connections without a ticket")
+
+    def admitted(self, connection: "FrameConnection") -> None:
+        """It has shown its ticket."""
+        self._strangers.pop(connection, None)
+
+    def gone(self, connection: "FrameConnection") -> None:
+        """It is closed."""
+        self._strangers.pop(connection, None)
+        self._connections.pop(connection, None)
+
+
+class FrameConnection(asyncio.Protocol):
+    """The end that listens: it waits for a greeting with a ticket, answers, and hands frames over."""
+
+    def __init__(self, listener: FrameListener) -> None:
+        self.host = ""
+        self._listener = listener
+        self._transport: asyncio.Transport
+        self._securing: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._greeting = b""
+        self._holder: StreamHolder | None = None
+        self._cutter = FrameCutter()
+        self._ended = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See `asyncio.Protocol`."""
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's are not of this class
+        self.host = _peer_host(transport)
+        timeout_s = limits.HELLO_TIMEOUT_SECONDS
+        self._timer = asyncio.get_running_loop().call_later(timeout_s, self._late, timeout_s)
+        self._listener.came(self)
+        if self._listener.tls is not None and not self._ended:
+            # Only from here, and not by the server: so that who never ends its handshake is counted as well.
+            self._transport.pause_reading()
+            self._securing = asyncio.create_task(self._secure(self._listener.tls), name="TLS of a frame stream")
+
+    async def _secure(self, tls: ssl.SSLContext) -> None:
+        try:
+            secured = await asyncio.get_running_loop().start_tls(self._transport, self, tls, server_side=True)
+        except (OSError, ssl.SSLError) as error:
+            self.turn_away(f"TLS: {getattr(error, 'reason', None) or error or 'no handshake'}")
+            self._closed()
+            return
+        if secured is None or self._ended:
+            self._closed()
+            return
+        self._transport = secured
+        self._securing = None
+        # A greeting may have come with the end of the handshake, before there was a transport to answer it on.
+        self.data_received(b"")
+
+    def data_received(self, data: bytes) -> None:
+        """See `asyncio.Protocol`."""
+        if self._ended:
+            return
+        try:
+            if self._holder is None:
+                self._greeted(data)
+                return
+            for frame in self._cutter.cut(data):
+                self._holder.take(frame)
+                if self._ended:
+                    return
+        except NotFrames as error:
+            if self._holder is None:
+                self.turn_away(str(error))
+            else:
+                self._holder.refuse(str(error))
+
+    def _greeted(self, data: bytes) -> None:
+        """Some of a greeting has come. Raises `NotFrames`."""
+        self._greeting += data[: framing.GREETING_BYTES + 1 - len(self._greeting)]
+        if self._securing is not None:
+            return
+        framing.check_beginning(self._greeting)
+        if len(self._greeting) > framing.GREETING_BYTES:
+            raise NotFrames("more than a greeting before the answer")
+        if len(self._greeting) == framing.GREETING_BYTES:
+            self._holder = self._listener.redeem(*framing.decode_greeting(self._greeting))
+            if self._timer is not None:
+                self._timer.cancel()
+            self._listener.admitted(self)
+            self._listener.complaints.forget(self.host)
+            self._transport.write(framing.ANSWER)
+            self._holder.attached(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See `asyncio.Protocol`."""
+        if self._greeting and not self._ended and self._holder is None:
+            self.turn_away("a greeting that breaks off")
+        self._closed()
+
+    def turn_away(self, text: str) -> None:
+        """End it, and say so in the log."""
+        if not self._ended:
+            self._listener.complaints.say_first(self.host, text)
+            self.abort()
+
+    def abort(self) -> None:
+        """End it at once."""
+        self._ended = True
+        if self._securing is not None:
+            self._securing.cancel()
+        self._transport.abort()
+        self._closed()
+
+    def _late(self, timeout_s: float) -> None:
+        self.turn_away(f"no ticket within {timeout_s} s")
+
+    def _closed(self) -> None:
+        self._ended = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._listener.gone(self)
+        holder, self._holder = self._holder, None
+        if holder is not None:
+            holder.lost()
+
+
+def host_of(address: str) -> str:
+    """The host in "host:port" or "[host]:port"."""
+    host = address.rpartition(":")[0]
+    return host[1:-1] if host.startswith("[") else host
+
+
+def _give_up_in_time(transport: asyncio.BaseTransport) -> None:
+    """A peer that takes nothing for so long is gone: as with gRPC's keepalive, and not after the usual 15 minutes."""
+    handle = transport.get_extra_info("socket")
+    if handle is not None and hasattr(socket, "TCP_USER_TIMEOUT"):
+        with contextlib.suppress(OSError):
+            handle.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _USER_TIMEOUT_MS)
+
+
+def _peer_host(transport: asyncio.BaseTransport) -> str:
+    name = transport.get_extra_info("peername")
+    return str(name[0]) if isinstance(name, tuple) else "an unknown address"
+
+
+def _nothing() -> None:
+    pass

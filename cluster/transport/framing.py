@@ -1,0 +1,135 @@
+"""The frame stream between two nodes: what stands on the wire, and how it is cut into frames again. Pure.
+
+    greeting = magic, version u8, node id u64, ticket
+    answer   = magic, version u8
+    frame    = length u32, that many octets (`codec.encode_frame`)
+
+All integers are big-endian. The connecting side greets, waits for the answer, and then sends frames; the listening side
+says nothing but its answer. The ticket is the one that the listening side gave it in an Exchange (proto/peer.proto).
+"""
+
+import hmac
+from struct import Struct
+from typing import Final, Generic, TypeVar
+
+from cluster import limits
+from cluster.raft.messages import MAX_NODE_ID
+
+MAGIC: Final = b"MAYFLY\xf2"
+"""No text, and nothing that another protocol begins with."""
+
+TICKET_BYTES: Final = 32
+LENGTH: Final = Struct(">I")
+_GREETING: Final = Struct(f">{len(MAGIC)}sBQ{TICKET_BYTES}s")
+GREETING_BYTES: Final = _GREETING.size
+ANSWER: Final = MAGIC + bytes((limits.PROTOCOL_VERSION,))
+
+Holder = TypeVar("Holder")
+
+
+class NotFrames(Exception):
+    """What came is not what a node sends. The text says what, for the log."""
+
+
+def encode_greeting(node_id: int, ticket: bytes) -> bytes:
+    """What the connecting side says first."""
+    return _GREETING.pack(MAGIC, limits.PROTOCOL_VERSION, node_id, ticket)
+
+
+def check_beginning(data: bytes, expected: bytes = ANSWER) -> None:
+    """Whether the octets so far can be the beginning of a greeting, or of an answer. Raises `NotFrames`."""
+    magic, version = expected[:-1], expected[-1]
+    if not magic.startswith(data[: len(magic)]):
+        raise NotFrames("not a node of this protocol")
+    if len(data) > len(magic) and data[len(magic)] != version:
+        raise NotFrames(f"version {data[len(magic)]} of the frame stream, {version} is spoken here")
+
+
+def decode_greeting(data: bytes) -> tuple[int, bytes]:
+    """Node id and ticket in a greeting of `GREETING_BYTES`. Raises `NotFrames`."""
+    check_beginning(data)
+    _, _, node_id, ticket = _GREETING.unpack(data)
+    if not 0 < node_id <= MAX_NODE_ID:
+        raise NotFrames(f"greeting of node {node_id}")
+    return node_id, ticket
+
+
+class FrameCutter:
+    """Cuts what comes into frames, whatever its pieces are."""
+
+    __slots__ = ("_gathered", "_length", "_most_bytes")
+
+    def __init__(self, most_bytes: int = limits.MAX_PEER_MESSAGE_BYTES) -> None:
+        self._most_bytes = most_bytes
+        self._gathered = bytearray()
+        self._length = -1
+        """Of the frame that is not whole yet, with the octets of its length; -1: not known."""
+
+    @property
+    def gathered_bytes(self) -> int:
+        """How much is kept of a frame that is not whole."""
+        return len(self._gathered)
+
+    def cut(self, data: bytes) -> list[bytes]:
+        """The frames that end in these octets. Raises `NotFrames`: too long a frame is announced; then it is all over.
+
+        No more is ever kept than one frame, and nothing of one that is too long."""
+        gathered = self._gathered
+        if gathered:
+            gathered += data
+            if len(gathered) < self._length:
+                return []
+            data = bytes(gathered)
+            gathered.clear()
+        frames: list[bytes] = []
+        at, end = 0, len(data)
+        self._length = -1
+        while end - at >= LENGTH.size:
+            (length,) = LENGTH.unpack_from(data, at)
+            if length > self._most_bytes:
+                raise NotFrames(f"frame of {length} bytes, at most {self._most_bytes} are taken")
+            following = at + LENGTH.size + length
+            if following > end:
+                self._length = following - at
+                break
+            frames.append(data[at + LENGTH.size : following])
+            at = following
+        if at < end:
+            gathered += data[at:] if at else data
+        return frames
+
+
+class Tickets(Generic[Holder]):
+    """Tickets that were given out, and for what. Each is good once, for one node, for a while."""
+
+    def __init__(self, good_for_s: float) -> None:
+        self._good_for_s = good_for_s
+        self._given: dict[bytes, tuple[int, float, Holder]] = {}
+
+    def __len__(self) -> int:
+        return len(self._given)
+
+    def give(self, ticket: bytes, node_id: int, holder: Holder, now_s: float) -> None:
+        """Let `ticket` stand for `holder` when this node shows it."""
+        self._given[ticket] = (node_id, now_s + self._good_for_s, holder)
+
+    def withdraw(self, ticket: bytes) -> None:
+        """The ticket is good no more; nothing happens if it was used."""
+        self._given.pop(ticket, None)
+
+    def redeem(self, shown: bytes, node_id: int, now_s: float) -> Holder:
+        """What the ticket stands for. Raises `NotFrames`. Whoever shows it, it is good no more.
+
+        Takes as long for a wrong ticket as for a right one, however much of it is right."""
+        found = b""
+        for ticket in self._given:
+            if hmac.compare_digest(ticket, shown):
+                found = ticket
+        if not found:
+            raise NotFrames("unknown ticket")
+        owner, good_until_s, holder = self._given.pop(found)
+        if owner != node_id:
+            raise NotFrames(f"node {node_id} shows the ticket of node {owner}")
+        if now_s > good_until_s:
+            raise NotFrames("ticket that came too late")
+        return holder
