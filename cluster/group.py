@@ -112,6 +112,10 @@ class Group:
         """The Ready whose write is under way or waiting for the disk."""
         self.leader_index: int = 0
         """Index of the first entry of this node's own term as leader; 0 while it does not lead."""
+        self._asking: dict[int, None] = {}
+        """Nodes whose batches are among the proposals."""
+        self._owed: dict[int, int] = {}
+        """Node -> the last entry that has something of its own and of whose commit it has not been told."""
         self._lead_seen: tuple[int, int] = (0, 0)
         self._closed_ms: int = -1 << 40
         self._led: bool = False
@@ -251,9 +255,12 @@ class Group:
             return []
         return batches
 
-    def take_proposal(self, batches: bytes) -> None:
-        """Batches for the log, from any node; dropped if this replica does not lead (their sender repeats them)."""
+    def take_proposal(self, batches: bytes, asking: int = 0) -> None:
+        """Batches for the log, from any node; dropped if this replica does not lead (their sender repeats them).
+        `asking`: another node that wants to hear at once of their commit."""
         if self.leads:
+            if asking:
+                self._asking[asking] = None
             self.proposals.append(batches)
             self.proposal_bytes += len(batches)
 
@@ -272,6 +279,11 @@ class Group:
     def propose_close(self, session: SessionKey) -> None:
         """Ask the log to end a session."""
         self.take_proposal(self.close_batch(session))
+
+    def is_replicating(self, node: int) -> bool:
+        """On the leader: whether a member follows, so that nothing waits for its answer to an empty message."""
+        progress = self.raw.raft.tracker.progress.get(node)
+        return progress is not None and progress.state == ProgressState.REPLICATE
 
     def matched(self, node: int) -> int:
         """On the leader: the last index known to be on the node's disk; 0 if the node is no member."""
@@ -342,7 +354,20 @@ class Group:
             except ProposalDropped:
                 break
             start = end
+        for node in self._asking:
+            self._owed[node] = self.raw.raft.raft_log.last_index()
         self._drop_proposals()
+
+    def owes(self, node: int, commit: int) -> bool:
+        """On the leader: whether a node should hear at once that the log is committed so far, because somebody waits
+        there. The others learn it with what comes next. Ask only about what is then told."""
+        owed = self._owed.get(node, 0)
+        if owed and commit >= owed:
+            del self._owed[node]
+        if owed:
+            return True
+        audience = self.machine.audience()
+        return audience is None or node in audience
 
     @property
     def hands_over(self) -> bool:
@@ -351,6 +376,7 @@ class Group:
         return self.leads and self.raw.raft.lead_transferee != 0
 
     def _drop_proposals(self) -> None:
+        self._asking = {}
         self.proposals = []
         self.proposal_bytes = 0
 
@@ -363,6 +389,7 @@ class Group:
         elif self._led and not self.leads:
             self._led = False
             self.leader_index = 0
+            self._owed = {}
             self.clock.follow()
 
     def collect(self) -> tuple[list[Message], GroupWrite | None]:

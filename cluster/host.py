@@ -107,8 +107,11 @@ class Host:
         self._heard_ms: dict[int, int] = {}
         self._up_since_ms: dict[int, int] = {}
         self._ticks = 0
-        self._unhurried: dict[int, list[tuple[int, Message]]] = {}
-        """Answers to heartbeats, by node: they go with the next frame, at the next heartbeat at the latest."""
+        self._unhurried: dict[int, dict[tuple[int, int], tuple[int, Message]]] = {}
+        """By node, then by group and type: what goes with the next frame, at the next heartbeat at the latest. Of two
+        messages of a type the later one says all that the earlier one did."""
+        self._acknowledged: dict[int, tuple[int, int, int]] = {}
+        """Group -> the leader, its term, and the index up to which it was last told that the log is here."""
         self._next_balance_ms = 0
         self._excess_noted = False
         self._balance: LeaderBalance = LeaderBalance()
@@ -327,7 +330,7 @@ class Host:
                 self._refuse(peer, str(error))
                 continue
             if group is not None:
-                group.take_proposal(batches)
+                group.take_proposal(batches, peer)
                 self._dirty[id] = None
 
     def _refuse(self, peer: int, text: str) -> None:
@@ -341,6 +344,7 @@ class Host:
         """The stream to a peer is open (again): what was sent before may be lost."""
         self._heard_ms[peer] = now_ms
         self._up_since_ms[peer] = now_ms
+        self._acknowledged.clear()
         for group in self.groups.values():
             if group.leader == peer:
                 group.forget_sent()
@@ -353,6 +357,7 @@ class Host:
     def peer_down(self, peer: int, now_ms: int) -> None:
         """The stream to a peer broke: its process is probably gone."""
         self._up_since_ms.pop(peer, None)
+        self._acknowledged.clear()
         self.clocks.forget(peer)
         for group in self.groups.values():
             if group.leads:
@@ -423,7 +428,7 @@ class Host:
         for peer, frame in frames.items():
             frame.clock_ms = now_ms
             if peer in self._unhurried:
-                frame.raft += self._unhurried.pop(peer)
+                frame.raft += self._unhurried.pop(peer).values()
         return Output(frames, write)
 
     @property
@@ -477,12 +482,35 @@ class Host:
 
     def _post(self, id: int, messages: list[Message]) -> None:
         for message in messages:
-            if message.to == self.node:
+            peer = message.to
+            if peer == self.node:
                 continue
-            if message.type == MessageType.HEARTBEAT_RESP and not message.context and message.to in self.peers:
-                self._unhurried.setdefault(message.to, []).append((id, message))
-            else:
-                self._frame(message.to).raft.append((id, message))
+            if self._can_wait(id, message) and peer in self.peers:
+                self._unhurried.setdefault(peer, {})[(id, message.type)] = (id, message)
+                continue
+            if peer in self._unhurried:
+                self._unhurried[peer].pop((id, message.type), None)
+            self._frame(peer).raft.append((id, message))
+
+    def _can_wait(self, id: int, message: Message) -> bool:
+        """Whether nobody waits for a message: it may go with whatever the same node is sent next.
+
+        That is the answer to a heartbeat that asks nothing, the news of a commit for a node where nobody waits for it,
+        and the acknowledgement of what was acknowledged before (the answer to such news)."""
+        kind = message.type
+        if kind == MessageType.APP:
+            group = self.groups[id]
+            owed = group.owes(message.to, message.commit)
+            return not (message.entries or owed) and group.is_replicating(message.to)
+        if kind == MessageType.APP_RESP:
+            if message.reject:
+                return False
+            leader, term, index = self._acknowledged.get(id, (0, 0, 0))
+            if (message.to, message.term) == (leader, term) and message.index <= index:
+                return True
+            self._acknowledged[id] = (message.to, message.term, message.index)
+            return False
+        return kind == MessageType.HEARTBEAT_RESP and not message.context
 
     def _frame(self, peer: int) -> Frame:
         frame = self._frames.get(peer)

@@ -144,6 +144,10 @@ class Shard:
             self._state.effects = []
         return effects
 
+    def audience(self) -> Collection[int]:
+        """The nodes with consumers here, or with messages that basic.get has handed out."""
+        return [node for node, _ in self._state.sessions]
+
     def take_released(self) -> list[int]:
         """Indices of entries that held live messages and hold none any more, since the last call."""
         released = self._state.released

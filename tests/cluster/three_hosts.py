@@ -31,6 +31,8 @@ class Recorder:
         self.closed_after: list[int] = []
         """How many commands there were when each session of `closed` ended."""
         self.stamps: list[tuple[int, int]] = []
+        self.attending: tuple[int, ...] | None = None
+        """Nodes where somebody waits for entries; None: everywhere."""
         self._data = b""
         self._effects: list[object] = []
         self._released: list[int] = []
@@ -60,6 +62,9 @@ class Recorder:
     def take_effects(self) -> Sequence[object]:
         effects, self._effects = self._effects, []
         return effects
+
+    def audience(self) -> tuple[int, ...] | None:
+        return self.attending
 
     def take_released(self) -> list[int]:
         released, self._released = self._released, []
