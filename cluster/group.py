@@ -98,7 +98,7 @@ class Group:
         self.settings: GroupSettings = settings
         self.lost: object = lost
         self.sender: SessionSender = SessionSender(
-            node, incarnation, settings.session_window, settings.batch_bytes
+            node, incarnation, settings.session_window, settings.batch_bytes, settings.unhurried_ms
         )
         self._applying: Applying = Applying(id, node, machine, events, self.sender, lost, trace)
         self.clock: GroupClock = self._applying.clock
@@ -178,9 +178,11 @@ class Group:
 
     # ------------------------------------------------------------------ commands
 
-    def submit(self, parts: list[bytes], size_bytes: int, answers: bool, waiter: Waiter | None) -> None:
+    def submit(
+        self, parts: list[bytes], size_bytes: int, answers: bool, waiter: Waiter | None, hurried: bool = True
+    ) -> None:
         """Give commands of this node's session; see `SessionSender.add`."""
-        self.sender.add(parts, size_bytes, answers, waiter)
+        self.sender.add(parts, size_bytes, answers, waiter, hurried)
 
     def read_index(self, waiter: Waiter) -> None:
         """`waiter(None)` once this replica has applied all that was committed anywhere when this was called, and all
@@ -191,6 +193,7 @@ class Group:
         if self._left_out:
             waiter(self.lost)
         else:
+            self.sender.hurry()
             self.reads.wait(waiter, self.sender.given_batches)
 
     def _ask_for_reads(self, now_ms: int) -> None:
@@ -238,6 +241,9 @@ class Group:
             self._lead_seen = (lead, term)
             self.forget_sent()
         self._ask_for_reads(now_ms)
+        if self.proposals and lead == self.node:
+            sender.hurry()  # There will be an entry anyway.
+        sender.hold(now_ms)
         broken = self.broken_session()
         if lead == 0 or (sender.idle and broken is None):
             return []

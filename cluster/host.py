@@ -6,7 +6,7 @@ The host is pure. The shell around it (asyncio, or the simulator) calls
     tick(now)                      every tick
     receive(peer, frame, now)      for every frame of a peer
     peer_up / peer_down            when a peer's stream opens or breaks
-    pump(now) -> Output            after any of these, and after commands were submitted
+    pump(now) -> Output            after any of these, after commands were submitted, and when `Output.due_ms` has come
     persisted(now)                 when the write that `pump` returned is on disk; then pump again
 
 `pump` gathers what became due for all groups: one frame for each peer, one write batch for the disk. While a write is
@@ -16,6 +16,7 @@ All times are the node's process clock in ms (see `cluster.clock`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from cluster.clock import MemberClocks
 from cluster.disk_watch import DiskWatch
@@ -39,17 +40,22 @@ from cluster.raft import (
 )
 from cluster.rebuild import REBUILD_DATAGRAM, Rebuild, decode_request
 from cluster.reconfiguration import HandOver, Step, next_step
-from cluster.sessions import EnvelopeError, check_batches
+from cluster.sessions import NOT_HELD, EnvelopeError, check_batches
+
+NEVER: Final = -1
 
 
 class Output:
-    """What `Host.pump` wants done: frames to send, and a batch to write (None: nothing, or one is under way)."""
+    """What `Host.pump` wants done: frames to send, and a batch to write (None: nothing, or one is under way).
 
-    __slots__ = ("frames", "write")
+    `due_ms` is when `pump` is to be called again though nothing happens until then; NEVER if it need not be."""
 
-    def __init__(self, frames: dict[int, Frame], write: WriteBatch | None) -> None:
+    __slots__ = ("due_ms", "frames", "write")
+
+    def __init__(self, frames: dict[int, Frame], write: WriteBatch | None, due_ms: int = NEVER) -> None:
         self.frames = frames
         self.write = write
+        self.due_ms = due_ms
 
 
 class Host:
@@ -107,6 +113,8 @@ class Host:
         self._heard_ms: dict[int, int] = {}
         self._up_since_ms: dict[int, int] = {}
         self._ticks = 0
+        self._held: dict[int, int] = {}
+        """Groups for which commands wait for company -> until when."""
         self._unhurried: dict[int, dict[tuple[int, int], tuple[int, Message]]] = {}
         """By node, then by group and type: what goes with the next frame, at the next heartbeat at the latest. Of two
         messages of a type the later one says all that the earlier one did."""
@@ -374,11 +382,23 @@ class Host:
             self._dirty[id] = None
 
     def submit(
-        self, id: int, parts: list[bytes], size_bytes: int, answers: bool, waiter: Callable[[object], None] | None
+        self,
+        id: int,
+        parts: list[bytes],
+        size_bytes: int,
+        answers: bool,
+        waiter: Callable[[object], None] | None,
+        hurried: bool = True,
     ) -> None:
         """Commands of this node's session with a group; see `SessionSender.add`."""
-        self.groups[id].submit(parts, size_bytes, answers, waiter)
+        self.groups[id].submit(parts, size_bytes, answers, waiter, hurried)
         self._dirty[id] = None
+
+    def hurry(self, id: int) -> None:
+        """What was given to a group, and waits for company, is to go now."""
+        if self.groups[id].sender.is_holding:
+            self.groups[id].sender.hurry()
+            self._dirty[id] = None
 
     def read_index(self, id: int, done: Callable[[object], None]) -> None:
         """`done(None)` when the replica here is current; see `Group.read_index`."""
@@ -412,6 +432,8 @@ class Host:
     def pump(self, now_ms: int) -> Output:
         """Do all that is due. See the module's text."""
         trusted_ms = self.clocks.trusted(now_ms)
+        for id in [id for id, due_ms in self._held.items() if now_ms >= due_ms]:
+            self._dirty[id] = None
         for _ in range(self.MOST_ROUNDS_PER_PUMP):
             if not self._dirty:
                 break
@@ -429,7 +451,7 @@ class Host:
             frame.clock_ms = now_ms
             if peer in self._unhurried:
                 frame.raft += self._unhurried.pop(peer).values()
-        return Output(frames, write)
+        return Output(frames, write, min(self._held.values(), default=NEVER))
 
     @property
     def busy(self) -> bool:
@@ -445,6 +467,10 @@ class Host:
         batches = group.route(now_ms)
         if batches:
             self._frame(group.leader).proposals += [(group.id, batch) for batch in batches]
+        if group.sender.held_until_ms != NOT_HELD:
+            self._held[group.id] = group.sender.held_until_ms
+        elif group.id in self._held:
+            del self._held[group.id]
         if group.in_flight is not None:
             return
         group.propose(now_ms, trusted_ms)

@@ -307,6 +307,12 @@ class Shard:
             return _DUE_AT_ONCE
         return self._state.message_timers.first()[0]
 
+    def has_room(self, node: int, incarnation: int, queue_id: int, holder_id: int) -> bool:
+        """Whether a holder of this session could be given many more messages before it has to settle any: at least
+        half of its prefetch. False for one that is unknown."""
+        holder = holders.find(self._state, (node, incarnation), queue_id, holder_id)
+        return holder is not None and 2 * len(holder.held) <= (holder.prefetch or UNLIMITED)
+
     def due_leases(self, led_ms: int, limit: int = 1_000) -> list[tuple[int, int]]:
         """At most ``limit`` (queue id, epoch) whose lease has run out at this lease time, for EXPIRE_QUEUE
         (L5, L6).

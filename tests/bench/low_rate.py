@@ -49,6 +49,7 @@ class TimedBrokers(ThreeBrokers):
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
         self._scheduled: set[int] = set()
+        self._due: set[int] = set()
         self.outputs: dict[Any, Callable[[bytes], None]] = {}
 
     def at(self, time_us: int, action: Callable[[], None]) -> None:
@@ -118,6 +119,13 @@ class TimedBrokers(ThreeBrokers):
         counts["idle"] += not (output.frames or output.write or sent)
         if node.engine.busy:
             self.schedule(node)
+        if output.due_ms >= 0 and node.id not in self._due:
+            self._due.add(node.id)
+            self.at(output.due_ms * 1000, lambda: self._is_due(node))
+
+    def _is_due(self, node: NodeWorld) -> None:
+        self._due.discard(node.id)
+        self.schedule(node)
 
     def _deliver(self, sender: int, to: int, sent_frame: Frame) -> None:
         self.nodes[to].engine.receive(sender, sent_frame, self.now_ms)
@@ -192,8 +200,8 @@ def case(name: str, rate: int, seconds: float, shards: int) -> tuple[dict[int, C
     flow = Flow(brokers, publisher, consumer, "q")
     brokers.begin()
     brokers.run(brokers.now_us + SETTLE_MS * 1000)
-    for counts in brokers.counts.values():
-        counts.clear()
+    for earlier in brokers.counts.values():
+        earlier.clear()
     count = int(rate * seconds)
     began = brokers.now_us
     for number in range(count):

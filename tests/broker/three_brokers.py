@@ -98,7 +98,8 @@ class NodeWorld(World):
 class ThreeBrokers:
     """Nodes 1, 2 and 3. `cut` nodes hear and reach nobody; `stuck` disks do not finish writes; with `running` off
     nothing happens but what clients send; `loses(sender, receiver, message)` says which Raft messages do not arrive;
-    of `silent` groups none does, so that they soon have no leader."""
+    of `silent` groups none does, so that they soon have no leader. Unless they are `patient`, `settle` does not let the
+    few ms pass that some things wait for others to go with."""
 
     def __init__(self, make_store: Callable[[int], Store] = lambda id: MemoryStore(), shards: int = SHARDS) -> None:
         self.ids = [1, 2, 3]
@@ -109,10 +110,12 @@ class ThreeBrokers:
         self.stuck: set[int] = set()
         self.silent: set[int] = set()
         self.running = True
+        self.patient = True
         self.frames = 0
         """How many have been sent."""
         self.loses: Callable[[int, int, Message], bool] = lambda sender, to, message: False
         self._mail: list[tuple[int, int, Frame]] = []
+        self._due_ms = -1
         self.nodes = {id: NodeWorld(self, id, 1) for id in self.ids}
         for node in self.nodes.values():
             for other in self.ids:
@@ -144,8 +147,12 @@ class ThreeBrokers:
         for _ in range(200):
             worked = self.running and self._work()
             flushed = [node.flush() for node in self.nodes.values()]
-            if not (worked or any(flushed)):
+            if worked or any(flushed):
+                continue
+            if self._due_ms < 0 or not (self.running and self.patient):
                 return
+            # What waits for company waits a few ms at most: they pass.
+            self.now_ms, self._due_ms = max(self.now_ms, self._due_ms), -1
 
     def _work(self) -> bool:
         moved = False
@@ -153,6 +160,8 @@ class ThreeBrokers:
             output = node.engine.pump(self.now_ms)
             moved |= bool(output.frames) or node.engine.busy
             node.write = output.write or node.write
+            if output.due_ms >= 0:
+                self._due_ms = output.due_ms if self._due_ms < 0 else min(self._due_ms, output.due_ms)
             self.frames += len(output.frames)
             self._mail += [(id, to, frame) for to, frame in output.frames.items()]
             if node.write is not None and id not in self.stuck:
