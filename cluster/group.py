@@ -398,6 +398,15 @@ class Group:
             self._owed = {}
             self.clock.follow()
 
+    @property
+    def has_work(self) -> bool:
+        """Whether a turn would do something: anything to say or to repeat, to write, or to free."""
+        if self.in_flight is not None:
+            return False
+        if self.proposals or self._release or self._compaction is not None:
+            return True
+        return not (self.sender.idle and self.reads.idle) or self.raw.has_ready()
+
     def collect(self) -> tuple[list[Message], GroupWrite | None]:
         """The next Ready, if there is one: messages that may leave now, and what must be written first for the rest.
 

@@ -18,6 +18,7 @@ All times are the node's process clock in ms (see `cluster.clock`).
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from cluster.beats import ANSWERS_DATAGRAM, BEATS_DATAGRAM, BadBeats, Beats
 from cluster.clock import MemberClocks
 from cluster.disk_watch import DiskWatch
 from cluster.first_state import bootstrap, set_aside
@@ -88,6 +89,7 @@ class Host:
         """Group -> the nodes that shall vote, the preferred leader first."""
         self.clocks: MemberClocks = MemberClocks(settings.clock_bound_ms)
         self.groups: dict[int, Group] = {}
+        self._beats: Beats = Beats(settings.node, self.groups)
         self.cache: EntryCache = cache
         self.clock_refusals: int = 0
         """How often a campaign was held back because this node's clock is too far ahead (RULES C3)."""
@@ -204,6 +206,7 @@ class Host:
                 self._heard_ms.pop(peer, None)
                 self._up_since_ms.pop(peer, None)
                 self._unhurried.pop(peer, None)
+                self._beats.forget(peer)
                 self.clocks.forget(peer)
         self.members = sorted(members)
         self.peers = [node for node in self.members if node != self.node]
@@ -265,6 +268,7 @@ class Host:
         stuck, quick = self.disk.is_stuck(now_ms), self.disk.may_lead(now_ms)
         # All groups' heartbeats and the clocks' go in one frame: a frame costs more than what is in it.
         since_heartbeat = self._ticks % self.settings.group.heartbeat_ticks
+        beats = since_heartbeat + 1 == self.settings.group.heartbeat_ticks
         self._ticks += 1
         for group in self.groups.values():
             raft = group.raw.raft
@@ -273,12 +277,14 @@ class Host:
                 self._resign(group)
             if outvoted and not group.leads and raft.election_elapsed + 1 >= raft.randomized_election_timeout:
                 self.clock_refusals += 1
-            raft.heartbeat_elapsed = since_heartbeat
+            # Raft makes the heartbeats with which reads wait; the others are in `_beats`.
+            raft.heartbeat_elapsed = since_heartbeat if raft.read_only.context() else -1
             group.tick(now_ms, not outvoted and (quick or group.decides_alone))
-            unsaid = bool(group.proposals) or not (group.sender.idle and group.reads.idle)
-            if group.in_flight is None and (unsaid or group.raw.has_ready()):
+            if beats and group.leads:
+                self._beats.are_due(group)
+            if group.has_work:
                 self._dirty[group.id] = None
-        if since_heartbeat + 1 == self.settings.group.heartbeat_ticks:
+        if beats:
             self._heartbeat(now_ms)
         if now_ms >= self._next_balance_ms:
             self._next_balance_ms = now_ms + self.BALANCE_EVERY_MS
@@ -300,6 +306,8 @@ class Host:
         led = [(g.id, g.clock.current_ms(now_ms), g.clock.led_ms) for g in self.groups.values() if g.established]
         for peer in self.peers:
             self._frame(peer).group_clocks += led
+        for peer, data in self._beats.take_due():
+            self._frame(peer).datagrams.append((BEATS_DATAGRAM, data))
 
     def receive(self, peer: int, frame: Frame, now_ms: int) -> None:
         """A frame of a peer. What does not fit is left out, the rest is taken. Raises CorruptEntry alone, as `tick`
@@ -308,24 +316,12 @@ class Host:
         self._up_since_ms.setdefault(peer, now_ms)
         self.clocks.observe(peer, frame.clock_ms, now_ms)
         for id, message in frame.raft:
-            group = self.groups.get(id)
-            if group is None or message.from_ != peer or message.to != self.node:
-                self._refuse(peer, f"Raft message for group {id} from {message.from_} to {message.to}")
-                continue
-            if message.type == MessageType.TIMEOUT_NOW and not self.disk.may_lead(now_ms):
-                continue  # Who leads means to hand over to us, but could not know of our disk.
-            try:
-                group.step(message)
-            except LogLost as error:
-                self.log_lost = f"group {id}: {error}"
-            except CorruptEntry:
-                raise  # Of our own disk: we must not go on.
-            except (RaftError, CorruptStore) as error:
-                self._refuse(peer, str(error))
-            self._dirty[id] = None
+            self._step(peer, id, message, now_ms)
         for kind, data in frame.datagrams:
             if kind == REBUILD_DATAGRAM:
                 self._send_rebuild(peer, data, now_ms)
+            elif kind in (BEATS_DATAGRAM, ANSWERS_DATAGRAM):
+                self._take_beats(peer, kind, data, now_ms)
         for id, time_ms, led_ms in frame.group_clocks:
             group = self.groups.get(id)
             if group is not None and group.leader == peer:
@@ -340,6 +336,38 @@ class Host:
             if group is not None:
                 group.take_proposal(batches, peer)
                 self._dirty[id] = None
+
+    def _step(self, peer: int, id: int, message: Message, now_ms: int) -> None:
+        group = self.groups.get(id)
+        if group is None or message.from_ != peer or message.to != self.node:
+            self._refuse(peer, f"Raft message for group {id} from {message.from_} to {message.to}")
+            return
+        if message.type == MessageType.TIMEOUT_NOW and not self.disk.may_lead(now_ms):
+            return  # Who leads means to hand over to us, but could not know of our disk.
+        try:
+            group.step(message)
+        except LogLost as error:
+            self.log_lost = f"group {id}: {error}"
+        except CorruptEntry:
+            raise  # Of our own disk: we must not go on.
+        except (RaftError, CorruptStore) as error:
+            self._refuse(peer, str(error))
+        self._dirty[id] = None
+
+    def _take_beats(self, peer: int, kind: int, data: bytes, now_ms: int) -> None:
+        changed: list[int] = []
+        try:
+            if kind == BEATS_DATAGRAM:
+                changed, messages = self._beats.take_beats(peer, data)
+            else:
+                messages = self._beats.take_answers(peer, data)
+        except BadBeats as error:
+            self._refuse(peer, str(error))
+            return
+        for id in changed:
+            self._dirty[id] = None
+        for id, message in messages:
+            self._step(peer, id, message, now_ms)
 
     def _refuse(self, peer: int, text: str) -> None:
         self._tell(f"node {peer} sent what can't be used: {text}")
@@ -449,6 +477,7 @@ class Host:
         frames, self._frames = self._frames, {}
         for peer, frame in frames.items():
             frame.clock_ms = now_ms
+            self._beats.answer(peer, frame)
             if peer in self._unhurried:
                 frame.raft += self._unhurried.pop(peer).values()
         return Output(frames, write, min(self._held.values(), default=NEVER))

@@ -32,7 +32,7 @@ READ_CACHE_DEFAULT_BYTES: Final = 256 * MIB
 
 # --- one node to another -------------------------------------------------------------------------------
 
-PROTOCOL_VERSION: Final = 2
+PROTOCOL_VERSION: Final = 3
 """Version of the peer protocol, sent in Hello. Nodes of different versions refuse each other."""
 
 MAX_GRPC_MESSAGE_BYTES: Final = 256 * MIB

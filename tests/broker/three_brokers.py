@@ -20,6 +20,7 @@ from node.broker.cluster_facade import Done
 from node.catalog import Catalog
 from node.engine import CATALOG_GROUP, Engine, EngineSettings
 from tests.broker.conftest import Host, World
+from tests.cluster.three_hosts import lose
 
 TICK_MS = 50
 SHARDS = 2
@@ -172,11 +173,10 @@ class ThreeBrokers:
         mail, self._mail = self._mail, []
         for sender, to, frame in mail:
             if not {sender, to} & self.cut:
-                frame.raft = [
-                    (group, message)
-                    for group, message in frame.raft
-                    if group not in self.silent and not self.loses(sender, to, message)
-                ]
+                lose(
+                    frame, sender, to,
+                    lambda group, message: group in self.silent or self.loses(sender, to, message),  # noqa: B023
+                )
                 self.nodes[to].engine.receive(sender, frame, self.now_ms)
         return moved
 

@@ -4,6 +4,7 @@ import json
 import random
 from collections.abc import Callable, Iterable, Sequence
 
+from cluster.beats import beats_as_messages
 from cluster.frame import Frame
 from cluster.group_settings import GroupSettings
 from cluster.host import Host
@@ -125,6 +126,17 @@ class Node:
         pass
 
 
+def lose(frame: Frame, sender: int, to: int, loses: Callable[[int, Message], bool]) -> None:
+    """Take out of a frame the messages that get lost. If some of the heartbeats do, the others go on as messages."""
+    frame.raft = [(group, message) for group, message in frame.raft if not loses(group, message)]
+    for datagram in list(frame.datagrams):
+        beats = beats_as_messages(datagram, sender, to)
+        arriving = [(group, message) for group, message in beats if not loses(group, message)]
+        if len(arriving) < len(beats):
+            frame.datagrams.remove(datagram)
+            frame.raft += arriving
+
+
 class Cluster:
     """Nodes 1..n; frames arrive in the next step, unless a node is in `cut`; `stuck` disks do not finish writes.
 
@@ -202,8 +214,8 @@ class Cluster:
                 break
             for sender, to, frame in mail:
                 if to in self.nodes and not {sender, to} & self.cut:
-                    arriving = [pair for pair in frame.raft if not self.loses(sender, to, pair[1])]
-                    frame.raft = [(group, carried(group, message)) for group, message in arriving]
+                    lose(frame, sender, to, lambda group, message: self.loses(sender, to, message))  # noqa: B023
+                    frame.raft = [(group, carried(group, message)) for group, message in frame.raft]
                     self.nodes[to].host.receive(sender, frame, self.now)
 
     def _pump(self) -> None:
