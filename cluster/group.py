@@ -99,7 +99,7 @@ class Group:
         self.settings: GroupSettings = settings
         self.lost: object = lost
         self.sender: SessionSender = SessionSender(
-            node, incarnation, settings.session_window, settings.batch_bytes
+            node, incarnation, settings.session_window, settings.batch_bytes, settings.unhurried_ms
         )
         self._applying: Applying = Applying(id, node, machine, events, self.sender, lost, trace)
         self.clock: GroupClock = self._applying.clock
@@ -113,6 +113,10 @@ class Group:
         """The Ready whose write is under way or waiting for the disk."""
         self.leader_index: int = 0
         """Index of the first entry of this node's own term as leader; 0 while it does not lead."""
+        self._asking: dict[int, None] = {}
+        """Nodes whose batches are among the proposals."""
+        self._owed: dict[int, int] = {}
+        """Node -> the last entry that has something of its own and of whose commit it has not been told."""
         self._lead_seen: tuple[int, int] = (0, 0)
         self._closed_ms: int = -1 << 40
         self._led: bool = False
@@ -177,9 +181,11 @@ class Group:
 
     # ------------------------------------------------------------------ commands
 
-    def submit(self, parts: list[bytes], size_bytes: int, answers: bool, waiter: Waiter | None) -> None:
+    def submit(
+        self, parts: list[bytes], size_bytes: int, answers: bool, waiter: Waiter | None, hurried: bool = True
+    ) -> None:
         """Give commands of this node's session; see `SessionSender.add`."""
-        self.sender.add(parts, size_bytes, answers, waiter)
+        self.sender.add(parts, size_bytes, answers, waiter, hurried)
 
     def read_index(self, waiter: Waiter) -> None:
         """`waiter(None)` once this replica has applied all that was committed anywhere when this was called, and all
@@ -190,6 +196,7 @@ class Group:
         if self._left_out:
             waiter(self.lost)
         else:
+            self.sender.hurry()
             self.reads.wait(waiter, self.sender.given_batches)
 
     def _ask_for_reads(self, now_ms: int) -> None:
@@ -237,6 +244,9 @@ class Group:
             self._lead_seen = (lead, term)
             self.forget_sent()
         self._ask_for_reads(now_ms)
+        if self.proposals and lead == self.node:
+            sender.hurry()  # There will be an entry anyway.
+        sender.hold(now_ms)
         broken = self.broken_session()
         if lead == 0 or (sender.idle and broken is None):
             return []
@@ -254,9 +264,12 @@ class Group:
             return []
         return batches
 
-    def take_proposal(self, batches: bytes) -> None:
-        """Batches for the log, from any node; dropped if this replica does not lead (their sender repeats them)."""
+    def take_proposal(self, batches: bytes, asking: int = 0) -> None:
+        """Batches for the log, from any node; dropped if this replica does not lead (their sender repeats them).
+        `asking`: another node that wants to hear at once of their commit."""
         if self.leads:
+            if asking:
+                self._asking[asking] = None
             self.proposals.append(batches)
             self.proposal_bytes += len(batches)
 
@@ -275,6 +288,11 @@ class Group:
     def propose_close(self, session: SessionKey) -> None:
         """Ask the log to end a session."""
         self.take_proposal(self.close_batch(session))
+
+    def is_replicating(self, node: int) -> bool:
+        """On the leader: whether a member follows, so that nothing waits for its answer to an empty message."""
+        progress = self.raw.raft.tracker.progress.get(node)
+        return progress is not None and progress.state == ProgressState.REPLICATE
 
     def matched(self, node: int) -> int:
         """On the leader: the last index known to be on the node's disk; 0 if the node is no member."""
@@ -348,7 +366,20 @@ class Group:
             except ProposalDropped:
                 break
             start = end
+        for node in self._asking:
+            self._owed[node] = self.raw.raft.raft_log.last_index()
         self._drop_proposals()
+
+    def owes(self, node: int, commit: int) -> bool:
+        """On the leader: whether a node should hear at once that the log is committed so far, because somebody waits
+        there. The others learn it with what comes next. Ask only about what is then told."""
+        owed = self._owed.get(node, 0)
+        if owed and commit >= owed:
+            del self._owed[node]
+        if owed:
+            return True
+        audience = self.machine.audience()
+        return audience is None or node in audience
 
     @property
     def hands_over(self) -> bool:
@@ -357,6 +388,7 @@ class Group:
         return self.leads and self.raw.raft.lead_transferee != 0
 
     def _drop_proposals(self) -> None:
+        self._asking = {}
         self.proposals = []
         self.proposal_bytes = 0
 
@@ -369,7 +401,17 @@ class Group:
         elif self._led and not self.leads:
             self._led = False
             self.leader_index = 0
+            self._owed = {}
             self.clock.follow()
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a turn would do something: anything to say or to repeat, to write, or to free."""
+        if self.in_flight is not None:
+            return False
+        if self.proposals or self._release or self._compaction is not None:
+            return True
+        return not (self.sender.idle and self.reads.idle) or self.raw.has_ready()
 
     def collect(self) -> tuple[list[Message], GroupWrite | None]:
         """The next Ready, if there is one: messages that may leave now, and what must be written first for the rest.

@@ -2,7 +2,8 @@
 
 
 class GroupSettings:
-    """Settings of every group of a node. Ticks are calls of `Host.tick`."""
+    """Settings of every group of a node. Ticks are calls of `Host.tick`. Commands that nobody waits for wait
+    `unhurried_ms` at most for others to go with."""
 
     def __init__(
         self,
@@ -16,6 +17,7 @@ class GroupSettings:
         compact_bytes: int,
         compact_entries: int,
         inflight_bytes: int,
+        unhurried_ms: int = 5,
     ) -> None:
         self.election_ticks: int = election_ticks
         self.heartbeat_ticks: int = heartbeat_ticks
@@ -27,3 +29,4 @@ class GroupSettings:
         self.compact_bytes: int = compact_bytes
         self.compact_entries: int = compact_entries
         self.inflight_bytes: int = inflight_bytes
+        self.unhurried_ms: int = unhurried_ms

@@ -6,7 +6,7 @@ The host is pure. The shell around it (asyncio, or the simulator) calls
     tick(now)                      every tick
     receive(peer, frame, now)      for every frame of a peer
     peer_up / peer_down            when a peer's stream opens or breaks
-    pump(now) -> Output            after any of these, and after commands were submitted
+    pump(now) -> Output            after any of these, after commands were submitted, and when `Output.due_ms` has come
     persisted(now)                 when the write that `pump` returned is on disk; then pump again
 
 `pump` gathers what became due for all groups: one frame for each peer, one write batch for the disk. While a write is
@@ -16,7 +16,9 @@ All times are the node's process clock in ms (see `cluster.clock`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
+from cluster.beats import ANSWERS_DATAGRAM, BEATS_DATAGRAM, BadBeats, Beats
 from cluster.clock import MemberClocks
 from cluster.disk_watch import DiskWatch
 from cluster.first_state import bootstrap, set_aside
@@ -39,17 +41,22 @@ from cluster.raft import (
 )
 from cluster.rebuild import REBUILD_DATAGRAM, Rebuild, decode_request
 from cluster.reconfiguration import HandOver, Step, next_step
-from cluster.sessions import EnvelopeError, check_batches
+from cluster.sessions import NOT_HELD, EnvelopeError, check_batches
+
+NEVER: Final = -1
 
 
 class Output:
-    """What `Host.pump` wants done: frames to send, and a batch to write (None: nothing, or one is under way)."""
+    """What `Host.pump` wants done: frames to send, and a batch to write (None: nothing, or one is under way).
 
-    __slots__ = ("frames", "write")
+    `due_ms` is when `pump` is to be called again though nothing happens until then; NEVER if it need not be."""
 
-    def __init__(self, frames: dict[int, Frame], write: WriteBatch | None) -> None:
+    __slots__ = ("due_ms", "frames", "write")
+
+    def __init__(self, frames: dict[int, Frame], write: WriteBatch | None, due_ms: int = NEVER) -> None:
         self.frames = frames
         self.write = write
+        self.due_ms = due_ms
 
 
 class Host:
@@ -82,6 +89,7 @@ class Host:
         """Group -> the nodes that shall vote, the preferred leader first."""
         self.clocks: MemberClocks = MemberClocks(settings.clock_bound_ms)
         self.groups: dict[int, Group] = {}
+        self._beats: Beats = Beats(settings.node, self.groups)
         self.cache: EntryCache = cache
         self.clock_refusals: int = 0
         """How often a campaign was held back because this node's clock is too far ahead (RULES C3)."""
@@ -107,8 +115,13 @@ class Host:
         self._heard_ms: dict[int, int] = {}
         self._up_since_ms: dict[int, int] = {}
         self._ticks = 0
-        self._unhurried: dict[int, list[tuple[int, Message]]] = {}
-        """Answers to heartbeats, by node: they go with the next frame, at the next heartbeat at the latest."""
+        self._held: dict[int, int] = {}
+        """Groups for which commands wait for company -> until when."""
+        self._unhurried: dict[int, dict[tuple[int, int], tuple[int, Message]]] = {}
+        """By node, then by group and type: what goes with the next frame, at the next heartbeat at the latest. Of two
+        messages of a type the later one says all that the earlier one did."""
+        self._acknowledged: dict[int, tuple[int, int, int]] = {}
+        """Group -> the leader, its term, and the index up to which it was last told that the log is here."""
         self._next_balance_ms = 0
         self._excess_noted = False
         self._balance: LeaderBalance = LeaderBalance()
@@ -193,6 +206,7 @@ class Host:
                 self._heard_ms.pop(peer, None)
                 self._up_since_ms.pop(peer, None)
                 self._unhurried.pop(peer, None)
+                self._beats.forget(peer)
                 self.clocks.forget(peer)
         self.members = sorted(members)
         self.peers = [node for node in self.members if node != self.node]
@@ -254,6 +268,7 @@ class Host:
         stuck, quick = self.disk.is_stuck(now_ms), self.disk.may_lead(now_ms)
         # All groups' heartbeats and the clocks' go in one frame: a frame costs more than what is in it.
         since_heartbeat = self._ticks % self.settings.group.heartbeat_ticks
+        beats = since_heartbeat + 1 == self.settings.group.heartbeat_ticks
         self._ticks += 1
         for group in self.groups.values():
             raft = group.raw.raft
@@ -262,12 +277,14 @@ class Host:
                 self._resign(group)
             if outvoted and not group.leads and raft.election_elapsed + 1 >= raft.randomized_election_timeout:
                 self.clock_refusals += 1
-            raft.heartbeat_elapsed = since_heartbeat
+            # Raft makes the heartbeats with which reads wait; the others are in `_beats`.
+            raft.heartbeat_elapsed = since_heartbeat if raft.read_only.context() else -1
             group.tick(now_ms, not outvoted and (quick or group.decides_alone))
-            unsaid = bool(group.proposals) or not (group.sender.idle and group.reads.idle)
-            if group.in_flight is None and (unsaid or group.raw.has_ready()):
+            if beats and group.leads:
+                self._beats.are_due(group)
+            if group.has_work:
                 self._dirty[group.id] = None
-        if since_heartbeat + 1 == self.settings.group.heartbeat_ticks:
+        if beats:
             self._heartbeat(now_ms)
         if now_ms >= self._next_balance_ms:
             self._next_balance_ms = now_ms + self.BALANCE_EVERY_MS
@@ -289,6 +306,8 @@ class Host:
         led = [(g.id, g.clock.current_ms(now_ms), g.clock.led_ms) for g in self.groups.values() if g.established]
         for peer in self.peers:
             self._frame(peer).group_clocks += led
+        for peer, data in self._beats.take_due():
+            self._frame(peer).datagrams.append((BEATS_DATAGRAM, data))
 
     def receive(self, peer: int, frame: Frame, now_ms: int) -> None:
         """A frame of a peer. What does not fit is left out, the rest is taken. Raises CorruptEntry alone, as `tick`
@@ -297,24 +316,12 @@ class Host:
         self._up_since_ms.setdefault(peer, now_ms)
         self.clocks.observe(peer, frame.clock_ms, now_ms)
         for id, message in frame.raft:
-            group = self.groups.get(id)
-            if group is None or message.from_ != peer or message.to != self.node:
-                self._refuse(peer, f"Raft message for group {id} from {message.from_} to {message.to}")
-                continue
-            if message.type == MessageType.TIMEOUT_NOW and not self.disk.may_lead(now_ms):
-                continue  # Who leads means to hand over to us, but could not know of our disk.
-            try:
-                group.step(message)
-            except LogLost as error:
-                self.log_lost = f"group {id}: {error}"
-            except CorruptEntry:
-                raise  # Of our own disk: we must not go on.
-            except (RaftError, CorruptStore) as error:
-                self._refuse(peer, str(error))
-            self._dirty[id] = None
+            self._step(peer, id, message, now_ms)
         for kind, data in frame.datagrams:
             if kind == REBUILD_DATAGRAM:
                 self._send_rebuild(peer, data, now_ms)
+            elif kind in (BEATS_DATAGRAM, ANSWERS_DATAGRAM):
+                self._take_beats(peer, kind, data, now_ms)
         for id, time_ms, led_ms in frame.group_clocks:
             group = self.groups.get(id)
             if group is not None and group.leader == peer:
@@ -327,8 +334,40 @@ class Host:
                 self._refuse(peer, str(error))
                 continue
             if group is not None:
-                group.take_proposal(batches)
+                group.take_proposal(batches, peer)
                 self._dirty[id] = None
+
+    def _step(self, peer: int, id: int, message: Message, now_ms: int) -> None:
+        group = self.groups.get(id)
+        if group is None or message.from_ != peer or message.to != self.node:
+            self._refuse(peer, f"Raft message for group {id} from {message.from_} to {message.to}")
+            return
+        if message.type == MessageType.TIMEOUT_NOW and not self.disk.may_lead(now_ms):
+            return  # Who leads means to hand over to us, but could not know of our disk.
+        try:
+            group.step(message)
+        except LogLost as error:
+            self.log_lost = f"group {id}: {error}"
+        except CorruptEntry:
+            raise  # Of our own disk: we must not go on.
+        except (RaftError, CorruptStore) as error:
+            self._refuse(peer, str(error))
+        self._dirty[id] = None
+
+    def _take_beats(self, peer: int, kind: int, data: bytes, now_ms: int) -> None:
+        changed: list[int] = []
+        try:
+            if kind == BEATS_DATAGRAM:
+                changed, messages = self._beats.take_beats(peer, data)
+            else:
+                messages = self._beats.take_answers(peer, data)
+        except BadBeats as error:
+            self._refuse(peer, str(error))
+            return
+        for id in changed:
+            self._dirty[id] = None
+        for id, message in messages:
+            self._step(peer, id, message, now_ms)
 
     def _refuse(self, peer: int, text: str) -> None:
         self._tell(f"node {peer} sent what can't be used: {text}")
@@ -341,6 +380,7 @@ class Host:
         """The stream to a peer is open (again): what was sent before may be lost."""
         self._heard_ms[peer] = now_ms
         self._up_since_ms[peer] = now_ms
+        self._acknowledged.clear()
         for group in self.groups.values():
             if group.leader == peer:
                 group.forget_sent()
@@ -353,6 +393,7 @@ class Host:
     def peer_down(self, peer: int, now_ms: int) -> None:
         """The stream to a peer broke: its process is probably gone."""
         self._up_since_ms.pop(peer, None)
+        self._acknowledged.clear()
         self.clocks.forget(peer)
         for group in self.groups.values():
             if group.leads:
@@ -369,11 +410,23 @@ class Host:
             self._dirty[id] = None
 
     def submit(
-        self, id: int, parts: list[bytes], size_bytes: int, answers: bool, waiter: Callable[[object], None] | None
+        self,
+        id: int,
+        parts: list[bytes],
+        size_bytes: int,
+        answers: bool,
+        waiter: Callable[[object], None] | None,
+        hurried: bool = True,
     ) -> None:
         """Commands of this node's session with a group; see `SessionSender.add`."""
-        self.groups[id].submit(parts, size_bytes, answers, waiter)
+        self.groups[id].submit(parts, size_bytes, answers, waiter, hurried)
         self._dirty[id] = None
+
+    def hurry(self, id: int) -> None:
+        """What was given to a group, and waits for company, is to go now."""
+        if self.groups[id].sender.is_holding:
+            self.groups[id].sender.hurry()
+            self._dirty[id] = None
 
     def read_index(self, id: int, done: Callable[[object], None]) -> None:
         """`done(None)` when the replica here is current; see `Group.read_index`."""
@@ -410,6 +463,8 @@ class Host:
     def pump(self, now_ms: int) -> Output:
         """Do all that is due. See the module's text."""
         trusted_ms = self.clocks.trusted(now_ms)
+        for id in [id for id, due_ms in self._held.items() if now_ms >= due_ms]:
+            self._dirty[id] = None
         for _ in range(self.MOST_ROUNDS_PER_PUMP):
             if not self._dirty:
                 break
@@ -425,9 +480,10 @@ class Host:
         frames, self._frames = self._frames, {}
         for peer, frame in frames.items():
             frame.clock_ms = now_ms
+            self._beats.answer(peer, frame)
             if peer in self._unhurried:
-                frame.raft += self._unhurried.pop(peer)
-        return Output(frames, write)
+                frame.raft += self._unhurried.pop(peer).values()
+        return Output(frames, write, min(self._held.values(), default=NEVER))
 
     @property
     def busy(self) -> bool:
@@ -443,6 +499,10 @@ class Host:
         batches = group.route(now_ms)
         if batches:
             self._frame(group.leader).proposals += [(group.id, batch) for batch in batches]
+        if group.sender.held_until_ms != NOT_HELD:
+            self._held[group.id] = group.sender.held_until_ms
+        elif group.id in self._held:
+            del self._held[group.id]
         if group.in_flight is not None:
             return
         group.propose(now_ms, trusted_ms)
@@ -480,12 +540,35 @@ class Host:
 
     def _post(self, id: int, messages: list[Message]) -> None:
         for message in messages:
-            if message.to == self.node:
+            peer = message.to
+            if peer == self.node:
                 continue
-            if message.type == MessageType.HEARTBEAT_RESP and not message.context and message.to in self.peers:
-                self._unhurried.setdefault(message.to, []).append((id, message))
-            else:
-                self._frame(message.to).raft.append((id, message))
+            if self._can_wait(id, message) and peer in self.peers:
+                self._unhurried.setdefault(peer, {})[(id, message.type)] = (id, message)
+                continue
+            if peer in self._unhurried:
+                self._unhurried[peer].pop((id, message.type), None)
+            self._frame(peer).raft.append((id, message))
+
+    def _can_wait(self, id: int, message: Message) -> bool:
+        """Whether nobody waits for a message: it may go with whatever the same node is sent next.
+
+        That is the answer to a heartbeat that asks nothing, the news of a commit for a node where nobody waits for it,
+        and the acknowledgement of what was acknowledged before (the answer to such news)."""
+        kind = message.type
+        if kind == MessageType.APP:
+            group = self.groups[id]
+            owed = group.owes(message.to, message.commit)
+            return not (message.entries or owed) and group.is_replicating(message.to)
+        if kind == MessageType.APP_RESP:
+            if message.reject:
+                return False
+            leader, term, index = self._acknowledged.get(id, (0, 0, 0))
+            if (message.to, message.term) == (leader, term) and message.index <= index:
+                return True
+            self._acknowledged[id] = (message.to, message.term, message.index)
+            return False
+        return kind == MessageType.HEARTBEAT_RESP and not message.context
 
     def _frame(self, peer: int) -> Frame:
         frame = self._frames.get(peer)

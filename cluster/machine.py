@@ -1,6 +1,6 @@
 """What a replicated group asks of the state machine it carries, and what it tells the node around it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol
 
 from cluster.sessions import SessionKey
@@ -56,6 +56,10 @@ class StateMachine(Protocol):
 
     def take_effects(self) -> Sequence[object]:
         """Effects for this node's own clients since the last call."""
+        ...
+
+    def audience(self) -> Collection[int] | None:
+        """The nodes that should hear without delay of what is committed, besides those who asked for it; None: all."""
         ...
 
     def take_released(self) -> list[int]:

@@ -129,14 +129,22 @@ class _Batch:
         self.sent_ms = -1
 
 
+NOT_HELD: Final = -1
+
+
 class SessionSender:
     """This node's end of its session with one group: gathers commands, numbers batches, repeats what is not applied."""
 
-    def __init__(self, node: int, incarnation: int, window: int, max_batch_bytes: int) -> None:
+    def __init__(self, node: int, incarnation: int, window: int, max_batch_bytes: int, unhurried_ms: int = 0) -> None:
+        """`unhurried_ms`: how long commands that nobody waits for may wait for others to go with."""
         self.node: int = node
         self.incarnation: int = incarnation
         self._window = window
         self._max_batch_bytes = max_batch_bytes
+        self._unhurried_ms = unhurried_ms
+        self._hurried = False
+        self.held_until_ms: int = NOT_HELD
+        """When what is gathered has to go, if nothing else does before; NOT_HELD unless it waits for company."""
         self._next_sequence = 1
         self._gathered: deque[tuple[list[bytes], int, list[tuple[bool, Waiter | None]]]] = deque()
         self._parts: list[bytes] = []
@@ -148,13 +156,17 @@ class SessionSender:
         self.applied_batches: int = 0
         """How many batches were applied, over all incarnations."""
 
-    def add(self, parts: list[bytes], size_bytes: int, answers: bool, waiter: Waiter | None) -> None:
+    def add(
+        self, parts: list[bytes], size_bytes: int, answers: bool, waiter: Waiter | None, hurried: bool = True
+    ) -> None:
         """Gather commands. `answers` says whether the state machine returns a result for them (exactly one);
-        `waiter` is called with it, or with None, when the local replica has applied the batch."""
+        `waiter` is called with it, or with None, when the local replica has applied the batch. What is not `hurried`
+        may wait a little for commands that are."""
         if self._size and self._size + size_bytes > self._max_batch_bytes:
             self._gathered.append((self._parts, self._size, self._waiters))
             self._parts, self._size, self._waiters = [], 0, []
         self._parts += parts
+        self._hurried = self._hurried or hurried
         self._size += size_bytes
         self.pending_bytes += size_bytes
         if answers or waiter is not None:
@@ -163,12 +175,13 @@ class SessionSender:
     def unsent(self, now_ms: int, repeat_after_ms: int) -> list[bytes]:
         """Batches to send now, oldest first: new ones within the window, and everything again from the first that was
         sent more than `repeat_after_ms` ago."""
-        while len(self._unapplied) < self._window and (self._parts or self._gathered):
+        while self.can_send:
             if self._gathered:
                 parts, _, waiters = self._gathered.popleft()
             else:
                 parts, waiters = self._parts, self._waiters
                 self._parts, self._size, self._waiters = [], 0, []
+                self._hurried, self.held_until_ms = False, NOT_HELD
             commands = parts[0] if len(parts) == 1 else b"".join(parts)
             self._unapplied.append(_Batch(self._next_sequence, commands, waiters))
             self._next_sequence += 1
@@ -183,6 +196,25 @@ class SessionSender:
                 )
         return ready
 
+    def hold(self, now_ms: int) -> None:
+        """Let what nobody waits for wait for company, but not too long. Call it before `unsent`."""
+        if not self.is_holding:
+            return
+        if self.held_until_ms == NOT_HELD:
+            self.held_until_ms = now_ms + self._unhurried_ms
+        if now_ms >= self.held_until_ms:
+            self.hurry()
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether all that is gathered may wait for company."""
+        return bool(self._parts) and not self._hurried
+
+    def hurry(self) -> None:
+        """What is gathered is to go now."""
+        self._hurried = bool(self._parts)
+        self.held_until_ms = NOT_HELD
+
     @property
     def idle(self) -> bool:
         """Whether nothing is gathered or on its way."""
@@ -196,7 +228,7 @@ class SessionSender:
     @property
     def can_send(self) -> bool:
         """Whether `unsent` may have something new to give."""
-        return bool(self._parts or self._gathered) and len(self._unapplied) < self._window
+        return (self._hurried or bool(self._gathered)) and len(self._unapplied) < self._window
 
     def forget_sent(self) -> None:
         """The leader or the way to it changed: all that is unapplied is to be sent again."""

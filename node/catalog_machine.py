@@ -70,6 +70,9 @@ class CatalogMachine:
         """The catalog has no effects besides its results."""
         return ()
 
+    def audience(self) -> None:
+        """Everybody: clients of any node see what is declared."""
+
     def take_released(self) -> list[int]:
         """The entries applied since the last call."""
         dead, self._dead = self._dead, []

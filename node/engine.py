@@ -59,16 +59,39 @@ class EngineSettings:
 class ReplicatedShard:
     """The `ShardHandle` of a shard under Raft."""
 
-    __slots__ = ("_group", "_host", "shard_id")
+    __slots__ = ("_group", "_held_for", "_host", "_shard", "shard_id")
 
-    def __init__(self, shard_id: int, host: Host) -> None:
+    def __init__(self, shard: Shard, host: Host) -> None:
+        shard_id = shard.shard_id
         self.shard_id: int = shard_id
+        self._shard = shard
+        self._held_for: dict[tuple[int, int], None] = {}
+        """Holders, by queue and id, whose acknowledgements may be waiting for company."""
         self._host = host
         self._group = host.groups[shard_id]
 
     def submit(self, command: bytes, done: Done | None) -> None:
         """See `ShardHandle.submit`."""
         self._host.submit(self.shard_id, [command], len(command), command[0] in commands.ANSWERING, done)
+
+    def acknowledge(self, queue_id: int, holder_id: int, command: bytes) -> None:
+        """See `ShardHandle.acknowledge`."""
+        can_wait = self._has_room(queue_id, holder_id)
+        if can_wait:
+            self._held_for[(queue_id, holder_id)] = None
+        self._host.submit(self.shard_id, [command], len(command), False, None, not can_wait)
+
+    def delivered(self) -> None:
+        """Consumers of this node were given messages: what would make room for more goes before they need it."""
+        if not self._held_for:
+            return
+        if not self._group.sender.is_holding:
+            self._held_for.clear()
+        elif not all(self._has_room(*holder) for holder in self._held_for):
+            self._host.hurry(self.shard_id)
+
+    def _has_room(self, queue_id: int, holder_id: int) -> bool:
+        return self._shard.has_room(self._host.node, self._group.sender.incarnation, queue_id, holder_id)
 
     def publish(self, parts: list[bytes], size_bytes: int, done: Done | None) -> None:
         """See `ShardHandle.publish`."""
@@ -115,6 +138,7 @@ class Engine:
         self.overloaded: bool = False
         self.disk_alarm: str | None = None
         self._handles: dict[int, ShardHandle] = {}
+        self._replicated: dict[int, ReplicatedShard] = {}
         self._leaders: dict[int, ShardLeader] = {}
         self._changed: dict[int, None] = {}
         self._now_ms = 0
@@ -127,7 +151,7 @@ class Engine:
         self._now_ms = now_ms
         first = self.host.start(stored, now_ms)
         for id, shard in self.shards.items():
-            self._handles[id] = ReplicatedShard(id, self.host)
+            self._handles[id] = self._replicated[id] = ReplicatedShard(shard, self.host)
             self._leaders[id] = ShardLeader(shard, self.host.groups[id], self, self._settings.expiry_tick_ms)
         self._announce()
         return first
@@ -269,6 +293,9 @@ class Engine:
         """Deliveries and cancellations for this node's consumers."""
         if self.broker is not None:
             self.broker.shard_effects(group, effects)
+        handle = self._replicated.get(group)
+        if handle is not None:
+            handle.delivered()
 
     def group_session_lost(self, group: int) -> None:
         """The group dropped this node's session."""

@@ -10,6 +10,10 @@ MIB: Final = 1024 * KIB
 SESSION_WINDOW: Final = 4
 """Batches of one node under way to one group. More would make batches smaller, fewer would leave the leader idle."""
 
+ACKS_HELD_MS: Final = 5
+"""How long acknowledgements may wait for other commands of the same shard to go with: alone they cost an entry, with
+its writes on every node. A client that vanishes meanwhile has them count; a node that dies has them delivered again."""
+
 BATCH_BYTES: Final = 512 * KIB
 """A batch is sealed at this size: below it, the longer the way takes, the larger batches become by themselves."""
 

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from cluster.frame import Frame
 from cluster.group_settings import GroupSettings
+from cluster.host import NEVER
 from cluster.host_settings import HostSettings
 from cluster.log.batch import CorruptEntry, CorruptStore, DiskFull, LogError, WriteBatch
 from cluster.log.group_log import EntryCache
@@ -103,6 +104,7 @@ class NodeProcess:
         self._queue_views: QueueViews
         self._tasks: list[asyncio.Task[None]] = []
         self._pump_scheduled = False
+        self._due_scheduled = False
         self._writing: WriteBatch | None = None
         self._serving = False
 
@@ -187,6 +189,7 @@ class NodeProcess:
             compact_bytes=settings.compact_bytes,
             compact_entries=settings.compact_entries,
             inflight_bytes=limits.INFLIGHT_BYTES,
+            unhurried_ms=limits.ACKS_HELD_MS,
         )
         identity, members = self.identity, self._members
         host = HostSettings(
@@ -344,7 +347,8 @@ class NodeProcess:
             )
             return
         with self._defects_stop_the_node():
-            output = self.engine.pump(self.clock.now_ms())
+            now_ms = self.clock.now_ms()
+            output = self.engine.pump(now_ms)
             for peer, frame in output.frames.items():
                 self._transport.send(peer, frame)
             if output.write is not None:
@@ -353,6 +357,14 @@ class NodeProcess:
             self._listener.flush()
             if self.engine.busy:
                 self.schedule_pump()
+            if output.due_ms != NEVER and not self._due_scheduled:
+                self._due_scheduled = True
+                self._loop.call_later(max(1, output.due_ms - now_ms) / 1000, self._due)
+
+    def _due(self) -> None:
+        """What was to be done by now is usually done, with something else; else this pump does it."""
+        self._due_scheduled = False
+        self.schedule_pump()
 
     @contextmanager
     def _defects_stop_the_node(self) -> Iterator[None]:

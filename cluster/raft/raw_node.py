@@ -114,6 +114,56 @@ class RawNode:
         check_message(self.raft, message, self._async_storage_writes)
         step(self.raft, message)
 
+    # Heartbeats without messages, for a caller that has many groups to tell the same peers about.
+
+    def beats(self) -> list[tuple[int, int]]:
+        """On the leader: (node, commit) of the heartbeats that are due, instead of their messages (which `tick` makes
+        unless `heartbeat_elapsed` is kept low). Nothing while reads wait: those go in messages."""
+        raft = self.raft
+        if raft.state != StateType.LEADER or raft.read_only.context():
+            return []
+        committed = raft.raft_log.committed
+        due: list[tuple[int, int]] = []
+        for node_id in raft.tracker.members():
+            if node_id != raft.id:
+                progress = raft.tracker.progress[node_id]
+                commit = progress.match if progress.match < committed else committed
+                progress.sent_commit = commit
+                due.append((node_id, commit))
+        return due
+
+    def hear_beat(self, leader_id: int, term: int, commit: int) -> bool:
+        """A heartbeat that asks nothing: the same as to `step` its message, but that the caller answers. False, and
+        nothing done, unless it is of the leader that this node follows and about entries that it has."""
+        raft = self.raft
+        if (
+            raft.state != StateType.FOLLOWER
+            or raft.term != term
+            or raft.lead != leader_id
+            or commit > raft.raft_log.last_index()
+        ):
+            return False
+        raft.election_elapsed = 0
+        raft.raft_log.commit_to(commit)
+        return True
+
+    def hear_beat_answer(self, node_id: int, term: int) -> bool:
+        """The answer to a heartbeat that asked nothing: the same as to `step` its message. False, and nothing done,
+        unless this node leads in that term and the other one needs nothing."""
+        raft = self.raft
+        progress = raft.tracker.progress.get(node_id)
+        if (
+            raft.state != StateType.LEADER
+            or raft.term != term
+            or progress is None
+            or progress.match < raft.raft_log.last_index()
+            or progress.state == ProgressState.PROBE
+        ):
+            return False
+        progress.recent_active = True
+        progress.flow_paused = False
+        return True
+
     def report_unreachable(self, node_id: int) -> None:
         """Messages to a node are being lost."""
         step(self.raft, Message(MessageType.UNREACHABLE, from_=node_id))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from hashlib import blake2b
 
 from cluster.placement import first_plan, replanned
@@ -204,6 +204,10 @@ class ChainMachine:
     def take_effects(self) -> Sequence[object]:
         """There are none."""
         return ()
+
+    def audience(self) -> Collection[int] | None:
+        """In group 0 everybody, as in a catalog; elsewhere nobody but who asked."""
+        return None if self.directory is not None else ()
 
     def take_released(self) -> list[int]:
         """See `StateMachine`."""

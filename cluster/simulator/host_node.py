@@ -194,7 +194,7 @@ class HostNode:
         command = commands.encode_command(
             commands.KEEP if keep else commands.COMMAND, client.number, number, padding
         )
-        self.host.submit(group, [command], len(command), True, answered)
+        self.host.submit(group, [command], len(command), True, answered, number % 3 > 0)
 
     def read_back(self, group: int, choice: int) -> None:
         """Read a payload that is kept, from the log, as a delivery does."""

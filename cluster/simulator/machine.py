@@ -49,6 +49,11 @@ class Output(Protocol[FrameOut, WriteOut]):
         """A batch for the disk, or None."""
         ...
 
+    @property
+    def due_ms(self) -> int:
+        """When the program is to be pumped again whatever happens; negative for never."""
+        ...
+
 
 class Program(Protocol[Frame, WriteOut]):
     """Pure code of a node, driven from outside. Times are the process clock's, in milliseconds."""
@@ -151,6 +156,7 @@ class Machine(Generic[Frame, Write]):
         self._tick: Timer | None = None
         self._pump: Timer | None = None
         self._write: Timer | None = None
+        self._due: Timer | None = None
         self._writing: Write | None = None
         network.add(machine_id)
 
@@ -215,10 +221,10 @@ class Machine(Generic[Frame, Write]):
         self.program = None
         self.frozen = False
         self._backlog.clear()
-        for timer in (self._tick, self._pump, self._write):
+        for timer in (self._tick, self._pump, self._write, self._due):
             if timer is not None:
                 timer.cancel()
-        self._tick = self._pump = self._write = None
+        self._tick = self._pump = self._write = self._due = None
         if self._writing is not None:
             self.crashes_in_a_write += 1
         self._writing = None
@@ -333,7 +339,15 @@ class Machine(Generic[Frame, Write]):
             self._begin_write()
         if program.busy:
             self._wake()
+        if output.due_ms >= 0 and self._due is None:
+            # Never early: a clock that drifts may have the program say once more how long it is.
+            wait_ms = max(1, output.due_ms - self.now_ms())
+            self._due = self.queue.after(wait_ms * MILLISECOND_US, self._on_due)
         self.after_input(self)
+
+    def _on_due(self) -> None:
+        self._due = None
+        self._input(lambda: None)
 
     def _on_tick(self) -> None:
         if self.frozen:

@@ -120,7 +120,12 @@ class Channel:
         """Give what was settled to the shards."""
         cluster = self.broker.cluster
         for settlement in self.unacknowledged.take():
-            cluster.shard(settlement.holder.shard_id).submit(settlement.encode(), None)
+            holder = settlement.holder
+            shard = cluster.shard(holder.shard_id)
+            if settlement.outcome == OUTCOME_ACK:
+                shard.acknowledge(holder.queue_id, holder.holder_id, settlement.encode())
+            else:
+                shard.submit(settlement.encode(), None)
 
     def _method(self, event: MethodReceived) -> None:
         method = event.method

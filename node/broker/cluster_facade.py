@@ -63,6 +63,11 @@ class ShardHandle(Protocol):
         """
         ...
 
+    def acknowledge(self, queue_id: int, holder_id: int, command: bytes) -> None:
+        """Give a SETTLE with the outcome ACK. It keeps its place among the commands, but may wait a few ms for others
+        while the holder's prefetch leaves room for messages."""
+        ...
+
     def publish(self, parts: list[bytes], size_bytes: int, done: Done | None) -> None:
         """Give a run of encoded PUBLISH commands, as parts that are joined once.
 

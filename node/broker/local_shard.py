@@ -281,6 +281,10 @@ class LocalHandle:
         self._local.submit(self._session, [command], command[0] in commands.ANSWERING, done)
         self._wake()
 
+    def acknowledge(self, queue_id: int, holder_id: int, command: bytes) -> None:
+        """See `ShardHandle.acknowledge`."""
+        self.submit(command, None)
+
     def publish(self, parts: list[bytes], size_bytes: int, done: Done | None) -> None:
         """See `ShardHandle.publish`."""
         self._local.submit(self._session, parts, parts[0][0] == commands.PUBLISH_GUARDED, done)
@@ -303,6 +307,10 @@ class UnreachableHandle:
         """See `ShardHandle.submit`: answers SESSION_LOST at once."""
         if done is not None:
             done(SESSION_LOST)
+
+    def acknowledge(self, queue_id: int, holder_id: int, command: bytes) -> None:
+        """See `ShardHandle.acknowledge`."""
+        self.submit(command, None)
 
     def publish(self, parts: list[bytes], size_bytes: int, done: Done | None) -> None:
         """See `ShardHandle.publish`: answers SESSION_LOST at once."""

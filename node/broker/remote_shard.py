@@ -52,6 +52,10 @@ class RemoteShard:
         """See `ShardHandle.submit`."""
         self._add(command, command[0] in ANSWERING, done)
 
+    def acknowledge(self, queue_id: int, holder_id: int, command: bytes) -> None:
+        """See `ShardHandle.acknowledge`."""
+        self.submit(command, None)
+
     def publish(self, parts: list[bytes], size_bytes: int, done: Done | None) -> None:
         """See `ShardHandle.publish`."""
         self._add(b"".join(parts), parts[0][0] == PUBLISH_GUARDED, done)

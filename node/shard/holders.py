@@ -12,7 +12,8 @@ from node.shard.state import State
 from node.shard.tombstone import AUTO_DELETED
 
 
-def _find(state: State, session: tuple[int, int], queue_id: int, holder_id: int) -> Holder | None:
+def find(state: State, session: tuple[int, int], queue_id: int, holder_id: int) -> Holder | None:
+    """The holder with this id of a session and a queue."""
     holders = state.sessions.get(session)
     return None if holders is None else holders.get((queue_id, holder_id))
 
@@ -68,7 +69,7 @@ def get(state: State, session: tuple[int, int], queue_id: int, holder_id: int, n
         queue.acknowledged += 1
         state.release(message.index, 1)
     else:
-        holder = _find(state, session, queue_id, holder_id)
+        holder = find(state, session, queue_id, holder_id)
         if holder is None:
             holder = _add(state, session, queue, holder_id, False)
         hand_over(state, queue, holder, [message])
@@ -90,7 +91,7 @@ def attach(
     queue = state.queues.get(queue_id)
     if queue is None:
         return gone(state, queue_id)
-    if _find(state, session, queue_id, consumer_id) is not None:
+    if find(state, session, queue_id, consumer_id) is not None:
         return Refused(DUPLICATE_CONSUMER)
     consumers = queue.consumers
     if consumers.exclusive or (exclusive and consumers.count):
@@ -112,7 +113,7 @@ def detach(
     state: State, session: tuple[int, int], queue_id: int, holder_id: int, return_messages: bool
 ) -> None:
     """basic.cancel, or the end of a channel (``return_messages``). Unknown ones are ignored."""
-    holder = _find(state, session, queue_id, holder_id)
+    holder = find(state, session, queue_id, holder_id)
     if holder is None:
         return
     queue = state.queues[queue_id]
@@ -154,7 +155,7 @@ def drop_idle_holder(state: State, queue: Queue, holder: Holder) -> None:
 
 def flow(state: State, session: tuple[int, int], queue_id: int, consumer_id: int, active: bool) -> None:
     """Pause or resume a consumer."""
-    holder = _find(state, session, queue_id, consumer_id)
+    holder = find(state, session, queue_id, consumer_id)
     if holder is None or not holder.attached:
         return
     queue = state.queues[queue_id]
@@ -177,7 +178,7 @@ def close_session(state: State, session: tuple[int, int]) -> None:
         return
     for holder in sorted(holders.values(), key=_order_of):
         # A queue with auto-delete may have gone with an earlier one, and this one with it.
-        if _find(state, session, holder.queue_id, holder.holder_id) is holder:
+        if find(state, session, holder.queue_id, holder.holder_id) is holder:
             detach(state, session, holder.queue_id, holder.holder_id, True)
     if state.sessions.pop(session, None):
         raise ShardError(f"session {session} still holds something after it was closed")

@@ -144,6 +144,10 @@ class Shard:
             self._state.effects = []
         return effects
 
+    def audience(self) -> Collection[int]:
+        """The nodes with consumers here, or with messages that basic.get has handed out."""
+        return [node for node, _ in self._state.sessions]
+
     def take_released(self) -> list[int]:
         """Indices of entries that held live messages and hold none any more, since the last call."""
         released = self._state.released
@@ -306,6 +310,12 @@ class Shard:
         if state.unserved or state.overfull or state.remains:
             return _DUE_AT_ONCE
         return self._state.message_timers.first()[0]
+
+    def has_room(self, node: int, incarnation: int, queue_id: int, holder_id: int) -> bool:
+        """Whether a holder of this session could be given many more messages before it has to settle any: at least
+        half of its prefetch. False for one that is unknown."""
+        holder = holders.find(self._state, (node, incarnation), queue_id, holder_id)
+        return holder is not None and 2 * len(holder.held) <= (holder.prefetch or UNLIMITED)
 
     def due_leases(self, led_ms: int, limit: int = 1_000) -> list[tuple[int, int]]:
         """At most ``limit`` (queue id, epoch) whose lease has run out at this lease time, for EXPIRE_QUEUE

@@ -245,6 +245,9 @@ class _WatchedShard:
 
         self._inner.submit(command, watched)
 
+    def acknowledge(self, queue_id: int, holder_id: int, command: bytes) -> None:
+        self._inner.acknowledge(queue_id, holder_id, command)
+
     def publish(self, parts: list[bytes], size_bytes: int, done: Done | None) -> None:
         self._inner.publish(parts, size_bytes, done)
 

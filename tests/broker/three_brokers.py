@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 from cluster.frame import Frame
@@ -20,6 +21,7 @@ from node.broker.cluster_facade import Done
 from node.catalog import Catalog
 from node.engine import CATALOG_GROUP, Engine, EngineSettings
 from tests.broker.conftest import Host, World
+from tests.cluster.three_hosts import lose
 
 TICK_MS = 50
 SHARDS = 2
@@ -98,7 +100,8 @@ class NodeWorld(World):
 class ThreeBrokers:
     """Nodes 1, 2 and 3. `cut` nodes hear and reach nobody; `stuck` disks do not finish writes; with `running` off
     nothing happens but what clients send; `loses(sender, receiver, message)` says which Raft messages do not arrive;
-    of `silent` groups none does, so that they soon have no leader."""
+    of `silent` groups none does, so that they soon have no leader. Unless they are `patient`, `settle` does not let the
+    few ms pass that some things wait for others to go with."""
 
     def __init__(self, make_store: Callable[[int], Store] = lambda id: MemoryStore(), shards: int = SHARDS) -> None:
         self.ids = [1, 2, 3]
@@ -109,10 +112,12 @@ class ThreeBrokers:
         self.stuck: set[int] = set()
         self.silent: set[int] = set()
         self.running = True
+        self.patient = True
         self.frames = 0
         """How many have been sent."""
         self.loses: Callable[[int, int, Message], bool] = lambda sender, to, message: False
         self._mail: list[tuple[int, int, Frame]] = []
+        self._due_ms = -1
         self.nodes = {id: NodeWorld(self, id, 1) for id in self.ids}
         for node in self.nodes.values():
             for other in self.ids:
@@ -144,8 +149,12 @@ class ThreeBrokers:
         for _ in range(200):
             worked = self.running and self._work()
             flushed = [node.flush() for node in self.nodes.values()]
-            if not (worked or any(flushed)):
+            if worked or any(flushed):
+                continue
+            if self._due_ms < 0 or not (self.running and self.patient):
                 return
+            # What waits for company waits a few ms at most: they pass.
+            self.now_ms, self._due_ms = max(self.now_ms, self._due_ms), -1
 
     def _work(self) -> bool:
         moved = False
@@ -153,6 +162,8 @@ class ThreeBrokers:
             output = node.engine.pump(self.now_ms)
             moved |= bool(output.frames) or node.engine.busy
             node.write = output.write or node.write
+            if output.due_ms >= 0:
+                self._due_ms = output.due_ms if self._due_ms < 0 else min(self._due_ms, output.due_ms)
             self.frames += len(output.frames)
             self._mail += [(id, to, frame) for to, frame in output.frames.items()]
             if node.write is not None and id not in self.stuck:
@@ -163,16 +174,15 @@ class ThreeBrokers:
         mail, self._mail = self._mail, []
         for sender, to, frame in mail:
             if not {sender, to} & self.cut:
-                frame.raft = [
-                    (group, message)
-                    for group, message in frame.raft
-                    if group not in self.silent and not self.loses(sender, to, message)
-                ]
+                lose(frame, sender, to, partial(self._is_lost, sender, to))
                 unordered = frame.take_unordered()
                 if unordered is not None:
                     self.nodes[to].engine.receive(sender, unordered, self.now_ms)
                 self.nodes[to].engine.receive(sender, frame, self.now_ms)
         return moved
+
+    def _is_lost(self, sender: int, to: int, group: int, message: Message) -> bool:
+        return group in self.silent or self.loses(sender, to, message)
 
     def step(self) -> None:
         """A tick passes."""

@@ -2,6 +2,7 @@
 
 import pytest
 
+from cluster.beats import beats_as_messages
 from cluster.raft import MessageType
 from tests.cluster.three_hosts import LOST, TICK_MS, Cluster
 
@@ -256,7 +257,8 @@ def test_the_heartbeats_of_all_groups_go_in_one_frame() -> None:
         for node in cluster.nodes.values():
             node.host.tick(cluster.now)
         frames = cluster.nodes[1].host.pump(cluster.now).frames
-        heartbeats = [message for _, message in frames[2].raft] if 2 in frames else []
+        datagrams = frames[2].datagrams if 2 in frames else []
+        heartbeats = [message for datagram in datagrams for _, message in beats_as_messages(datagram, 1, 2)]
         beats.append(sum(message.type == MessageType.HEARTBEAT for message in heartbeats))
         assert all(bool(frame.group_clocks) == bool(beats[-1]) for frame in frames.values())
     led = sum(group.leads for group in cluster.nodes[1].host.groups.values())

@@ -4,6 +4,7 @@ import json
 import random
 from collections.abc import Callable, Iterable, Sequence
 
+from cluster.beats import beats_as_messages
 from cluster.frame import Frame
 from cluster.group_settings import GroupSettings
 from cluster.host import Host
@@ -33,6 +34,8 @@ class Recorder:
         self.stamps: list[tuple[int, int]] = []
         self.snapshot_takes = 1
         """Steps to make a snapshot."""
+        self.attending: tuple[int, ...] | None = None
+        """Nodes where somebody waits for entries; None: everywhere."""
         self._data = b""
         self._effects: list[object] = []
         self._released: list[int] = []
@@ -62,6 +65,9 @@ class Recorder:
     def take_effects(self) -> Sequence[object]:
         effects, self._effects = self._effects, []
         return effects
+
+    def audience(self) -> tuple[int, ...] | None:
+        return self.attending
 
     def take_released(self) -> list[int]:
         released, self._released = self._released, []
@@ -136,6 +142,17 @@ class Node:
 
     def group_applied(self, group: int) -> None:
         pass
+
+
+def lose(frame: Frame, sender: int, to: int, loses: Callable[[int, Message], bool]) -> None:
+    """Take out of a frame the messages that get lost. If some of the heartbeats do, the others go on as messages."""
+    frame.raft = [(group, message) for group, message in frame.raft if not loses(group, message)]
+    for datagram in list(frame.datagrams):
+        beats = beats_as_messages(datagram, sender, to)
+        arriving = [(group, message) for group, message in beats if not loses(group, message)]
+        if len(arriving) < len(beats):
+            frame.datagrams.remove(datagram)
+            frame.raft += arriving
 
 
 class Cluster:
@@ -217,8 +234,8 @@ class Cluster:
                 break
             for sender, to, frame in mail:
                 if to in self.nodes and not {sender, to} & self.cut:
-                    arriving = [pair for pair in frame.raft if not self.loses(sender, to, pair[1])]
-                    frame.raft = [(group, carried(group, message)) for group, message in arriving]
+                    lose(frame, sender, to, lambda group, message: self.loses(sender, to, message))  # noqa: B023
+                    frame.raft = [(group, carried(group, message)) for group, message in frame.raft]
                     self.nodes[to].host.receive(sender, frame, self.now)
 
     def _pump(self) -> None:

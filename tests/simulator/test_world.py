@@ -202,6 +202,7 @@ class ToyOutput:
     def __init__(self, frames: dict[int, str], write: WriteBatch | None) -> None:
         self.frames = frames
         self.write = write
+        self.due_ms = -1
 
 
 class ToyNode:
