@@ -9,6 +9,7 @@ from node.settings.node_settings import (
     setting_help,
     setting_keys,
     setting_kind,
+    show,
 )
 
 __all__ = [
@@ -20,4 +21,5 @@ __all__ = [
     "setting_help",
     "setting_keys",
     "setting_kind",
+    "show",
 ]

@@ -33,6 +33,7 @@ _GIBI: Final = 1024**3
 _TEBI: Final = 1024**4
 # Fewer than this many heartbeats within an election timeout, and one late packet ends a leader's term.
 _HEARTBEATS_IN_ELECTION_TIMEOUT: Final = 3
+MOST_PROCESSES: Final = 64
 _ANY_HOST: Final = ("0.0.0.0", "::", "")
 
 
@@ -88,6 +89,20 @@ class NodeSettings:
         OptionalAddress(), None, "how others reach this node, as it stands in seeds [default: peer_address]"
     )
     http_address: Address = _setting(_ADDRESS, Address("127.0.0.1", 15672), "health, metrics and status")
+    processes: int = _setting(
+        Number(1, MOST_PROCESSES),
+        1,
+        "how many nodes to run here as processes: they share amqp_address, and have other ports from those given on",
+    )
+    amqp_reuse_port: bool = _setting(
+        Switch(), False, "let other nodes on this machine serve the same amqp_address (SO_REUSEPORT)"
+    )
+    failure_domain: str = _setting(
+        Text(r"[^\x00-\x20\x7f]{0,255}", "up to 255 characters, no spaces"),
+        "",
+        "what this node may be lost together with, such as a machine or zone: voters of a shard are in different ones "
+        "where possible [default: the machine's host name]",
+    )
     seeds: tuple[Address, ...] = _setting(
         AddressList(), (), "peer addresses of all nodes, in the same order on each; none: a single node"
     )
