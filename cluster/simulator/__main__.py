@@ -1,6 +1,6 @@
 """`python -m cluster.simulator [--hosts | --machines] --seed 17 [--trace]` or `--seeds 1:5000`: Raft groups on the
-worst network, with `--hosts` whole hosts on machines and disks that fail, with `--machines` machines of two hosts that are
-lost as a whole."""
+worst network, with `--hosts` whole hosts on machines and disks that fail, with `--machines` machines of two hosts that
+are lost as a whole."""
 
 from __future__ import annotations
 
