@@ -27,16 +27,14 @@ _ESTABLISHED = "01"
 class Host:
     """One host with two processes: its command, what it logs, and whom its clients are connected to."""
 
-    def __init__(self, folder: Path) -> None:
-        """Plans it; `start` starts it."""
-        self._ports = Ports(2)
-        base = self._ports.base
-        self.amqp = Address(HOST, base)
-        self.http = [Address(HOST, base + HTTP_OFFSET + number) for number in (0, 1)]
+    def __init__(self, folder: Path, base: int, name: str = HOST, *more: str) -> None:
+        """Plans it; `start` starts it. `name` is its address, `more` are further options."""
+        self.amqp = Address(name, base)
+        self.http = [Address(name, base + HTTP_OFFSET + number) for number in (0, 1)]
         self.folder, self.log = folder / "data", folder / "log"
         self._options = [
             *("--amqp-address", str(self.amqp), "--http-address", str(self.http[0])),
-            *("--peer-address", f"{HOST}:{base + PEER_OFFSET}", "--failure-domain", "this-machine"),
+            *("--peer-address", f"{name}:{base + PEER_OFFSET}", *more),
         ]
         self.parent: subprocess.Popen[bytes]
 
@@ -54,7 +52,13 @@ class Host:
                 self.parent.wait(30)
             self.parent.kill()
             self.parent.wait()
-        self._ports.release()
+
+    def kill(self) -> None:
+        """All its processes at the same moment, as when the machine loses its power."""
+        for pid in (self.parent.pid, *(self.pids(number)[-1] for number in (1, 2))):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.parent.wait()
 
     def pids(self, number: int) -> list[int]:
         return [int(pid) for pid in re.findall(rf"process {number} of 2 is pid (\d+)", self.log.read_text())]
@@ -108,11 +112,31 @@ def hear(connection: pika.BlockingConnection) -> None:
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> Iterator[Host]:
-    host = Host(tmp_path)
-    try:
-        yield host
-    finally:
+def base_port() -> Iterator[int]:
+    ports = Ports(2)
+    yield ports.base
+    ports.release()
+
+
+@pytest.fixture
+def host(tmp_path: Path, base_port: int) -> Iterator[Host]:
+    host = Host(tmp_path, base_port, HOST, "--failure-domain", "this-machine")
+    yield host
+    host.close()
+
+
+@pytest.fixture
+def hosts(tmp_path: Path, base_port: int) -> Iterator[list[Host]]:
+    """Three hosts, with one command but for their own address."""
+    names = ["127.0.0.1", "127.0.0.2", "127.0.0.3"]
+    seeds = ",".join(f"{name}:{base_port + PEER_OFFSET}" for name in names)
+    hosts = []
+    for name in names:
+        folder = tmp_path / name
+        folder.mkdir()
+        hosts.append(Host(folder, base_port, name, "--seeds", seeds, "--failure-domain", f"host-{name}"))
+    yield hosts
+    for host in hosts:
         host.close()
 
 
@@ -212,3 +236,46 @@ def test_a_node_becomes_two_and_one_that_was_removed_is_not_started_again(host: 
     began_s = time.monotonic()
     assert host.parent.wait(30) == 0
     assert time.monotonic() - began_s < 15
+
+
+def test_a_host_of_three_is_lost_and_nothing_that_was_confirmed(hosts: list[Host]) -> None:
+    """Two processes on each of three hosts: every group votes on all three, and goes on without any one of them."""
+    for host in hosts:
+        host.start()
+    for host in hosts:
+        host.until_serving()
+    domains: dict[int, str] = {}
+
+    def spread() -> bool:
+        rows = fetch(hosts[0].http[1], "/cluster/members")[1]["members"]
+        domains.update((row["id"], row["failure_domain"]) for row in rows)
+        groups = fetch(hosts[0].http[1], "/shards")[1]["shards"]
+        return len(rows) == 6 and all(
+            set(group["voters"]) == set(group["plan"]) and len({domains[id] for id in group["voters"]}) == 3
+            for group in groups
+        )
+
+    wait_for(spread, "groups that vote on three hosts", 2 * START_WITHIN_S, 0.2)
+    with hosts[0].connect() as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        for number in range(8):
+            channel.queue_declare(f"kept-{number}", durable=True)
+        sent = 0
+
+        def publish() -> None:
+            nonlocal sent
+            for number in range(8):
+                channel.basic_publish("", f"kept-{number}", b"%d" % sent, pika.BasicProperties(delivery_mode=2))
+            sent += 1
+
+        for _ in range(20):
+            publish()
+        hosts[2].kill()
+        for _ in range(20):
+            publish()
+        with hosts[1].connect() as other:
+            taking = other.channel()
+            for number in range(8):
+                bodies = [taking.basic_get(f"kept-{number}", auto_ack=True)[2] for _ in range(sent)]
+                assert bodies == [b"%d" % each for each in range(sent)]
