@@ -2,16 +2,22 @@
 
 Every node holds a replica of every group, because a node serves its clients from its own replicas. `replication_factor`
 nodes of a group vote; the others are learners. Voters and preferred leaders go round the nodes, so that each node
-leads its share.
+leads its share. Nodes of one *failure domain* (a machine, a rack, a zone) may be lost together: no two of them vote in
+one group while there are as many domains as voters, and with fewer domains their votes are spread as evenly as can be.
 
-A *plan* maps each group to its voters, the preferred leader first. `voters` makes the first plan of a cluster;
-`replanned` follows a change of the members and moves no more than it must. Both depend on nothing but what they are
+A *plan* maps each group to its voters, the preferred leader first. `voters` makes the first plan of a cluster, before
+anybody has said what its failure domain is; `replanned` follows a change of the members or their domains, and moves no
+more than it must. Both depend on nothing but what they are
 given, so that every replica that computes a plan comes to the same one.
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
 
 Plan = dict[int, tuple[int, ...]]
+NO_DOMAINS: Final[Mapping[int, str]] = MappingProxyType({})
+"""Every node is in a failure domain of its own."""
 
 
 def voters(group: int, nodes: Sequence[int], replication_factor: int) -> list[int]:
@@ -34,16 +40,23 @@ def first_plan(groups: Sequence[int], nodes: Sequence[int], replication_factor: 
 
 
 def replanned(
-    plan: Mapping[int, Sequence[int]], nodes: Sequence[int], replication_factor: int, pinned: Collection[int] = ()
+    plan: Mapping[int, Sequence[int]],
+    nodes: Sequence[int],
+    replication_factor: int,
+    pinned: Collection[int] = (),
+    domains: Mapping[int, str] = NO_DOMAINS,
 ) -> Plan:
     """The plan for other members: who stays keeps what it has, the rest is spread evenly.
 
-    A voter that is no longer among `nodes` is replaced by the node with the fewest votes; then votes, and after them
-    preferred leaderships, move from the node with the most to the one with the fewest while that makes it more even.
-    Groups in `pinned` keep voters and order, unless one of their voters has gone.
+    A voter that is no longer among `nodes` is replaced by the node with the fewest votes in the failure domains with
+    the fewest; then votes move to other domains where a group has too many in one; then, where that puts no more of a
+    group into one domain, from the node with the most to the one with the fewest while that makes it more even, and
+    after them preferred leaderships. Groups in `pinned` keep voters and order, unless one of their voters has gone.
+    `domains` says which failure domain a node is in; one without ("", or missing) is alone in one of its own.
     """
-    making = _Making(plan, sorted(nodes), replication_factor, pinned)
+    making = _Making(plan, sorted(nodes), replication_factor, pinned, domains)
     making.fill()
+    making.spread()
     making.even_votes()
     making.even_leaders()
     return {group: tuple(chosen) for group, chosen in making.plan.items()}
@@ -58,8 +71,10 @@ class _Making:
         nodes: list[int],
         replication_factor: int,
         pinned: Collection[int],
+        domains: Mapping[int, str],
     ) -> None:
         self._nodes = nodes
+        self._domain: dict[int, str | int] = {node: domains.get(node) or node for node in nodes}
         self._count = min(replication_factor, len(nodes))
         present = set(nodes)
         self._fixed = {group for group in pinned if plan.get(group) and present.issuperset(plan[group])}
@@ -81,16 +96,53 @@ class _Making:
             leads[chosen[0]] += 1
         return leads
 
+    def _crowding(self, chosen: Sequence[int]) -> dict[str | int, int]:
+        """How many of these voters are in each failure domain."""
+        crowding = dict.fromkeys(self._domain.values(), 0)
+        for node in chosen:
+            crowding[self._domain[node]] += 1
+        return crowding
+
+    def _roomiest(self, chosen: Sequence[int], votes: Mapping[int, int]) -> int | None:
+        """Who should vote beside these: of the domains with the fewest of them the node with the fewest votes."""
+        crowding = self._crowding(chosen)
+        free = [node for node in self._nodes if node not in chosen]
+        return min(free, key=lambda node: (crowding[self._domain[node]], votes[node], node), default=None)
+
     def fill(self) -> None:
         """Give every group as many voters as it should have."""
         votes = self._votes()
         for group, chosen in self.plan.items():
             if group in self._fixed:
                 continue
-            while len(chosen) < self._count:
-                node = min((node for node in self._nodes if node not in chosen), key=lambda node: (votes[node], node))
+            while len(chosen) < self._count and (node := self._roomiest(chosen, votes)) is not None:
                 chosen.append(node)
                 votes[node] += 1
+
+    def spread(self) -> None:
+        """Move votes to other failure domains until no group has two more in one than in another with a free node."""
+        votes = self._votes()
+        for group, chosen in self.plan.items():
+            while group not in self._fixed and (move := self._vote_to_spread(chosen, votes)) is not None:
+                heavy, light = move
+                chosen[chosen.index(heavy)] = light
+                votes[heavy] -= 1
+                votes[light] += 1
+
+    def _vote_to_spread(self, chosen: list[int], votes: Mapping[int, int]) -> tuple[int, int] | None:
+        crowding, light = self._crowding(chosen), self._roomiest(chosen, votes)
+        most = max(crowding.values())
+        if light is None or most - crowding[self._domain[light]] < 2:
+            return None
+        crowded = [node for node in chosen if crowding[self._domain[node]] == most]
+        # Rather a vote than a leadership, and that of the node with the most votes.
+        return max(crowded, key=lambda node: (node != chosen[0], votes[node], node)), light
+
+    def _crowds(self, chosen: Sequence[int], heavy: int, light: int) -> bool:
+        """Whether `light` in the place of `heavy` would put more of a group into one failure domain."""
+        source, target = self._domain[heavy], self._domain[light]
+        crowding = self._crowding(chosen)
+        return source != target and crowding[target] >= crowding[source]
 
     def even_votes(self) -> None:
         """Move votes until no two nodes differ by more than two (as in a first plan), or no move is possible."""
@@ -107,7 +159,10 @@ class _Making:
             movable = [
                 group
                 for group, chosen in self.plan.items()
-                if group not in self._fixed and heavy in chosen and light not in chosen
+                if group not in self._fixed
+                and heavy in chosen
+                and light not in chosen
+                and not self._crowds(chosen, heavy, light)
             ]
             if movable:
                 # Rather a vote than a leadership: the next step moves those that have to.

@@ -44,8 +44,11 @@ class EngineSettings:
         store: str = "",
         founders: Sequence[Founder] = (),
         members_version: int = 0,
+        failure_domain: str = "",
     ) -> None:
-        """`store` names this node's data; `founders` and `members_version` are for `MembershipDuties`."""
+        """`store` names this node's data; `founders` and `members_version` are for `MembershipDuties`;
+        `failure_domain` names what this node may be lost together with."""
+        self.failure_domain: str = failure_domain
         self.store: str = store
         self.founders: Sequence[Founder] = founders
         self.members_version: int = members_version
@@ -129,7 +132,7 @@ class Engine:
         )
         self.spread: CatalogSpread = CatalogSpread(self.host, catalog_machine)
         self.membership: MembershipDuties = MembershipDuties(
-            self.host, self.catalog, self, settings.founders, settings.members_version
+            self.host, self.catalog, self, settings.founders, settings.members_version, settings.failure_domain
         )
         self.broker: ClusterEvents | None = None
         self.transient: TransientShards = TransientShards(
@@ -153,12 +156,15 @@ class Engine:
         for id, shard in self.shards.items():
             self._handles[id] = self._replicated[id] = ReplicatedShard(shard, self.host)
             self._leaders[id] = ShardLeader(shard, self.host.groups[id], self, self._settings.expiry_tick_ms)
-        self._announce()
+        self.announce()
         return first
 
-    def _announce(self) -> None:
+    def announce(self) -> None:
+        """See `MembershipPort.announce`."""
         settings = self._settings
-        command = NodeStarted(self.node_id, self.incarnation, settings.name, settings.addresses, settings.store)
+        command = NodeStarted(
+            self.node_id, self.incarnation, settings.name, settings.addresses, settings.store, settings.failure_domain
+        )
         self.submit_catalog(command, lambda _: None)
 
     # ------------------------------------------------------------------ driven by the shell
@@ -318,7 +324,7 @@ class Engine:
         record = self.catalog.node(self.node_id)
         if record is not None and record.incarnation == self.incarnation and not record.alive:
             self.incarnation += 1
-            self._announce()
+            self.announce()
         self.membership.catalog_changed(self._now_ms)
         self.transient.catalog_changed()
         if self.broker is not None:

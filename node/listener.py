@@ -48,12 +48,15 @@ class AmqpListener:
         schedule: Callable[[], None],
         tls: ssl.SSLContext | None = None,
         connection_limit: int = CONNECTIONS,
+        reuse_port: bool = False,
     ) -> None:
-        """`port` 0 takes a free one.  `schedule()` must lead to a call of `flush` soon, after the
-        cluster was given the chance to do what the clients asked for."""
+        """`port` 0 takes a free one.  With `reuse_port` other processes may listen there as well.
+        `schedule()` must lead to a call of `flush` soon, after the cluster was given the chance to do what the clients
+        asked for."""
         self.broker: Broker = broker
         self.port: int = port
         self._host = host
+        self._reuse_port = reuse_port
         self._schedule = schedule
         self._tls = tls
         self._connection_limit = connection_limit
@@ -72,6 +75,7 @@ class AmqpListener:
             lambda: ClientProtocol(self, loop),
             self._host,
             self.port,
+            reuse_port=self._reuse_port or None,
             ssl=self._tls,
             ssl_handshake_timeout=HANDSHAKE_SECONDS if self._tls else None,
             backlog=_BACKLOG,

@@ -272,6 +272,7 @@ class MembershipShell:
                 "id": record.id,
                 "name": record.name,
                 "address": record.address,
+                "failure_domain": record.failure_domain,
                 "state": record.state,
                 "up": present and engine.host.heard_within(record.id, now_ms, engine.host.settings.election_timeout_ms),
                 "votes": sum(record.id in group.conf_state.voters for group in groups),

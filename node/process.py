@@ -10,6 +10,7 @@ import asyncio
 import gc
 import logging
 import random
+import socket
 import ssl
 import sys
 import threading
@@ -90,6 +91,7 @@ class NodeProcess:
         self.engine: Engine
         self.stopped: asyncio.Event = asyncio.Event()
         self.failure: str | None = None
+        self._sent_away = False
         self._loop: asyncio.AbstractEventLoop
         self._store: LmdbLogStore
         self._writer: LogWriter
@@ -124,7 +126,7 @@ class NodeProcess:
             stored = await self._loop.run_in_executor(None, self._store.load)
             self.engine = self._make_engine(starts << STARTS_SHIFT)
             self.membership = MembershipShell(
-                self.engine, self.identity, settings, self.schedule_pump, self._fail, self._members.stores
+                self.engine, self.identity, settings, self.schedule_pump, self._send_away, self._members.stores
             )
             first = self.engine.start(stored, self.clock.now_ms())
             if first is not None:
@@ -143,7 +145,8 @@ class NodeProcess:
         self.engine.broker = self._broker
         amqp = settings.amqp_address
         self._listener = AmqpListener(
-            self._broker, amqp.host, amqp.port, self.schedule_pump, _client_tls(settings.amqp_tls)
+            self._broker, amqp.host, amqp.port, self.schedule_pump, _client_tls(settings.amqp_tls),
+            reuse_port=settings.amqp_reuse_port,
         )
         self._tasks.append(self._loop.create_task(self._tick_forever()))
         self._tasks.append(self._loop.create_task(self._watch_disk_and_memory()))
@@ -204,7 +207,7 @@ class NodeProcess:
         }
         engine = EngineSettings(
             self.name, identity.shards, settings.expiry_tick_ms, addresses, self._new_catalog, identity.store,
-            founders(settings, identity), members.version,
+            founders(settings, identity), members.version, settings.failure_domain or socket.gethostname(),
         )
         return Engine(
             host, engine, self._read_entry, EntryCache(settings.cache_bytes),
@@ -236,7 +239,7 @@ class NodeProcess:
         """The catalog has other members: connections follow, and the next start knows them."""
         members = self.engine.catalog.members
         if self.engine.membership.removed:
-            self._fail(f"this node (node {self.identity.node}, {self.name}) was removed from the cluster")
+            self._send_away(f"this node (node {self.identity.node}, {self.name}) was removed from the cluster")
             return
         known = {record.id: (record.name, record.address) for record in members.with_replicas()}
         stores = {record.id: record.store for record in members.with_replicas() if record.store}
@@ -328,6 +331,15 @@ class NodeProcess:
         self.failure = text
         self.stopped.set()
 
+    def _send_away(self, text: str) -> None:
+        """The node fails because it is not, or no longer, a member with this data: it would fail again."""
+        self._sent_away = self._sent_away or self.failure is None
+        self._fail(text)
+
+    def may_not_go_on(self) -> bool:
+        """Whether a node that has ended, or could not start, would do the same when started again."""
+        return self._sent_away or self.failure is None
+
     # ------------------------------------------------------------------ the engine's drive
 
     def schedule_pump(self) -> None:
@@ -341,7 +353,7 @@ class NodeProcess:
         if self.failure is not None:
             return
         if self.engine.host.log_lost is not None:
-            self._fail(
+            self._send_away(
                 f"the data in {self.settings.data_dir} was lost or is an older copy ({self.engine.host.log_lost}); put "
                 "the right data back, or see 'A node whose data is lost' in docs/operations.md"
             )

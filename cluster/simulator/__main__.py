@@ -1,5 +1,6 @@
-"""`python -m cluster.simulator [--hosts] --seed 17 [--trace]` or `--seeds 1:5000`: Raft groups on the worst network, or
-with `--hosts` whole hosts on machines and disks that fail."""
+"""`python -m cluster.simulator [--hosts | --machines] --seed 17 [--trace]` or `--seeds 1:5000`: Raft groups on the
+worst network, with `--hosts` whole hosts on machines and disks that fail, with `--machines` machines of two hosts that
+are lost as a whole."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import sys
 from collections.abc import Callable
 
 from cluster.simulator.host_group import HostSimulation, draw_scenario
+from cluster.simulator.machine_loss import MachineLoss, draw_machines
 from cluster.simulator.raft_group import RaftGroup
 
 Sink = Callable[[str], None] | None
@@ -26,6 +28,19 @@ def _run_hosts(seed: int, sink: Sink) -> str:
         sink(scenario.describe())
     simulation = HostSimulation(scenario, sink)
     simulation.run()
+    return _what_happened(simulation)
+
+
+def _run_machines(seed: int, sink: Sink) -> str:
+    scenario = draw_machines(seed)
+    if sink is not None:
+        sink(scenario.describe())
+    simulation = MachineLoss(scenario, sink)
+    simulation.run()
+    return _what_happened(simulation)
+
+
+def _what_happened(simulation: HostSimulation) -> str:
     happened = {**simulation.cluster.effects, **simulation.counts}
     told = ", ".join(f"{count} {what}" for what, count in sorted(happened.items()))
     return f"{told}; trace {simulation.trace.digest()}"
@@ -35,11 +50,12 @@ def main() -> int:
     """Run the seeds asked for; the exit code says whether all of them kept what must hold."""
     parser = argparse.ArgumentParser(prog="python -m cluster.simulator", description=__doc__)
     parser.add_argument("--hosts", action="store_true", help="whole hosts in place of bare Raft groups")
+    parser.add_argument("--machines", action="store_true", help="machines of two hosts, lost as a whole")
     parser.add_argument("--seed", type=int, help="one seed")
     parser.add_argument("--seeds", help="a range of seeds, the end left out: 1:5000")
     parser.add_argument("--trace", action="store_true", help="print every event")
     options = parser.parse_args()
-    run = _run_hosts if options.hosts else _run_raft_group
+    run = _run_machines if options.machines else _run_hosts if options.hosts else _run_raft_group
     if options.seeds:
         first, end = (int(part) for part in options.seeds.split(":"))
     else:

@@ -7,7 +7,7 @@ machine (`host_machine`) stands in for shards and catalog, so that a run is shor
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
@@ -139,7 +139,7 @@ class HostSimulation:
         for place, node in enumerate(scenario.founders):
             self._add(node, Acquaintance(self._new_store(), list(scenario.founders)), scenario.offsets_us[place])
         self.operator = HostOperator(self, scenario.changes)
-        if not scenario.changes:
+        if not scenario.changes and scenario.profile.nodes_per_domain == 1:
             for observer in self.observers:
                 observer.copies = self._copies(observer.group)
 
@@ -344,28 +344,42 @@ class HostSimulation:
 
     def run(self) -> None:
         """Run to the end."""
+        self.begin()
+        self.queue.run_until(CHAOS_US)
+        self.calm_down()
+        self.come_to_rest()
+
+    def begin(self) -> None:
+        """Start everything that is meant to happen."""
         self.cluster.start_all()
         self.cluster.schedule(self.scenario.plan)
         self.operator.start()
         self._ask_later()
-        self.queue.run_until(CHAOS_US)
+
+    def calm_down(self, absent: Sequence[int] = ()) -> None:
+        """Nothing goes wrong from here on, and clients at large fall silent; those that are `absent` stay down."""
         self._calm = True
-        self.cluster.calm_down()
-        self._wait_for(lambda: not self.operator.busy and self.all_settled() and self._led())
+        self.cluster.calm_down(absent)
+
+    def come_to_rest(self) -> None:
+        """The calm at the end: all settle, all that is asked now is answered, and all agree on what there is."""
+        self.wait_for(lambda: not self.operator.busy and self.all_settled() and self.led())
         calm = [(it, it.clients[group]) for it in self.members() for group in it.clients]
         for program in self.members():
             program.machine.call(partial(self._ask_in_calm, program))
-        self._wait_for(lambda: not any(client.waits for _, client in calm))
-        self._wait_for(self._converged)
+        self.wait_for(lambda: not any(client.waits for _, client in calm))
+        self.wait_for(self._converged)
         self._judge()
 
-    def _led(self) -> bool:
+    def led(self) -> bool:
+        """Whether every group has one leader among the members that run."""
         return all(
             sum(it.host.groups[group].established for it in self.members()) == 1
             for group in range(self.scenario.profile.groups)
         )
 
-    def _wait_for(self, condition: Callable[[], bool]) -> None:
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        """Let time pass until it is so; InvariantError if it does not come to that."""
         while not condition():
             if self.queue.now_us > CHAOS_US + LONGEST_CALM_US:
                 raise InvariantError("no calm: " + self._state())

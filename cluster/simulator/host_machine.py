@@ -45,10 +45,14 @@ def encode_command(kind: int, first: int = 0, second: int = 0, padding: int = 0)
 class Directory:
     """Who is a member, as `node.catalog.members` keeps it: ids only grow, removed ones are remembered, data has names.
 
-    It knows the founders from the beginning; what their data is called it learns from them.
+    It knows the founders from the beginning; what their data is called it learns from them, and from then on the plan
+    minds failure domains.
     """
 
-    def __init__(self, founders: Sequence[int], groups: Sequence[int], replication_factor: int) -> None:
+    def __init__(
+        self, founders: Sequence[int], groups: Sequence[int], replication_factor: int, domain: Callable[[int], str]
+    ) -> None:
+        self._domain = domain
         self.states: dict[int, str] = dict.fromkeys(founders, MEMBER)
         self.stores: dict[int, int] = {}
         self.plan = first_plan(groups, founders, replication_factor)
@@ -86,7 +90,8 @@ class Directory:
         self.version += 1
         voting = [id for id, its in sorted(self.states.items()) if its == MEMBER]
         if voting:
-            self.plan = replanned(self.plan, voting, self._replication_factor)
+            domains = {id: self._domain(id) for id in voting}
+            self.plan = replanned(self.plan, voting, self._replication_factor, (), domains)
 
     def present(self) -> list[int]:
         """The nodes that have replicas."""

@@ -57,6 +57,12 @@ class HostProfile:
     compact_entries: int = 10_000
     cache_bytes: int = 1 << 20
     inflight_bytes: int = 1 << 20
+    nodes_per_domain: int = 1
+    """So many nodes, in the order of their ids, are in one failure domain, and the directory knows it."""
+
+    def domain(self, node: int) -> str:
+        """The failure domain of a node."""
+        return f"domain {(node - 1) // self.nodes_per_domain}"
 
     def group(self) -> GroupSettings:
         """The part that is the groups'."""
@@ -126,7 +132,7 @@ class HostNode:
         self._sent_away = False
         groups = range(profile.groups)
         founders = known.members if known.joined else simulation.scenario.founders
-        self.directory = Directory(founders, list(groups), profile.replication_factor)
+        self.directory = Directory(founders, list(groups), profile.replication_factor, profile.domain)
         self.machines = {group: self._machine(group) for group in groups}
         self.clients = {group: simulation.new_client() for group in groups}
         settings = HostSettings(

@@ -6,7 +6,7 @@ has no promise. Commands go through some member, again and again until one has a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
@@ -60,6 +60,19 @@ class HostOperator:
         """A node has lost its data."""
         self._lost.append(node)
         self._queue.after(_PAUSE_US, self._next)
+
+    def see_off(self, nodes: Sequence[int]) -> None:
+        """Take out nodes that are gone for good, all at once: votes of the first must not go to the second."""
+        self._at_work = f"remove {nodes}"
+        left = list(nodes)
+
+        def gone(node: int) -> None:
+            left.remove(node)
+            if not left:
+                self._finished()
+
+        for node in nodes:
+            self._remove(node, partial(gone, node))
 
     def _next(self) -> None:
         if self._lost and not self._at_work:

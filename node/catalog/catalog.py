@@ -523,11 +523,15 @@ class Catalog:
         if known is not None and command.incarnation < known.incarnation:
             return QueuesRemoved()
         addresses = dict(command.addresses)
+        # An incarnation that is lost is lost for good, even if it has more to say of itself.
+        alive = known is None or known.alive or command.incarnation > known.incarnation
         self._state.nodes[command.node_id] = NodeRecord(
-            command.node_id, command.name, command.incarnation, addresses, alive=True, changed_ms=time_ms
+            command.node_id, command.name, command.incarnation, addresses, alive=alive, changed_ms=time_ms
         )
         peer_address = addresses.get("peer", "")
-        self.members.started(command.node_id, command.name, peer_address, command.store, time_ms)
+        self.members.started(
+            command.node_id, command.name, peer_address, command.store, time_ms, command.failure_domain
+        )
         return self._drop_transient(command.node_id, command.incarnation - 1)
 
     def _member_gone(self, command: MemberGone, time_ms: int) -> CatalogResult:

@@ -152,7 +152,8 @@ class NodeStarted(msgspec.Struct, frozen=True, tag_field="command", tag="node_st
     """A node process is up. Answers QueuesRemoved: the transient queues of the node's earlier incarnations.
 
     An older incarnation than the known one changes nothing. A node that was joining is a member from now on; `store`
-    names its data, `addresses["peer"]` is where others connect to it.
+    names its data, `addresses["peer"]` is where others connect to it. `failure_domain` is what it may be lost together
+    with, "" is not known: the plan follows when it is known of all members that vote.
     """
 
     node_id: int
@@ -160,6 +161,7 @@ class NodeStarted(msgspec.Struct, frozen=True, tag_field="command", tag="node_st
     name: str
     addresses: dict[str, str] = {}
     store: str = ""
+    failure_domain: str = ""
 
 
 class NodeLost(msgspec.Struct, frozen=True, tag_field="command", tag="node_lost"):

@@ -122,8 +122,11 @@ class Members:
         self.version += 1
         return record
 
-    def started(self, id: int, name: str, address: str, store: str, time_ms: int) -> None:
-        """A node says what it is called, where it is and what its data is called; a joining one has joined."""
+    def started(
+        self, id: int, name: str, address: str, store: str, time_ms: int, failure_domain: str = ""
+    ) -> None:
+        """A node says what it is called, where it is, what its data is called and what it may be lost together with; a
+        joining one has joined."""
         known = self._records.get(id)
         if known is None or known.state == "removed":
             return
@@ -133,11 +136,18 @@ class Members:
             address=address or known.address,
             store=known.store or store,
             state="member" if known.state == "joining" else known.state,
+            failure_domain=failure_domain or known.failure_domain,
         )
         if now != known:
             self._put(now, time_ms)
-            if now.state != known.state:
+            moved = now.failure_domain != known.failure_domain and self._all_domains_known()
+            if now.state != known.state or moved:
                 self._replan()
+
+    def _all_domains_known(self) -> bool:
+        """Whether all that vote have said where they are. Before that, two of one machine would be taken for two that
+        can't be lost together, and votes be moved to one that has not spoken, only to be moved again."""
+        return all(record.failure_domain for record in self._records.values() if record.state == "member")
 
     def remove(self, name: str, time_ms: int) -> bool:
         """Begin to take a member out; False when that has begun. Raises Refusal."""
@@ -206,12 +216,13 @@ class Members:
 
     def _replan(self) -> None:
         """Follow the members. Groups whose chosen voters are gone are worked out from now on."""
-        voting = [record.id for record in self._records.values() if record.state == "member"]
+        domains = {record.id: record.failure_domain for record in self._records.values() if record.state == "member"}
+        voting = list(domains)
         if not voting:
             return
         present = set(voting)
         self._pinned = {group: None for group in self._pinned if present.issuperset(self.plan[group])}
-        self.plan = replanned(self.plan, voting, self.replication_factor, tuple(self._pinned))
+        self.plan = replanned(self.plan, voting, self.replication_factor, tuple(self._pinned), domains)
         self.version += 1
 
 

@@ -68,7 +68,8 @@ class MemberRecord(msgspec.Struct, frozen=True, array_like=True):
     `id` is never used again. `address` is where other nodes connect. `store` names the data that the node keeps, as
     made up when its folder was first used; "" is not known yet. The states: *joining* has replicas that don't vote,
     until the node has started; *member*; *leaving* keeps replicas that don't vote, until votes are elsewhere;
-    *removed* has none, for good.
+    *removed* has none, for good. `failure_domain` names what the node may be lost together with, such as its machine;
+    "" is not known yet.
     """
 
     id: int
@@ -77,6 +78,7 @@ class MemberRecord(msgspec.Struct, frozen=True, array_like=True):
     state: MemberState
     store: str = ""
     changed_ms: int = 0
+    failure_domain: str = ""
 
 
 class PolicyRecord(msgspec.Struct, frozen=True, array_like=True):

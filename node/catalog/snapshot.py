@@ -22,10 +22,11 @@ from node.catalog.records import (
 from node.catalog.state import CatalogState
 from node.catalog.vhost import Vhost
 
-FORMAT_VERSION: Final = 2
-"""2: vhosts have policies. What was written as 1 is read as having none."""
+FORMAT_VERSION: Final = 3
+"""2: vhosts have policies; what was written as 1 is read as having none. 3: members have failure domains; what was
+written before is read as knowing none."""
 
-_READABLE: Final = (1, FORMAT_VERSION)
+_READABLE: Final = (1, 2, FORMAT_VERSION)
 
 
 class MalformedSnapshot(ValueError):

@@ -30,11 +30,11 @@ def members(address: str, as_json: bool) -> None:
         click.echo(json.dumps(rows, indent=2))
         return
     table = Table(box=box.SIMPLE)
-    for heading in ("id", "name", "peer address", "state", "up", "votes", "planned", "leads"):
+    for heading in ("id", "name", "peer address", "failure domain", "state", "up", "votes", "planned", "leads"):
         table.add_column(heading)
     for row in rows:
         up = "-" if row["state"] == "removed" else "yes" if row["up"] else "no"
-        cells = (row["id"], row["name"], row["address"], row["state"], up)
+        cells = (row["id"], row["name"], row["address"], row.get("failure_domain") or "-", row["state"], up)
         table.add_row(*map(str, (*cells, row["votes"], row["votes_planned"], row["leads"])))
     console().print(table)
 

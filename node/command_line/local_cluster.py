@@ -14,19 +14,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import node
-from node.settings import FRAMES_OFFSET, NodeSettings, frames_address_beside
-from node.settings.kinds import Address
-from node.settings.sources import option_of
+from node.settings import FRAMES_OFFSET, NodeSettings, frames_address_beside, show
+from node.settings.kinds import LARGEST_PORT, Address
+from node.settings.sources import no_option_of, option_of
 
 HOST: Final = "127.0.0.1"
 HTTP_OFFSET: Final = 10_000
 PEER_OFFSET: Final = 20_000
-_LARGEST_PORT: Final = 65_535
 _HTTP_TIMEOUT_S: Final = 2.0
 _POLL_S: Final = 0.05
 _LOG_TAIL_LINES: Final = 12
@@ -71,16 +71,23 @@ class NodePlan:
         }
         if len(self.seeds) > 1:
             settings["seeds"] = ",".join(map(str, self.seeds))
+        return self._words(settings)
+
+    def _words(self, settings: Mapping[str, object]) -> list[str]:
+        """The words of a command with these settings, as they are written."""
         config = [] if self.config is None else ["--config", str(self.config)]
-        return [
-            "node",
-            *config,
-            *(part for key, value in settings.items() for part in (option_of(key), str(value))),
-        ]
+        return ["node", *config, *(word for key, value in settings.items() for word in words_of(key, value))]
 
     def command(self) -> str:
         """A line for the shell that starts this node alone, again, on the same data."""
         return shlex.join([*this_mayfly(), *self.arguments()])
+
+
+def words_of(key: str, value: object) -> list[str]:
+    """The words of the command line that give a setting a value."""
+    if isinstance(value, bool):
+        return [option_of(key) if value else no_option_of(key)]
+    return [option_of(key), show(value)]
 
 
 def plan_cluster(count: int, base_port: int, data_dir: Path, config: Path | None = None) -> list[NodePlan]:
@@ -90,8 +97,8 @@ def plan_cluster(count: int, base_port: int, data_dir: Path, config: Path | None
     """
     highest_offset = PEER_OFFSET + FRAMES_OFFSET
     highest = base_port + highest_offset + count - 1
-    if base_port < 1 or highest > _LARGEST_PORT:
-        last = _LARGEST_PORT - highest_offset - count + 1
+    if base_port < 1 or highest > LARGEST_PORT:
+        last = LARGEST_PORT - highest_offset - count + 1
         raise ClusterError(
             f"with base port {base_port}, {count} node(s) would need ports up to {highest} "
             f"(frames of peers are {highest_offset} above AMQP); choose a base port from 1 to {last}"
@@ -136,8 +143,12 @@ class ChildEnd(NamedTuple):
 class LocalCluster:
     """Child processes of this one, one for each plan."""
 
-    def __init__(self, plans: Sequence[NodePlan], executable: Sequence[str] | None = None) -> None:
-        """`executable` stands for `mayfly` in the commands of the children."""
+    def __init__(
+        self, plans: Sequence[NodePlan], executable: Sequence[str] | None = None, log_files: bool = True
+    ) -> None:
+        """`executable` stands for `mayfly` in the commands of the children. Without `log_files` they write their logs
+        to where this process does."""
+        self._log_files = log_files
         self.plans = list(plans)
         self._executable = list(executable) if executable else [sys.executable, "-P", "-m", "node"]
         self._children: dict[str, subprocess.Popen[bytes]] = {}
@@ -153,7 +164,7 @@ class LocalCluster:
     def start_node(self, plan: NodePlan) -> int:
         """Start one node; its process id. What it logs goes to the end of its log file."""
         plan.data_dir.mkdir(parents=True, exist_ok=True)
-        with plan.log_file.open("ab") as log:
+        with nullcontext() if not self._log_files else plan.log_file.open("ab") as log:
             child = subprocess.Popen(
                 [*self._executable, *plan.arguments(), "--stop-with-parent", str(os.getpid())],
                 stdin=subprocess.DEVNULL,
@@ -223,18 +234,17 @@ class LocalCluster:
         child.kill()
         return ChildEnd(plan, child.pid, child.wait())
 
-    def stop(self, patience_s: float = 10.0) -> None:
-        """SIGTERM to every child, SIGKILL to those that are still there when the patience is over."""
+    def stop(self, patience_s: float = 10.0, hurry: Callable[[], bool] = lambda: False) -> list[ChildEnd]:
+        """SIGTERM to every child at once, SIGKILL to those that are still there when the patience is over or `hurry`
+        says so; how they ended."""
         for child in self._children.values():
             child.terminate()
         deadline = time.monotonic() + patience_s
-        for child in self._children.values():
-            try:
-                child.wait(max(0.0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                child.kill()
-                child.wait()
-        self._children.clear()
+        ends = self.ended()
+        while self._children and time.monotonic() < deadline and not hurry():
+            time.sleep(_POLL_S)
+            ends += self.ended()
+        return ends + [self.kill(plan) for plan in self.running()]
 
 
 def why_not_ready(http_address: Address) -> str | None:
@@ -274,14 +284,39 @@ def log_tail(plan: NodePlan) -> str:
 
 
 def _is_taken(address: Address) -> bool:
-    with socket.socket() as probe:
-        # As the listeners do it, so that connections of an earlier run that linger are not in the way.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((address.host, address.port))
-        except OSError:
-            return True
+    try:
+        for probe in bound_sockets(address):
+            probe.close()
+    except OSError:
+        return True
     return False
+
+
+def bound_sockets(address: Address, *options: int) -> list[socket.socket]:
+    """Sockets that have the address, one for each meaning of its host, with these options of SOL_SOCKET switched on.
+
+    They don't listen. Port 0 takes a free one, the same for all. Raises OSError if the address can't be had.
+    """
+    sockets: list[socket.socket] = []
+    port = address.port
+    try:
+        for family, kind, protocol, _, where in socket.getaddrinfo(
+            address.host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        ):
+            probe = socket.socket(family, kind, protocol)
+            sockets.append(probe)
+            # As the listeners do it, so that connections of an earlier run that linger are not in the way.
+            for option in (socket.SO_REUSEADDR, *options):
+                probe.setsockopt(socket.SOL_SOCKET, option, 1)
+            if family == socket.AF_INET6:
+                probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            probe.bind((where[0], port, *where[2:]))
+            port = probe.getsockname()[1]
+    except OSError:
+        for probe in sockets:
+            probe.close()
+        raise
+    return sockets
 
 
 def _is_installed() -> bool:

@@ -1,4 +1,4 @@
-"""`mayfly node`: one node in this process."""
+"""`mayfly node`: one node in this process, or several as processes below it."""
 
 import asyncio
 import contextlib
@@ -14,12 +14,16 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from node.build import describe_version
+from node.command_line import exit_codes
+from node.command_line.local_cluster import ClusterError
 from node.command_line.parent import stop_with_parent
+from node.command_line.processes import refuse_surplus, run_processes
 from node.open_files import raise_open_files_limit
 from node.process_memory import share_one_heap
 from node.settings import NodeSettings, SettingsError, setting_help, setting_keys, setting_kind
 from node.settings.kinds import Switch
-from node.settings.sources import load_settings, option_of
+from node.settings.processes import check_processes
+from node.settings.sources import load_settings, no_option_of, option_of
 
 if TYPE_CHECKING:
     from node.process import NodeProcess
@@ -32,7 +36,7 @@ def _setting_options(command: Callable[..., None]) -> Callable[..., None]:
     for key in reversed(setting_keys()):
         kind = setting_kind(key)
         if isinstance(kind, Switch):
-            declaration = f"{option_of(key)}/--no-{key.replace('_', '-')}"
+            declaration = f"{option_of(key)}/{no_option_of(key)}"
             command = click.option(declaration, key, default=None, help=setting_help(key))(command)
         else:
             metavar = kind.placeholder
@@ -48,9 +52,10 @@ def _setting_options(command: Callable[..., None]) -> Callable[..., None]:
     help="TOML file with settings, by the names below with '_' for '-'.",
 )
 @click.option("--stop-with-parent", type=int, hidden=True, help="End when this process, our parent, ends.")
+@click.option("--log-as", default="", hidden=True, help="What a supervisor calls this process, for log lines.")
 @_setting_options
-def command(config: Path | None, stop_with_parent: int | None, **options: object) -> None:
-    """Run one node.
+def command(config: Path | None, stop_with_parent: int | None, log_as: str, **options: object) -> None:
+    """Run one node, or with --processes several of one cluster.
 
     Without options it is a complete broker on 127.0.0.1:5672 with its data in ./mayfly-data. Every setting
     can also stand in a TOML file (--config) or in the environment (MAYFLY_NAME for --name); an option wins
@@ -61,25 +66,35 @@ def command(config: Path | None, stop_with_parent: int | None, **options: object
     given = {key: value for key, value in options.items() if value is not None}
     try:
         settings = load_settings(config, os.environ, given)
+        if settings.processes > 1:
+            check_processes(settings)
     except SettingsError as error:
         raise click.ClickException(f"settings:\n{error}") from None
     if stop_with_parent is not None:
         _follow_parent(stop_with_parent)
     share_one_heap()
-    configure_logging(settings.log_level)
+    configure_logging(settings.log_level, log_as)
     _LOG.info("mayfly %s", describe_version())
     _LOG.info("settings: %s", ", ".join(f"{key}={value}" for key, value in settings.describe().items() if value))
     _LOG.info("open files allowed: %s", raise_open_files_limit())
+    try:
+        if settings.processes > 1:
+            sys.exit(run_processes(settings, given, config))
+        if not log_as:
+            refuse_surplus(settings)
+    except ClusterError as error:
+        raise click.ClickException(str(error)) from None
     sys.exit(_event_loop_runner()(_serve(settings)))
 
 
 _follow_parent = stop_with_parent
 
 
-def configure_logging(level: str) -> None:
-    """Log lines to stderr, with UTC time in milliseconds."""
+def configure_logging(level: str, log_as: str = "") -> None:
+    """Log lines to stderr, with UTC time in milliseconds; `log_as` tells processes apart that write to one place."""
+    who = f"[{log_as}] " if log_as else ""
     formatter = logging.Formatter(
-        "%(asctime)s.%(msecs)03dZ %(levelname)-7s %(name)s: %(message)s", datefmt="%Y-%m-%dT%H:%M:%S"
+        f"%(asctime)s.%(msecs)03dZ %(levelname)-7s %(name)s: {who}%(message)s", datefmt="%Y-%m-%dT%H:%M:%S"
     )
     formatter.converter = time.gmtime
     handler = logging.StreamHandler(sys.stderr)
@@ -108,7 +123,8 @@ async def _serve(settings: NodeSettings) -> int:
             return await _run(process, settings, stop_asked)
     except (OSError, NodeRefused, StoreRefused) as error:
         _LOG.error("%s cannot start: %s", settings.name or "the node", error)
-        return 1
+        final = isinstance(error, StoreRefused) or (isinstance(error, NodeRefused) and process.may_not_go_on())
+        return exit_codes.REFUSED if final else 1
 
 
 async def _run(process: "NodeProcess", settings: NodeSettings, stop_asked: asyncio.Event) -> int:
@@ -133,7 +149,7 @@ async def _run(process: "NodeProcess", settings: NodeSettings, stop_asked: async
             return 0
         await running
         _LOG.error("%s stopped by itself: %s", settings.name, process.failure or "no reason given")
-        return 1
+        return exit_codes.REFUSED if process.may_not_go_on() else 1
     finally:
         asked.cancel()
         await process.stop()

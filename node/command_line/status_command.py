@@ -70,11 +70,13 @@ def show_status(status: Mapping[str, Any], console: Console) -> None:
 def _nodes(status: Mapping[str, Any]) -> Table:
     name = _text(status.get("name"))
     table = Table(title=f"Nodes, as {name} sees them", box=box.SIMPLE, title_justify="left")
-    for heading, right in (("id", True), ("name", False), ("up", False), ("clock offset ms", True)):
+    headings = (("id", True), ("name", False), ("failure domain", False), ("up", False), ("clock offset ms", True))
+    for heading, right in headings:
         table.add_column(heading, justify="right" if right else "left")
     for node in status.get("nodes", ()):
         up = Text("yes", style="green") if node.get("up") else Text("no", style="bold red")
-        table.add_row(_text(node.get("id")), Text(_text(node.get("name"))), up, _text(node.get("clock_offset_ms")))
+        called, domain = Text(_text(node.get("name"))), Text(_text(node.get("failure_domain") or None))
+        table.add_row(_text(node.get("id")), called, domain, up, _text(node.get("clock_offset_ms")))
     return table
 
 

@@ -11,12 +11,16 @@ class StopSignals:
     """Within `with`, notes SIGTERM and SIGINT instead of acting on them."""
 
     def __init__(self) -> None:
-        self._asked = False
+        self._times = 0
         self._before: dict[signal.Signals, object] = {}
 
     def asked(self) -> bool:
         """Whether one of the signals has come."""
-        return self._asked
+        return self._times > 0
+
+    def asked_again(self) -> bool:
+        """Whether a second one has come: whoever sent it does not want to wait."""
+        return self._times > 1
 
     def __enter__(self) -> "StopSignals":
         for number in STOP_SIGNALS:
@@ -28,4 +32,4 @@ class StopSignals:
             signal.signal(number, self._before[number])  # type: ignore[arg-type]  # what signal() gave us
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        self._asked = True
+        self._times += 1

@@ -3,6 +3,8 @@
     the catalog's members change -> the host, and the shell with its connections, follow
     a group led here differs from the plan -> its next step, after a barrier: what the plan says is then not out of date
     a leaving member votes nowhere any more -> MemberGone, by the catalog's leader
+    the catalog has this node in another failure domain, or none -> the node announces itself once more: what a founder
+    says when it starts may come before the catalog has members
 
 Nothing is remembered that could not be forgotten: any leader looks at what is there and goes on.
 """
@@ -28,6 +30,10 @@ class MembershipPort(Protocol):
         """See `ClusterFacade.submit_catalog`."""
         ...
 
+    def announce(self) -> None:
+        """Tell the catalog that this node is up, and what is to be known of it."""
+        ...
+
     def catalog_barrier(self, done: Callable[[object], None]) -> None:
         """See `ClusterFacade.catalog_barrier`."""
         ...
@@ -37,9 +43,17 @@ class MembershipDuties:
     """The membership duties of one node. `changed` is called when the members here have changed."""
 
     def __init__(
-        self, host: Host, catalog: Catalog, port: MembershipPort, founders: Sequence[Founder], version: int
+        self,
+        host: Host,
+        catalog: Catalog,
+        port: MembershipPort,
+        founders: Sequence[Founder],
+        version: int,
+        failure_domain: str = "",
     ) -> None:
         """`founders` are the first members, nobody on a node that joined; `version` that of the members it knows."""
+        self._failure_domain = failure_domain
+        self._announced_ms = -AGAIN_MS
         self.version: int = version
         self.changed: Callable[[], None] = _nothing
         self._host = host
@@ -76,6 +90,7 @@ class MembershipDuties:
         if not members.founded:
             self._found(now_ms)
             return
+        self._tell_failure_domain(now_ms)
         waits = self._barrier_since_ms >= 0 and now_ms - self._barrier_since_ms <= AGAIN_MS
         if not waits and any(self._host.reconfiguration(id, now_ms) is not None for id in self._host.groups):
             self._barrier_since_ms = now_ms
@@ -88,6 +103,13 @@ class MembershipDuties:
             self._founded_said_ms = now_ms
             command = FoundCluster(self._founders, self._host.settings.replication_factor)
             self._port.submit_catalog(command, _ignore)
+
+    def _tell_failure_domain(self, now_ms: int) -> None:
+        record = self._catalog.members.get(self._host.node)
+        known = record is None or record.state == "removed" or record.failure_domain == self._failure_domain
+        if self._failure_domain and not known and now_ms - self._announced_ms > AGAIN_MS:
+            self._announced_ms = now_ms
+            self._port.announce()
 
     def _up_to_date(self, asked_ms: int, passed: bool) -> None:
         """The catalog here has all that was committed when the barrier was asked for: act on it."""

@@ -11,6 +11,7 @@ from node.settings.node_settings import (
     setting_help,
     setting_keys,
     setting_kind,
+    show,
 )
 
 __all__ = [
@@ -24,4 +25,5 @@ __all__ = [
     "setting_help",
     "setting_keys",
     "setting_kind",
+    "show",
 ]

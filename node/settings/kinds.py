@@ -12,7 +12,7 @@ from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
 
-_LARGEST_PORT: Final = 65535
+LARGEST_PORT: Final = 65535
 _HOST: Final = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?\.?\Z|[0-9A-Fa-f:.]+(%\w+)?\Z")
 _SIZE: Final = re.compile(r"(\d[\d_]*)\s*(|[kmgt]i?b?|b)\Z", re.IGNORECASE)
 _SIZE_UNITS: Final = {
@@ -45,8 +45,8 @@ class Address:
             raise ValueError("an IPv6 address in brackets, such as [::1]:5672")
         if not colon or not _HOST.match(host):
             raise ValueError("host:port, such as 127.0.0.1:5672")
-        if not (port.isascii() and port.isdigit()) or int(port) > _LARGEST_PORT:
-            raise ValueError(f"host:port with a port from 0 to {_LARGEST_PORT}")
+        if not (port.isascii() and port.isdigit()) or int(port) > LARGEST_PORT:
+            raise ValueError(f"host:port with a port from 0 to {LARGEST_PORT}")
         return cls(host, int(port))
 
 

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from node import limits
 from node.settings.kinds import (
+    LARGEST_PORT,
     Address,
     AddressKind,
     AddressList,
@@ -34,7 +35,7 @@ _TEBI: Final = 1024**4
 # Fewer than this many heartbeats within an election timeout, and one late packet ends a leader's term.
 _HEARTBEATS_IN_ELECTION_TIMEOUT: Final = 3
 FRAMES_OFFSET: Final = 5_000
-_LARGEST_PORT: Final = 65_535
+MOST_PROCESSES: Final = 64
 _ANY_HOST: Final = ("0.0.0.0", "::", "")
 
 
@@ -95,6 +96,20 @@ class NodeSettings:
         f"where the other nodes send their frames [default: the host of peer_address, {FRAMES_OFFSET} ports above]",
     )
     http_address: Address = _setting(_ADDRESS, Address("127.0.0.1", 15672), "health, metrics and status")
+    processes: int = _setting(
+        Number(1, MOST_PROCESSES),
+        1,
+        "how many nodes to run here as processes: they share amqp_address, and have other ports from those given on",
+    )
+    amqp_reuse_port: bool = _setting(
+        Switch(), False, "let other nodes on this machine serve the same amqp_address (SO_REUSEPORT)"
+    )
+    failure_domain: str = _setting(
+        Text(r"[^\x00-\x20\x7f]{0,255}", "up to 255 characters, no spaces"),
+        "",
+        "what this node may be lost together with, such as a machine or zone: voters of a shard are in different ones "
+        "where possible [default: the machine's host name]",
+    )
     seeds: tuple[Address, ...] = _setting(
         AddressList(), (), "peer addresses of all nodes, in the same order on each; none: a single node"
     )
@@ -252,7 +267,7 @@ def frames_address_beside(peer: Address) -> Address:
     if peer.port == 0:
         return peer
     above = peer.port + FRAMES_OFFSET
-    return Address(peer.host, above if above <= _LARGEST_PORT else peer.port - FRAMES_OFFSET)
+    return Address(peer.host, above if above <= LARGEST_PORT else peer.port - FRAMES_OFFSET)
 
 
 def is_any_host(host: str) -> bool:

@@ -31,6 +31,11 @@ def option_of(key: str) -> str:
     return "--" + key.replace("_", "-")
 
 
+def no_option_of(key: str) -> str:
+    """The option that switches a setting off, for those that are switches."""
+    return "--no-" + key.replace("_", "-")
+
+
 def load_settings(
     config_file: Path | None = None,
     environment: Mapping[str, str] | None = None,

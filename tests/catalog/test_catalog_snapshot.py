@@ -18,6 +18,7 @@ from node.catalog import (
     DeleteExchange,
     DeleteUser,
     DeleteVhost,
+    FoundCluster,
     MalformedSnapshot,
     NodeLost,
     NodeStarted,
@@ -79,7 +80,11 @@ COMMANDS: st.SearchStrategy[CatalogCommand] = st.one_of(
     st.builds(DeleteUser, st.just("u")),
     st.builds(SetPermissions, st.sampled_from(["u", "w"]), VHOSTS, st.just(".*"), st.just(""), st.just("^a")),
     st.builds(ClearPermissions, st.just("u"), VHOSTS),
-    st.builds(NodeStarted, NODES, INCARNATIONS, st.just("n"), st.just({"amqp": "a:1"})),
+    st.builds(
+        NodeStarted, NODES, INCARNATIONS, st.just("n"), st.just({"amqp": "a:1"}),
+        failure_domain=st.sampled_from(["", "x", "y"]),
+    ),
+    st.builds(FoundCluster, st.just(((1, "a", "h:1"), (2, "b", "h:2"))), st.integers(1, 3)),
     st.builds(NodeLost, NODES, INCARNATIONS),
     st.builds(
         SetPolicy, VHOSTS, st.sampled_from(["p", "o", ""]), st.sampled_from(["", "^a", "b|c", "("]),
@@ -154,9 +159,9 @@ def test_routes_lead_to_queues_that_are_there(commands: list[CatalogCommand]) ->
 
 def test_snapshot_has_a_format_version() -> None:
     stored = msgspec.msgpack.decode(Catalog(3).snapshot())
-    assert stored[0] == 2
-    with pytest.raises(MalformedSnapshot, match="format 3"):
-        Catalog(3).restore(msgspec.msgpack.encode([3, *stored[1:]]))
+    assert stored[0] == 3
+    with pytest.raises(MalformedSnapshot, match="format 4"):
+        Catalog(3).restore(msgspec.msgpack.encode([4, *stored[1:]]))
 
 
 @pytest.mark.parametrize("operator", [False, True])
@@ -176,6 +181,17 @@ def test_snapshot_from_before_there_were_policies_is_read() -> None:
     catalog.apply(DeclareQueue("/", "q", durable=True))
     stored = msgspec.msgpack.decode(catalog.snapshot())
     old = [1, *stored[1:3], [vhost[:3] for vhost in stored[3]], *stored[4:]]
+    again = Catalog(3)
+    again.restore(msgspec.msgpack.encode(old))
+    assert again.snapshot() == catalog.snapshot()
+
+
+def test_snapshot_from_before_there_were_failure_domains_is_read() -> None:
+    catalog = Catalog(3)
+    catalog.apply(FoundCluster(((1, "a", "h:1"),), 3))
+    stored = msgspec.msgpack.decode(catalog.snapshot())
+    members = stored[8]
+    old = [2, *stored[1:8], [*members[:3], [record[:6] for record in members[3]], *members[4:]]]
     again = Catalog(3)
     again.restore(msgspec.msgpack.encode(old))
     assert again.snapshot() == catalog.snapshot()

@@ -9,6 +9,7 @@ from node.catalog import (
     FoundCluster,
     MemberAdded,
     MemberGone,
+    NodeLost,
     NodeStarted,
     PlaceGroup,
     PreferLeader,
@@ -119,3 +120,47 @@ def test_every_change_is_in_the_version_and_in_the_snapshot(catalog: Catalog) ->
         assert copy.members.plan == catalog.members.plan
     catalog.apply(NodeStarted(4, 2 << 20, "four"))
     assert catalog.members.version == version
+
+
+def _is_in(catalog: Catalog, id: int, failure_domain: str) -> None:
+    catalog.apply(NodeStarted(id, 1 << 20, "", {}, "", failure_domain))
+
+
+def test_the_plan_follows_failure_domains_once_all_are_known(catalog: Catalog) -> None:
+    catalog = Catalog(16)
+    catalog.apply(FoundCluster(tuple((id, f"n{id}", f"h{id}:1") for id in range(1, 7)), 3))
+    before = dict(catalog.members.plan)
+    domains = {id: "abc"[(id - 1) // 2] for id in range(1, 7)}
+    for id in range(1, 6):
+        _is_in(catalog, id, domains[id])
+        assert catalog.members.plan == before, "nobody is moved while one has not spoken"
+    _is_in(catalog, 6, "c")
+    assert catalog.members.plan != before
+    assert all({domains[id] for id in voters} == {"a", "b", "c"} for voters in catalog.members.plan.values())
+    plan, version = dict(catalog.members.plan), catalog.members.version
+    for id, domain in domains.items():
+        _is_in(catalog, id, domain)
+    assert (catalog.members.plan, catalog.members.version) == (plan, version)
+
+
+def test_a_node_that_comes_back_in_another_failure_domain_is_believed() -> None:
+    catalog = Catalog(4)
+    catalog.apply(FoundCluster(tuple((id, f"n{id}", f"h{id}:1") for id in range(1, 5)), 3))
+    for id, domain in enumerate("aabc", 1):
+        _is_in(catalog, id, domain)
+    assert all(not {1, 2} <= set(voters) for voters in catalog.members.plan.values())
+    _is_in(catalog, 2, "c")
+    member = catalog.members.get(2)
+    assert member is not None and member.failure_domain == "c"
+    assert all(not {2, 4} <= set(voters) for voters in catalog.members.plan.values())
+    _is_in(catalog, 2, "")
+    assert catalog.members.get(2) == member, "who says nothing has not moved"
+
+
+def test_an_incarnation_that_was_lost_stays_lost(catalog: Catalog) -> None:
+    catalog.apply(NodeStarted(1, 5, "one"))
+    catalog.apply(NodeLost(1, 5))
+    catalog.apply(NodeStarted(1, 5, "one", {}, "", "a"))
+    node, member = catalog.node(1), catalog.members.get(1)
+    assert node is not None and not node.alive
+    assert member is not None and member.failure_domain == "a"

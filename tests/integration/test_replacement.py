@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from node.command_line import exit_codes
 from tests.integration.clients import Consumer, Publisher, channel, drain, judge, publish_all
 from tests.integration.nodes import wait_for
 from tests.integration.test_scaling import Growing
@@ -61,7 +62,7 @@ def test_a_dead_node_is_replaced_under_load_and_comes_back_wiped_meanwhile(found
     for _ in range(3):
         wipe(founded, 3)
         founded.start(3)
-        assert founded.ends_by_itself(3) == 1
+        assert founded.ends_by_itself(3) == exit_codes.REFUSED
     assert founded.log_text(3).count(REFUSED) >= 3
     assert terms(founded, 1) == before
     founded.join(4, through=2)
@@ -89,7 +90,7 @@ def test_a_wiped_node_is_no_part_of_a_majority(founded: Growing) -> None:
     founded.thaw(2)
     for _ in range(2):
         founded.start(3)
-        assert founded.ends_by_itself(3) == 1
+        assert founded.ends_by_itself(3) == exit_codes.REFUSED
         wipe(founded, 3)
     assert REFUSED in founded.log_text(3)
     wait_for(lambda: set(founded.leaders(2)) == {0}, "a node that knows of no leader")

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from node.command_line import exit_codes
 from node.command_line.local_cluster import fetch, this_mayfly
 from tests.integration.clients import Consumer, Publisher, channel, judge, publish_all
 from tests.integration.nodes import Nodes, wait_for
@@ -148,7 +149,7 @@ def test_the_first_node_can_go_and_come_back_as_another(places: Growing) -> None
     places.ends_by_itself(1)
     places.until_settled(2, 2, 3)
     places.start(1)
-    assert places.ends_by_itself(1) == 1
+    assert places.ends_by_itself(1) == exit_codes.REFUSED
     assert "was removed from the cluster" in places.log_text(1)
     shutil.rmtree(places.plan(1).data_dir)
     places.expected_errors.append("cannot start: node . says: node 1")
@@ -175,7 +176,7 @@ def test_a_dead_node_is_replaced_and_a_wiped_one_is_refused(tmp_path: Path) -> N
         nodes.kill(3)
         shutil.rmtree(nodes.plan(3).data_dir)
         nodes.start(3)
-        assert nodes.ends_by_itself(3) == 1
+        assert nodes.ends_by_itself(3) == exit_codes.REFUSED
         assert "comes back with other data than it had" in nodes.log_text(3)
         nodes.expected_errors.append("cannot start: node . says: node 3")
         nodes.join(4, through=1)

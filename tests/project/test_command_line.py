@@ -23,7 +23,7 @@ STATUS: dict[str, Any] = {
     "name": "node1",
     "id": 1,
     "nodes": [
-        {"id": 1, "name": "node1", "up": True, "clock_offset_ms": 0},
+        {"id": 1, "name": "node1", "failure_domain": "rack 1", "up": True, "clock_offset_ms": 0},
         {"id": 2, "name": "node2", "up": False, "clock_offset_ms": None},
     ],
     "groups": [
@@ -121,7 +121,8 @@ def test_status_shows_nodes_shards_leaders_and_lag() -> None:
     text = io.StringIO()
     show_status(STATUS, Console(file=text, width=140))
     lines = [" ".join(line.split()) for line in text.getvalue().splitlines()]
-    assert "2 node2 no -" in lines
+    assert "1 node1 rack 1 yes 0" in lines
+    assert "2 node2 - no -" in lines
     assert "catalog node1 3 10 10 - - - - - 1, 2, 3 (learners 4)" in lines
     assert "shard 1 none 4 7 7 2 12345 6 17 8 1, 2, 3" in lines
     assert "Totals: count 2, ready 12345" in lines

@@ -66,11 +66,14 @@ def test_all_keys_can_be_set_in_all_sources(toml: Any, tmp_path: Path) -> None:
         "default_pass": "p",
         "log_level": "debug",
         "aiomonitor": "true",
+        "amqp_reuse_port": "true",
+        "failure_domain": "rack-1",
         **{key: str(certificate) for key in setting_keys() if "_tls_" in key},
         **{key: "67108864" for key in setting_keys() if key.endswith("_bytes")},
     }
     numbers = {
         "shards": 3,
+        "processes": 2,
         "replication_factor": 5,
         "aiomonitor_port": 7,
         "tick_ms": 10,
@@ -87,8 +90,9 @@ def test_all_keys_can_be_set_in_all_sources(toml: Any, tmp_path: Path) -> None:
     by_option = load_settings(options=texts)
     by_variable = load_settings(environment={variable_of(key): text for key, text in texts.items()})
     lines = [f"{key} = {value}" for key, value in numbers.items()]
-    lines += [f"{key} = '{text}'" for key, text in given.items() if key not in ("seeds", "aiomonitor")]
-    lines += ["aiomonitor = true", f"seeds = {three.split(',')}"]
+    others = ("seeds", "aiomonitor", "amqp_reuse_port")
+    lines += [f"{key} = '{text}'" for key, text in given.items() if key not in others]
+    lines += ["aiomonitor = true", "amqp_reuse_port = true", f"seeds = {three.split(',')}"]
     by_file = load_settings(toml("\n".join(lines)))
     assert by_option == by_variable == by_file
     assert by_option.node_id == 2
@@ -112,6 +116,7 @@ def test_all_keys_can_be_set_in_all_sources(toml: Any, tmp_path: Path) -> None:
         ("seeds", "127.0.0.1:25672,", None),
         ("seeds", "127.0.0.1:25672,127.0.0.1:25672", "every address at most once"),
         ("seeds", "127.0.0.1", "host:port"),
+        ("failure_domain", "rack 1", "no spaces"),
         ("shards", "0", "from 1 to 1024"),
         ("shards", "sixteen", "a whole number"),
         ("shards", "1.5", "a whole number"),

@@ -14,6 +14,7 @@ from typing import Final
 import pytest
 
 import node
+from node.command_line import exit_codes
 from node.command_line.local_cluster import LocalCluster, fetch, plan_cluster, taken_addresses, why_not_ready
 
 pytestmark = [pytest.mark.processes]
@@ -178,6 +179,6 @@ def test_data_of_another_cluster_is_refused(cluster: LocalCluster, base_port: in
         str(plan.peer),
     ]
     result = mayfly("node", "--data-dir", str(plan.data_dir), *alone, folder=tmp_path)
-    assert result.returncode == 1
+    assert result.returncode == exit_codes.REFUSED
     assert "Traceback" not in result.stderr
     assert "was made with" in result.stderr

@@ -1,0 +1,188 @@
+"""`mayfly node --processes N`: the process that starts the nodes of this host, watches them, and ends them.
+
+It serves nobody and holds no data.
+"""
+
+import dataclasses
+import logging
+import socket
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from node.command_line import exit_codes
+from node.command_line.local_cluster import (
+    ChildEnd,
+    ClusterError,
+    LocalCluster,
+    NodePlan,
+    bound_sockets,
+    taken_addresses,
+)
+from node.command_line.stop_signals import StopSignals
+from node.settings import NodeSettings
+from node.settings.kinds import Address
+from node.settings.node_settings import MOST_PROCESSES
+from node.settings.processes import folder_of, settings_of_process
+
+log = logging.getLogger("mayfly.processes")
+
+FIRST_PAUSE_S: Final = 0.2
+LONGEST_PAUSE_S: Final = 30.0
+LASTED_S: Final = 60.0
+"""A process that ran for so long before it ended is started again as if it had never failed."""
+PATIENCE_S: Final = 15.0
+"""A node waits up to 5 s for its clients to say goodbye, and finishes the write that is under way."""
+_WATCH_S: Final = 0.1
+
+
+class Restarts:
+    """How long to wait before a process that ended is started again: pauses that double, up to a bound."""
+
+    def __init__(self) -> None:
+        self._failures = 0
+
+    def pause_s(self, ran_s: float) -> float:
+        """It ended, after so long."""
+        self._failures = 0 if ran_s >= LASTED_S else self._failures
+        pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(self._failures, 30))
+        self._failures += 1
+        return pause_s
+
+
+@dataclass(frozen=True)
+class ProcessPlan(NodePlan):
+    """How one of the processes is started: `name` is what it is called in the log, `options` are its settings."""
+
+    options: Mapping[str, object] = field(default_factory=dict)
+
+    def arguments(self) -> list[str]:
+        """See `NodePlan.arguments`."""
+        return [*self._words(self.options), "--log-as", self.name]
+
+
+def plan_processes(
+    settings: NodeSettings, amqp: Address, given: Mapping[str, object], config: Path | None
+) -> list[ProcessPlan]:
+    """A plan for each process. `given` are the options of this command; what file and environment say counts too.
+    All of them serve `amqp`, which is the AMQP address of the settings with the port that was had."""
+    plans = []
+    for number in range(1, settings.processes + 1):
+        own = settings_of_process(settings, number) | {"amqp_address": amqp}
+        each = dataclasses.replace(settings, **own)
+        plans.append(
+            ProcessPlan(
+                name=f"process {number}",
+                amqp=amqp,
+                http=each.http_address,
+                peer=each.peer_address,
+                seeds=each.seeds,
+                data_dir=each.data_dir,
+                log_file=each.data_dir.with_suffix(".log"),
+                config=config,
+                options={**given, **own},
+            )
+        )
+    return plans
+
+
+def refuse_surplus(settings: NodeSettings) -> None:
+    """Raises ClusterError if more processes have data here than shall run: each is a member that would be missing."""
+    surplus = [
+        number
+        for number in range(settings.processes + 1, MOST_PROCESSES + 1)
+        if (settings.data_dir / folder_of(number)).exists()
+    ]
+    if surplus:
+        folder = settings.data_dir / folder_of(surplus[-1])
+        raise ClusterError(
+            f"processes = {settings.processes}, and {folder} has the data of process {surplus[-1]}, a member of the "
+            f"cluster: start with --processes {surplus[-1]}; to run fewer, take it out with `mayfly cluster remove` "
+            "first, then delete the folder"
+        )
+
+
+def run_processes(settings: NodeSettings, given: Mapping[str, object], config: Path | None) -> int:
+    """Run all processes until SIGTERM or SIGINT; the exit code. Raises ClusterError if they can't be started."""
+    refuse_surplus(settings)
+    with ExitStack() as held, StopSignals() as signals:
+        amqp = _hold(settings.amqp_address, held)
+        plans = plan_processes(settings, amqp, given, config)
+        taken = taken_addresses([dataclasses.replace(plan, amqp=plan.http) for plan in plans])
+        if taken:
+            raise ClusterError(f"{', '.join(map(str, dict.fromkeys(taken)))} in use by another process")
+        return Supervisor(LocalCluster(plans, log_files=False), signals).run()
+
+
+def _hold(address: Address, held: ExitStack) -> Address:
+    """Hold an address where nobody listens, so that our processes can share it; with port 0, the one that the system
+    has chosen. Nothing listens here, so no client is sent here."""
+    try:
+        # Without the option first: with it, others who have set it as well would not be noticed.
+        for probe in bound_sockets(address):
+            probe.close()
+        holders = bound_sockets(address, socket.SO_REUSEPORT)
+    except OSError as error:
+        raise ClusterError(f"amqp_address {address} can't be had: {error.strerror or error}") from None
+    for holder in holders:
+        held.enter_context(closing(holder))
+    return Address(address.host, holders[0].getsockname()[1])
+
+
+class Supervisor:
+    """Starts the processes of a host, starts those again that end, and ends them all."""
+
+    def __init__(self, cluster: LocalCluster, signals: StopSignals) -> None:
+        self._cluster = cluster
+        self._signals = signals
+        self._restarts = {plan.name: Restarts() for plan in cluster.plans}
+        self._started_s: dict[str, float] = {}
+        self._due_s: dict[str, float] = {}
+
+    def run(self) -> int:
+        """Until a signal comes, or no process may go on; the exit code."""
+        try:
+            for plan in self._cluster.plans:
+                self._start(plan)
+            while not self._signals.asked():
+                for end in self._cluster.ended():
+                    self._ended(end)
+                for plan in self._cluster.plans:
+                    if self._due_s.get(plan.name, float("inf")) <= time.monotonic():
+                        self._start(plan)
+                if not self._cluster.running() and not self._due_s:
+                    log.error("no process is left")
+                    return exit_codes.REFUSED
+                time.sleep(_WATCH_S)
+        finally:
+            ends = self._stop()
+        return 0 if all(end.code == 0 for end in ends) else 1
+
+    def _start(self, plan: NodePlan) -> None:
+        self._due_s.pop(plan.name, None)
+        self._started_s[plan.name] = time.monotonic()
+        pid = self._cluster.start_node(plan)
+        log.info("%s of %d is pid %d; HTTP %s, peers %s, data in %s",
+                 plan.name, len(self._cluster.plans), pid, plan.http, plan.peer, plan.data_dir)  # fmt: skip
+
+    def _ended(self, end: ChildEnd) -> None:
+        if end.code == exit_codes.REFUSED:
+            log.error("%s, which means that it must not go on: it is not started again", end.describe())
+            return
+        now_s = time.monotonic()
+        pause_s = self._restarts[end.plan.name].pause_s(now_s - self._started_s[end.plan.name])
+        self._due_s[end.plan.name] = now_s + pause_s
+        log.warning("%s; it is started again in %.1f s", end.describe(), pause_s)
+
+    def _stop(self) -> list[ChildEnd]:
+        """All at once: a client that is sent away from one of them should not land on the next to be stopped."""
+        if self._cluster.running():
+            log.info("stopping %s", ", ".join(plan.name for plan in self._cluster.running()))
+        ends = self._cluster.stop(PATIENCE_S, self._signals.asked_again)
+        for end in ends:
+            if end.code != 0:
+                log.error("%s", end.describe())
+        return ends
