@@ -440,7 +440,9 @@ class Host:
         batches = group.route(now_ms)
         if batches:
             self._frame(group.leader).proposals += [(group.id, batch) for batch in batches]
-        if group.in_flight is not None:
+        # By a name of its own: else the type checker, and so mypyc, takes `group.in_flight` for None below, too.
+        under_way = group.in_flight
+        if under_way is not None:
             return
         group.propose(now_ms, trusted_ms)
         messages, write = group.collect()

@@ -110,6 +110,12 @@ def _text_or_octets(octets: bytes) -> str | bytes:
         return octets
 
 
+def long_string(method: Frame, name: str) -> str | bytes:
+    """An argument of the type longstr: octets if it is not UTF-8, though pamqp declares them all as text."""
+    value: str | bytes = getattr(method, name)
+    return value
+
+
 def unchecked(method_class: type[Method], **arguments: Any) -> Method:
     """A method with these arguments, all of them given, without pamqp's rules on the characters of names.
 
