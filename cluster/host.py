@@ -16,6 +16,7 @@ All times are the node's process clock in ms (see `cluster.clock`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from cluster.clock import MemberClocks
 from cluster.disk_watch import DiskWatch
@@ -55,9 +56,9 @@ class Output:
 class Host:
     """The groups of one node. `machines` maps group id -> its state machine, in the order of group ids."""
 
-    BALANCE_EVERY_MS = 1000
-    CAUGHT_UP_ENTRIES = 100
-    MOST_ROUNDS_PER_PUMP = 8
+    BALANCE_EVERY_MS: Final = 1000
+    CAUGHT_UP_ENTRIES: Final = 100
+    MOST_ROUNDS_PER_PUMP: Final = 8
 
     def __init__(
         self,
