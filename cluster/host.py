@@ -306,8 +306,8 @@ class Host:
                 continue  # Who leads means to hand over to us, but could not know of our disk.
             try:
                 group.step(message)
-            except LogLost as error:
-                self.log_lost = f"group {id}: {error}"
+            except LogLost as lost:
+                self.log_lost = f"group {id}: {lost}"
             except CorruptEntry:
                 raise  # Of our own disk: we must not go on.
             except (RaftError, CorruptStore) as error:
@@ -324,8 +324,8 @@ class Host:
             group = self.groups.get(id)
             try:
                 check_batches(batches)
-            except EnvelopeError as error:
-                self._refuse(peer, str(error))
+            except EnvelopeError as malformed:
+                self._refuse(peer, str(malformed))
                 continue
             if group is not None:
                 group.take_proposal(batches)
