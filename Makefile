@@ -35,7 +35,7 @@ MESSAGES ?= 200000
 RABBITMQ ?=
 
 .PHONY: run test check compiled-tests uncompiled-tests lint bench bench-expiry bench-growth profile soak chaos \
-	chaos-deadletters golden setup clean
+	chaos-deadletters golden setup wheel clean
 
 run: $(INSTALLED)
 	@$(BIN)/mayfly demo $(if $(filter-out 0,$(ONCE)),--once)
@@ -94,6 +94,13 @@ soak: $(INSTALLED)
 	@$(BIN)/python -P -m node.simulation.soak --hours $(HOURS) --workers $(WORKERS) $(ARGUMENTS)
 
 setup: $(INSTALLED)
+
+# Into dist/: a wheel for this Python and platform with the compiled modules, or, with MAYFLY_PURE=1 or without a C
+# compiler, one without them that fits all.
+wheel: $(ENVIRONMENT)
+	@rm -rf build/lib* build/bdist*
+	@$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist .
+	@ls -l dist
 
 clean:
 	rm -rf $(VENV) build dist mayfly.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

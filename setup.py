@@ -12,6 +12,7 @@ import tomllib
 from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).parent
@@ -22,13 +23,24 @@ def say(text: str) -> None:
     print(f"mayfly: {text}", file=sys.stderr)
 
 
+def matching(patterns: list[str]) -> set[Path]:
+    """The files that match a pattern, without those that match one that begins with an exclamation mark."""
+    found: set[Path] = set()
+    for pattern in patterns:
+        if pattern.startswith("!"):
+            found -= set(ROOT.glob(pattern[1:]))
+        else:
+            found |= set(ROOT.glob(pattern))
+    return found
+
+
 def module_groups() -> list[tuple[list[str], str | None]]:
     """The modules to compile that exist, by group: (paths from the root, name of the shared library)."""
     with (ROOT / "pyproject.toml").open("rb") as file:
         listed: dict[str, list[str]] = tomllib.load(file)["tool"]["mayfly"]["compiled"]
     groups: list[tuple[list[str], str | None]] = []
     for name, patterns in listed.items():
-        found = {path for pattern in patterns for path in ROOT.glob(pattern)}
+        found = matching(patterns)
         # A package's __init__ only re-exports: there is nothing in it to speed up.
         modules = sorted(path.relative_to(ROOT).as_posix() for path in found if path.name != "__init__.py")
         if modules:
@@ -92,6 +104,17 @@ class OptionalBuild(build_ext):  # type: ignore[misc]  # setuptools has no types
             for extension in self.extensions:
                 Path(self.get_ext_fullpath(extension.name)).unlink(missing_ok=True)
             self.extensions = []
+            self.distribution.ext_modules = []
 
 
-setup(ext_modules=extensions(), cmdclass={"build_ext": OptionalBuild})
+class HonestWheel(bdist_wheel):  # type: ignore[misc]  # setuptools has no types for it
+    """Names a wheel after what is in it: one whose compilation failed fits every Python, too."""
+
+    def run(self) -> None:
+        self.run_command("build")
+        self.skip_build = True
+        self.root_is_pure = not self.distribution.has_ext_modules()
+        super().run()
+
+
+setup(ext_modules=extensions(), cmdclass={"build_ext": OptionalBuild, "bdist_wheel": HonestWheel})

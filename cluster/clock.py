@@ -17,6 +17,7 @@ All times are integers in milliseconds.
 """
 
 from collections.abc import Collection
+from typing import Final
 
 
 class MemberClocks:
@@ -70,7 +71,7 @@ class MemberClocks:
 class GroupClock:
     """The shard clock and the led clock of one group, on one node (RULES C1, C2, L6, L7)."""
 
-    LONGEST_LED_STEP_MS = 500
+    LONGEST_LED_STEP_MS: Final = 500
     """A leader that did not look at its clock for longer was frozen: the rest of that time is not charged to leases."""
 
     def __init__(self) -> None:

@@ -6,12 +6,14 @@ stand for no election. When the write ends at last the node is on probation: it 
 that doubles with every further late write, or a disk that hangs now and then would be elected again and again.
 """
 
+from typing import Final
+
 
 class DiskWatch:
     """Follows the writes of one node. All times are the process clock's, in ms."""
 
-    LONGEST_PROBATION_MS = 30_000
-    FORGIVEN_AFTER_MS = 60_000
+    LONGEST_PROBATION_MS: Final = 30_000
+    FORGIVEN_AFTER_MS: Final = 60_000
     """A disk that was never late for so long begins with a short probation again."""
 
     def __init__(self, limit_ms: int) -> None:

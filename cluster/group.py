@@ -222,9 +222,9 @@ class Group:
     def _left_out(self) -> bool:
         """Whether this node was a member of the group and is none any more."""
         conf = self.conf_state
-        return self._left or (
-            bool(conf.voters) and self.node not in (*conf.voters, *conf.learners, *conf.voters_outgoing)
-        )
+        if self._left or not conf.voters:
+            return self._left
+        return not any(self.node in members for members in (conf.voters, conf.learners, conf.voters_outgoing))
 
     def leave(self) -> None:
         """This node was removed: it may never hear so from the group itself, and its replica is not current again."""

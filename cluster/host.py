@@ -62,9 +62,9 @@ class Output:
 class Host:
     """The groups of one node. `machines` maps group id -> its state machine, in the order of group ids."""
 
-    BALANCE_EVERY_MS = 1000
-    CAUGHT_UP_ENTRIES = 100
-    MOST_ROUNDS_PER_PUMP = 8
+    BALANCE_EVERY_MS: Final = 1000
+    CAUGHT_UP_ENTRIES: Final = 100
+    MOST_ROUNDS_PER_PUMP: Final = 8
 
     def __init__(
         self,
@@ -330,8 +330,8 @@ class Host:
             group = self.groups.get(id)
             try:
                 check_batches(batches)
-            except EnvelopeError as error:
-                self._refuse(peer, str(error))
+            except EnvelopeError as malformed:
+                self._refuse(peer, str(malformed))
                 continue
             if group is not None:
                 group.take_proposal(batches, peer)
@@ -346,8 +346,8 @@ class Host:
             return  # Who leads means to hand over to us, but could not know of our disk.
         try:
             group.step(message)
-        except LogLost as error:
-            self.log_lost = f"group {id}: {error}"
+        except LogLost as lost:
+            self.log_lost = f"group {id}: {lost}"
         except CorruptEntry:
             raise  # Of our own disk: we must not go on.
         except (RaftError, CorruptStore) as error:
@@ -503,7 +503,9 @@ class Host:
             self._held[group.id] = group.sender.held_until_ms
         elif group.id in self._held:
             del self._held[group.id]
-        if group.in_flight is not None:
+        # By a name of its own: else the type checker, and so mypyc, takes `group.in_flight` for None below, too.
+        under_way = group.in_flight
+        if under_way is not None:
             return
         group.propose(now_ms, trusted_ms)
         messages, write = group.collect()

@@ -37,7 +37,7 @@ from node.amqp.events import (
 from node.amqp.frame_writer import append_confirms, append_deliveries, append_get_ok, append_return
 from node.amqp.frames import HEARTBEAT, METHOD, FrameReader, frame_snippet, unknown_frame
 from node.amqp.heartbeat import Heartbeat
-from node.amqp.methods import decode_method, method_frame, method_ids, unchecked
+from node.amqp.methods import decode_method, long_string, method_frame, method_ids, unchecked
 from node.amqp.sasl import read_response
 from node.amqp.settings import MIN_FRAME_BYTES, ConnectionSettings, check_negotiated
 
@@ -239,7 +239,7 @@ class Connection:
             self._reader.events.append(OpenRequested(method.virtual_host))
         elif isinstance(method, ConnectionClass.UpdateSecret):
             self._send_frame(0, ConnectionClass.UpdateSecretOk())
-            self._reader.events.append(SecretUpdated(_text(method.new_secret), method.reason or ""))
+            self._reader.events.append(SecretUpdated(_text(long_string(method, "new_secret")), method.reason or ""))
         elif isinstance(method, ConnectionClass.Close):
             self._send_frame(0, ConnectionClass.CloseOk())
             self._end(f"the client closed the connection: {method.reply_code} {method.reply_text}")
@@ -256,7 +256,7 @@ class Connection:
         if self._mechanism not in self.settings.mechanisms:
             self._drop(f"unknown authentication mechanism {self._mechanism!r}")
             return
-        credentials = read_response(self._mechanism, method.response)
+        credentials = read_response(self._mechanism, long_string(method, "response"))
         if credentials is None:
             self._drop(f"the {self._mechanism} response of the client is malformed")
             return

@@ -48,8 +48,8 @@ def decode_method(payload: bytes) -> tuple[Frame, bytes]:
     method = method_class.__new__(method_class)
     try:
         table = _decode_arguments(payload, _LAYOUTS[index], method)
-    except UnicodeDecodeError as error:
-        raise ProtocolError(FRAME_ERROR, "Malformed UTF-8 in shortstr", class_id, method_id) from error
+    except UnicodeDecodeError as malformed:
+        raise ProtocolError(FRAME_ERROR, "Malformed UTF-8 in shortstr", class_id, method_id) from malformed
     except (IndexError, MalformedTableError) as error:
         raise ProtocolError(
             SYNTAX_ERROR, f"malformed arguments of {method.name}", class_id, method_id
@@ -108,6 +108,12 @@ def _text_or_octets(octets: bytes) -> str | bytes:
         return octets.decode("utf-8")
     except UnicodeDecodeError:
         return octets
+
+
+def long_string(method: Frame, name: str) -> str | bytes:
+    """An argument of the type longstr: octets if it is not UTF-8, though pamqp declares them all as text."""
+    value: str | bytes = getattr(method, name)
+    return value
 
 
 def unchecked(method_class: type[Method], **arguments: Any) -> Method:

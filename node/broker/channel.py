@@ -152,6 +152,11 @@ class Channel:
         )
         self._operation.start()
 
+    @property
+    def _busy(self) -> bool:
+        """Whether an operation is under way. (The type checker, and so mypyc, would remember an answer of None.)"""
+        return self._operation is not None
+
     def _operation_failed(self, error: AmqpError) -> None:
         self.fail(error, *self._failing_method)
 
@@ -165,7 +170,7 @@ class Channel:
             return
         self._draining = True
         try:
-            while self._waiting and self._operation is None and self.open:
+            while self._waiting and not self._busy and self.open:
                 event = self._waiting.popleft()
                 size = _size_of(event)
                 self.waiting_bytes -= size

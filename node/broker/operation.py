@@ -28,11 +28,9 @@ class AmqpError(Exception):
         super().__init__(code, text)
         self.code = code
         self.text = text
-
-    @property
-    def closes_connection(self) -> bool:
+        # No property: mypyc's exceptions cannot have any.
+        self.closes_connection = code not in SOFT_ERRORS
         """Whether the whole connection must go."""
-        return self.code not in SOFT_ERRORS
 
 
 class Request:

@@ -2,12 +2,11 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
 
 import pytest
 
 from node.broker.queue_settings import shard_settings
-from node.catalog import Catalog, DeclareQueue, QueueRecord, RemoveQueues
+from node.catalog import Catalog, CatalogCommand, CatalogResult, DeclareQueue, QueueRecord, RemoveQueues
 from node.duties.shard_leader import LEASES_RECORDED_EVERY_MS, RECONCILE_EVERY_MS
 from node.engine import Engine
 from node.limits import QUEUES_BURIED_PER_COMMAND
@@ -76,17 +75,17 @@ def gone_in_order(node: Engine) -> None:
 
 
 def watch_removals(cluster: ThreeBrokers) -> list[int]:
-    """How many queues each RemoveQueues that a node gives from now on has."""
+    """How many queues each RemoveQueues that is applied from now on has, whichever node gave it."""
     seen: list[int] = []
-    for node in cluster.nodes.values():
-        submit = node.engine.submit_catalog
+    catalog = cluster.nodes[1].engine.catalog
+    apply = catalog.apply
 
-        def watched(command: Any, done: Any, submit: Any = submit) -> None:
-            if isinstance(command, RemoveQueues):
-                seen.append(len(command.ids))
-            submit(command, done)
+    def watched(command: CatalogCommand, time_ms: int = 0) -> CatalogResult:
+        if isinstance(command, RemoveQueues):
+            seen.append(len(command.ids))
+        return apply(command, time_ms)
 
-        node.engine.submit_catalog = watched  # type: ignore[method-assign]
+    catalog.apply = watched  # type: ignore[method-assign]
     return seen
 
 

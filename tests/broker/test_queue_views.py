@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pamqp import commands
 
 from node.catalog.records import transient_shard
+from node.duties.shard_leader import LeaderPort
 from node.http.metrics import rendered
 from node.http.provider import Histogram
 from node.operating import dead_letter_office
@@ -293,7 +294,8 @@ def test_a_lane_says_how_much_how_old_and_what_it_waits_for(brokers: ThreeBroker
 
     # What is sent to the target's leader is lost.
     for node in brokers.nodes.values():
-        node.engine.transfer = lambda target_shard, command: None  # type: ignore[method-assign]
+        for leader in node.engine._leaders.values():
+            leader._port = cast(LeaderPort, LosesTransfers(leader._port))
     brokers.run_until(lambda: sum(row["messages"] for row in rows()) == 2)
     pass_ms(brokers, 1000)
     (row,) = rows()
@@ -310,6 +312,19 @@ def test_a_lane_says_how_much_how_old_and_what_it_waits_for(brokers: ThreeBroker
     (row,) = rows()
     assert row["waits_for"] == "own leader"
     assert metric(brokers, 1, "mayfly_lane_waits", waits_for="own leader", **labels) == 1
+
+
+class LosesTransfers:
+    """What leaders need of the node around them, without the way to other shards."""
+
+    def __init__(self, port: LeaderPort) -> None:
+        self._port = port
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._port, name)
+
+    def transfer(self, target_shard: int, command: bytes) -> None:
+        """It does not arrive."""
 
 
 class SomeCluster:
