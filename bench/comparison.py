@@ -155,8 +155,10 @@ class Compared:
 
     @property
     def met(self) -> bool | None:
-        """Whether the aim is met; None if there is none, or nobody knows."""
-        return None if self.ours is None or self.row.aim is None else self.row.aim.met(self.ours, self.theirs)
+        """Whether the aim is met, which takes a figure of ours; None if there is no aim, or nobody knows."""
+        if self.row.aim is None:
+            return None
+        return self.ours is not None and self.row.aim.met(self.ours, self.theirs)
 
 
 def compare(results: Results) -> list[Compared]:

@@ -28,14 +28,25 @@ def excerpt(results: Results) -> list[str]:
     rows = [each for each in compare(results) if each.row.figure in EXCERPT]
     lines = ["| load | MayflyMQ | RabbitMQ | ratio |", "|---|---|---|---|"]
     lines += [f"| {each.row.title} | {_ours(each)} | {_theirs(each)} | {_ratio(each)} |" for each in rows]
-    unmet = [each.row.title for each in compare(results) if each.met is False]
-    verdict = "Of the aims there these are not met: " + "; ".join(unmet) if unmet else "All the aims there are met"
     return [
         f"{about['date'][:10]}, {about['machine']}: MayflyMQ {about[MAYFLY]}, RabbitMQ {about[RABBITMQ]}. "
         f"Medians; all rows, every run and the commands are in [docs/benchmarks.md](docs/benchmarks.md). "
-        f"{verdict}.",
+        f"{verdict(results)}",
         "", *lines, "", *lavinmq(results),
     ]
+
+
+def verdict(results: Results) -> str:
+    """Which aims are not met, or not known to be, and whether anything failed."""
+    rows = compare(results)
+    unmet = [each.row.title for each in rows if each.met is False]
+    unknown = [each.row.title for each in rows if each.met is None and each.row.aim is not None]
+    words = "Of the aims there these are not met: " + "; ".join(unmet) if unmet else "All the aims there are met"
+    if unknown:
+        words += ", but for those not known: " + "; ".join(unknown)
+    if results.failures:
+        words += f". {len(results.failures)} runs or faults failed; figures are of the others"
+    return words + "."
 
 
 def about(results: Results) -> list[str]:

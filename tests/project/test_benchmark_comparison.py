@@ -71,7 +71,7 @@ def test_what_was_not_measured_is_cited_or_left_out_and_never_made_up() -> None:
     lines = comparison_report.aims_table(results)
     assert line_of(lines, "leader killed")[1:6] == ["0.20", "0.28-0.59 (reference)", "", "<= 0.3 s", "yes"]
     assert line_of(lines, "1 queue, 1 KB: confirmed")[1:6] == ["5", "-", "", ">= 4x", "?"]
-    assert line_of(lines, "4 queues, 1 KB: confirmed")[1:6] == ["failed", "7", "", ">= 3x", "?"]
+    assert line_of(lines, "4 queues, 1 KB: confirmed")[1:6] == ["failed", "7", "", ">= 3x", "**no**"]
     assert not [line for line in lines if line.startswith("| leader frozen")]
 
 
@@ -140,3 +140,14 @@ def test_the_documents_have_a_place_for_the_figures() -> None:
     root = Path(__file__).resolve().parent.parent.parent
     for page in (root / "README.md", root / "docs" / "benchmarks.md"):
         assert "new figures" in replaced(page.read_text(), "make bench", ["new figures"])
+
+
+def test_an_aim_without_a_figure_of_ours_is_not_met_and_failures_are_told_in_the_excerpt() -> None:
+    results = Results(about=dict.fromkeys((MAYFLY, RABBITMQ, "date", "machine"), "x"))
+    results.add(MAYFLY, {"a1k.confirmed_s": 100_000, "single.confirmed_s": 1.0})
+    results.add(RABBITMQ, {"a1k.confirmed_s": 10_000, "freeze.gap_s": 9.0})
+    results.failures = ["MayflyMQ freeze 1: not within 90 s: confirms flow"]
+    text = "\n".join(comparison_report.excerpt(results))
+    assert "not met: leader frozen: the same, s" in text
+    assert "not known: single node, 1 queue, 1 KB: confirmed msg/s" in text
+    assert "1 runs or faults failed" in text
