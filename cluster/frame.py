@@ -57,15 +57,25 @@ class Frame:
         if other.unordered is not None:
             self.apart().merge(other.unordered)
 
+    def parts(self, most_bytes: int) -> list["Frame"]:
+        """The same as frames of about so many bytes, in order within each kind; a Raft message is not divided."""
+        raft, self.raft = self.raft, []
+        part, size_bytes = self, self.approximate_bytes()
+        parts = [part]
+        for group, message in raft:
+            message_bytes = size_of(message)
+            if part.raft and size_bytes + message_bytes > most_bytes:
+                part, size_bytes = Frame(self.clock_ms), 0
+                parts.append(part)
+            part.raft.append((group, message))
+            size_bytes += message_bytes
+        return parts
+
     def approximate_bytes(self) -> int:
         """About the size on the wire, for limits; snapshots count with their data."""
         total = 16 * (1 + len(self.group_clocks))
         for _, message in self.raft:
-            total += MESSAGE_OVERHEAD_BYTES + len(message.context)
-            for entry in message.entries:
-                total += MESSAGE_OVERHEAD_BYTES + len(entry.data)
-            if message.snapshot is not None:
-                total += len(message.snapshot.data)
+            total += size_of(message)
         for _, envelope in self.proposals:
             total += 16 + len(envelope)
         for _, datagram in self.datagrams:
@@ -91,3 +101,13 @@ class Frame:
             f"Frame(clock_ms={self.clock_ms}, raft={self.raft!r}, group_clocks={self.group_clocks!r}, "
             f"proposals={len(self.proposals)}, datagrams={len(self.datagrams)}, unordered={self.unordered!r})"
         )
+
+
+def size_of(message: Message) -> int:
+    """About how many bytes a Raft message has on the wire."""
+    total = MESSAGE_OVERHEAD_BYTES + len(message.context)
+    for entry in message.entries:
+        total += MESSAGE_OVERHEAD_BYTES + len(entry.data)
+    if message.snapshot is not None:
+        total += len(message.snapshot.data)
+    return total

@@ -43,8 +43,8 @@ MAX_FRAME_BYTES: Final = 4 * MIB
 ones win nothing (the fixed cost per frame is long amortised) and delay heartbeats behind them."""
 
 MAX_PEER_QUEUE_BYTES: Final = 32 * MIB
-"""What may wait for one peer. A slow or frozen peer costs at most this much memory; frames beyond it are
-dropped, and Raft and the sessions send again."""
+"""What may wait for one peer, and as much again of what is unordered. A slow or frozen peer costs at most this much
+memory; frames beyond it are dropped, and Raft and the sessions send again."""
 
 FRAME_STREAM_BUFFER_BYTES: Final = 256 * KIB
 """While more than this waits for the socket of a frame stream, frames are queued and merged. It goes on at a quarter of

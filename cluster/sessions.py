@@ -199,6 +199,7 @@ class SessionSender:
     def hold(self, now_ms: int) -> None:
         """Let what nobody waits for wait for company, but not too long. Call it before `unsent`."""
         if not self.is_holding:
+            self.held_until_ms = NOT_HELD
             return
         if self.held_until_ms == NOT_HELD:
             self.held_until_ms = now_ms + self._unhurried_ms

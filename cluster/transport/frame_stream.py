@@ -83,7 +83,8 @@ class FrameSender(asyncio.Protocol):
         """End it at once, and tell nobody."""
         self._on_end = _nothing
         self.fail("given up")
-        self.accepted.exception()  # Nobody may be waiting for it any more.
+        if not self.accepted.cancelled():
+            self.accepted.exception()  # Nobody may be waiting for it any more.
 
     def fail(self, text: str) -> None:
         """End it at once."""

@@ -6,7 +6,7 @@ import re
 import ssl
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import grpc
 import grpc.aio
@@ -25,6 +25,9 @@ from cluster.transport.gate import FINAL_REFUSALS
 from cluster.transport.steps import run_steps
 
 log = logging.getLogger(__name__)
+
+UNDIVIDED_MESSAGES: Final = 8
+"""A frame of so many Raft messages is not worth a look at its size: an append has 1 MiB, unless one entry is larger."""
 
 _NEEDS_MENDING = frozenset(
     (
@@ -112,14 +115,17 @@ class PeerLink:
                 self._wake.set()
             if frame.empty():
                 return
-        if frames.writable and not self._waiting:
-            self._write(frames, frame)
-        else:
-            self._enqueue(self._waiting, frame)
+        # One turn of a leader may fill the windows of all groups: as one frame it would hold heartbeats up.
+        for part in frame.parts(limits.MAX_FRAME_BYTES) if len(frame.raft) > UNDIVIDED_MESSAGES else (frame,):
+            if frames.writable and not self._waiting:
+                self._write(frames, part)
+            else:
+                self._enqueue(self._waiting, part)
 
     def _enqueue(self, queue: FrameQueue, frame: Frame) -> bool:
         size_bytes = frame.approximate_bytes()
-        if queue and self.waiting_bytes + size_bytes > limits.MAX_PEER_QUEUE_BYTES:
+        before_bytes = queue.waiting_bytes + (self._on_its_way_bytes if queue is self._waiting else 0)
+        if queue and before_bytes + size_bytes > limits.MAX_PEER_QUEUE_BYTES:
             self._counters.frames_dropped += 1
             return False
         queue.put(frame, size_bytes)
@@ -146,8 +152,11 @@ class PeerLink:
     @property
     def waiting_bytes(self) -> int:
         """About how much waits to be sent."""
-        on_its_way = 0 if self._frames is None else self._frames.waiting_bytes
-        return self._waiting.waiting_bytes + self._unordered.waiting_bytes + on_its_way
+        return self._waiting.waiting_bytes + self._unordered.waiting_bytes + self._on_its_way_bytes
+
+    @property
+    def _on_its_way_bytes(self) -> int:
+        return 0 if self._frames is None else self._frames.waiting_bytes
 
     async def _run(self) -> None:
         pause_ms = limits.RECONNECT_FIRST_MS
@@ -157,6 +166,11 @@ class PeerLink:
             connects = self._counters.connects
             try:
                 code, reason = await self._stream(channel)
+            except asyncio.CancelledError:
+                # gRPC raises this also from a call that was cancelled (`_frames_ended`), when nobody ends this task.
+                if _is_being_cancelled():
+                    raise
+                code, reason = grpc.StatusCode.UNAVAILABLE, "the frame stream broke"
             except Exception as error:
                 log.exception("the stream to node %d failed", self._peer)
                 code, reason = grpc.StatusCode.INTERNAL, str(error)
@@ -182,6 +196,10 @@ class PeerLink:
         self._unordered.clear()
         if was_up:
             _call(self._on_down, self._peer)
+
+    def _set_down_without(self, frames: FrameSender | None) -> None:
+        if self.up and self._frames is frames:
+            self._set_down()
 
     async def _stream(self, channel: grpc.aio.Channel) -> tuple[grpc.StatusCode, str]:
         """Open the stream, keep it until it ends; why it ended."""
@@ -231,6 +249,9 @@ class PeerLink:
             self._writing = None
 
     def _frames_ended(self) -> None:
+        # Not from within: this may be said while the layer above sends. And not only when the Exchange has ended, too:
+        # a write to it may take until gRPC gives the peer up.
+        asyncio.get_running_loop().call_soon(self._set_down_without, self._frames)
         self._wake.set()
         if self._writing is not None:
             self._writing.cancel()
@@ -396,6 +417,12 @@ def _offset_in(answer: tuple[tuple[str, str], ...], total_bytes: int) -> int | N
     wanted = next((value for key, value in answer if key == options.SNAPSHOT_OFFSET), "0")
     plausible = wanted.isascii() and wanted.isdigit() and len(wanted) <= len(str(total_bytes))
     return int(wanted) if plausible and int(wanted) <= total_bytes else None
+
+
+def _is_being_cancelled() -> bool:
+    """Whether somebody ends the task that asks."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
 
 
 def _frames_at(answer: tuple[tuple[str, str | bytes], ...]) -> tuple[int, bytes]:

@@ -120,3 +120,16 @@ def test_without_a_leader_nothing_is_due_over_and_over() -> None:
     assert host.pump(cluster.now).due_ms == cluster.now + HELD_MS
     host.groups[0].raw.forget_leader()
     assert host.pump(cluster.now + HELD_MS).due_ms == NEVER
+
+
+def test_what_was_held_is_not_due_once_it_is_hurried_though_it_cannot_be_sent() -> None:
+    """Else a node without a leader is pumped again and again."""
+    cluster = led()
+    follower = next(id for id in cluster.ids if id != cluster.leader())
+    host = cluster.nodes[follower].host
+    hold(cluster, follower)
+    assert host.pump(cluster.now).due_ms == cluster.now + HELD_MS
+    host.groups[0].raw.forget_leader()
+    host.submit(0, [b"word"], 4, False, None)
+    assert host.pump(cluster.now + 1).due_ms == NEVER
+    assert host.pump(cluster.now + 2 * HELD_MS).due_ms == NEVER

@@ -11,8 +11,10 @@ import uvloop
 
 from cluster import limits
 from cluster.frame import Frame
+from cluster.raft import Entry, EntryType, Message, MessageType
 from cluster.transport import framing
 from cluster.transport.framing import ANSWER, LENGTH, encode_greeting
+from cluster.transport.incoming import Incoming
 from tests.transport.members import Member, Members, members, run, until
 from tests.transport.raw_peer import RawPeer
 from tests.transport.wire import Wire
@@ -29,6 +31,12 @@ async def one_that_knows(group: Members, *peers: int) -> Member:
     one = await group.add(1)
     await one.transport.set_peers(dict.fromkeys(peers, "127.0.0.1:9"))
     return one
+
+
+def incoming_of(member: Member) -> Incoming:
+    incoming = member.transport._frame_listener.redeem.__self__  # type: ignore[union-attr]
+    assert isinstance(incoming, Incoming)
+    return incoming
 
 
 def connections(member: Member) -> int:
@@ -254,6 +262,110 @@ def noise(source: random.Random) -> bytes:
     data = source.randbytes(source.choice((1, 9, 50, 300, 3000)))
     greeting = encode_greeting(2, source.randbytes(framing.TICKET_BYTES))
     return source.choice((data, framing.MAGIC + data, greeting, greeting[: source.randrange(len(greeting))]))
+
+
+def test_a_peer_that_answers_late_at_its_port_for_frames_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "CONNECT_TIMEOUT_MS", 200)
+
+    async def scenario() -> None:
+        async with members() as group:
+            one, two = await group.add(1), await group.add(2)
+            await two.transport.set_peers({1: "127.0.0.1:9"})
+            # The port that the peer is told stands for one whose loop does not come to the greeting.
+            silent = socket.create_server(("127.0.0.1", 0))
+            incoming = incoming_of(two)
+            right, incoming.frames_port = incoming.frames_port, silent.getsockname()[1]
+            await one.transport.set_peers({2: two.address})
+            await until(lambda: one.transport._links[2].attempts >= 2, "another attempt")
+            incoming.frames_port = right
+            await until(lambda: one.transport.is_up(2), "up when the peer answers again")
+            silent.close()
+
+    run(scenario())
+
+
+def test_a_stream_that_breaks_while_a_dead_letter_is_written_is_made_again() -> None:
+    async def scenario() -> None:
+        async with members() as group:
+            one, two = await group.add(1), await group.add(2)
+            wire = Wire(two.transport.port)
+            await wire.start()
+            await two.transport.set_peers({1: one.address})
+            await one.transport.set_peers({2: f"127.0.0.1:{wire.port}"})
+            await until(lambda: one.transport.is_up(2), "up")
+            wire.takes.clear()
+            link = one.transport._links[2]
+            for clock_ms in range(24):
+                frame = Frame(clock_ms)
+                frame.apart().proposals.append((2, bytes(1 << 20)))
+                one.transport.send(2, frame)
+            await until(lambda: link._writing is not None, "gRPC takes no more")
+            listener = two.transport._frame_listener
+            assert listener is not None
+            next(iter(listener._connections)).abort()
+            await until(lambda: one.events == [("up", 2), ("down", 2)], "down")
+            wire.takes.set()
+            await until(lambda: one.events[2:] == [("up", 2)], "up again")
+            await wire.stop()
+
+    run(scenario())
+
+
+def test_what_is_unordered_takes_no_room_from_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_PEER_QUEUE_BYTES", 2 << 20)
+
+    async def scenario() -> None:
+        async with members() as group:
+            one, two = await group.add(1), await group.add(2)
+            wire = Wire(two.transport.port)
+            await wire.start()
+            await two.transport.set_peers({1: one.address})
+            await one.transport.set_peers({2: f"127.0.0.1:{wire.port}"})
+            await until(lambda: one.transport.is_up(2), "up")
+            wire.takes.clear()
+            dropped = one.transport.counters[2]
+            while not dropped.frames_dropped:
+                frame = Frame(0)
+                frame.apart().proposals.append((2, bytes(1 << 20)))
+                one.transport.send(2, frame)
+                await asyncio.sleep(0)
+            before = dropped.frames_dropped
+            for clock_ms in range(1, 4):
+                frame = Frame(clock_ms)
+                frame.proposals.append((2, bytes(600 << 10)))
+                one.transport.send(2, frame)
+            assert dropped.frames_dropped == before
+            await until(lambda: two.clocks(1)[-1:] == [3], "all that is in order")
+            wire.takes.set()
+            await wire.stop()
+
+    run(scenario())
+
+
+def test_what_a_leader_sends_all_groups_in_one_turn_comes_in_frames_of_bounded_size() -> None:
+    async def scenario() -> None:
+        async with members() as group:
+            one, two = await group.add(1), await group.add(2)
+            await two.transport.set_peers({1: one.address})
+            await one.transport.set_peers({2: two.address})
+            await until(lambda: one.transport.is_up(2), "up")
+            frame = Frame(7)
+            frame.datagrams.append((1, b"word"))
+            for number in range(24):
+                entry = Entry(1, number + 1, EntryType.NORMAL, bytes(1 << 20))
+                append = Message(
+                    MessageType.APP, to=2, from_=1, term=1, log_term=min(number, 1), index=number, entries=[entry]
+                )
+                frame.raft.append((number % 3, append))
+            one.transport.send(2, frame)
+            await until(lambda: sum(len(each.raft) for _, each in two.frames) == 24, "all")
+            sizes = [each.approximate_bytes() for _, each in two.frames]
+            assert max(sizes) <= limits.MAX_FRAME_BYTES
+            got = [message.entries[0].index for _, each in two.frames for _, message in each.raft]
+            assert got == list(range(1, 25))
+            assert [each.datagrams for _, each in two.frames if each.datagrams] == [[(1, b"word")]]
+
+    run(scenario())
 
 
 def test_garbage_at_the_port_for_frames_does_no_harm() -> None:

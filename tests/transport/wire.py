@@ -16,6 +16,9 @@ class Wire:
         self.cuts = 0
         self.bytes_there = 0
         self.port = 0
+        self.takes = asyncio.Event()
+        """While this is not set, nothing is carried there."""
+        self.takes.set()
 
     async def start(self) -> None:
         self._server = await asyncio.start_server(self._forward, "127.0.0.1", 0)
@@ -29,6 +32,7 @@ class Wire:
     async def stop(self) -> None:
         """Break all connections and take no more."""
         self._server.close()
+        self.takes.set()
         self.cut()
         if self._tasks:
             await asyncio.wait(self._tasks)
@@ -52,6 +56,8 @@ class Wire:
         carried = 0
         try:
             while data := await reader.read(1 << 16):
+                if there:
+                    await self.takes.wait()
                 carried += len(data) if there else 0
                 self.bytes_there += len(data) if there else 0
                 writer.write(data)
