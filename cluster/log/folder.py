@@ -20,8 +20,12 @@ _LMDB_TRANSACTION: Final = struct.Struct("<Q")
 _LMDB_TRANSACTION_AT: Final = 144
 
 
+class StoreUnfit(StoreRefused):
+    """Opening it again would end the same: what is in the folder, or missing from it, does not suit this node."""
+
+
 class StoreFolder:
-    """Holds the folder's lock from construction to `close`. Raises `StoreRefused`."""
+    """Holds the folder's lock from construction to `close`. Raises `StoreRefused`, which may be over the next time."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -42,14 +46,14 @@ class StoreFolder:
         os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
 
     def check_not_emptied(self) -> None:
-        """Raise `StoreRefused` when the folder held a log whose file is gone.
+        """Raise `StoreUnfit` when the folder held a log whose file is gone.
 
         Starting from nothing then would forget the votes this node gave and the entries it confirmed.
         """
         if not (self.path / MARKER_FILE).exists():
             return
         if not self.data_file.exists() or self.data_file.stat().st_size == 0:
-            raise StoreRefused(
+            raise StoreUnfit(
                 f"{self.data_file} is missing or empty, but {self.path / MARKER_FILE} says that there was a "
                 f"log. Restore it; or, to let the node begin anew as an empty member, remove the folder."
             )

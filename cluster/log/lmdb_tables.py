@@ -13,17 +13,20 @@ import lmdb
 
 from cluster.log import records
 from cluster.log.batch import StoreRefused
-from cluster.log.folder import StoreFolder
+from cluster.log.folder import StoreFolder, StoreUnfit
 
 _FORMAT_KEY: Final = b"\x00format"
 _IDENTITY_KEY: Final = b"\x00identity"
 _FORMAT_MAGIC: Final = b"mayfly log "
 _FORMAT: Final = _FORMAT_MAGIC + str(records.FORMAT_VERSION).encode()
+# What LMDB says of the file's content; all else (no memory, no descriptors, no answer from the disk) may pass.
+_DAMAGED: Final = (lmdb.InvalidError, lmdb.CorruptedError, lmdb.PageNotFoundError)
+_FOREIGN: Final = (*_DAMAGED, lmdb.NotFoundError, lmdb.IncompatibleError)
 
 
 class LmdbTables:
-    """The open environment and its tables. Raises `StoreRefused`: file foreign, cut off, unreadable, newer, another
-    node's."""
+    """The open environment and its tables. Raises `StoreUnfit`: file foreign, damaged, cut off, newer, another node's;
+    `StoreRefused`: can't be read or written now."""
 
     def __init__(self, folder: StoreFolder, map_size_bytes: int, node_identity: str) -> None:
         self._file = folder.data_file
@@ -48,9 +51,9 @@ class LmdbTables:
         try:
             return lmdb.open(str(folder.path), map_size=map_size_bytes, max_dbs=4)
         except lmdb.VersionMismatchError as error:
-            raise StoreRefused(f"{self._file} was written by another version of LMDB") from error
-        except (lmdb.InvalidError, lmdb.CorruptedError) as error:
-            raise StoreRefused(f"{self._file} is damaged, or not the log of a MayflyMQ node ({error})") from error
+            raise StoreUnfit(f"{self._file} was written by another version of LMDB") from error
+        except _DAMAGED as error:
+            raise StoreUnfit(f"{self._file} is damaged, or not the log of a MayflyMQ node ({error})") from error
         except (lmdb.Error, OSError) as error:
             raise StoreRefused(f"can't open {self._file}: {error}") from error
 
@@ -59,7 +62,7 @@ class LmdbTables:
         needed_bytes = (self.environment.info()["last_pgno"] + 1) * self.page_bytes
         actual_bytes = self._file.stat().st_size
         if actual_bytes < needed_bytes:
-            raise StoreRefused(f"{self._file} is cut off: it has {actual_bytes} bytes of at least {needed_bytes}")
+            raise StoreUnfit(f"{self._file} is cut off: it has {actual_bytes} bytes of at least {needed_bytes}")
 
     def _create(self, node_identity: str) -> None:
         """All tables and the format in one commit: a crash leaves a log, or an empty file to begin with."""
@@ -84,20 +87,20 @@ class LmdbTables:
             self.entries = environment.open_db(b"entries", create=False)
             self.states = environment.open_db(b"states", create=False)
             self.snapshots = environment.open_db(b"snapshots", create=False)
-        except lmdb.Error as error:
-            raise StoreRefused(f"{self._file} is not the log of a MayflyMQ node ({error})") from error
+        except _FOREIGN as error:
+            raise StoreUnfit(f"{self._file} is not the log of a MayflyMQ node ({error})") from error
         if identity is not None and node_identity and identity.decode() != node_identity:
-            raise StoreRefused(f"{self._file} belongs to node {identity.decode()}, this is node {node_identity}")
+            raise StoreUnfit(f"{self._file} belongs to node {identity.decode()}, this is node {node_identity}")
         if identity is None and node_identity:
             with environment.begin(write=True, db=self.meta) as transaction:
                 transaction.put(_IDENTITY_KEY, node_identity.encode())
 
     def _check_format(self, written: bytes | None) -> None:
         if written is None or not written.startswith(_FORMAT_MAGIC):
-            raise StoreRefused(f"{self._file} is not the log of a MayflyMQ node")
+            raise StoreUnfit(f"{self._file} is not the log of a MayflyMQ node")
         version = int(written[len(_FORMAT_MAGIC) :])
         if version > records.FORMAT_VERSION:
-            raise StoreRefused(
+            raise StoreUnfit(
                 f"{self._file} has format {version}, written by a newer MayflyMQ; "
                 f"this one reads up to format {records.FORMAT_VERSION}"
             )

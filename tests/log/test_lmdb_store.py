@@ -4,6 +4,7 @@ import subprocess
 import sys
 import zlib
 from pathlib import Path
+from typing import Any
 
 import lmdb
 import pytest
@@ -19,6 +20,7 @@ from cluster.log.batch import (
     StoreRefused,
     WriteBatch,
 )
+from cluster.log.folder import StoreUnfit
 from cluster.log.lmdb_store import LmdbLogStore
 from cluster.raft import ConfState, Entry, EntryType, HardState, SnapshotMetadata
 
@@ -302,8 +304,9 @@ def test_a_hole_in_the_log_is_found(tmp_path: Path) -> None:
 
 def test_a_second_store_on_the_folder_is_refused(tmp_path: Path) -> None:
     store = LmdbLogStore(tmp_path, MAP_BYTES)
-    with pytest.raises(StoreRefused, match="in use by process"):
+    with pytest.raises(StoreRefused, match="in use by process") as refused:
         LmdbLogStore(tmp_path, MAP_BYTES)
+    assert not isinstance(refused.value, StoreUnfit)
     script = (
         "import sys\nfrom cluster.log.lmdb_store import LmdbLogStore\n"
         "from cluster.log.batch import StoreRefused\n"
@@ -319,7 +322,7 @@ def test_a_second_store_on_the_folder_is_refused(tmp_path: Path) -> None:
 
 def test_garbage_is_refused_and_named(tmp_path: Path) -> None:
     (tmp_path / "data.mdb").write_bytes(bytes(range(256)) * 64)
-    with pytest.raises(StoreRefused, match=r"data\.mdb is damaged"):
+    with pytest.raises(StoreUnfit, match=r"data\.mdb is damaged"):
         LmdbLogStore(tmp_path, MAP_BYTES)
 
 
@@ -332,21 +335,21 @@ def test_a_file_that_was_cut_off_is_refused_and_named(tmp_path: Path) -> None:
     for length in (used // 2 // 4096 * 4096, 8192, 4096, 100, 0):
         with file.open("r+b") as handle:
             handle.truncate(length)
-        with pytest.raises(StoreRefused, match=r"data\.mdb"):
+        with pytest.raises(StoreUnfit, match=r"data\.mdb"):
             LmdbLogStore(tmp_path, MAP_BYTES)
 
 
 def test_a_log_that_vanished_is_not_begun_anew(tmp_path: Path) -> None:
     LmdbLogStore(tmp_path, MAP_BYTES).close()
     (tmp_path / "data.mdb").unlink()
-    with pytest.raises(StoreRefused, match="missing or empty"):
+    with pytest.raises(StoreUnfit, match="missing or empty"):
         LmdbLogStore(tmp_path, MAP_BYTES)
 
 
 def test_a_foreign_lmdb_file_is_refused(tmp_path: Path) -> None:
     with lmdb.open(str(tmp_path), map_size=MIB) as environment, environment.begin(write=True) as transaction:
         transaction.put(b"some", b"thing")
-    with pytest.raises(StoreRefused, match="not the log of a MayflyMQ node"):
+    with pytest.raises(StoreUnfit, match="not the log of a MayflyMQ node"):
         LmdbLogStore(tmp_path, MAP_BYTES)
 
 
@@ -355,28 +358,62 @@ def test_a_foreign_lmdb_file_with_tables_is_refused(tmp_path: Path) -> None:
         for table in (b"meta", b"other"):
             with environment.begin(write=True, db=environment.open_db(table)) as transaction:
                 transaction.put(b"some", b"thing")
-    with pytest.raises(StoreRefused, match="not the log of a MayflyMQ node"):
+    with pytest.raises(StoreUnfit, match="not the log of a MayflyMQ node"):
         LmdbLogStore(tmp_path, MAP_BYTES)
 
 
 def test_a_newer_format_is_refused(tmp_path: Path) -> None:
     LmdbLogStore(tmp_path, MAP_BYTES).close()
     damage(tmp_path, b"meta", b"\x00format", b"mayfly log 2")
-    with pytest.raises(StoreRefused, match=r"format 2, written by a newer MayflyMQ; .* up to format 1"):
+    with pytest.raises(StoreUnfit, match=r"format 2, written by a newer MayflyMQ; .* up to format 1"):
         LmdbLogStore(tmp_path, MAP_BYTES)
 
 
 def test_the_log_of_another_node_is_refused(tmp_path: Path) -> None:
     LmdbLogStore(tmp_path, MAP_BYTES, "blue/1").close()
-    with pytest.raises(StoreRefused, match="belongs to node blue/1, this is node blue/2"):
+    with pytest.raises(StoreUnfit, match="belongs to node blue/1, this is node blue/2"):
         LmdbLogStore(tmp_path, MAP_BYTES, "blue/2")
     LmdbLogStore(tmp_path, MAP_BYTES, "blue/1").close()
 
 
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreRefused, match="can't open the data folder"):
+    with pytest.raises(StoreRefused, match="can't open the data folder") as refused:
         LmdbLogStore(tmp_path / "file" / "below", MAP_BYTES)
+    assert not isinstance(refused.value, StoreUnfit)
+
+
+def test_a_file_that_cannot_be_mapped_now_may_be_later(tmp_path: Path) -> None:
+    with pytest.raises(StoreRefused, match=r"can't open .*data\.mdb: .*Cannot allocate memory") as refused:
+        LmdbLogStore(tmp_path, 1 << 60)
+    assert not isinstance(refused.value, StoreUnfit)
+    LmdbLogStore(tmp_path, MAP_BYTES).close()
+
+
+@pytest.mark.parametrize("error", [lmdb.DiskError("Input/output error"), lmdb.MemoryError("Cannot allocate memory")])
+def test_tables_that_cannot_be_read_now_may_be_later(
+    tmp_path: Path, error: lmdb.Error, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    LmdbLogStore(tmp_path, MAP_BYTES).close()
+
+    class Failing:
+        """An environment whose tables can't be read."""
+
+        def __init__(self, *arguments: Any, **more: Any) -> None:
+            self._environment = lmdb.Environment(*arguments, **more)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._environment, name)
+
+        def open_db(self, *_: object, **__: object) -> object:
+            raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr(lmdb, "open", Failing)
+        with pytest.raises(StoreRefused, match=str(error)) as refused:
+            LmdbLogStore(tmp_path, MAP_BYTES)
+    assert not isinstance(refused.value, StoreUnfit)
+    LmdbLogStore(tmp_path, MAP_BYTES).close()
 
 
 # --- room --------------------------------------------------------------------------------------------
