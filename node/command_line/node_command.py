@@ -84,7 +84,7 @@ def command(config: Path | None, stop_with_parent: int | None, log_as: str, **op
             refuse_surplus(settings)
     except ClusterError as error:
         raise click.ClickException(str(error)) from None
-    sys.exit(_event_loop_runner()(_serve(settings)))
+    sys.exit(_event_loop_runner()(_serve(settings, supervised=stop_with_parent is not None)))
 
 
 _follow_parent = stop_with_parent
@@ -110,20 +110,21 @@ def _event_loop_runner() -> Callable[[Any], int]:
     return uvloop.run
 
 
-async def _serve(settings: NodeSettings) -> int:
+async def _serve(settings: NodeSettings, supervised: bool) -> int:
     """Run the node until SIGTERM or SIGINT; the exit code."""
     from cluster.log.batch import StoreRefused
+    from cluster.log.folder import StoreUnfit
     from node.membership_shell import NodeRefused
     from node.process import NodeProcess
 
     process = NodeProcess(settings)
-    stop_asked = _stop_on_signals()
+    stop_asked = _stop_on_signals(supervised)
     try:
         with _monitor(settings):
             return await _run(process, settings, stop_asked)
     except (OSError, NodeRefused, StoreRefused) as error:
         _LOG.error("%s cannot start: %s", settings.name or "the node", error)
-        final = isinstance(error, StoreRefused) or (isinstance(error, NodeRefused) and process.may_not_go_on())
+        final = isinstance(error, StoreUnfit) or (isinstance(error, NodeRefused) and process.may_not_go_on())
         return exit_codes.REFUSED if final else 1
 
 
@@ -156,12 +157,19 @@ async def _run(process: "NodeProcess", settings: NodeSettings, stop_asked: async
         running.cancel()
 
 
-def _stop_on_signals() -> asyncio.Event:
-    """An event that SIGTERM and SIGINT set; the second signal ends the process at once."""
+def _stop_on_signals(supervised: bool) -> asyncio.Event:
+    """An event that SIGTERM and SIGINT set; the second signal ends the process at once.
+
+    Not where it is supervised: a service manager tells every process, and the supervisor tells its children once more.
+    A supervisor that does not want to wait kills.
+    """
     loop = asyncio.get_running_loop()
     asked = asyncio.Event()
 
     def on_signal(number: signal.Signals) -> None:
+        if asked.is_set() and supervised:
+            _LOG.info("%s again: stopping already", number.name)
+            return
         if asked.is_set():
             _LOG.warning("%s again: not waiting any longer", number.name)
             os._exit(128 + number)

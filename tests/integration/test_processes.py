@@ -10,13 +10,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import lmdb
 import pika
 import pika.exceptions
 import pytest
+from pamqp import commands
 
+from cluster.log.lmdb_store import LmdbLogStore
+from node.command_line import exit_codes
 from node.command_line.local_cluster import HOST, HTTP_OFFSET, PEER_OFFSET, fetch, this_mayfly, why_not_ready
 from node.settings.kinds import Address
-from tests.integration.nodes import START_WITHIN_S, Ports, wait_for
+from tests.integration.amqp_socket import AmqpSocket, method_frame
+from tests.integration.nodes import START_WITHIN_S, Nodes, Ports, wait_for
 
 pytestmark = [pytest.mark.processes]
 
@@ -205,6 +210,68 @@ def test_two_processes_are_one_broker(host: Host) -> None:
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
     log = host.log.read_text()
     assert "Traceback" not in log and " ERROR " not in log
+
+
+def test_a_signal_to_all_processes_at_once_is_a_stop_in_order(host: Host) -> None:
+    """What systemd does with KillMode=control-group. The parent then tells each of them once more."""
+    host.start()
+    host.until_serving()
+    host.until_settled()
+    connections = [host.connect() for _ in range(CONNECTIONS)]
+    pids = [host.parent.pid, host.pids(1)[0], host.pids(2)[0]]
+    assert all(host.clients_of(pid) for pid in pids[1:])
+    for pid in pids:
+        os.kill(pid, signal.SIGTERM)
+    # Each node waits for those that have not said goodbye, while the parent's signal comes in.
+    wait_for(lambda: "stopping process 1, process 2" in host.log.read_text(), "the parent's signal")
+    for connection in connections:
+        with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="320"):
+            hear(connection)
+    assert host.parent.wait(30) == 0, host.log.read_text()
+
+
+@pytest.mark.parametrize("supervised", [True, False])
+def test_a_second_signal_is_impatience_where_nobody_supervises(tmp_path: Path, supervised: bool) -> None:
+    nodes = Nodes(tmp_path, 1)
+    plan = nodes.plan(1)
+    parent = ["--stop-with-parent", str(os.getpid())] if supervised else []
+    with plan.log_file.open("wb") as log:
+        node = subprocess.Popen([*this_mayfly(), *plan.arguments(), *parent], stdout=log, stderr=log)
+    try:
+        wait_for(lambda: why_not_ready(plan.http) is None, "a node that serves", START_WITHIN_S, 0.05)
+        with AmqpSocket(nodes, 1) as client:
+            client.login()
+            node.terminate()
+            client.expect(commands.Connection.Close)
+            node.terminate()
+            if supervised:
+                wait_for(lambda: "SIGTERM again" in plan.log_file.read_text(), "the second signal")
+                client.send(method_frame(commands.Connection.CloseOk(), 0))
+            assert node.wait(30) == (0 if supervised else 128 + signal.SIGTERM), plan.log_file.read_text()
+    finally:
+        node.kill()
+        node.wait()
+        nodes.close()
+
+
+def test_a_log_that_is_in_use_may_be_free_later_and_one_of_a_newer_format_stays_that(tmp_path: Path) -> None:
+    def exit_code(said: str) -> int:
+        addresses = [word for name in ("amqp", "http", "peer") for word in (f"--{name}-address", f"{HOST}:0")]
+        ended = subprocess.run(
+            [*this_mayfly(), "node", *addresses, "--data-dir", str(tmp_path)],
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert said in ended.stderr and "Traceback" not in ended.stderr
+        return ended.returncode
+
+    store = LmdbLogStore(tmp_path / "log")
+    assert exit_code(f"is in use by process {os.getpid()}") == 1
+    store.close()
+    with lmdb.open(str(tmp_path / "log"), max_dbs=4) as environment:
+        meta = environment.open_db(b"meta", create=False)
+        with environment.begin(write=True, db=meta) as transaction:
+            transaction.put(b"\x00format", b"mayfly log 999")
+    assert exit_code("has format 999, written by a newer MayflyMQ") == exit_codes.REFUSED
 
 
 def test_a_node_becomes_two_and_one_that_was_removed_is_not_started_again(host: Host) -> None:
