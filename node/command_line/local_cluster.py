@@ -45,6 +45,8 @@ class NodePlan:
     amqp: Address
     http: Address
     peer: Address
+    frames: Address
+    """Where the node takes frames of others."""
     seeds: tuple[Address, ...]
     data_dir: Path
     log_file: Path
@@ -54,11 +56,6 @@ class NodePlan:
     def addresses(self) -> tuple[Address, ...]:
         """All that the node listens on."""
         return (self.amqp, self.http, self.peer, self.frames)
-
-    @property
-    def frames(self) -> Address:
-        """Where the node takes frames of others."""
-        return frames_address_beside(self.peer)
 
     def arguments(self) -> list[str]:
         """Arguments of `mayfly` that start this node alone."""
@@ -111,6 +108,7 @@ def plan_cluster(count: int, base_port: int, data_dir: Path, config: Path | None
             amqp=Address(HOST, base_port + i),
             http=Address(HOST, base_port + HTTP_OFFSET + i),
             peer=seeds[i],
+            frames=frames_address_beside(seeds[i]),
             seeds=seeds,
             data_dir=folder / f"node{i + 1}",
             log_file=folder / f"node{i + 1}.log",

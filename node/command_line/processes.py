@@ -79,6 +79,7 @@ def plan_processes(
                 amqp=amqp,
                 http=each.http_address,
                 peer=each.peer_address,
+                frames=each.frames_listen_address,
                 seeds=each.seeds,
                 data_dir=each.data_dir,
                 log_file=each.data_dir.with_suffix(".log"),
@@ -164,7 +165,13 @@ class Supervisor:
     def _start(self, plan: NodePlan) -> None:
         self._due_s.pop(plan.name, None)
         self._started_s[plan.name] = time.monotonic()
-        pid = self._cluster.start_node(plan)
+        try:
+            pid = self._cluster.start_node(plan)
+        except OSError as error:
+            # What the system has none of now it may have later, and the others run.
+            pause_s = self._put_off(plan)
+            log.error("%s can't be started: %s; it is tried again in %.1f s", plan.name, error, pause_s)
+            return
         log.info("%s of %d is pid %d; HTTP %s, peers %s, data in %s",
                  plan.name, len(self._cluster.plans), pid, plan.http, plan.peer, plan.data_dir)  # fmt: skip
 
@@ -172,10 +179,15 @@ class Supervisor:
         if end.code == exit_codes.REFUSED:
             log.error("%s, which means that it must not go on: it is not started again", end.describe())
             return
-        now_s = time.monotonic()
-        pause_s = self._restarts[end.plan.name].pause_s(now_s - self._started_s[end.plan.name])
-        self._due_s[end.plan.name] = now_s + pause_s
+        pause_s = self._put_off(end.plan)
         log.warning("%s; it is started again in %.1f s", end.describe(), pause_s)
+
+    def _put_off(self, plan: NodePlan) -> float:
+        """Have it started again after a pause; the pause in seconds."""
+        now_s = time.monotonic()
+        pause_s = self._restarts[plan.name].pause_s(now_s - self._started_s[plan.name])
+        self._due_s[plan.name] = now_s + pause_s
+        return pause_s
 
     def _stop(self) -> list[ChildEnd]:
         """All at once: a client that is sent away from one of them should not land on the next to be stopped."""

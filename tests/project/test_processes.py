@@ -24,7 +24,7 @@ from node.command_line.processes import (
     plan_processes,
     refuse_surplus,
 )
-from node.settings import NodeSettings, SettingsError
+from node.settings import FRAMES_OFFSET, NodeSettings, SettingsError
 from node.settings.kinds import Address
 from node.settings.processes import check_processes
 from node.settings.sources import load_settings
@@ -307,6 +307,24 @@ def test_one_that_must_not_go_on_is_left_and_when_all_are_the_exit_code_tells(
     assert "no process is left" in supervisor.text()
 
 
+def test_one_that_can_not_be_started_again_yet_is_tried_until_it_can(
+    supervisor: Supervisor, ports: tuple[int, int, int], tmp_path: Path
+) -> None:
+    """Whatever the system refuses to the supervisor, here a folder, says nothing about the processes that run."""
+    first, second = supervisor.until_started(1), supervisor.until_started(2)
+    wait_for(lambda: serves(ports[1]) and serves(ports[1] + 1))
+    folder = tmp_path / "data" / "process2"
+    folder.rmdir()
+    folder.touch()
+    os.kill(second, signal.SIGKILL)
+    wait_for(lambda: supervisor.text().count("process 2 can't be started: ") >= 2)
+    assert "File exists" in supervisor.text() and "it is tried again in 0.8 s" in supervisor.text()
+    assert is_running(first) and supervisor.process.poll() is None
+    folder.unlink()
+    supervisor.until_started(2, times=2)
+    assert supervisor.pids(1) == [first]
+
+
 def test_nobody_is_joined_at_the_amqp_address_who_is_there_already(ports: tuple[int, int, int], tmp_path: Path) -> None:
     """A second cluster that shared the port would get half of the clients of the first."""
     with socket.create_server(("127.0.0.1", ports[0]), reuse_port=True):
@@ -320,3 +338,27 @@ def test_a_taken_port_is_told_before_anything_starts(ports: tuple[int, int, int]
         shown = CliRunner().invoke(main, ["node", *options(ports, tmp_path)])
     assert shown.exit_code == 1 and f"127.0.0.1:{ports[2] + 1} in use by another process" in shown.output
     assert not (tmp_path / "process2").exists()
+
+
+def test_the_ports_for_frames_that_are_looked_at_are_those_that_are_used(
+    ports: tuple[int, int, int], tmp_path: Path
+) -> None:
+    _, http, peer = ports
+    frames = http + 1_000
+    elsewhere = [*options(ports, tmp_path / "data"), "--frames-address", f"127.0.0.1:{frames}"]
+    with socket.create_server(("127.0.0.1", frames + 1)):
+        refused = Supervisor(elsewhere, tmp_path / "log")
+        try:
+            assert refused.ends() == 1
+        finally:
+            refused.process.kill()
+            refused.process.wait()
+    assert f"127.0.0.1:{frames + 1} in use by another process" in refused.text()
+    with socket.create_server(("127.0.0.1", peer + FRAMES_OFFSET)):
+        supervisor = Supervisor(elsewhere, tmp_path / "log")
+        try:
+            wait_for(lambda: supervisor.process.poll() is not None or (serves(http) and serves(http + 1)))
+            assert supervisor.process.poll() is None, supervisor.text()
+        finally:
+            supervisor.process.kill()
+            supervisor.process.wait()
