@@ -30,6 +30,10 @@ class StoreRefused(LogError):
     """The store can't be opened: in use, foreign, of a newer version, or broken. The text names the file."""
 
 
+class StoreUnfit(StoreRefused):
+    """Opening it again would end the same: what is in the folder, or missing from it, does not suit this node."""
+
+
 class CorruptStore(LogError):
     """A stored record other than an entry doesn't match its checksum, or can't be read."""
 

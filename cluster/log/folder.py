@@ -7,7 +7,7 @@ import struct
 from pathlib import Path
 from typing import Final
 
-from cluster.log.batch import StoreRefused
+from cluster.log.batch import StoreRefused, StoreUnfit
 
 DATA_FILE: Final = "data.mdb"
 LOCK_FILE: Final = "in-use"
@@ -18,10 +18,6 @@ _LMDB_MAGIC: Final = struct.Struct("<I")
 _LMDB_MAGIC_AT: Final = 16
 _LMDB_TRANSACTION: Final = struct.Struct("<Q")
 _LMDB_TRANSACTION_AT: Final = 144
-
-
-class StoreUnfit(StoreRefused):
-    """Opening it again would end the same: what is in the folder, or missing from it, does not suit this node."""
 
 
 class StoreFolder:

@@ -12,8 +12,8 @@ from typing import Final
 import lmdb
 
 from cluster.log import records
-from cluster.log.batch import StoreRefused
-from cluster.log.folder import StoreFolder, StoreUnfit
+from cluster.log.batch import StoreRefused, StoreUnfit
+from cluster.log.folder import StoreFolder
 
 _FORMAT_KEY: Final = b"\x00format"
 _IDENTITY_KEY: Final = b"\x00identity"

@@ -112,8 +112,7 @@ def _event_loop_runner() -> Callable[[Any], int]:
 
 async def _serve(settings: NodeSettings, supervised: bool) -> int:
     """Run the node until SIGTERM or SIGINT; the exit code."""
-    from cluster.log.batch import StoreRefused
-    from cluster.log.folder import StoreUnfit
+    from cluster.log.batch import StoreRefused, StoreUnfit
     from node.membership_shell import NodeRefused
     from node.process import NodeProcess
 

@@ -18,9 +18,9 @@ from cluster.log.batch import (
     MissingEntry,
     StoredSnapshot,
     StoreRefused,
+    StoreUnfit,
     WriteBatch,
 )
-from cluster.log.folder import StoreUnfit
 from cluster.log.lmdb_store import LmdbLogStore
 from cluster.raft import ConfState, Entry, EntryType, HardState, SnapshotMetadata
 
