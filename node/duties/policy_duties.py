@@ -3,7 +3,8 @@
 Nothing here is state. A leader that is new compares every queue of its shard with the catalog, once, after a barrier;
 from then on it compares those that a change of policies can concern, and those that were declared since: whoever
 creates a queue in the shard may have done so with the policies of a moment ago. What was given is looked at again, and
-given again if it had no effect.
+given again if it had no effect. Until it is seen to have arrived, a queue counts as having what it was given last: the
+log keeps the order, so what takes back an update that is still on its way goes behind it.
 
 Comparing is bounded: a slice of the shard's queues in a tick, so that a change of policies reaches 100 000 queues
 within some ticks, and no tick looks at all of them.
@@ -22,6 +23,10 @@ from node.shard.shard import Shard
 AGAIN_MS: Final = 500
 """When a queue that was told something, or is still to be created, is looked at again."""
 
+WATCHED_MS: Final = 30_000
+"""How long a queue is looked at that was told something while something else was on its way: it may show the one
+because the other has not arrived yet. No update is expected to be later than that."""
+
 TICKS_PER_SWEEP: Final = 5
 """However many queues there are, they are compared within so many ticks."""
 
@@ -37,6 +42,18 @@ class PolicyPort(Protocol):
     def give(self, command: bytes) -> None:
         """Internal commands for the shard itself; they may get lost."""
         ...
+
+
+class _Given:
+    """Settings that a queue was told, and is not known to have heard."""
+
+    __slots__ = ("look_ms", "settings", "watch_until_ms")
+
+    def __init__(self, settings: bytes, look_ms: int, watch_until_ms: int) -> None:
+        """`watch_until_ms`: before that, nothing is known from what the queue shows."""
+        self.settings = settings
+        self.look_ms = look_ms
+        self.watch_until_ms = watch_until_ms
 
 
 class PolicyDuties:
@@ -56,7 +73,8 @@ class PolicyDuties:
         self._to_compare: list[int] = []
         self._changes: list[PolicyChange] | None = None
         self._slice = 0
-        self._again: deque[tuple[int, int, bytes | None]] = deque()
+        self._again: deque[tuple[int, int]] = deque()
+        self._given: dict[int, _Given] = {}
 
     def compare_all(self) -> None:
         """Compare every queue of the shard with the catalog, which must be as new as the shard's last leader's was."""
@@ -66,7 +84,7 @@ class PolicyDuties:
 
     def look_at(self, queue_id: int, now_ms: int) -> None:
         """A queue that will be in the shard in a moment."""
-        self._again.append((now_ms + AGAIN_MS, queue_id, None))
+        self._again.append((now_ms + AGAIN_MS, queue_id))
 
     def perform(self, now_ms: int) -> None:
         """A tick: compare what is due, and give what differs."""
@@ -112,22 +130,45 @@ class PolicyDuties:
 
     def _look_again(self, updates: list[bytes], now_ms: int) -> None:
         while self._again and self._again[0][0] <= now_ms:
-            _, queue_id, given = self._again.popleft()
-            queue = self.shard.queue(queue_id)
-            # What has arrived needs no comparison: if policies have changed since, the sweep for that comes by.
-            if given is None or queue is None or queue.settings_bytes != given:
+            look_ms, queue_id = self._again.popleft()
+            given = self._given.get(queue_id)
+            if given is None:
                 self._compare(queue_id, updates, now_ms)
+            elif given.look_ms == look_ms:  # Otherwise the queue was told something else, and another look is due.
+                self._look_for(queue_id, given, updates, now_ms)
 
-    def _compare(self, queue_id: int, updates: list[bytes], now_ms: int) -> None:
+    def _look_for(self, queue_id: int, given: _Given, updates: list[bytes], now_ms: int) -> None:
+        """What has arrived needs no comparison: if policies have changed since, the sweep for that comes by."""
+        queue = self.shard.queue(queue_id)
+        if queue is None or queue.settings_bytes != given.settings:
+            self._compare(queue_id, updates, now_ms, arrived=False)
+        elif now_ms < given.watch_until_ms:
+            given.look_ms = now_ms + AGAIN_MS
+            self._again.append((given.look_ms, queue_id))
+        else:
+            del self._given[queue_id]
+
+    def _compare(self, queue_id: int, updates: list[bytes], now_ms: int, arrived: bool = True) -> None:
+        """Give what differs. If what was given has not `arrived` in time, give in any case: it may be on its way still,
+        whatever the queue shows now."""
         catalog = self._port.catalog
         record = catalog.queue_by_id(queue_id)
-        if record is None or queue_id in self.shard.deleted:
-            return
         queue = self.shard.queue(queue_id)
-        if queue is None:
-            self.look_at(queue_id, now_ms)
+        if record is None or queue is None:
+            self._given.pop(queue_id, None)
+            if record is not None and queue_id not in self.shard.deleted:
+                self.look_at(queue_id, now_ms)
             return
+        given = self._given.get(queue_id)
         wanted = encode_settings(shard_settings(catalog, record))
-        if wanted != queue.settings_bytes:
-            updates.append(commands.encode_settings_update(queue_id, wanted))
-            self._again.append((now_ms + AGAIN_MS, queue_id, wanted))
+        if not arrived or wanted != (queue.settings_bytes if given is None else given.settings):
+            self._tell(queue_id, queue.settings_bytes, wanted, updates, now_ms)
+
+    def _tell(self, queue_id: int, shown: bytes, wanted: bytes, updates: list[bytes], now_ms: int) -> None:
+        """Give `wanted` to a queue that shows other settings, or may do so in a moment."""
+        before, watch_until_ms = self._given.get(queue_id), 0
+        if before is not None and (now_ms < before.watch_until_ms or before.settings not in (shown, wanted)):
+            watch_until_ms = now_ms + WATCHED_MS
+        updates.append(commands.encode_settings_update(queue_id, wanted))
+        given = self._given[queue_id] = _Given(wanted, now_ms + AGAIN_MS, watch_until_ms)
+        self._again.append((given.look_ms, queue_id))

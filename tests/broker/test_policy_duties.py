@@ -1,11 +1,23 @@
 """Keeping shards in step with policies: bounded in every tick, and right after lost commands and new leaders."""
 from __future__ import annotations
 
+import random
+from collections import deque
+
 import pytest
 
 from node.broker.queue_settings import shard_settings
-from node.catalog import Catalog, ClearPolicy, DeclareQueue, QueueDeclared, QueueRecord, QueueSettings, SetPolicy
-from node.duties.policy_duties import AGAIN_MS, TICKS_PER_SWEEP, PolicyDuties
+from node.catalog import (
+    Catalog,
+    ClearPolicy,
+    DeclareQueue,
+    QueueDeclared,
+    QueueRecord,
+    QueueSettings,
+    RemoveQueues,
+    SetPolicy,
+)
+from node.duties.policy_duties import AGAIN_MS, TICKS_PER_SWEEP, WATCHED_MS, PolicyDuties
 from node.limits import QUEUES_COMPARED_PER_TICK, QUEUES_UPDATED_PER_ENTRY
 from node.shard import commands
 from node.shard.settings import encode_settings
@@ -27,13 +39,16 @@ class CountingCatalog(Catalog):
 
 
 class Leader:
-    """A shard, its catalog, and the duty; entries are what was given in a tick, unless they get lost."""
+    """A shard, its catalog, and the duty; entries are what was given. They arrive in order, `flight_ms` after they were
+    given, unless they get lost."""
 
     def __init__(self, queues: int = 0) -> None:
         self.catalog = CountingCatalog()
         self.shard = Shard(1, 1)
         self.entries: list[bytes] = []
         self.lost = False
+        self.flight_ms = 0
+        self.in_flight: deque[tuple[int, bytes]] = deque()
         self.now_ms = 1_000_000
         self.index = 0
         self.create(*[self.declare(f"q{number}") for number in range(queues)])
@@ -42,7 +57,12 @@ class Leader:
     def give(self, command: bytes) -> None:
         self.entries.append(command)
         if not self.lost:
-            self.apply(command)
+            self.in_flight.append((self.now_ms + self.flight_ms, command))
+            self.arrive()
+
+    def arrive(self) -> None:
+        while self.in_flight and self.in_flight[0][0] <= self.now_ms:
+            self.apply(self.in_flight.popleft()[1])
 
     def apply(self, command: bytes) -> None:
         self.index += 1
@@ -65,6 +85,7 @@ class Leader:
     def tick(self, times: int = 1) -> None:
         for _ in range(times):
             self.now_ms += TICK_MS
+            self.arrive()
             self.duties.perform(self.now_ms)
 
     def in_step(self) -> bool:
@@ -169,6 +190,97 @@ def test_what_had_an_effect_is_compared_once() -> None:
     assert leader.in_step()
 
 
+FLIGHTS_MS = [TICK_MS, 3 * TICK_MS, AGAIN_MS - TICK_MS, AGAIN_MS, AGAIN_MS + TICK_MS, 5 * AGAIN_MS]
+
+
+@pytest.mark.parametrize("taken_back_after_ms", [TICK_MS, AGAIN_MS - TICK_MS, AGAIN_MS + 3 * TICK_MS])
+@pytest.mark.parametrize("flight_ms", FLIGHTS_MS)
+def test_what_is_taken_back_on_its_way_does_not_stay(flight_ms: int, taken_back_after_ms: int) -> None:
+    """L9, T12: the queue and the catalog agree when the policy goes, but not once the update arrives."""
+    leader = Leader(3)
+    leader.duties.compare_all()
+    leader.tick()
+    leader.flight_ms = flight_ms
+    leader.put({"expires": 1000})
+    leader.tick(taken_back_after_ms // TICK_MS)
+    leader.catalog.apply(ClearPolicy("/", "p"))
+    leader.tick((flight_ms + 2 * AGAIN_MS) // TICK_MS)
+    assert leader.in_step()
+
+
+@pytest.mark.parametrize("flight_ms", FLIGHTS_MS)
+def test_what_takes_back_an_update_on_its_way_may_get_lost(flight_ms: int) -> None:
+    """The queue shows what it was told last, and did not hear it: what it was told before arrives later."""
+    leader = Leader(3)
+    leader.duties.compare_all()
+    leader.tick()
+    leader.flight_ms = flight_ms
+    leader.put({"expires": 1000})
+    leader.tick()
+    leader.lost = True
+    leader.catalog.apply(ClearPolicy("/", "p"))
+    leader.tick(flight_ms // TICK_MS)
+    leader.lost, leader.flight_ms = False, 0
+    leader.tick(2 * AGAIN_MS // TICK_MS)
+    assert leader.in_step()
+
+
+def test_what_arrives_of_older_updates_proves_nothing_of_newer_ones() -> None:
+    leader = Leader(1)
+    leader.duties.compare_all()
+    leader.tick()
+    leader.flight_ms = 4 * AGAIN_MS
+    leader.put({"expires": 1000})
+    leader.tick()
+    leader.flight_ms = 8 * AGAIN_MS
+    leader.put({"expires": 2000})
+    leader.tick()
+    leader.lost = True
+    leader.catalog.apply(ClearPolicy("/", "p"))
+    leader.tick()
+    leader.put({"expires": 1000})
+    leader.tick(6 * AGAIN_MS // TICK_MS)
+    assert leader.in_step(), "by the first update; the last one is lost, and the second is on its way"
+    assert len(leader.in_flight) == 1
+    leader.lost, leader.flight_ms = False, 0
+    leader.tick(4 * AGAIN_MS // TICK_MS)
+    assert leader.in_step()
+
+
+def test_an_update_that_another_followed_is_not_looked_for() -> None:
+    leader = Leader(1)
+    leader.duties.compare_all()
+    leader.tick()
+    leader.flight_ms = AGAIN_MS - TICK_MS
+    for expires_ms in (1000, 2000, 3000):
+        leader.put({"expires": expires_ms})
+        leader.tick()
+    leader.tick(3 * AGAIN_MS // TICK_MS)
+    assert leader.in_step()
+    assert len(leader.entries) == 3
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_updates_that_are_late_or_lost_end_up_as_the_catalog_has_it(seed: int) -> None:
+    random_ = random.Random(seed)
+    leader = Leader(4)
+    leader.duties.compare_all()
+    leader.tick()
+    for _ in range(60):
+        leader.lost = random_.random() < 0.3
+        leader.flight_ms = random_.choice(FLIGHTS_MS)
+        if random_.random() < 0.3:
+            leader.catalog.apply(ClearPolicy("/", "p"))
+        elif random_.random() < 0.5:
+            leader.put({"expires": random_.choice([1000, 2000])}, random_.choice(["", "^q1$"]))
+        leader.tick(random_.randrange(4))
+    leader.lost = False
+    leader.tick((WATCHED_MS + 10 * AGAIN_MS) // TICK_MS)
+    assert not leader.in_flight
+    assert leader.in_step()
+    assert not leader.duties._given and not leader.duties._again, "nothing is remembered longer than it has to be"
+
+
 def test_a_queue_created_with_old_settings_after_the_change_is_told() -> None:
     """The change is long done with when the shard hears of the queue from a node that was behind."""
     leader = Leader()
@@ -198,6 +310,21 @@ def test_deleted_queues_are_left_alone() -> None:
     leader.tick(3 * AGAIN_MS // TICK_MS)
     assert leader.entries == []
     assert not leader.duties._again
+
+
+def test_nothing_is_remembered_of_a_queue_that_goes_before_it_hears() -> None:
+    leader = Leader(1)
+    leader.duties.compare_all()
+    leader.tick()
+    (queue,) = leader.catalog.queues()
+    leader.lost = True
+    leader.put({"expires": 1000})
+    leader.tick()
+    assert leader.duties._given
+    leader.apply(commands.encode_drop_queue(queue.id))
+    leader.catalog.apply(RemoveQueues((queue.id,)))
+    leader.tick(2 * AGAIN_MS // TICK_MS)
+    assert not leader.duties._given and not leader.duties._again
 
 
 def test_a_leader_that_comes_back_begins_anew() -> None:
