@@ -81,6 +81,8 @@ class ReplicatedShard:
         """See `ShardHandle.acknowledge`."""
         can_wait = self._has_room(queue_id, holder_id)
         if can_wait:
+            if not self._group.sender.is_holding:
+                self._held_for.clear()
             self._held_for[(queue_id, holder_id)] = None
         self._host.submit(self.shard_id, [command], len(command), False, None, not can_wait)
 

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 import pytest
 from pamqp import commands
 
+from node.engine import ReplicatedShard
 from tests.broker.conftest import Client
 from tests.broker.three_brokers import ThreeBrokers
 
@@ -97,3 +98,21 @@ def test_returns_never_wait(brokers: ThreeBrokers) -> None:
         (delivery,) = client.take(1)
         assert delivery.method.redelivered
         assert unsettled(brokers) == 1
+
+
+def test_holders_are_forgotten_when_nothing_is_held_any_more(brokers: ThreeBrokers) -> None:
+    """Where clients poll there may be no delivery to any consumer, ever."""
+    client, other = brokers.nodes[1].client(), brokers.nodes[2].client()
+    client.declare("q")
+    engine = brokers.nodes[1].engine
+    handle = engine.shard(1)
+    assert isinstance(handle, ReplicatedShard)
+    most = 0
+    for _ in range(20):
+        other.publish(1, "q")
+        client.open_channel(2)
+        client.send(2, commands.Basic.Ack(delivery_tag=client.get("q", 2, no_ack=False).tag))
+        most = max(most, len(handle._held_for))
+        client.call(2, commands.Channel.Close(0, "", 0, 0))
+    assert unsettled(brokers) == 0
+    assert most == 1
