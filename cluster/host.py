@@ -462,9 +462,11 @@ class Host:
 
     def pump(self, now_ms: int) -> Output:
         """Do all that is due. See the module's text."""
-        trusted_ms = self.clocks.trusted(now_ms)
-        for id in [id for id, due_ms in self._held.items() if now_ms >= due_ms]:
-            self._dirty[id] = None
+        if self._held:
+            for id, due_ms in self._held.items():
+                if now_ms >= due_ms:
+                    self._dirty[id] = None
+        trusted_ms = self.clocks.trusted(now_ms) if self._dirty else now_ms
         for _ in range(self.MOST_ROUNDS_PER_PUMP):
             if not self._dirty:
                 break
@@ -483,7 +485,7 @@ class Host:
             self._beats.answer(peer, frame)
             if peer in self._unhurried:
                 frame.raft += self._unhurried.pop(peer).values()
-        return Output(frames, write, min(self._held.values(), default=NEVER))
+        return Output(frames, write, min(self._held.values()) if self._held else NEVER)
 
     @property
     def busy(self) -> bool:

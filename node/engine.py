@@ -211,6 +211,7 @@ class Engine:
     def pump(self, now_ms: int) -> Output:
         """Do what is due; frames to send and a batch to write. Call again while `busy`."""
         self._now_ms = now_ms
+        worked = self.busy
         self.transient.pump(now_ms)
         output = self.host.pump(now_ms)
         if self._changed:
@@ -222,7 +223,9 @@ class Engine:
             for id, leader in self._leaders.items():
                 if id not in changed:
                     leader.others_changed(now_ms)
-        self._watch_pressure()
+        # What was given since the last time, or is applied now, made somebody busy before.
+        if worked:
+            self._watch_pressure()
         return output
 
     @property

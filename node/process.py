@@ -14,8 +14,8 @@ import socket
 import ssl
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from cluster.frame import Frame
@@ -105,6 +105,8 @@ class NodeProcess:
         self._logins: Logins
         self._queue_views: QueueViews
         self._tasks: list[asyncio.Task[None]] = []
+        self._ticker: asyncio.Handle | None = None
+        self._defects = _DefectsStopTheNode(self._fail)
         self._pump_scheduled = False
         self._due_scheduled = False
         self._writing: WriteBatch | None = None
@@ -148,7 +150,7 @@ class NodeProcess:
             self._broker, amqp.host, amqp.port, self.schedule_pump, _client_tls(settings.amqp_tls),
             reuse_port=settings.amqp_reuse_port,
         )
-        self._tasks.append(self._loop.create_task(self._tick_forever()))
+        self._ticker = self._loop.call_soon(self._tick)
         self._tasks.append(self._loop.create_task(self._watch_disk_and_memory()))
         self._tasks.append(self._loop.create_task(self._watch_clock()))
         self.schedule_pump()
@@ -294,6 +296,8 @@ class NodeProcess:
 
     async def stop(self) -> None:
         """Stop serving; what is on disk stays."""
+        if self._ticker is not None:
+            self._ticker.cancel()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -378,17 +382,8 @@ class NodeProcess:
         self._due_scheduled = False
         self.schedule_pump()
 
-    @contextmanager
-    def _defects_stop_the_node(self) -> Iterator[None]:
-        """An exception out of the engine is a defect: its state may be half changed, so this process must not go on."""
-        try:
-            yield
-        except CorruptEntry as error:
-            if self.failure is None:
-                self._fail(str(error))
-        except Exception as error:
-            log.exception("defect in the engine")
-            self._fail(f"defect in the engine: {error}")
+    def _defects_stop_the_node(self) -> "_DefectsStopTheNode":
+        return self._defects
 
     def _written(self, error: BaseException | None) -> None:
         if error is None:
@@ -404,11 +399,9 @@ class NodeProcess:
         if self._writing is not None and self.failure is None:
             self._writer.write(self._writing)
 
-    async def _tick_forever(self) -> None:
-        interval_s = self.settings.tick_ms / 1000
-        while True:
-            self._feed(self.engine.tick)
-            await asyncio.sleep(interval_s)
+    def _tick(self) -> None:
+        self._ticker = self._loop.call_later(self.settings.tick_ms / 1000, self._tick)
+        self._feed(self.engine.tick)
 
     async def _watch_clock(self) -> None:
         """A clock that most members contradict is not kept: somebody sets the wall clock right, and starts the node."""
@@ -491,3 +484,27 @@ class NodeProcess:
     def metrics_snapshot(self) -> list[Metric]:
         """(name, help, type, samples) of every metric."""
         return engine_metrics(self.engine, self.settings, self.clock.now_ms())
+
+
+class _DefectsStopTheNode:
+    """An exception out of the engine is a defect: its state may be half changed, so this process must not go on.
+
+    One object for all turns of the loop, because contextlib makes three for each."""
+
+    def __init__(self, fail: Callable[[str], None]) -> None:
+        self._fail = fail
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+        if error is None:
+            return False
+        if isinstance(error, CorruptEntry):
+            self._fail(str(error))
+        elif isinstance(error, Exception):
+            log.error("defect in the engine", exc_info=error)
+            self._fail(f"defect in the engine: {error}")
+        else:
+            return False
+        return True

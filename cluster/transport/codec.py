@@ -7,7 +7,7 @@ What comes from the network is checked before anyone else sees it: what no hones
 import zlib
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final
 
 from google.protobuf.message import DecodeError
 
@@ -24,6 +24,7 @@ from cluster.raft.messages import (
     SnapshotMetadata,
 )
 from cluster.rpc import peer_pb2
+from cluster.transport import frame_octets
 
 _BETWEEN_NODES: Final = frozenset(
     (
@@ -87,7 +88,7 @@ def encode_hello(hello: peer_pb2.Hello) -> bytes:
 
 def decode_hello(data: bytes) -> peer_pb2.Hello:
     """The greeting in the first message of an Exchange. Raises `Refused`."""
-    frame = _parse(peer_pb2.Frame, data)
+    frame = _parse_frame(data)
     if not frame.HasField("hello"):
         raise Refused("the first message is not a hello")
     return checked_hello(frame.hello)
@@ -106,17 +107,7 @@ def checked_hello(hello: peer_pb2.Hello) -> peer_pb2.Hello:
 
 def encode_frame(frame: Frame) -> bytes:
     """A frame without snapshots as the bytes of one gRPC message."""
-    wire = peer_pb2.Frame(clock_ms=frame.clock_ms)
-    add_message = wire.raft.add
-    for group, message in frame.raft:
-        _fill_message(add_message(), group, message)
-    for group, time_ms, led_ms in frame.group_clocks:
-        wire.group_clocks.add(group=group, time_ms=time_ms, led_ms=led_ms)
-    for group, envelope in frame.proposals:
-        wire.proposals.add(group=group, envelope=envelope)
-    for kind, data in frame.datagrams:
-        wire.datagrams.add(kind=kind, data=data)
-    return wire.SerializeToString()
+    return frame_octets.encode(frame)
 
 
 def _fill_message(wire: peer_pb2.GroupMessage, group: int, message: Message) -> None:
@@ -145,7 +136,20 @@ def _fill_message(wire: peer_pb2.GroupMessage, group: int, message: Message) -> 
 
 def decode_frame(data: bytes, sender: int, receiver: int) -> Frame:
     """The frame that `sender` sent to `receiver`. Raises `Refused`."""
-    wire = _parse(peer_pb2.Frame, data)
+    frame = frame_octets.decode(data, sender, receiver)
+    if frame is None:
+        return _decode_unusual(data, sender, receiver)
+    for _, message in frame.raft:
+        if message.type not in _BETWEEN_NODES:
+            raise Refused(f"Raft message of type {message.type}")
+        if message.entries:
+            _check_entries(message)
+    return frame
+
+
+def _decode_unusual(data: bytes, sender: int, receiver: int) -> Frame:
+    """What `frame_octets` leaves to protobuf: it may be a frame all the same. Raises `Refused`."""
+    wire = _parse_frame(data)
     # Each look at a field of a protobuf message costs a call: one look at each.
     raft, clocks, proposals, datagrams = wire.raft, wire.group_clocks, wire.proposals, wire.datagrams
     items = len(raft) + len(clocks) + len(proposals) + len(datagrams)
@@ -269,7 +273,7 @@ class SnapshotHeader:
 
 def decode_snapshot_header(data: bytes, receiver: int) -> SnapshotHeader:
     """The first piece of a snapshot. Raises `Refused`."""
-    chunk = _parse(peer_pb2.SnapshotChunk, data)
+    chunk = _parse_chunk(data)
     if not chunk.HasField("header") or chunk.data:
         raise Refused("the first piece of a snapshot is not its header")
     wire = chunk.header
@@ -299,7 +303,7 @@ def decode_snapshot_header(data: bytes, receiver: int) -> SnapshotHeader:
 def decode_snapshot_data(data: bytes, offset: int, total_bytes: int) -> bytes:
     """The data of a further piece, which has to begin at `offset` and to end at `total_bytes` at the latest. Raises
     `Refused`."""
-    chunk = _parse(peer_pb2.SnapshotChunk, data)
+    chunk = _parse_chunk(data)
     if chunk.HasField("header") or not chunk.data:
         raise Refused("a piece of a snapshot without data")
     if chunk.offset != offset:
@@ -314,12 +318,16 @@ def decode_snapshot_data(data: bytes, offset: int, total_bytes: int) -> bytes:
 # --- values -------------------------------------------------------------------------------------------
 
 
-_Wire = TypeVar("_Wire", peer_pb2.Frame, peer_pb2.SnapshotChunk)
-
-
-def _parse(kind: type[_Wire], data: bytes) -> _Wire:
+def _parse_frame(data: bytes) -> peer_pb2.Frame:
     try:
-        return kind.FromString(data)
+        return peer_pb2.Frame.FromString(data)
+    except DecodeError:
+        raise Refused("not a message of this protocol") from None
+
+
+def _parse_chunk(data: bytes) -> peer_pb2.SnapshotChunk:
+    try:
+        return peer_pb2.SnapshotChunk.FromString(data)
     except DecodeError:
         raise Refused("not a message of this protocol") from None
 

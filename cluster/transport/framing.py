@@ -85,7 +85,7 @@ class FrameCutter:
         at, end = 0, len(data)
         self._length = -1
         while end - at >= LENGTH.size:
-            (length,) = LENGTH.unpack_from(data, at)
+            length = data[at] << 24 | data[at + 1] << 16 | data[at + 2] << 8 | data[at + 3]
             if length > self._most_bytes:
                 raise NotFrames(f"frame of {length} bytes, at most {self._most_bytes} are taken")
             following = at + LENGTH.size + length

@@ -75,6 +75,8 @@ class PolicyDuties:
         catalog = self._port.catalog
         if not self._to_compare and catalog.policies_version != self._version:
             self._begin_sweep(catalog.policy_changes(self._version))
+        if not self._to_compare and not self._again and catalog.next_queue_id == self._next_queue_id:
+            return
         updates = self._sweep(now_ms)
         self._take_up_declared(updates, now_ms)
         self._look_again(updates, now_ms)

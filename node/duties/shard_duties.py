@@ -146,7 +146,8 @@ class ShardDuties:
         """Look at the shard and give what is due."""
         self._route(now_ms)
         self._retry_parked(now_ms)
-        self._move_lanes(now_ms)
+        if self.shard.has_lanes:
+            self._move_lanes(now_ms)
         if self.shard.deleted:
             self._bury(now_ms)
 
@@ -158,7 +159,7 @@ class ShardDuties:
     @property
     def has_lanes(self) -> bool:
         """Whether dead letters wait for other shards, so that what those apply matters here."""
-        return any(lane.items for lane in self.shard.lanes())
+        return self.shard.has_lanes
 
     # ------------------------------------------------------------------ deaths
 

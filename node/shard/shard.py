@@ -380,11 +380,17 @@ class Shard:
 
     def newest_parked(self) -> int:
         """The sequence of the death that was parked last, 0 when none is."""
-        return next(reversed(self._state.outbox.parked), 0)
+        parked = self._state.outbox.parked
+        return next(reversed(parked)) if parked else 0
 
     def lanes(self) -> Iterable[Lane]:
         """The lanes to other shards, empty ones too (their numbers go on). Not to be changed."""
         return self._state.outbox.lanes.values()
+
+    @property
+    def has_lanes(self) -> bool:
+        """Whether anything waits in a lane."""
+        return any(lane.items for lane in self._state.outbox.lanes.values())
 
     def lane(self, target_queue: int) -> Lane | None:
         """The lane to one queue of another shard."""

@@ -324,9 +324,7 @@ def test_a_node_of_another_cluster_is_refused_with_a_reason(
     assert any("refuses this node" in text for text in texts)
 
 
-def test_an_unknown_node_and_another_version_are_refused(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unknown_node_and_another_version_are_refused(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         async with members() as group:
             one = await group.add(1)
@@ -334,9 +332,8 @@ def test_an_unknown_node_and_another_version_are_refused(
             await nine.transport.set_peers({1: one.address})
             await until(lambda: len(refusals(caplog)) == 2, "refusal")
             assert nine.events == []
-            monkeypatch.setattr(limits, "PROTOCOL_VERSION", 99)
             two = await group.add(2)
-            monkeypatch.undo()
+            two.transport._hello.protocol_version = 99
             await one.transport.set_peers({2: two.address})
             await two.transport.set_peers({1: one.address})
             await until(lambda: len(refusals(caplog)) >= 4, "refusal")

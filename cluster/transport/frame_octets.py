@@ -1,0 +1,274 @@
+"""The usual frame as bytes of `proto/peer.proto` and back, without protobuf's objects. Pure.
+
+A frame of one Raft message has about twenty values; made of protobuf's objects each of them costs a call out of
+compiled code. What is written here is what protobuf writes. What is read here is any frame whose values can be; every
+other is left to protobuf, whoever sent it.
+
+HOT: compiled by mypyc where that is possible.
+"""
+
+from typing import Final
+
+from cluster import limits
+from cluster.frame import Frame
+from cluster.raft.messages import MAX_NODE_ID, Entry, Message
+
+_MAX_U32: Final = (1 << 32) - 1
+_MAX_I64: Final = (1 << 63) - 1
+_MAX_TERM: Final = limits.MAX_TERM
+_MAX_INDEX: Final = limits.MAX_INDEX
+_MAX_GROUP: Final = limits.MAX_GROUP
+_MAX_CONTEXT_BYTES: Final = limits.MAX_CONTEXT_BYTES
+_MAX_ENTRIES: Final = limits.MAX_ENTRIES_PER_MESSAGE
+_MAX_ITEMS: Final = limits.MAX_ITEMS_PER_FRAME
+
+# A field begins with eight times its number, plus 2 when a length follows: one octet up to number 15.
+_LAST: Final[list[bytes]] = [bytes((octet,)) for octet in range(128)]
+_MORE: Final[list[bytes]] = [bytes((octet | 128,)) for octet in range(128)]
+
+
+# --- writing ------------------------------------------------------------------------------------------
+
+
+def encode(frame: Frame) -> bytes:
+    """A frame without snapshots, and without what is unordered. Raises `ValueError`: a number that has no place."""
+    parts: list[bytes] = []
+    _put_number(parts, 8, frame.clock_ms)
+    for group, message in frame.raft:
+        _put_octets(parts, 18, _encode_message(group, message))
+    for group, time_ms, led_ms in frame.group_clocks:
+        clock: list[bytes] = []
+        _put_number(clock, 8, group)
+        _put_number(clock, 16, time_ms)
+        _put_number(clock, 24, led_ms)
+        _put_octets(parts, 26, b"".join(clock))
+    for group, envelope in frame.proposals:
+        _put_pair(parts, 34, group, envelope)
+    for kind, data in frame.datagrams:
+        _put_pair(parts, 42, kind, data)
+    return b"".join(parts)
+
+
+def _encode_message(group: int, message: Message) -> bytes:
+    parts: list[bytes] = []
+    _put_number(parts, 8, group)
+    _put_number(parts, 16, message.type)
+    _put_number(parts, 24, message.term)
+    _put_number(parts, 32, message.log_term)
+    _put_number(parts, 40, message.index)
+    _put_number(parts, 48, message.commit)
+    _put_number(parts, 56, message.vote)
+    if message.reject:
+        _put_number(parts, 64, 1)
+    _put_number(parts, 72, message.reject_hint)
+    if message.context:
+        _put_octets(parts, 82, message.context)
+    for entry in message.entries:
+        head: list[bytes] = []
+        _put_number(head, 8, entry.term)
+        _put_number(head, 16, entry.index)
+        _put_number(head, 24, entry.type)
+        if entry.data:
+            head.append(_LAST[34])
+            _put_varint(head, len(entry.data))
+        before = b"".join(head)
+        parts.append(_LAST[90])
+        _put_varint(parts, len(before) + len(entry.data))
+        parts.append(before)
+        parts.append(entry.data)
+    return b"".join(parts)
+
+
+def _put_pair(parts: list[bytes], tag: int, number: int, data: bytes) -> None:
+    head: list[bytes] = []
+    _put_number(head, 8, number)
+    if data:
+        head.append(_LAST[18])
+        _put_varint(head, len(data))
+    before = b"".join(head)
+    parts.append(_LAST[tag])
+    _put_varint(parts, len(before) + len(data))
+    parts.append(before)
+    parts.append(data)
+
+
+def _put_octets(parts: list[bytes], tag: int, octets: bytes) -> None:
+    parts.append(_LAST[tag])
+    _put_varint(parts, len(octets))
+    parts.append(octets)
+
+
+def _put_number(parts: list[bytes], tag: int, value: int) -> None:
+    """A field with a number; 0 is what is not there."""
+    if value == 0:
+        return
+    if value < 0 or value > _MAX_I64:
+        raise ValueError(f"number {value} in a frame, 0 to {_MAX_I64} have a place")
+    parts.append(_LAST[tag])
+    _put_varint(parts, value)
+
+
+def _put_varint(parts: list[bytes], value: int) -> None:
+    while value > 127:
+        parts.append(_MORE[value & 127])
+        value >>= 7
+    parts.append(_LAST[value])
+
+
+# --- reading ------------------------------------------------------------------------------------------
+
+
+class _Unusual(Exception):
+    """Something that `encode` does not write, or a value that can't be."""
+
+
+def decode(data: bytes, sender: int, receiver: int) -> Frame | None:
+    """The frame that `sender` sent to `receiver`, all numbers in their bounds; None if protobuf has to look at it. The
+    types of messages and entries are not checked, nor is the order of entries."""
+    try:
+        return _Reader(data).frame(sender, receiver)
+    except _Unusual:
+        return None
+
+
+class _Reader:
+    """Where in the octets we are; `end` arguments are where the part that is read ends."""
+
+    __slots__ = ("_at", "_data")
+
+    def __init__(self, data: bytes) -> None:
+        self._data: bytes = data
+        self._at: int = 0
+
+    def frame(self, sender: int, receiver: int) -> Frame:
+        end = len(self._data)
+        frame = Frame()
+        items = 0
+        while self._at < end:
+            tag = self._varint(end)
+            if tag == 8:
+                frame.clock_ms = self._number(end, _MAX_TERM)
+                continue
+            stop = self._stop(end)
+            items += 1
+            if tag == 18:
+                frame.raft.append(self._message(stop, sender, receiver))
+            elif tag == 26:
+                frame.group_clocks.append(self._clock(stop))
+            elif tag == 34:
+                frame.proposals.append(self._pair(stop, _MAX_GROUP))
+            elif tag == 42:
+                frame.datagrams.append(self._pair(stop, _MAX_U32))
+            else:
+                raise _Unusual
+        if items > _MAX_ITEMS:
+            raise _Unusual
+        return frame
+
+    def _message(self, end: int, sender: int, receiver: int) -> tuple[int, Message]:
+        group = 0
+        message = Message(0, receiver, sender)
+        while self._at < end:
+            tag = self._varint(end)
+            if tag == 8:
+                group = self._number(end, _MAX_GROUP)
+            elif tag == 16:
+                message.type = self._number(end, _MAX_U32)
+            elif tag == 24:
+                message.term = self._number(end, _MAX_TERM)
+            elif tag == 32:
+                message.log_term = self._number(end, _MAX_TERM)
+            elif tag == 40:
+                message.index = self._number(end, _MAX_INDEX)
+            elif tag == 48:
+                message.commit = self._number(end, _MAX_INDEX)
+            elif tag == 56:
+                message.vote = self._number(end, MAX_NODE_ID)
+            elif tag == 64:
+                message.reject = self._number(end, 1) == 1
+            elif tag == 72:
+                message.reject_hint = self._number(end, _MAX_INDEX)
+            elif tag == 82:
+                message.context = self._octets(end)
+            elif tag == 90:
+                message.entries.append(self._entry(self._stop(end)))
+            else:
+                raise _Unusual
+        if len(message.context) > _MAX_CONTEXT_BYTES or len(message.entries) > _MAX_ENTRIES:
+            raise _Unusual
+        return group, message
+
+    def _entry(self, end: int) -> Entry:
+        entry = Entry()
+        while self._at < end:
+            tag = self._varint(end)
+            if tag == 8:
+                entry.term = self._number(end, _MAX_TERM)
+            elif tag == 16:
+                entry.index = self._number(end, _MAX_INDEX)
+            elif tag == 24:
+                entry.type = self._number(end, _MAX_U32)
+            elif tag == 34:
+                entry.data = self._octets(end)
+            else:
+                raise _Unusual
+        return entry
+
+    def _clock(self, end: int) -> tuple[int, int, int]:
+        group = time_ms = led_ms = 0
+        while self._at < end:
+            tag = self._varint(end)
+            if tag == 8:
+                group = self._number(end, _MAX_GROUP)
+            elif tag == 16:
+                time_ms = self._number(end, _MAX_TERM)
+            elif tag == 24:
+                led_ms = self._number(end, _MAX_TERM)
+            else:
+                raise _Unusual
+        return group, time_ms, led_ms
+
+    def _pair(self, end: int, most: int) -> tuple[int, bytes]:
+        number = 0
+        data = b""
+        while self._at < end:
+            tag = self._varint(end)
+            if tag == 8:
+                number = self._number(end, most)
+            elif tag == 18:
+                data = self._octets(end)
+            else:
+                raise _Unusual
+        return number, data
+
+    def _octets(self, end: int) -> bytes:
+        stop = self._stop(end)
+        octets = self._data[self._at : stop]
+        self._at = stop
+        return octets
+
+    def _stop(self, end: int) -> int:
+        """Where the part ends whose length stands here."""
+        length = self._varint(end)
+        if length > end - self._at:
+            raise _Unusual
+        return self._at + length
+
+    def _number(self, end: int, most: int) -> int:
+        value = self._varint(end)
+        if value > most:
+            raise _Unusual
+        return value
+
+    def _varint(self, end: int) -> int:
+        data, at = self._data, self._at
+        value = shift = 0
+        while at < end and shift < 63:
+            octet = data[at]
+            at += 1
+            if octet < 128:
+                self._at = at
+                return value | octet << shift
+            value |= (octet & 127) << shift
+            shift += 7
+        raise _Unusual
