@@ -24,6 +24,15 @@ class DiskWatch:
         self._probation_ms = limit_ms
         self._last_late_ms = -1
         self._trusted_from_ms = -1
+        self._looked_ms = -1
+
+    def looked(self, now_ms: int) -> None:
+        """The process is running: to be said at every tick, and before `ended`. If it was not for longer than the limit
+        (stopped, or its machine), the disk is not to blame for that time."""
+        pause_ms = now_ms - self._looked_ms
+        if self._looked_ms >= 0 and pause_ms > self.limit_ms and self._since_ms >= 0:
+            self._since_ms += pause_ms
+        self._looked_ms = now_ms
 
     def began(self, now_ms: int) -> None:
         """A write is under way."""

@@ -265,6 +265,7 @@ class Host:
         if excess and not self._excess_noted and self._trace is not None:
             self._trace(f"clock of node {self.node} is {excess} ms beyond the bound: it stamps without the excess")
         self._excess_noted = excess > 0
+        self.disk.looked(now_ms)
         stuck, quick = self.disk.is_stuck(now_ms), self.disk.may_lead(now_ms)
         # All groups' heartbeats and the clocks' go in one frame: a frame costs more than what is in it.
         since_heartbeat = self._ticks % self.settings.group.heartbeat_ticks
@@ -535,6 +536,7 @@ class Host:
 
     def persisted(self, now_ms: int) -> None:
         """The batch that `pump` returned last is on disk."""
+        self.disk.looked(now_ms)
         self.disk.ended(now_ms)
         ready, self._writing_ready = self._writing_ready, []
         self._writing = None

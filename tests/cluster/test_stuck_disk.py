@@ -133,3 +133,16 @@ def test_a_write_in_time_is_none_of_its_business(took_ms: int) -> None:
     watch.began(1000)
     watch.ended(1000 + took_ms)
     assert watch.may_lead(1000 + took_ms) and watch.late_writes == 0
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+def test_the_time_in_which_a_process_was_stopped_is_not_the_disks(stopped: bool) -> None:
+    watch = DiskWatch(500)
+    for now in range(0, 1000, TICK_MS):
+        watch.looked(now)
+    watch.began(now)
+    for look in [now + 7000] if stopped else range(now, now + 7001, TICK_MS):
+        watch.looked(look)
+    watch.ended(now + 7000)
+    assert watch.may_lead(now + 7000) == stopped
+    assert watch.late_writes == (0 if stopped else 1)
