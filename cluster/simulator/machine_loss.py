@@ -60,7 +60,20 @@ class MachineLoss(HostSimulation):
         self.come_to_rest()
 
     def _until_at_rest(self) -> None:
-        self.wait_for(lambda: len(self.members()) == _NODES and self.all_settled() and self.led())
+        self.wait_for(
+            lambda: len(self.members()) == _NODES and self.all_settled() and self.led() and self._domains_are_told()
+        )
+
+    def _domains_are_told(self) -> bool:
+        """Whether the plan knows which nodes share a machine. Founders announce that a moment after the first plan."""
+        if self.scenario.profile.nodes_per_domain == 1:
+            return True
+        machines = [
+            {(node - 1) // NODES_OF_A_MACHINE for node in group.conf_state.voters}
+            for it in self.members()
+            for group in it.host.groups.values()
+        ]
+        return all(len(voters) == MACHINES for voters in machines)
 
     def _lose(self, machine: int) -> None:
         """All its nodes end at the same moment; every group goes on without them."""
