@@ -30,13 +30,14 @@ from pamqp import commands
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT))
-from bench.amqp_pipeline import Pipeline, content, in_threads, publish_method  # noqa: E402
-from bench.clusters import NODES, Cluster, page  # noqa: E402
-from bench.expiry_report import dead_table, heading, lease_table, policy_table, waiting_table  # noqa: E402
-from bench.marked_page import write_figures  # noqa: E402
-from bench.mayfly_cluster import Mayfly  # noqa: E402
-from bench.policy_spread import measure_changes  # noqa: E402
-from bench.rabbitmq_cluster import Rabbitmq  # noqa: E402
+from bench.amqp_pipeline import Pipeline, content, in_threads, publish_method
+from bench.clusters import NODES, Cluster
+from bench.expiry_report import dead_table, heading, lease_table, policy_table, waiting_table
+from bench.marked_page import write_figures
+from bench.mayfly_cluster import Mayfly
+from bench.policy_spread import measure_changes
+from bench.rabbitmq_cluster import Rabbitmq
+from bench.silence import LongestSilence
 
 LEASE_MS: Final = 60_000
 IDLE_S: Final = 10.0
@@ -319,31 +320,6 @@ def measure_policies(cluster: Cluster, count: int) -> dict[str, float]:
 
 
 # ---------------------------------------------------------------------- what all parts use
-
-
-class LongestSilence:
-    """The longest that a node took to answer a request that costs nothing: how long its loop was busy in one go."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self.longest_ms: float = 0.0
-        self._stop = threading.Event()
-        self._threads = [threading.Thread(target=self._watch, args=(port,)) for port in cluster.http]
-
-    def __enter__(self) -> "LongestSilence":
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
-
-    def _watch(self, port: int) -> None:
-        while not self._stop.wait(0.05):
-            asked = time.monotonic()
-            page(port, "/health/live")
-            self.longest_ms = max(self.longest_ms, (time.monotonic() - asked) * 1000)
 
 
 def settle(cluster: Cluster) -> None:

@@ -18,10 +18,10 @@ from typing import Any, Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT))
-from bench.clusters import BrokerFailed  # noqa: E402
-from bench.growth_cluster import Load, Measuring  # noqa: E402
-from bench.growth_curves import KNOBS, Knob  # noqa: E402
-from bench.machine import describe_machine, load_average  # noqa: E402
+from bench.clusters import BrokerFailed
+from bench.growth_cluster import Load, Measuring
+from bench.growth_curves import KNOBS, Knob
+from bench.machine import describe_machine, load_average
 
 
 def measure(knob: Knob, points: tuple[int, ...], measuring: Measuring, load: Load) -> dict[str, Any]:

@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.amqpload import Amqpload
-from bench.clusters import ROOT, START_S, BrokerFailed, Cluster, answers, page, wait_until
+from bench.clusters import ROOT, START_S, BrokerFailed, Cluster, answers, wait_until
 
 BASE_PORT: Final = int(os.environ.get("BASE_PORT", "9500"))
 _HTTP_OFFSET: Final = 10_000
@@ -91,31 +90,6 @@ class Used:
     def each(self, count: int) -> dict[str, float]:
         """CPU for each of so many, and their rate."""
         return {"cpu_us": self.cpu_s / count * 1e6, "rate": count / self.seconds}
-
-
-class LongestSilence:
-    """The longest that a node took to answer a request that costs nothing: how long its loop was busy in one go."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self.longest_ms = 0.0
-        self._stop = threading.Event()
-        self._threads = [threading.Thread(target=self._watch, args=(port,)) for port in cluster.http]
-
-    def __enter__(self) -> "LongestSilence":
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
-
-    def _watch(self, port: int) -> None:
-        while not self._stop.wait(0.05):
-            asked = time.monotonic()
-            page(port, "/health/live")
-            self.longest_ms = max(self.longest_ms, (time.monotonic() - asked) * 1000)
 
 
 class Load:

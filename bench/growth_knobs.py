@@ -17,7 +17,8 @@ from pamqp.header import ContentHeader
 from bench.amqp_pipeline import Pipeline, content, in_threads, marshal, publish_method
 from bench.clusters import BrokerFailed, Cluster, page
 from bench.growth_clients import ManyConnections, Sink, call_all, keyed, spread, take
-from bench.growth_cluster import Idle, Load, LongestSilence, Measuring, Used
+from bench.growth_cluster import Idle, Load, Measuring, Used
+from bench.silence import LongestSilence
 
 Point = dict[str, float]
 Points = Iterator[tuple[int, Point]]

@@ -22,13 +22,13 @@ from typing import Any, Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT))
-from bench.amqpload import Amqpload  # noqa: E402
-from bench.clusters import BrokerFailed  # noqa: E402
-from bench.machine import describe_machine, load_average  # noqa: E402
-from bench.machine_limits import Limit, measure_limits  # noqa: E402
-from bench.marked_page import write_figures  # noqa: E402
-from bench.mayfly_cluster import Mayfly, MayflyCluster  # noqa: E402
-from bench.stages import (  # noqa: E402
+from bench.amqpload import Amqpload
+from bench.clusters import BrokerFailed
+from bench.machine import describe_machine, load_average
+from bench.machine_limits import Limit, measure_limits
+from bench.marked_page import write_figures
+from bench.mayfly_cluster import Mayfly, MayflyCluster
+from bench.stages import (
     APPLY,
     CONFIRM,
     DELIVER,

@@ -27,16 +27,16 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT))
-from bench.amqpload import Amqpload, command_line  # noqa: E402
-from bench.clusters import Broker, BrokerFailed, ReplicatedCluster  # noqa: E402
-from bench.comparison import MAYFLY, RABBITMQ, Results  # noqa: E402
-from bench.comparison_report import about, aims_table, excerpt, failures, lavinmq, page  # noqa: E402
-from bench.failover import measure_freeze, measure_kill  # noqa: E402
-from bench.loads import CLUSTER_LOADS, Timing, measure_load, stages  # noqa: E402
-from bench.machine import describe_machine, load_average, machine_to_itself  # noqa: E402
-from bench.marked_page import write_figures  # noqa: E402
-from bench.mayfly_cluster import Mayfly  # noqa: E402
-from bench.rabbitmq_cluster import Rabbitmq  # noqa: E402
+from bench.amqpload import Amqpload, command_line
+from bench.clusters import Broker, BrokerFailed, ReplicatedCluster
+from bench.comparison import MAYFLY, RABBITMQ, Results
+from bench.comparison_report import about, aims_table, excerpt, failures, lavinmq, page
+from bench.failover import measure_freeze, measure_kill
+from bench.loads import CLUSTER_LOADS, Timing, measure_load, stages
+from bench.machine import describe_machine, load_average, machine_to_itself
+from bench.marked_page import write_figures
+from bench.mayfly_cluster import Mayfly
+from bench.rabbitmq_cluster import Rabbitmq
 
 RAW: Final = ROOT / "bench-results" / "side-by-side.json"
 PAGE: Final = ROOT / "docs" / "benchmarks.md"

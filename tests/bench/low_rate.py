@@ -18,6 +18,7 @@ import heapq
 import itertools
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from pamqp import commands, frame
@@ -96,7 +97,7 @@ class TimedBrokers(ThreeBrokers):
         for to, sent_frame in output.frames.items():
             counts["frames"] += 1
             counts["raft"] += len(sent_frame.raft)
-            self.at(self.now_us + FRAME_US, lambda to=to, it=sent_frame: self._deliver(node.id, to, it))  # type: ignore[misc]
+            self.at(self.now_us + FRAME_US, partial(self._deliver, node.id, to, sent_frame))
         if output.write is not None:
             counts["writes"] += 1
             batch = output.write
@@ -115,7 +116,7 @@ class TimedBrokers(ThreeBrokers):
                 counts["sockets"] += 1
                 sent = True
                 take = self.outputs.get(client, client.output)
-                self.at(self.now_us + CLIENT_US, lambda take=take, data=data: take(data))  # type: ignore[misc]
+                self.at(self.now_us + CLIENT_US, partial(take, data))
         counts["idle"] += not (output.frames or output.write or sent)
         if node.engine.busy:
             self.schedule(node)

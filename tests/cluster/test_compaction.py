@@ -1,16 +1,22 @@
 """Compaction of a large state: in steps, between which the group goes on, and as often as the state is worth it."""
 
+from functools import partial
+
 import pytest
 
 from cluster.compaction import times_too_long
 from cluster.group import TIMES_TOO_LONG
 from cluster.log.batch import MissingEntry
 from cluster.snapshot_offer import OFFER_KEPT_MS
-from tests.cluster.three_hosts import TICK_MS, Cluster, Node
+from tests.cluster.three_hosts import TICK_MS, Cluster, Node, Recorder
 
 COMPACT_ENTRIES = 20
 KEEP = 5
 STEPS = 60
+
+
+def has_commands(machine: Recorder, commands: list[bytes]) -> bool:
+    return machine.commands == commands
 
 
 def submit(cluster: Cluster, count: int, tag: bytes = b"w") -> None:
@@ -72,7 +78,7 @@ def test_a_node_that_starts_from_such_a_snapshot_is_the_same() -> None:
         cluster.kill(id)
         cluster.start(id)
         machine = cluster.nodes[id].machines[0]
-        cluster.run_until(lambda machine=machine, before=before: machine.commands == before)  # type: ignore[misc]
+        cluster.run_until(partial(has_commands, machine, before))
         assert all(stored(cluster.nodes[id], index) for index in machine.kept)
 
 

@@ -3,6 +3,7 @@
 import json
 import random
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from cluster.beats import beats_as_messages
 from cluster.frame import Frame
@@ -189,6 +190,9 @@ class Cluster:
         for id in self.ids:
             self.start(id)
 
+    def _is_lost(self, sender: int, to: int, group: int, message: Message) -> bool:
+        return self.loses(sender, to, message)
+
     def start(self, id: int) -> None:
         self.nodes[id] = Node(
             id, self.ids, self.groups, self.incarnations[id] << 20, self.stores[id], self.now, self.compact_entries,
@@ -234,7 +238,7 @@ class Cluster:
                 break
             for sender, to, frame in mail:
                 if to in self.nodes and not {sender, to} & self.cut:
-                    lose(frame, sender, to, lambda group, message: self.loses(sender, to, message))  # noqa: B023
+                    lose(frame, sender, to, partial(self._is_lost, sender, to))
                     frame.raft = [(group, carried(group, message)) for group, message in frame.raft]
                     self.nodes[to].host.receive(sender, frame, self.now)
 

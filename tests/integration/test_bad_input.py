@@ -246,12 +246,10 @@ def test_a_hundred_thousand_random_strings_at_the_amqp_port(cluster: Nodes, reco
     assert cluster.log_faults() == []
 
 
-def test_a_hundred_thousand_random_strings_at_the_peer_port(cluster: Nodes, record_property: Record) -> None:
-    """Bare, behind the greeting of HTTP/2, and as its frames."""
-    chance = random.Random(2)
-    port = cluster.plan(TARGET).peer.port
-    prefixes = [b"", PREFACE, PREFACE + EMPTY_SETTINGS]
-    connections = in_connections(chance, STRINGS, prefixes)
+def throw_at_a_port_between_nodes(
+    cluster: Nodes, port: int, connections: list[tuple[bytes, list[bytes]]], record_property: Record, name: str
+) -> None:
+    """Strings at a port that other nodes use: clients notice nothing, memory is bounded, nobody loses the lead."""
     part = len(connections) // 5
     began_s = time.monotonic()
     terms = {group: row["term"] for group, row in cluster.groups(2).items()}
@@ -259,11 +257,20 @@ def test_a_hundred_thousand_random_strings_at_the_peer_port(cluster: Nodes, reco
         growth = grown_bytes(
             cluster, lambda: throw_all(port, connections[:part]), lambda: throw_all(port, connections[part:])
         )
-    record_property("peer_port_growth_bytes", growth)
+    record_property(name, growth)
     print(f"{STRINGS} strings in {time.monotonic() - began_s:.1f} s, memory grew by {growth / 1e6:.1f} MB")
     assert growth < GROWTH_BYTES
     assert cluster.log_faults() == []
     assert {group: row["term"] for group, row in cluster.groups(2).items()} == terms, "leaders were lost to garbage"
+
+
+def test_a_hundred_thousand_random_strings_at_the_peer_port(cluster: Nodes, record_property: Record) -> None:
+    """Bare, behind the greeting of HTTP/2, and as its frames."""
+    chance = random.Random(2)
+    port = cluster.plan(TARGET).peer.port
+    prefixes = [b"", PREFACE, PREFACE + EMPTY_SETTINGS]
+    connections = in_connections(chance, STRINGS, prefixes)
+    throw_at_a_port_between_nodes(cluster, port, connections, record_property, "peer_port_growth_bytes")
 
 
 def test_a_hundred_thousand_random_strings_at_the_port_for_frames(cluster: Nodes, record_property: Record) -> None:
@@ -272,18 +279,7 @@ def test_a_hundred_thousand_random_strings_at_the_port_for_frames(cluster: Nodes
     port = cluster.plan(TARGET).frames.port
     greeting = encode_greeting(2, chance.randbytes(TICKET_BYTES))
     connections = in_connections(chance, STRINGS, [b"", MAGIC, greeting[:-5], greeting])
-    part = len(connections) // 5
-    began_s = time.monotonic()
-    terms = {group: row["term"] for group, row in cluster.groups(2).items()}
-    with bystander(cluster):
-        growth = grown_bytes(
-            cluster, lambda: throw_all(port, connections[:part]), lambda: throw_all(port, connections[part:])
-        )
-    record_property("frames_port_growth_bytes", growth)
-    print(f"{STRINGS} strings in {time.monotonic() - began_s:.1f} s, memory grew by {growth / 1e6:.1f} MB")
-    assert growth < GROWTH_BYTES
-    assert cluster.log_faults() == []
-    assert {group: row["term"] for group, row in cluster.groups(2).items()} == terms, "leaders were lost to garbage"
+    throw_at_a_port_between_nodes(cluster, port, connections, record_property, "frames_port_growth_bytes")
 
 
 def valid_streams() -> list[bytes]:

@@ -39,6 +39,17 @@ def incoming_of(member: Member) -> Incoming:
     return incoming
 
 
+async def two_with_a_wire(group: Members) -> tuple[Member, Member, Wire]:
+    """Members 1 and 2; what 1 says on gRPC goes by the wire."""
+    two, one = await group.add(2), await group.add(1)
+    wire = Wire(two.transport.port)
+    await wire.start()
+    await two.transport.set_peers({1: one.address})
+    await one.transport.set_peers({2: f"127.0.0.1:{wire.port}"})
+    await until(lambda: one.transport.is_up(2), "up")
+    return one, two, wire
+
+
 def connections(member: Member) -> int:
     """How many connections for frames there are at a member, with and without a ticket."""
     listener = member.transport._frame_listener
@@ -51,12 +62,7 @@ def test_frames_come_on_the_stream_and_what_is_unordered_on_the_exchange() -> No
 
     async def scenario() -> None:
         async with members() as group:
-            two, one = await group.add(2), await group.add(1)
-            wire = Wire(two.transport.port)
-            await wire.start()
-            await two.transport.set_peers({1: one.address})
-            await one.transport.set_peers({2: f"127.0.0.1:{wire.port}"})
-            await until(lambda: one.transport.is_up(2), "up")
+            one, two, wire = await two_with_a_wire(group)
             greeted_bytes = wire.bytes_there
             for number in range(1, 51):
                 sent = Frame(number)
@@ -287,12 +293,7 @@ def test_a_peer_that_answers_late_at_its_port_for_frames_is_tried_again(monkeypa
 def test_a_stream_that_breaks_while_a_dead_letter_is_written_is_made_again() -> None:
     async def scenario() -> None:
         async with members() as group:
-            one, two = await group.add(1), await group.add(2)
-            wire = Wire(two.transport.port)
-            await wire.start()
-            await two.transport.set_peers({1: one.address})
-            await one.transport.set_peers({2: f"127.0.0.1:{wire.port}"})
-            await until(lambda: one.transport.is_up(2), "up")
+            one, two, wire = await two_with_a_wire(group)
             wire.takes.clear()
             link = one.transport._links[2]
             for clock_ms in range(24):
@@ -316,12 +317,7 @@ def test_what_is_unordered_takes_no_room_from_the_rest(monkeypatch: pytest.Monke
 
     async def scenario() -> None:
         async with members() as group:
-            one, two = await group.add(1), await group.add(2)
-            wire = Wire(two.transport.port)
-            await wire.start()
-            await two.transport.set_peers({1: one.address})
-            await one.transport.set_peers({2: f"127.0.0.1:{wire.port}"})
-            await until(lambda: one.transport.is_up(2), "up")
+            one, two, wire = await two_with_a_wire(group)
             wire.takes.clear()
             dropped = one.transport.counters[2]
             while not dropped.frames_dropped:
