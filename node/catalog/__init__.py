@@ -59,6 +59,7 @@ from node.catalog.results import (
     Refusal,
 )
 from node.catalog.snapshot import MalformedSnapshot
+from node.catalog.state import CatalogState
 
 __all__ = [
     "DEFAULT_DELIVERY_LIMIT",
@@ -72,6 +73,7 @@ __all__ = [
     "Catalog",
     "CatalogCommand",
     "CatalogResult",
+    "CatalogState",
     "ClearPermissions",
     "ClearPolicy",
     "DeclareExchange",

@@ -67,13 +67,23 @@ class Line:
         """A copy of what is in line, in order."""
         return self.items[self.head :]
 
-    def replace(self, messages: list[Message]) -> None:
-        """These instead of what was in line."""
+    def fill(self, messages: list[Message], timed: int) -> None:
+        """These instead of what was in line; ``timed`` of them have a deadline."""
         self.gone += self.count()
         self.items = messages
         self.head = 0
+        self.timed = timed
+
+    def leave(self) -> tuple[list[Message], int]:
+        """All that is in line leaves it: a list, and from where on it has them. However many, it takes no time."""
+        items, head = self.items, self.head
+        self.fill(_NOTHING, 0)
+        return items, head
+
+    def replace(self, messages: list[Message]) -> None:
+        """These instead of what was in line."""
         timed = 0
         for message in messages:
             if message.deadline_ms >= 0:
                 timed += 1
-        self.timed = timed
+        self.fill(messages, timed)

@@ -107,13 +107,31 @@ def purge(state: State, queue_id: int) -> Result:
     queue = state.queues.get(queue_id)
     if queue is None:
         return gone(state, queue_id)
-    messages = queue.returned.live() + queue.ready.live()
-    queue.returned.replace([])
-    queue.ready.replace([])
+    count = queue.ready_count()
+    lines = [queue.returned.leave(), queue.ready.leave()]
     queue.ready_bytes = 0
-    state.release_all(messages)
+    _let_go(state, queue, lines, count)
     state.touch(queue)
-    return Purged(len(messages))
+    return Purged(count)
+
+
+def _let_go(state: State, queue: Queue, lines: list[tuple[list[Message], int]], count: int) -> None:
+    """These messages, so many, are no longer a queue's, and die of nothing: they are released, now or little by little
+    if they are too many (RULES C4). ``lines``: lists, and from where on.
+    """
+    if count <= RELEASED_PER_ENTRY:
+        for messages, position in lines:
+            state.release_all(messages[position:])
+        return
+    _leave_behind(state, queue, ShardQueueSettings(queue.settings.vhost, queue.settings.name), lines)
+
+
+def _leave_behind(
+    state: State, queue: Queue, settings: ShardQueueSettings, lines: list[tuple[list[Message], int]]
+) -> None:
+    for messages, position in lines:
+        if position < len(messages):
+            state.remains.append(Remains(queue.queue_id, settings, messages, position))
 
 
 def delete_queue(state: State, queue_id: int, if_unused: bool, if_empty: bool) -> Result:
@@ -166,30 +184,21 @@ def remove_queue(state: State, queue: Queue, reason: str) -> None:
     remains: held messages first, they were at the head (L11). So do messages that are too many to be released now (C4).
     """
     queue_id = queue.queue_id
-    messages: list[Message] = []
+    held: list[Message] = []
     for holder in queue.holders.values():
-        messages.extend(holder.held.values())
+        held.extend(holder.held.values())
         session_holders = state.sessions[holder.session]
         del session_holders[(queue_id, holder.holder_id)]
         if not session_holders:
             del state.sessions[holder.session]
         if holder.local and holder.attached:
             state.effects.append(ConsumerCancelled(holder.holder_id, queue_id, holder.session))
-    messages += queue.returned.live()
-    position = 0
-    if messages:
-        messages += queue.ready.live()
+    count = len(held) + queue.ready_count()
+    lines = [(held, 0), queue.returned.leave(), queue.ready.leave()]
+    if reason == EXPIRED and queue.settings.expires_dead_letter and queue.dead_letters:
+        _leave_behind(state, queue, queue.settings, lines)
     else:
-        # As they are: there may be millions, and nobody else needs them.
-        messages, position = queue.ready.items, queue.ready.head
-    count = len(messages) - position
-    if count and reason == EXPIRED and queue.settings.expires_dead_letter and queue.dead_letters:
-        state.remains[queue_id] = Remains(queue_id, queue.settings, messages, position)
-    elif count > RELEASED_PER_ENTRY:
-        nowhere = ShardQueueSettings(queue.settings.vhost, queue.settings.name)
-        state.remains[queue_id] = Remains(queue_id, nowhere, messages, position)
-    else:
-        state.release_all(messages[position:])
+        _let_go(state, queue, lines, count)
     state.message_timers.cancel(queue_id)
     state.lease_timers.cancel(queue_id)
     state.unserved.pop(queue_id, None)
@@ -214,15 +223,17 @@ def remove_queue(state: State, queue: Queue, reason: str) -> None:
 def clear_remains(state: State) -> None:
     """What queues left is dead-lettered or released, the oldest first, within the entry's bounds (RULES L11, C4)."""
     releases = RELEASED_PER_ENTRY
-    for remains in list(state.remains.values()):
+    over = False
+    for remains in state.remains:
         if remains.die:
             state.expiry_budget -= _dead_letter(state, remains, state.expiry_budget)
         elif releases > 0:
             leaving = remains.take(releases)
             releases -= len(leaving)
             state.release_all(leaving)
-        if remains.position == len(remains.messages):
-            del state.remains[remains.queue_id]
+        over = over or remains.is_over
+    if over:
+        state.remains = [remains for remains in state.remains if not remains.is_over]
 
 
 def _dead_letter(state: State, remains: Remains, most: int) -> int:

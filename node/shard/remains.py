@@ -1,5 +1,5 @@
-"""What a queue that is gone left behind: to be dead-lettered (RULES L11), or too much to be released at once. Some goes
-with each entry (C4).
+"""What a queue that is gone or was purged left behind: to be dead-lettered (RULES L11), or too much to be released at
+once. Some goes with each entry (C4).
 """
 
 from node.shard.message import Message
@@ -7,7 +7,7 @@ from node.shard.settings import ShardQueueSettings
 
 
 class Remains:
-    """The messages of a queue that is gone already, in the order in which they go; those before ``position`` have.
+    """Messages that are no queue's any more, in the order in which they go; those before ``position`` have.
 
     ``settings`` say where the messages go: nowhere, without ``expires_dead_letter``.
     """
@@ -29,6 +29,11 @@ class Remains:
             # They are freed with whoever took them: to free millions at once takes long.
             messages[first : self.position] = [messages[-1]] * len(taken)
         return taken
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all of them have gone."""
+        return self.position == len(self.messages)
 
     @property
     def die(self) -> bool:
