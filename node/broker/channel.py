@@ -104,9 +104,13 @@ class Channel:
 
     def _settle(self, settlements: list[tuple[int, int, bool, bool]]) -> None:
         unacknowledged = self.unacknowledged
+        transaction = self.publisher.transaction
         try:
             for kind, tag, multiple, requeue in settlements:
-                if kind == ACK:
+                if transaction is not None:
+                    outcome = OUTCOME_ACK if kind == ACK else OUTCOME_REQUEUE if requeue else OUTCOME_REJECT
+                    transaction.settle(unacknowledged, tag, multiple, outcome)
+                elif kind == ACK:
                     unacknowledged.settle(tag, multiple, OUTCOME_ACK)
                 else:
                     unacknowledged.settle(tag, multiple, OUTCOME_REQUEUE if requeue else OUTCOME_REJECT)

@@ -18,6 +18,7 @@ from node.broker.confirms import Confirms, PublishGroup
 from node.broker.consumers import without_bcc
 from node.broker.operation import AmqpError, as_error
 from node.broker.routes import Route, Routes, Target, copies_of
+from node.broker.transaction import Transaction
 from node.catalog import Refusal, expiration_ttl_ms
 from node.shard.commands import NO_TTL, encode_guard, encode_publish
 from node.shard.results import Published
@@ -63,6 +64,8 @@ class Publisher:
         self.channel: Channel = channel
         self.routes: Routes = routes
         self.confirms: Confirms | None = None
+        self.transaction: Transaction | None = None
+        """Set in tx mode: what is published waits there for its commit."""
 
     def publish(self, contents: list[Content], flags: list[int], first: int, fresh: bool) -> int:
         """Publish contents[first:].  The position reached: less than their number if the
@@ -155,9 +158,7 @@ class Publisher:
             if not fresh:
                 return False
             if flags & MANDATORY:
-                channel = self.channel
-                channel.connection.amqp.send_return(channel.channel_id, 312, "NO_ROUTE", content)
-                channel.connection.mark()
+                self._return(content)
             return True
         for target in route.targets:
             run = runs.get(target.shard_id)
@@ -169,6 +170,20 @@ class Publisher:
             )
             run.offsets.append(position)
         return True
+
+    def _return(self, content: Content) -> None:
+        """basic.return, in tx mode with the commit."""
+        if self.transaction is not None:
+            self.transaction.returned.append(content)
+        else:
+            self.send_returns([content])
+
+    def send_returns(self, contents: list[Content]) -> None:
+        """Tell the client what was mandatory and had no route."""
+        channel = self.channel
+        for content in contents:
+            channel.connection.amqp.send_return(channel.channel_id, 312, "NO_ROUTE", content)
+        channel.connection.mark()
 
     def _check_user(self, content: Content) -> None:
         """The user-id property must be the user's own, as RabbitMQ has it."""
@@ -188,6 +203,9 @@ class Publisher:
         self.channel.connection.mark_channel(self.channel)
 
     def _send(self, runs: dict[int, Run], first: int, end: int) -> None:
+        if self.transaction is not None:
+            self.transaction.publish(runs)
+            return
         confirms = self.confirms
         if confirms is None:
             for run in runs.values():

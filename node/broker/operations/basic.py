@@ -168,7 +168,14 @@ def recover_async(channel: Channel, method: Any, arguments: bytes) -> None:
 def _requeue_all(channel: Channel, method: Any) -> None:
     if not method.requeue:
         raise AmqpError(540, "requeue=false")
-    channel.unacknowledged.settle(0, True, REQUEUE)
+    transaction = channel.publisher.transaction
+    unacknowledged = channel.unacknowledged
+    if transaction is None:
+        unacknowledged.settle(0, True, REQUEUE)
+    else:
+        for tag in unacknowledged.outstanding(0, True):
+            if not transaction.is_settled(tag):
+                unacknowledged.settle(tag, False, REQUEUE)
     channel.submit_settlements()
 
 
