@@ -66,6 +66,16 @@ class SpreadStep(Request):
         cluster.catalog_spread(done)
 
 
+class ReplyAddressStep(Request):
+    """Ask whether the channel of an address for direct replies is there; answers a bool."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+    def start(self, cluster: ClusterFacade, done: Done) -> None:
+        cluster.ask_for_reply_address(self.address, done)
+
+
 class ShardStep(Request):
     """Submit a session command to a shard; answers with its result."""
 
@@ -193,6 +203,7 @@ __all__ = [
     "BarrierStep",
     "CatalogStep",
     "Operation",
+    "ReplyAddressStep",
     "Request",
     "ShardStep",
     "ShardsStep",

@@ -28,6 +28,8 @@ class Transaction:
         self.size_bytes: int = 0
         # Unroutable, to be returned with the commit.
         self.returned: list[Content] = []
+        # Direct replies, by address.
+        self.replies: list[tuple[str, Content]] = []
         # By shard: how many publishes, and their commands.
         self._publishes: dict[int, tuple[int, list[bytes]]] = {}
         self._settled: list[tuple[int, list[int]]] = []

@@ -52,7 +52,7 @@ def apply_transaction(state: State, session: tuple[int, int], position: int, end
 
 
 def _read_publish(state: State, position: int, stop: int, asked: dict[int, tuple[int, int]]) -> int:
-    """Where the PUBLISH at ``position`` ends; adds to ``asked`` (messages, bytes of bodies) by queue that may refuse."""
+    """Where the PUBLISH at ``position`` ends; adds to ``asked``, by queue that may refuse: messages and bytes."""
     data = state.data
     if position + PUBLISH_HEAD.size > stop or data[position] != PUBLISH:
         raise ShardError(f"PUBLISH of a TRANSACTION expected at {position}")

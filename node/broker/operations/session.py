@@ -48,6 +48,8 @@ def commit(channel: Channel, method: Any, arguments: bytes) -> Steps:
     unacknowledged = channel.unacknowledged
     _all_done((yield ShardsStep(transaction.first_round(unacknowledged))))
     _all_done((yield ShardsStep(transaction.second_round(unacknowledged))))
+    for address, content in transaction.replies:
+        channel.broker.cluster.reply(address, content)
     channel.send(commands.Tx.CommitOk())
 
 
