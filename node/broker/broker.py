@@ -8,7 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from node.amqp.connection import Connection
+from node.amqp.content import Content
 from node.amqp.settings import ConnectionSettings
+from node.broker.channel import Channel
 from node.broker.cluster_facade import ClusterFacade
 from node.broker.connection import ClientConnection, ConnectionHost
 from node.broker.consumers import Consumer
@@ -53,6 +55,8 @@ class Broker:
         self.credentials: CredentialCache = CredentialCache(random_token() + random_token())
         self.connections: dict[str, ClientConnection] = {}
         self._consumers: dict[int, Consumer] = {}
+        self.reply_channels: dict[str, Channel] = {}
+        """Channels that consume direct replies, by the key in their address."""
         self._routes: dict[tuple[str, str], Routes] = {}
         # Consumer ids of an earlier life of the node may still come up in its log.
         self._next_id = ((cluster.incarnation >> _INCARNATION_STEP_BITS) << _IDS_BITS) + 1
@@ -131,6 +135,16 @@ class Broker:
                 consumer = consumers.get(effect.consumer_id)
                 if consumer is not None:
                     consumer.channel.consumer_cancelled(consumer)
+
+    def reply_came(self, key: str, content: Content) -> None:
+        """See `ClusterEvents.reply_came`."""
+        channel = self.reply_channels.get(key)
+        if channel is not None:
+            channel.deliver_reply(content)
+
+    def awaits_reply(self, key: str) -> bool:
+        """See `ClusterEvents.awaits_reply`."""
+        return key in self.reply_channels
 
     def session_lost(self, shard_id: int) -> None:
         """See `ClusterEvents.session_lost`."""

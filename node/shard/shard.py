@@ -24,6 +24,7 @@ from node.shard.state import DELIVERIES_PER_ENTRY, EXPIRIES_PER_ENTRY, State
 from node.shard.statistics import QueueStatistics, ShardStatistics
 from node.shard.timers import NEVER
 from node.shard.tombstone import Tombstone
+from node.shard.transaction import apply_transaction
 
 SessionKey = tuple[int, int]
 
@@ -190,6 +191,9 @@ class Shard:
         elif kind == commands.PUBLISH_GUARDED:
             _after(commands.LIST_HEAD, position, end)
             after = apply_guarded(state, position, end, results)
+        elif kind == commands.TRANSACTION:
+            _after(commands.TRANSACTION_HEAD, position, end)
+            after = apply_transaction(state, _required(session), position, end, results)
         elif kind == commands.CREATE_QUEUE:
             after, queue_id, settings = _settings(data, position, end)
             results.append(queues.create_queue(state, queue_id, settings, session is None))
