@@ -63,7 +63,7 @@ class Drained:
 
 def close_of(client: Client) -> tuple[int, str]:
     (close,) = [item for item in client.take(0) if isinstance(item, commands.Connection.Close)]
-    return int(close.reply_code), close.reply_text
+    return close.reply_code or 0, close.reply_text
 
 
 def bodies(items: list[Any]) -> list[bytes]:
