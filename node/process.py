@@ -31,6 +31,7 @@ from node import limits
 from node.broker.broker import Broker
 from node.catalog import Catalog, DeleteUser, PutUser, SetPermissions
 from node.catalog.passwords import make_password_hash, verify_password
+from node.duties.drain import DRAINED, NOT_DRAINING, TEXT_OF_DRAIN, TEXT_OF_STOP, Drain, DrainSettings
 from node.engine import Engine, EngineSettings
 from node.http.provider import Metric as HttpMetric
 from node.http.server import HttpServer
@@ -101,6 +102,7 @@ class NodeProcess:
         self._transport: PeerTransport
         self._broker: Broker
         self._listener: AmqpListener
+        self.drain: Drain
         self._http: HttpServer
         self._logins: Logins
         self._queue_views: QueueViews
@@ -111,6 +113,8 @@ class NodeProcess:
         self._due_scheduled = False
         self._writing: WriteBatch | None = None
         self._serving = False
+        self._door_closed = False
+        self._drained = asyncio.Event()
 
     # ------------------------------------------------------------------ start and stop
 
@@ -150,6 +154,8 @@ class NodeProcess:
             self._broker, amqp.host, amqp.port, self.schedule_pump, _client_tls(settings.amqp_tls),
             reuse_port=settings.amqp_reuse_port,
         )
+        times = DrainSettings(settings.drain_notice_ms, settings.drain_acks_ms, settings.drain_timeout_ms)
+        self.drain = Drain(self.engine.host, self._broker, self, times)
         self._ticker = self._loop.call_soon(self._tick)
         self._tasks.append(self._loop.create_task(self._watch_disk_and_memory()))
         self._tasks.append(self._loop.create_task(self._watch_clock()))
@@ -162,6 +168,7 @@ class NodeProcess:
             DeadLetterOffice(self.engine),
             self.clock.now_ms,
             self.schedule_pump,
+            self,
         )
         management = Management(self.engine, self.membership, self._logins)
         http = settings.http_address
@@ -294,6 +301,47 @@ class NodeProcess:
         """Serve until `stop` is called or the node fails."""
         await self.stopped.wait()
 
+    async def drain_before_stop(self) -> None:
+        """Let clients and other nodes go before a stop that was asked for; returns at the time limit at the latest."""
+        self._feed(lambda now_ms: self.drain.begin(TEXT_OF_STOP, now_ms))
+        waiting = [asyncio.ensure_future(event.wait()) for event in (self._drained, self.stopped)]
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        for task in waiting:
+            task.cancel()
+
+    # ------------------------------------------------------------------ drained by an operator
+
+    def begin_drain(self) -> None:
+        """See `DrainControl.begin_drain`."""
+        self._feed(lambda now_ms: self.drain.begin(TEXT_OF_DRAIN, now_ms))
+
+    async def revive(self) -> None:
+        """See `DrainControl.revive`. Raises OSError if the AMQP address can't be had."""
+        if self._door_closed:
+            self._door_closed = False
+            await self._listener.open_door()
+        self.drain.revive()
+        self._drained.clear()
+        self.schedule_pump()
+
+    def take_no_clients(self) -> None:
+        """See `DrainPort.take_no_clients`."""
+        self._door_closed = True
+        self._listener.close_door()
+
+    def pending_bytes(self) -> int:
+        """See `DrainPort.pending_bytes`."""
+        return self.engine.pending_bytes()
+
+    def drain_status(self) -> dict[str, object]:
+        """How far a drain has come."""
+        return {
+            "state": self.drain.state,
+            "leads": sum(group.leads for group in self.engine.host.groups.values()),
+            "connections": self._listener.connection_count,
+            "unacknowledged": self._broker.unacknowledged,
+        }
+
     async def stop(self) -> None:
         """Stop serving; what is on disk stays."""
         if self._ticker is not None:
@@ -402,6 +450,10 @@ class NodeProcess:
     def _tick(self) -> None:
         self._ticker = self._loop.call_later(self.settings.tick_ms / 1000, self._tick)
         self._feed(self.engine.tick)
+        if self.drain.step != NOT_DRAINING:
+            self._feed(self.drain.tick)
+            if self.drain.step == DRAINED:
+                self._drained.set()
 
     async def _watch_clock(self) -> None:
         """A clock that most members contradict is not kept: somebody sets the wall clock right, and starts the node."""
@@ -452,6 +504,8 @@ class NodeProcess:
         """Whether clients are served, and if not, why."""
         if not self._serving:
             return False, "starting: the catalog is not up to date yet"
+        if self.drain.step != NOT_DRAINING:
+            return False, f"{self.drain.state}: clients go to other nodes"
         without = [str(group.id) for group in self.engine.host.groups.values() if group.leader == 0]
         if without:
             return False, f"no leader known for groups {', '.join(without)}"
@@ -461,7 +515,7 @@ class NodeProcess:
 
     def status(self) -> dict[str, object]:
         """The state of the cluster as this node sees it, for people and scripts."""
-        return engine_status(self.engine, self.settings, self.clock.now_ms())
+        return engine_status(self.engine, self.settings, self.clock.now_ms()) | {"drain": self.drain_status()}
 
     def queue_info(self, vhost: str, name: str) -> dict[str, object] | None:
         """One queue, or None."""

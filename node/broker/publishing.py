@@ -275,6 +275,12 @@ class Publisher:
         group.settled(offsets, result is SESSION_LOST)
         self.channel.connection.mark_channel(self.channel)
 
+    @property
+    def owes_confirms(self) -> bool:
+        """Whether a confirm is still to be sent."""
+        confirms = self.confirms
+        return confirms is not None and (confirms.lowest_open < confirms.next_sequence or confirms.has_news)
+
     def send_confirms(self) -> None:
         """Tell the client what was settled since the last call."""
         confirms = self.confirms

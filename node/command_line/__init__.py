@@ -13,6 +13,8 @@ _COMMANDS: Final = {
     "up": "node.command_line.up_command",
     "status": "node.command_line.status_command",
     "cluster": "node.command_line.cluster_command",
+    "drain": "node.command_line.drain_command",
+    "revive": "node.command_line.revive_command",
     "deadletters": "node.command_line.deadletters_command",
     "shards": "node.command_line.shards_command",
     "policy": "node.command_line.policy_command",
