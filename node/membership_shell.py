@@ -245,6 +245,17 @@ class MembershipShell:
         self._pump()
         return await _or_none(answers)
 
+    async def spread(self) -> None:
+        """Wait until the connected nodes have what was changed here, but not for one that hangs."""
+        everywhere: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+
+        def told(_: object) -> None:
+            if not everywhere.done():
+                everywhere.set_result(True)
+
+        self._engine.catalog_spread(told)
+        await _or_none(everywhere)
+
     async def freshness(self) -> dict[str, Any]:
         """Bring all replicas here up to date, and say whether they are: `current`, and the `reason` if not."""
         return _freshness(await self.current.behind(self._engine.host.groups))

@@ -29,7 +29,7 @@ from cluster.raft import Entry
 from cluster.transport.peer_transport import LocalPeer, PeerTransport
 from node import limits
 from node.broker.broker import Broker
-from node.catalog import Catalog, DeleteUser, PutUser, SetPermissions
+from node.catalog import Catalog, DeleteUser, PutUser, SetPermissions, UpgradePassword
 from node.catalog.passwords import make_password_hash, verify_password
 from node.duties.drain import DRAINED, NOT_DRAINING, TEXT_OF_DRAIN, TEXT_OF_STOP, Drain, DrainSettings
 from node.engine import Engine, EngineSettings
@@ -47,6 +47,7 @@ from node.membership_shell import (
     next_start,
     peer_tls_files,
 )
+from node.operating.access import Access
 from node.operating.dead_letter_office import DeadLetterOffice
 from node.operating.management import Management
 from node.operating.operator import Operator
@@ -161,7 +162,7 @@ class NodeProcess:
         self._tasks.append(self._loop.create_task(self._watch_clock()))
         self.schedule_pump()
         self._queue_views = QueueViews(self.engine)
-        self._logins = Logins(self.engine.catalog)
+        self._logins = Logins(self.engine.catalog, self._renew_password)
         operator = Operator(
             self._logins,
             self.membership,
@@ -171,8 +172,9 @@ class NodeProcess:
             self,
         )
         management = Management(self.engine, self.membership, self._logins)
+        access = Access(self.engine, self.membership, self._logins, self._logins.threads)
         http = settings.http_address
-        self._http = HttpServer(self, http.host, http.port, operator, management)
+        self._http = HttpServer(self, http.host, http.port, operator, management, access)
         await self._http.start()
         try:
             await self._wait_until_ready()
@@ -268,6 +270,10 @@ class NodeProcess:
         """Serve only once the catalog here is up to date, so that the first client finds what there is."""
         await self._catalog_is_current()
         await self._ensure_default_user()
+
+    def _renew_password(self, command: UpgradePassword) -> None:
+        self.engine.submit_catalog(command, lambda _: None)
+        self.schedule_pump()
 
     async def _catalog_is_current(self) -> None:
         """Wait until the catalog here has everything given before; NodeRefused if the node fails meanwhile."""

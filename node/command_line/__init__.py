@@ -18,6 +18,9 @@ _COMMANDS: Final = {
     "deadletters": "node.command_line.deadletters_command",
     "shards": "node.command_line.shards_command",
     "policy": "node.command_line.policy_command",
+    "user": "node.command_line.user_command",
+    "vhost": "node.command_line.vhost_command",
+    "permission": "node.command_line.permission_command",
     "queue": "node.command_line.queue_command",
     "demo": "node.command_line.demo_command",
 }
