@@ -102,3 +102,18 @@ def test_drain_and_revive(whole: Nodes) -> None:
         again.basic_publish("", "kept", b"after")
     whole.until_well()
     assert reason(whole, VICTIM) == ""
+
+
+def test_hooks_see_whether_another_node_may_go(whole: Nodes) -> None:
+    """`mayfly ready --quorum-plus-one` and `mayfly cluster await`, as a rollout asks before the next node."""
+    asked = ("ready", "--quorum-plus-one", "--members", "3")
+    assert mayfly(whole, 1, *asked, "--timeout", "20").returncode == 0
+    whole.kill(VICTIM)
+    wait_for(lambda: whole.leads_nothing(VICTIM, witness=1), "new leaders")
+    one_less = mayfly(whole, 1, *asked)
+    assert one_less.returncode == 1 and "one less is no majority" in one_less.stderr, one_less
+    assert mayfly(whole, 1, "ready").returncode == 0
+    assert mayfly(whole, VICTIM, "ready").returncode == 1
+    whole.start(VICTIM)
+    again = mayfly(whole, 1, "cluster", "await", "--quorum-plus-one", "--members", "3", "--timeout", "60")
+    assert again.returncode == 0, again.stderr
