@@ -1,5 +1,6 @@
 """`mayfly ready` and `mayfly cluster await`: what is in the way, in words and as exit codes."""
 
+import time
 from typing import Any
 
 import pytest
@@ -19,7 +20,8 @@ def members(*states: str, down: tuple[int, ...] = ()) -> Page:
 
 
 def shard(group: int, *voters: int, leader: int = 1, plan: tuple[int, ...] = (), changing: bool = False) -> Page:
-    return {"group": group, "voters": list(voters), "leader": leader, "plan": list(plan or voters), "changing": changing}
+    planned = list(plan or voters)
+    return {"group": group, "voters": list(voters), "leader": leader, "plan": planned, "changing": changing}
 
 
 class Pages:
@@ -105,7 +107,7 @@ def test_it_waits(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
     def joined(seconds: float) -> None:
         pages.members = members("member", "member", "member", "member")
 
-    monkeypatch.setattr(ready_command.time, "sleep", joined)
+    monkeypatch.setattr(time, "sleep", joined)
     assert run("cluster", "await", "--members", "4")[0] == 0
     assert run("cluster", "await", "--members", "4") == (0, "ready\n")
 
