@@ -24,7 +24,7 @@ from cluster.host import NEVER
 from cluster.host_settings import HostSettings
 from cluster.log.batch import CorruptEntry, CorruptStore, DiskFull, LogError, WriteBatch
 from cluster.log.group_log import EntryCache
-from cluster.log.lmdb_store import LmdbLogStore
+from cluster.log.write_ahead_store import WriteAheadStore
 from cluster.raft import Entry
 from cluster.transport.peer_transport import LocalPeer, PeerTransport
 from node import limits
@@ -99,7 +99,7 @@ class NodeProcess:
         self._sent_away = False
         self._unproven = False
         self._loop: asyncio.AbstractEventLoop
-        self._store: LmdbLogStore
+        self._store: WriteAheadStore
         self._writer: LogWriter
         self.identity: Identity
         self.membership: MembershipShell
@@ -194,9 +194,9 @@ class NodeProcess:
         gc.collect()
         gc.freeze()
 
-    def _open_store(self) -> LmdbLogStore:
+    def _open_store(self) -> WriteAheadStore:
         self.settings.data_dir.mkdir(parents=True, exist_ok=True)
-        return LmdbLogStore(self.settings.data_dir / "log", self.settings.disk_map_bytes)
+        return WriteAheadStore(self.settings.data_dir / "log", self.settings.disk_map_bytes)
 
     def _make_engine(self, incarnation: int) -> Engine:
         settings = self.settings
