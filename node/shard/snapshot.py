@@ -24,6 +24,7 @@ from node.shard.lease import USES, Lease
 from node.shard.line import Line
 from node.shard.message import Message
 from node.shard.outbox import REASONS, Death, Lane, Outbox
+from node.shard.packed import BODY_LENGTH, COLUMNS, DEADLINE_MS, INDEX, Packed, numbers_of
 from node.shard.packing import NUMBER_BYTES, pack_numbers, pack_signed, unpack_numbers, unpack_signed
 from node.shard.queue import Queue
 from node.shard.remains import Remains
@@ -31,7 +32,9 @@ from node.shard.settings import ShardQueueSettings, decode_settings, encode_sett
 from node.shard.state import Past, State
 from node.shard.tombstone import GONE_FOR, Tombstone
 
-VERSION: Final = 3
+VERSION: Final = 4
+_WHOLE_LINES: Final = 3
+"""The version before, in which a line was one run of columns; read still."""
 MESSAGES_PER_STEP: Final = 16_384
 """A few milliseconds of work, compiled: a step is made in each tick."""
 _LIST_COSTS: Final = 16
@@ -41,7 +44,6 @@ _COPIED_AS_ONE: Final = 64
 _MOST_ALIKE: Final = 1 << 20
 """One message may be in the outbox once for each queue in which it died. More such would be a number that is damaged:
 nothing else in the snapshot says that it can't be."""
-_MESSAGE_COLUMNS: Final = 9
 _DEATH_COLUMNS: Final = 5
 _ATTACHED: Final = 1
 _CONSUMER: Final = 2
@@ -102,15 +104,15 @@ class _Columns:
         """Write a piece, or the end of a row; what it took, in messages."""
         row, pieces = self._waiting[0]
         if not self._halves:
-            self._halves = [_Column() for _ in range(_MESSAGE_COLUMNS)]
+            self._halves = [_Column() for _ in range(COLUMNS)]
         if pieces:
             messages = pieces.popleft()
-            for column, numbers in zip(self._halves, _numbers(messages), strict=True):
+            for column, numbers in zip(self._halves, numbers_of(messages), strict=True):
                 column.add(numbers)
             return max(_LIST_COSTS, len(messages))
         column = self._halves[len(row) - 1]
         row.append(column.packed())
-        if len(row) > _MESSAGE_COLUMNS:
+        if len(row) > COLUMNS:
             self._halves = []
             self._waiting.popleft()
         return column.count // _COPIED_AS_ONE
@@ -214,9 +216,9 @@ class _Pace:
 def _restoring(state: State, data: bytes, pace: _Pace) -> Iterator[None]:
     """All of it, with a pause after each step."""
     row = msgspec.msgpack.decode(data)
-    if row[0] != VERSION:
-        raise ShardError(f"shard snapshot of version {row[0]}, {VERSION} expected")
-    _, times, counters, past, queues, tombstones, outbox, (state.queue_expired, remains) = row
+    if row[0] not in (_WHOLE_LINES, VERSION):
+        raise ShardError(f"shard snapshot of version {row[0]}, {_WHOLE_LINES} or {VERSION} expected")
+    version, times, counters, past, queues, tombstones, outbox, (state.queue_expired, remains) = row
     state.time_ms, state.led_ms, state.next_order = times
     (
         state.missing_targets, state.transfers_lost, state.refused_transfers, state.refused_routes,
@@ -228,7 +230,7 @@ def _restoring(state: State, data: bytes, pace: _Pace) -> Iterator[None]:
     for queue_row in queues:
         if pace.is_over(_LIST_COSTS):
             yield
-        yield from _restore_queue(state, queue_row, pace)
+        yield from _restore_queue(state, queue_row, version, pace)
     for queue_id, reason, time_ms, activity_ms, messages, vhost, name, use in tombstones:
         state.deleted[queue_id] = Tombstone(
             reason, time_ms, activity_ms, messages, vhost, name, USES[use]
@@ -237,9 +239,9 @@ def _restoring(state: State, data: bytes, pace: _Pace) -> Iterator[None]:
             yield
     yield from _restore_outbox(state, outbox, pace)
     for queue_id, settings_bytes, left_row in remains:
-        left = _Messages()
-        yield from left.read(state, left_row, pace)
-        state.remains.append(Remains(queue_id, decode_settings(settings_bytes), left.messages))
+        left = _LineReading(Line(state.messages_per_piece))
+        yield from left.read(state, left_row, version, pace)
+        state.remains.append(Remains(queue_id, decode_settings(settings_bytes), left.line))
 
 
 class _Messages:
@@ -255,7 +257,7 @@ class _Messages:
 
     def read(self, state: State, row: Any, pace: _Pace) -> Iterator[None]:
         """Read them, with pauses, and count their references to their entries."""
-        count = _rows_of(row, _MESSAGE_COLUMNS)
+        count = _rows_of(row, COLUMNS)
         if count > _MOST_ALIKE and all(isinstance(column, int) for column in row[1:]):
             raise ShardError(f"{count} messages that nothing tells apart, {_MOST_ALIKE} at most expected")
         start = 0
@@ -304,21 +306,6 @@ def _piece(column: Any, start: int, stop: int) -> Iterable[int]:
     return unpack_signed(column[start * NUMBER_BYTES : stop * NUMBER_BYTES])
 
 
-def _numbers(messages: list[Message]) -> list[list[int]]:
-    """What is written of messages, column by column."""
-    return [
-        [message.index for message in messages],
-        [message.offset for message in messages],
-        [message.key_length for message in messages],
-        [message.header_length for message in messages],
-        [message.body_length for message in messages],
-        [message.enqueued_ms for message in messages],
-        [message.deadline_ms for message in messages],
-        [message.delivery_count for message in messages],
-        [message.ttl_ms for message in messages],
-    ]
-
-
 def _column(numbers: list[int]) -> object:
     column = _Column()
     column.add(numbers)
@@ -334,7 +321,7 @@ def _restore_past(past: Past, row: Any) -> None:
 
 
 def _remains_row(remains: Remains, columns: _Columns) -> list[object]:
-    return [remains.queue_id, encode_settings(remains.settings), columns.pack(remains.messages, remains.position)]
+    return [remains.queue_id, encode_settings(remains.settings), _line_row(remains.line, columns)]
 
 
 def _tombstone_row(queue_id: int, tombstone: Tombstone) -> list[object]:
@@ -357,8 +344,8 @@ def _queue_row(queue: Queue, columns: _Columns) -> list[object]:
             queue.overflowed, queue.refused, queue.delivery_limited,
         ],
         list(queue.received.items()),
-        columns.pack(queue.returned.items, queue.returned.head) if queue.returned.items else [],
-        columns.pack(queue.ready.items, queue.ready.head) if queue.ready.items else [],
+        _line_row(queue.returned, columns),
+        _line_row(queue.ready, columns),
         [_holder_row(holder, columns) for holder in queue.holders.values()],
         [
             [band.priority, [holder.order for holder in band.waiting]]
@@ -393,7 +380,7 @@ def _holder_row(holder: Holder, columns: _Columns) -> list[object]:
     ]
 
 
-def _restore_queue(state: State, row: Any, pace: _Pace) -> Iterator[None]:
+def _restore_queue(state: State, row: Any, version: int, pace: _Pace) -> Iterator[None]:
     (
         queue_id, settings_bytes, lease_row, counters, received, returned, ready, holders, bands,
         single_active, single,
@@ -401,7 +388,7 @@ def _restore_queue(state: State, row: Any, pace: _Pace) -> Iterator[None]:
     lease = Lease(0, 0)
     lease.epoch, lease.started_ms, lease.last_activity_ms, last_use = lease_row
     lease.last_use = USES[last_use]
-    queue = Queue(queue_id, decode_settings(settings_bytes), settings_bytes, lease)
+    queue = Queue(queue_id, decode_settings(settings_bytes), settings_bytes, lease, state.messages_per_piece)
     (
         queue.enqueued, queue.delivered, queue.acknowledged,
         queue.expired, queue.dead_lettered, queue.duplicates,
@@ -409,10 +396,11 @@ def _restore_queue(state: State, row: Any, pace: _Pace) -> Iterator[None]:
     ) = counters
     for source, sequence in received:
         queue.note_received(source, sequence)
-    if returned:
-        yield from _restore_line(state, queue, queue.returned, returned, pace)
-    if ready:
-        yield from _restore_line(state, queue, queue.ready, ready, pace)
+    for line, line_row in ((queue.returned, returned), (queue.ready, ready)):
+        if line_row:
+            reading = _LineReading(line)
+            yield from reading.read(state, line_row, version, pace)
+            queue.ready_bytes += reading.body_bytes
     consumers = queue.consumers
     consumers.single_active = single_active
     for holder_row in holders:
@@ -431,11 +419,66 @@ def _restore_queue(state: State, row: Any, pace: _Pace) -> Iterator[None]:
     note_due(state, queue)
 
 
-def _restore_line(state: State, queue: Queue, line: Line, row: Any, pace: _Pace) -> Iterator[None]:
-    read = _Messages()
-    yield from read.read(state, row, pace)
-    line.fill(read.messages, read.timed)
-    queue.ready_bytes += read.body_bytes
+def _line_row(line: Line, columns: _Columns) -> list[object]:
+    """A line as it is cut: what is packed goes as it is. Nothing for an empty line."""
+    if line.count() == 0:
+        return []
+    return [
+        columns.pack(line.items, line.head),
+        [[packed.count, *packed.columns] for packed in line.packed],
+        columns.pack(line.back) if line.back else [],
+    ]
+
+
+class _LineReading:
+    """A line of a ``_line_row``, as it is read."""
+
+    __slots__ = ("body_bytes", "line")
+
+    def __init__(self, line: Line) -> None:
+        """``line`` is filled in."""
+        self.line = line
+        self.body_bytes = 0
+
+    def read(self, state: State, row: Any, version: int, pace: _Pace) -> Iterator[None]:
+        """Read it, with pauses, and count its references."""
+        if version == _WHOLE_LINES:
+            yield from self._read_whole(state, row, pace)
+            return
+        front_row, pieces, back_row = row
+        front, back = _Messages(), _Messages()
+        yield from front.read(state, front_row, pace)
+        packed: deque[Packed] = deque()
+        timed = front.timed
+        for piece_row in pieces:
+            piece = Packed(piece_row[0], piece_row[1:])
+            packed.append(piece)
+            timed += self._count(state, piece)
+            if pace.is_over(piece.count):
+                yield
+        if back_row:
+            yield from back.read(state, back_row, pace)
+        self.body_bytes += front.body_bytes + back.body_bytes
+        self.line.put_together(front.messages, packed, back.messages, timed + back.timed)
+
+    def _read_whole(self, state: State, row: Any, pace: _Pace) -> Iterator[None]:
+        read = _Messages()
+        yield from read.read(state, row, pace)
+        self.body_bytes = read.body_bytes
+        for start in range(0, len(read.messages), pace.per_step):
+            for message in read.messages[start : start + pace.per_step]:
+                self.line.append(message)
+            if pace.is_over(pace.per_step):
+                yield
+
+    def _count(self, state: State, piece: Packed) -> int:
+        """What is counted of messages that stay packed; how many of them have a deadline."""
+        piece.check(_MOST_ALIKE)
+        live = state.live
+        for index in piece.column(INDEX):
+            live[index] = live.get(index, 0) + 1
+        self.body_bytes += sum(piece.column(BODY_LENGTH))
+        return sum([1 for deadline_ms in piece.column(DEADLINE_MS) if deadline_ms >= 0])
 
 
 def _restore_holder(state: State, queue: Queue, row: Any, pace: _Pace) -> Iterator[None]:

@@ -146,9 +146,32 @@ def test_a_damaged_number_of_messages_is_no_work_without_end() -> None:
     driver.create(1)
     driver.run(publish("a"))
     row = msgspec.msgpack.decode(driver.shard.snapshot())
-    row[4][0][6][0] = 1 << 50
+    line = row[4][0][6]
+    line[0][0] = 1 << 50
     with pytest.raises(ShardError, match="messages that nothing tells apart"):
         driver.shard.restore(msgspec.msgpack.encode(row))
+    line[0][0] = 1
+    line[1] = [[1 << 50, *line[0][1:]]]
+    with pytest.raises(ShardError, match="messages that nothing tells apart"):
+        driver.shard.restore(msgspec.msgpack.encode(row))
+
+
+def test_a_damaged_column_deep_in_a_line_is_found_when_it_is_read() -> None:
+    """Not when its messages are wanted: by then the snapshot is stored."""
+    driver = Driver()
+    driver.shard = Shard(3, 1, messages_per_piece=2)
+    driver.create(1)
+    driver.run(*(publish(f"m{number}", 1) for number in range(12)))
+    row = msgspec.msgpack.decode(driver.shard.snapshot())
+    pieces = row[4][0][6][1]
+    assert pieces
+    for column in range(1, 10):
+        for wrong in (None, "x", b"\0" * 9, 1.5):
+            kept, pieces[0][column] = pieces[0][column], wrong
+            with pytest.raises(ShardError):
+                driver.shard.restore(msgspec.msgpack.encode(row))
+            pieces[0][column] = kept
+    driver.shard.restore(msgspec.msgpack.encode(row))
 
 
 def test_a_bad_snapshot_is_refused_and_changes_nothing() -> None:
