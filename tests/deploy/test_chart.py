@@ -228,10 +228,11 @@ def test_old_clusters_get_the_disruption_budget_they_know(chart: Any) -> None:
 
 @pytest.mark.parametrize("name", MATRIX)
 def test_what_nodes_are_told_are_settings(chart: Any, name: str) -> None:
-    container = pod_of(rendered(chart, MATRIX[name]))["spec"]["containers"][0]
-    told = {each["name"] for each in container["env"] if each["name"].startswith("MAYFLY_")}
-    told -= {each for each in told if each.startswith("MAYFLY_CHART_")} | {"MAYFLY_PASSWORD"}
-    assert told <= {f"MAYFLY_{key.upper()}" for key in setting_keys()}
+    """A node refuses to start with a name of its environment that it does not know."""
+    pod = pod_of(rendered(chart, MATRIX[name]))["spec"]
+    told = {each["name"] for each in pod["containers"][0]["env"] if each["name"].startswith("MAYFLY_")}
+    assert told - {"MAYFLY_PASSWORD"} <= {f"MAYFLY_{key.upper()}" for key in setting_keys()}
+    assert pod["enableServiceLinks"] is False
 
 
 def test_passwords_are_in_secrets_alone(chart: Any) -> None:

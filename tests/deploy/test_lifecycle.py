@@ -16,7 +16,7 @@ DOMAIN: Final = "mq-headless.prod.svc.cluster.local"
 @pytest.fixture
 def lifecycle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The chart's script, with a volume of its own."""
-    monkeypatch.setenv("MAYFLY_VOLUME", str(tmp_path))
+    monkeypatch.setenv("CHART_VOLUME", str(tmp_path))
     spec = importlib.util.spec_from_file_location("lifecycle", FILE)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -31,8 +31,8 @@ class World:
         environment = {
             "POD_NAME": f"mq-{number}",
             "POD_NAMESPACE": "prod",
-            "MAYFLY_CHART_FOUNDERS": str(founders),
-            "MAYFLY_CHART_DOMAIN": DOMAIN,
+            "CHART_FOUNDERS": str(founders),
+            "CHART_DOMAIN": DOMAIN,
             "MAYFLY_DEFAULT_USER": "me",
         }
         self.pod = lifecycle.Pod(environment)

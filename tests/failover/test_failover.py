@@ -22,7 +22,7 @@ def image() -> str:
     reason = why_no_engine()
     if reason and not DEMANDED:
         pytest.skip(f"no failover tests on this machine: {reason}")
-    assert not reason, f"an engine is demanded (MAYFLY_DEMAND_ENGINE): {reason}"
+    assert not reason, f"an engine is demanded (FAILOVER_DEMAND_ENGINE): {reason}"
     make_image()
     return IMAGE
 

@@ -20,7 +20,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-VOLUME = Path(os.environ.get("MAYFLY_VOLUME", "/var/lib/mayfly"))
+VOLUME = Path(os.environ.get("CHART_VOLUME", "/var/lib/mayfly"))
 DATA = VOLUME / "data"
 LEAVING = VOLUME / "leaving"
 """There: this node was told to leave the cluster; it may be that it did."""
@@ -39,10 +39,10 @@ class Pod:
         self.namespace = environment["POD_NAMESPACE"]
         self.set, _, number = self.name.rpartition("-")
         self.number = int(number)
-        self.founders = int(environment["MAYFLY_CHART_FOUNDERS"])
-        self._domain = environment["MAYFLY_CHART_DOMAIN"]
+        self.founders = int(environment["CHART_FOUNDERS"])
+        self._domain = environment["CHART_DOMAIN"]
         self.user = environment["MAYFLY_DEFAULT_USER"]
-        self.drain_timeout_s = environment.get("MAYFLY_CHART_DRAIN_TIMEOUT_S", "60")
+        self.drain_timeout_s = environment.get("CHART_DRAIN_TIMEOUT_S", "60")
 
     def host(self, number: int) -> str:
         """The name under which others reach a pod of the set."""
