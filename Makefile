@@ -19,6 +19,8 @@ ONCE ?=
 # More arguments for pytest, such as ARGUMENTS='-k lease'.
 ARGUMENTS ?=
 WORKERS ?= 2
+# THOROUGH=1 for `make test`: every seed, the slow tests, and all of it on the source tree as well; .ci/run does that.
+THOROUGH ?=
 # For `make bench-expiry`: QUICK=1 runs a tenth of the sizes. For `make bench-growth`: few points.
 QUICK ?=
 # For `make bench-growth`: some knobs, such as ONLY=size,backlog.
@@ -42,7 +44,11 @@ RABBITMQ ?=
 run: $(INSTALLED)
 	@$(BIN)/mayfly demo $(if $(filter-out 0,$(ONCE)),--once)
 
+ifneq ($(filter-out 0,$(THOROUGH)),)
 test: check $(VENV)/.deploy uncompiled-tests compiled-tests
+else
+test: check $(VENV)/.deploy compiled-tests
+endif
 
 lint check: $(INSTALLED)
 	$(BIN)/ruff check .
@@ -55,7 +61,7 @@ uncompiled-tests: $(INSTALLED)
 # The installed package, compiled where there is a C compiler. (Not `python -m pytest`, which would put the
 # source tree first on the path.)
 compiled-tests: $(INSTALLED)
-	$(BIN)/pytest -n $(WORKERS) $(ARGUMENTS)
+	$(BIN)/pytest -n $(WORKERS) --durations 30 $(if $(filter-out 0,$(THOROUGH)),,-m "not slow") $(ARGUMENTS)
 
 # Beside RabbitMQ, with every aim; puts the figures into docs and README. QUICK=1: under three minutes, and does not.
 bench: $(INSTALLED)
