@@ -52,6 +52,8 @@ class Channel:
         self.last_queue: str = ""
         self._operation: Operation | None = None
         self._failing_method: tuple[int, int] = (0, 0)
+        # Tags of consumers that ended during an operation: its answer goes first, as with RabbitMQ.
+        self._cancelled_meanwhile: list[str] = []
         self._waiting: deque[Event] = deque()
         self.waiting_bytes: int = 0
         self._draining = False
@@ -176,6 +178,9 @@ class Channel:
         if not self.open:
             self._release()
             return
+        for tag in self._cancelled_meanwhile:
+            self.connection.send_cancel(self.channel_id, tag)
+        self._cancelled_meanwhile.clear()
         if self._draining:
             return
         self._draining = True
@@ -272,7 +277,9 @@ class Channel:
         self.broker.forget_consumer(consumer)
         if self.consumers.get(consumer.tag) is consumer:
             del self.consumers[consumer.tag]
-            if self.open:
+            if self._operation is not None:
+                self._cancelled_meanwhile.append(consumer.tag)
+            elif self.open:
                 self.connection.send_cancel(self.channel_id, consumer.tag)
 
     def session_lost(self, shard_id: int) -> None:
