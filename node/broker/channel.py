@@ -83,12 +83,6 @@ class Channel:
         try:
             if connection.has_published is False:
                 connection.first_publish()
-            alarm = self.broker.cluster.disk_alarm
-            if alarm is not None:
-                self.publisher.refuse_all(
-                    len(contents), f"disk alarm: {alarm}; publishes are refused until it is over"
-                )
-                return
             position = self.publisher.publish(contents, flags, 0, False)
         except AmqpError as error:
             self.fail(error, BASIC_CLASS, PUBLISH_METHOD)

@@ -72,6 +72,7 @@ class ClientConnection:
         """Exclusive queues of this connection: queue id -> shard id."""
         self.has_published: bool = False
         self.output_blocked: bool = False
+        self.output_full: bool = False
         self.waiting_bytes: int = 0
         self.over: bool = False
         self._loopback = loopback
@@ -256,9 +257,12 @@ class ClientConnection:
     @property
     def wants_reading(self) -> bool:
         """Whether the socket should be read from."""
-        if self.waiting_bytes > WAITING_EVENTS_BYTES or not self.amqp.wants_input:
+        if self.waiting_bytes > WAITING_EVENTS_BYTES or self.output_full or not self.amqp.wants_input:
             return False
-        return not (self.has_published and self.broker.cluster.overloaded)
+        if self.over or not self.has_published:
+            return True
+        cluster = self.broker.cluster
+        return not cluster.overloaded and cluster.blocked is None
 
     def reading_may_change(self) -> None:
         """Tell the socket to look at `wants_reading`."""
@@ -271,14 +275,21 @@ class ClientConnection:
             for channel in self.channels.values():
                 channel.pause_consumers(blocked)
 
+    def set_output_full(self, full: bool) -> None:
+        """So much waits to be sent that the client is not read from either: what it asks for would be added."""
+        if full != self.output_full:
+            self.output_full = full
+            self.reading_may_change()
+
     def first_publish(self) -> None:
         """The client turns out to be a publisher: alarms and pressure concern it from now on."""
         self.has_published = True
-        self.alarm_changed(self.broker.cluster.disk_alarm)
+        self.alarm_changed(self.broker.cluster.blocked)
         self.reading_may_change()
 
     def alarm_changed(self, text: str | None) -> None:
-        """connection.blocked and unblocked for publishers that can take them."""
+        """Publishers are not read from while there is an alarm, and told so if they can take that. RabbitMQ tells once,
+        whatever comes on top."""
         if not self.has_published or self.over or (text is not None) == self._told_blocked:
             return
         self._told_blocked = text is not None
@@ -287,6 +298,7 @@ class ClientConnection:
         else:
             self.amqp.send_unblocked()
         self.mark()
+        self.reading_may_change()
 
     def send_cancel(self, channel_id: int, consumer_tag: str) -> None:
         """basic.cancel from the server, for clients with consumer_cancel_notify."""

@@ -29,7 +29,7 @@ class DirectCluster:
         self.catalog: Catalog = Catalog(shard_count)
         self.events: ClusterEvents | None = None
         self.overloaded: bool = False
-        self.disk_alarm: str | None = None
+        self.blocked: str | None = None
         self.now_ms: int = now_ms
         self.barriers: int = 0
         """How many barriers were asked for."""
