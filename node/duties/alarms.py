@@ -8,8 +8,8 @@ connected do not count. Clients are told in RabbitMQ's words (3.10), operators w
 from collections.abc import Callable, Iterable
 from typing import Final
 
-ALARMS_DATAGRAM: Final = 253
-"""Kind of the datagram: one octet, the sum of the alarms that are on. `node.duties.catalog_spread` has 254."""
+ALARMS_DATAGRAM: Final = 250
+"""Kind of the datagram: one octet, the sum of the alarms that are on. `node.duties.catalog_spread` has 254, `cluster` others above it."""
 
 MEMORY: Final = 1
 DISK: Final = 2
@@ -30,6 +30,7 @@ class Alarms:
         self._changed = changed
         self._own: dict[int, str] = {}
         self._of_peers: dict[int, int] = {}
+        self._has_told = False
 
     def own(self, alarm: int) -> str | None:
         """Why this alarm is on at this node; None when it is not."""
@@ -52,6 +53,7 @@ class Alarms:
         else:
             self._own[alarm] = text
         if was_on != (text is not None):
+            self._has_told = True
             for peer in self._peers():
                 self._tell(peer, ALARMS_DATAGRAM, bytes((sum(self._own),)))
             self._look()
@@ -67,8 +69,9 @@ class Alarms:
         self._look()
 
     def peer_up(self, peer: int) -> None:
-        """The stream to a peer opened: it knows nothing, or what was told before."""
-        self._tell(peer, ALARMS_DATAGRAM, bytes((sum(self._own),)))
+        """The stream to a peer opened: it knows nothing, or what was told before. Who never had an alarm says nothing."""
+        if self._has_told:
+            self._tell(peer, ALARMS_DATAGRAM, bytes((sum(self._own),)))
 
     def peer_down(self, peer: int) -> None:
         """The stream to a peer broke."""
