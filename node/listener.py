@@ -178,6 +178,7 @@ class ClientProtocol(asyncio.Protocol):
         self._transport: asyncio.Transport
         self._connection: ClientConnection | None = None
         self._reading = True
+        self._writing_paused = False
         self._given_bytes = 0
         self._taken_bytes = 0
         self._taken_ms = -1
@@ -229,12 +230,14 @@ class ClientProtocol(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """The client does not read as fast as it is written to."""
+        self._writing_paused = True
         if self._connection is not None:
             self._connection.set_output_blocked(True)
             self._listener.schedule()
 
     def resume_writing(self) -> None:
         """The client has caught up."""
+        self._writing_paused = False
         if self._connection is not None:
             self._connection.set_output_blocked(False)
             self._connection.set_output_full(False)
@@ -272,7 +275,10 @@ class ClientProtocol(asyncio.Protocol):
         if connection is None:
             return
         connection.tick(now_ms)
-        if self._transport.is_closing():
+        if connection.amqp.should_close and not self._transport.is_closing():
+            # It is silent, or took too long: what waits for it is for nobody.
+            self.abort()
+        elif self._transport.is_closing():
             # What is left to write may be for nobody.
             self._closing_ms = now_ms if self._closing_ms < 0 else self._closing_ms
             if now_ms - self._closing_ms > CLOSE_OK_SECONDS * 1000:
@@ -302,8 +308,13 @@ class ClientProtocol(asyncio.Protocol):
             octets = output[0] if len(output) == 1 else b"".join(output)
             self._given_bytes += len(octets)
             self._transport.write(octets)
-            if connection.output_blocked and self._transport.get_write_buffer_size() > OUTPUT_FULL_BYTES:
-                connection.set_output_full(True)
+            if self._writing_paused:
+                if self._transport.get_write_buffer_size() > OUTPUT_FULL_BYTES:
+                    connection.set_output_full(True)
+            elif connection.output_blocked or connection.output_full:
+                connection.set_output_blocked(False)
+                connection.set_output_full(False)
+                self._listener.schedule()
         if connection.amqp.should_close:
             self._transport.close()
         elif not self._reading:

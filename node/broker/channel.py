@@ -62,7 +62,7 @@ class Channel:
         """Take an event of this channel, now or after what is under way."""
         if not self.open:
             return
-        if self._operation is not None:
+        if self._operation is not None or not self.connection.takes_answers():
             size = _size_of(event)
             self.waiting_bytes += size
             self.connection.waiting_bytes += size
@@ -160,11 +160,15 @@ class Channel:
         if not self.open:
             self._release()
             return
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Take the events that wait, as far as nothing is under way and the client takes the answers."""
         if self._draining:
             return
         self._draining = True
         try:
-            while self._waiting and not self._busy and self.open:
+            while self._waiting and not self._busy and self.open and self.connection.takes_answers():
                 event = self._waiting.popleft()
                 size = _size_of(event)
                 self.waiting_bytes -= size

@@ -25,7 +25,7 @@ from node.broker.cluster_facade import Done, SessionLost
 from node.broker.operation import AmqpError, BarrierStep, Operation, Steps, check
 from node.catalog import RemoveQueues
 from node.catalog.permissions import check_vhost
-from node.limits import WAITING_EVENTS_BYTES
+from node.limits import OUTPUT_FULL_BYTES, OUTPUT_HIGH_WATER_BYTES, WAITING_EVENTS_BYTES
 from node.shard.commands import encode_delete_queue
 
 if TYPE_CHECKING:
@@ -275,10 +275,25 @@ class ClientConnection:
             for channel in self.channels.values():
                 channel.pause_consumers(blocked)
 
+    def note_output(self) -> None:
+        """Deliveries were added to what is to be written. Where that is much, there shall be no more before the socket
+        has shown how much of it it takes: what a shard has at hand it delivers in one go."""
+        if self.amqp.output_bytes > OUTPUT_HIGH_WATER_BYTES:
+            self.set_output_blocked(True)
+
+    def takes_answers(self) -> bool:
+        """Whether what the client asks for may be done now: there is room for the answer."""
+        if self.amqp.output_bytes > OUTPUT_FULL_BYTES:
+            self.set_output_full(True)
+        return not self.output_full
+
     def set_output_full(self, full: bool) -> None:
-        """So much waits to be sent that the client is not read from either: what it asks for would be added."""
+        """So much is to be sent that the client is not read, and nothing done for it, until it takes some of that."""
         if full != self.output_full:
             self.output_full = full
+            if not full:
+                for channel in list(self.channels.values()):
+                    channel.go_on()
             self.reading_may_change()
 
     def first_publish(self) -> None:

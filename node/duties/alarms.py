@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 ALARMS_DATAGRAM: Final = 250
-"""Kind of the datagram: one octet, the sum of the alarms that are on. `node.duties.catalog_spread` has 254, `cluster` others above it."""
+"""Kind of the datagram: one octet, the sum of the alarms that are on."""
 
 MEMORY: Final = 1
 DISK: Final = 2
@@ -69,7 +69,7 @@ class Alarms:
         self._look()
 
     def peer_up(self, peer: int) -> None:
-        """The stream to a peer opened: it knows nothing, or what was told before. Who never had an alarm says nothing."""
+        """The stream to a peer opened: it knows nothing, or what was told before. Who never had one says nothing."""
         if self._has_told:
             self._tell(peer, ALARMS_DATAGRAM, bytes((sum(self._own),)))
 
