@@ -437,28 +437,24 @@ def walk(chance: random.Random, steps: int) -> ConnectionMachine:
     for _ in range(steps):
         wrong = chance.random() < 0.04
         channel = chance.randint(1, 3)
-        step: Any
-        arguments: dict[str, Any]
         if machine.state == "closed":
             machine.after_the_end(octets=chance.randbytes(20))
             break
         if machine.state == "header":
             machine.protocol_header()
         elif machine.state != "running" or (wrong and chance.random() < 0.5):
-            step, arguments = chance.choice(
-                [
+            handshake: list[tuple[Any, dict[str, Any]]] = [
                     (machine.start_ok, {}), (machine.open, {}), (machine.close_ok, {}), (machine.close, {}),
                     (machine.tune_ok, {"channels": chance.choice([LIMIT, 2047, 9999]), "frame_max": 4096}),
                     (machine.heartbeat, {}), (machine.open_channel, {"channel": channel}),
                     (machine.unknown_kind, {"kind": chance.choice([0, 4, 9]), "channel": channel}),
-                ]
-            )
+            ]
+            step, arguments = chance.choice(handshake)
             if machine.state != "running" or step.__name__ != "open_channel":
                 arguments = arguments | {"wrong": True}
                 step(**arguments)
         else:
-            step, arguments = chance.choice(
-                [
+            channels: list[tuple[Any, dict[str, Any]]] = [
                     (machine.open_channel, {}), (machine.close_channel, {}), (machine.close_ok_of_channel, {}),
                     (machine.method, {"method": chance.choice(FOR_THE_BROKER)}),
                     (machine.method_of_the_server, {"method": chance.choice(SERVERS_OWN)}),
@@ -466,8 +462,8 @@ def walk(chance: random.Random, steps: int) -> ConnectionMachine:
                     (machine.publish, {}), (machine.publish, {}), (machine.header, {"size": chance.randrange(6)}),
                     (machine.header, {"size": 3}), (machine.body, {"size": chance.randint(1, 4)}),
                     (machine.body, {"size": 1}), (machine.body, {"size": 2}),
-                ]
-            )
+            ]
+            step, arguments = chance.choice(channels)
             if "open" in machine.channels.values() and chance.random() < 0.05:
                 machine.broker_closes_channel()
             step(channel=channel, wrong=wrong, **arguments)
