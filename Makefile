@@ -25,7 +25,8 @@ QUICK ?=
 ONLY ?=
 # For `make soak`: how long; fractions are allowed.
 HOURS ?= 1
-# For `make chaos` and `make fuzz`: how long; for `make chaos`: which faults (kill, freeze, partition; none: all), WRITE=1 puts the figures into docs.
+# For `make chaos` and `make fuzz`: how long. For `make chaos`: which faults (kill, freeze, partition; none: all), WRITE=1
+# puts the figures into docs.
 MINUTES ?= 5
 FAULTS ?=
 WRITE ?=
