@@ -28,7 +28,8 @@ QUICK ?=
 ONLY ?=
 # For `make soak`: how long; fractions are allowed.
 HOURS ?= 1
-# For `make chaos`: how long, which faults (kill, freeze, partition; none: all), WRITE=1 puts the figures into docs.
+# For `make chaos` and `make fuzz`: how long. For `make chaos`: which faults (kill, freeze, partition; none: all), WRITE=1
+# puts the figures into docs.
 MINUTES ?= 5
 FAULTS ?=
 WRITE ?=
@@ -44,8 +45,8 @@ RABBITMQ ?=
 SUITES ?=
 CHECKOUTS ?=
 
-.PHONY: run test check compiled-tests uncompiled-tests lint bench bench-expiry bench-growth profile soak chaos \
-	chaos-deadletters golden interop setup wheel image test-failover test-k8s clean
+.PHONY: run test check compiled-tests uncompiled-tests lint bench bench-expiry bench-growth bench-long-queue profile \
+	soak fuzz chaos chaos-deadletters golden interop setup wheel image test-failover test-k8s clean
 
 run: $(INSTALLED)
 	@$(BIN)/mayfly demo $(if $(filter-out 0,$(ONCE)),--once)
@@ -85,6 +86,11 @@ bench-growth: $(INSTALLED)
 	@$(BIN)/python -c 'import matplotlib' 2>/dev/null || $(PIP) install --requirement requirements/charts.txt
 	$(BIN)/python -P bench/growth.py $(if $(filter-out 0,$(QUICK)),--quick) $(if $(ONLY),--only $(ONLY)) $(ARGUMENTS)
 
+# Five million messages of 1 KB in one queue, with a memory limit of 512 MiB for each of three nodes: published, then
+# consumed in order. Takes 25 GB in TMPDIR meanwhile. ARGUMENTS='--messages 500000' is a tenth.
+bench-long-queue: $(INSTALLED)
+	$(BIN)/python -P bench/long_queue.py $(ARGUMENTS)
+
 # CPU of a message by stage, sampled; WRITE=1 puts the figures into docs. Needs py-spy.
 profile: $(INSTALLED)
 	$(BIN)/python -P bench/profile_nodes.py $(if $(filter-out 0,$(WRITE)),--write docs/performance.md) $(ARGUMENTS)
@@ -118,6 +124,11 @@ interop: $(INSTALLED) $(CLIENTS)
 ifneq ($(filter-out 0,$(SUITES)),)
 	$(BIN)/python -P tests/interop/own_suites.py --rabbitmq $(if $(CHECKOUTS),--checkouts $(CHECKOUTS))
 endif
+
+# Hostile frames, field tables and sequences of methods from fresh seeds, against a broker and the state model.
+# ARGUMENTS='--seed N' is one of them again.
+fuzz: $(INSTALLED)
+	PYTHONPATH=. $(BIN)/python tests/fuzz/run_fuzz.py --minutes $(MINUTES) $(ARGUMENTS)
 
 # Fresh seeds for all simulators. What fails is written to soak-failures/; Ctrl-C ends it early, with totals.
 soak: $(INSTALLED)

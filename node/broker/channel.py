@@ -65,7 +65,7 @@ class Channel:
         """Take an event of this channel, now or after what is under way."""
         if not self.open:
             return
-        if self._operation is not None:
+        if self._operation is not None or not self.connection.takes_answers():
             size = _size_of(event)
             self.waiting_bytes += size
             self.connection.waiting_bytes += size
@@ -86,12 +86,6 @@ class Channel:
         try:
             if connection.has_published is False:
                 connection.first_publish()
-            alarm = self.broker.cluster.disk_alarm
-            if alarm is not None:
-                self.publisher.refuse_all(
-                    len(contents), f"disk alarm: {alarm}; publishes are refused until it is over"
-                )
-                return
             position = self.publisher.publish(contents, flags, 0, False)
         except AmqpError as error:
             self.fail(error, BASIC_CLASS, PUBLISH_METHOD)
@@ -181,11 +175,15 @@ class Channel:
         for tag in self._cancelled_meanwhile:
             self.connection.send_cancel(self.channel_id, tag)
         self._cancelled_meanwhile.clear()
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Take the events that wait, as far as nothing is under way and the client takes the answers."""
         if self._draining:
             return
         self._draining = True
         try:
-            while self._waiting and not self._busy and self.open:
+            while self._waiting and not self._busy and self.open and self.connection.takes_answers():
                 event = self._waiting.popleft()
                 size = _size_of(event)
                 self.waiting_bytes -= size
