@@ -416,11 +416,20 @@ class NodeProcess:
         limit = self.settings.disk_free_limit_bytes
         freed = FreedMemory()
         while True:
-            free = await self._loop.run_in_executor(None, self._store.free_bytes)
+            free = await self._loop.run_in_executor(None, self._free_bytes, limit)
             await self._loop.run_in_executor(None, freed.look, self._store.written_bytes)
             short = free < limit
             self.engine.disk_space(f"{free} bytes free, at least {limit} are needed" if short else None)
             await asyncio.sleep(LOOK_S)
+
+    def _free_bytes(self, limit: int) -> int:
+        """Room for the log; when it is short, what was released has given its room back first."""
+        free = self._store.free_bytes()
+        if free < limit:
+            with suppress(LogError):  # the next write says so
+                self._store.settle()
+            free = self._store.free_bytes()
+        return free
 
     def _feed(self, take_in: Callable[[int], None]) -> None:
         """Give the engine some input, and pump it at the end of this turn."""
