@@ -496,7 +496,7 @@ class NodeProcess:
         disk = disk_watermark(self.settings.disk_free_limit_bytes)
         freed = FreedMemory()
         while True:
-            free = await self._loop.run_in_executor(None, self._store.free_bytes)
+            free = await self._loop.run_in_executor(None, self._free_bytes, disk.limit)
             await self._loop.run_in_executor(None, freed.look, self._store.written_bytes)
             why_memory = await self._loop.run_in_executor(None, self._memory.look)
             short = disk.look(free)
@@ -511,6 +511,15 @@ class NodeProcess:
         after = alarm_texts(self.engine)
         if bool(before) != bool(after):
             log.warning("publishers are blocked: %s" if after else "publishers go on%s", "; ".join(after))
+
+    def _free_bytes(self, limit: int) -> int:
+        """Room for the log; when it is short, what was released has given its room back first."""
+        free = self._store.free_bytes()
+        if free < limit:
+            with suppress(LogError):  # the next write says so
+                self._store.settle()
+            free = self._store.free_bytes()
+        return free
 
     def _feed(self, take_in: Callable[[int], None]) -> None:
         """Give the engine some input, and pump it at the end of this turn."""
