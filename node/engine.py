@@ -17,6 +17,7 @@ from cluster.machine import StateMachine
 from cluster.raft import Entry
 from cluster.sessions import KIND_INTERNAL, encode_batch
 from node.broker import remote_transient
+from node.broker.access_counts import COUNTS_DATAGRAM, AccessCounts
 from node.broker.cluster_facade import SESSION_LOST, TRANSIENT_SHARD_BASE, ClusterEvents, Done, ShardHandle
 from node.broker.transient_shards import TransientShards
 from node.catalog import Catalog, CatalogCommand, NodeLost, NodeStarted, RemoveQueues, encode
@@ -140,6 +141,7 @@ class Engine:
         self.transient: TransientShards = TransientShards(
             self, self._send_datagram, lambda: self.broker, _pumped_anyway
         )
+        self.access_counts: AccessCounts = AccessCounts()
         self.overloaded: bool = False
         self.disk_alarm: str | None = None
         self._handles: dict[int, ShardHandle] = {}
@@ -181,6 +183,10 @@ class Engine:
         self._drop_lost_nodes(now_ms)
         self.membership.tick(now_ms)
         self.spread.tick(now_ms)
+        news = self.access_counts.news(self.catalog)
+        if news is not None:
+            for peer in self.host.peers:
+                self.host.send_datagram(peer, COUNTS_DATAGRAM, news)
         self.host.cache.drop_spent(self._is_spent)
 
     def _is_spent(self, id: int, index: int) -> bool:
@@ -196,6 +202,8 @@ class Engine:
             for kind, data in frame.datagrams:
                 if kind == APPLIED_DATAGRAM:
                     self.spread.datagram(peer, data)
+                elif kind == COUNTS_DATAGRAM:
+                    self.access_counts.told(peer, data)
                 self.transient.datagram(peer, kind, data)
 
     def peer_up(self, peer: int, now_ms: int) -> None:
@@ -203,12 +211,14 @@ class Engine:
         self.host.peer_up(peer, now_ms)
         self.transient.peer_up(peer)
         self.spread.peer_up(peer)
+        self.host.send_datagram(peer, COUNTS_DATAGRAM, self.access_counts.encoded(self.catalog))
 
     def peer_down(self, peer: int, now_ms: int) -> None:
         """The stream to a peer broke."""
         self.host.peer_down(peer, now_ms)
         self.transient.peer_down(peer)
         self.spread.peer_down(peer)
+        self.access_counts.forget(peer)
 
     def pump(self, now_ms: int) -> Output:
         """Do what is due; frames to send and a batch to write. Call again while `busy`."""

@@ -29,6 +29,7 @@ from cluster.raft import Entry
 from cluster.transport.peer_transport import LocalPeer, PeerTransport
 from node import limits
 from node.broker.broker import Broker
+from node.broker.certificates import user_of_certificate
 from node.catalog import Catalog, DeleteUser, PutUser, SetPermissions, UpgradePassword
 from node.catalog.passwords import make_password_hash, verify_password
 from node.engine import Engine, EngineSettings
@@ -150,6 +151,7 @@ class NodeProcess:
         self._listener = AmqpListener(
             self._broker, amqp.host, amqp.port, self.schedule_pump, _client_tls(settings.amqp_tls),
             reuse_port=settings.amqp_reuse_port,
+            user_of=self._user_of_certificate if settings.amqp_tls_ca is not None else None,
         )
         self._ticker = self._loop.call_soon(self._tick)
         self._tasks.append(self._loop.create_task(self._watch_disk_and_memory()))
@@ -178,6 +180,10 @@ class NodeProcess:
         self._serving = True
         gc.collect()
         gc.freeze()
+
+    def _user_of_certificate(self, certificate: Mapping[str, Any]) -> str | None:
+        settings = self.settings
+        return user_of_certificate(certificate, settings.ssl_cert_login_from, settings.ssl_cert_login_san_type)
 
     def _open_store(self) -> LmdbLogStore:
         self.settings.data_dir.mkdir(parents=True, exist_ok=True)

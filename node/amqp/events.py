@@ -28,7 +28,7 @@ class AuthenticationRequested(Event):
     """The client named itself; answer with Connection.authenticated() or authentication_failed().
 
     `username` and `password` are the octets of the SASL response as text; octets that are not UTF-8 are
-    kept as surrogate escapes.
+    kept as surrogate escapes.  With EXTERNAL the certificate names the user, and there is no password.
     """
 
     mechanism: str

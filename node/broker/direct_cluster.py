@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from node.broker.access_counts import AccessCounts
 from node.broker.cluster_facade import SESSION_LOST, TRANSIENT_SHARD_BASE, ClusterEvents, Done, ShardHandle
 from node.broker.local_shard import LocalHandle, LocalShard, UnreachableHandle
 from node.catalog import Catalog, CatalogCommand, NodeStarted, RemoveQueues, decode, encode
@@ -28,6 +29,7 @@ class DirectCluster:
         self.incarnation: int = 1 << 20
         self.catalog: Catalog = Catalog(shard_count)
         self.events: ClusterEvents | None = None
+        self.access_counts: AccessCounts = AccessCounts()
         self.overloaded: bool = False
         self.disk_alarm: str | None = None
         self.now_ms: int = now_ms

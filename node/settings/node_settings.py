@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
 from node import limits
+from node.broker.certificates import LOGIN_FROM, SAN_TYPES
 from node.settings.kinds import (
     LARGEST_PORT,
     Address,
@@ -169,7 +170,15 @@ class NodeSettings:
     peer_tls_ca: Path | None = _setting(_FILE, None, "what certificates of other nodes are checked with")
     amqp_tls_cert: Path | None = _setting(_FILE, None, "certificate for clients (PEM): they speak TLS")
     amqp_tls_key: Path | None = _setting(_FILE, None, "its private key (PEM)")
-    amqp_tls_ca: Path | None = _setting(_FILE, None, "clients must show a certificate signed by this")
+    amqp_tls_ca: Path | None = _setting(
+        _FILE, None, "clients must show a certificate signed by this; with SASL EXTERNAL it says which user they are"
+    )
+    ssl_cert_login_from: str = _setting(
+        Choice(*LOGIN_FROM), LOGIN_FROM[0], "what of a client's certificate is the user's name, for SASL EXTERNAL"
+    )
+    ssl_cert_login_san_type: str = _setting(
+        Choice(*SAN_TYPES), "dns", "which kind of alternative name that is, if it is one"
+    )
 
     aiomonitor: bool = _setting(Switch(), False, "open aiomonitor, a console into the process, on loopback")
     aiomonitor_port: int = _setting(Number(1, 65533), 20101, "port of its console; the next two are used as well")
