@@ -11,7 +11,6 @@ import gc
 import logging
 import random
 import socket
-import ssl
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -27,11 +26,13 @@ from cluster.log.group_log import EntryCache
 from cluster.log.lmdb_store import LmdbLogStore
 from cluster.raft import Entry
 from cluster.transport.peer_transport import LocalPeer, PeerTransport
+from cluster.transport.tls import SwitchedContext
 from node import limits
 from node.broker.broker import Broker
 from node.broker.certificates import user_of_certificate
 from node.catalog import Catalog, DeleteUser, PutUser, SetPermissions, UpgradePassword
 from node.catalog.passwords import make_password_hash, verify_password
+from node.certificates_watch import Certificates, client_tls
 from node.engine import Engine, EngineSettings
 from node.http.provider import Metric as HttpMetric
 from node.http.server import HttpServer
@@ -55,11 +56,10 @@ from node.operating.operator_login import Logins
 from node.operating.queue_metrics import queue_metrics
 from node.operating.queue_selection import QueueSelection
 from node.operating.queue_views import QueueViews
-from node.operating.status import Metric, engine_metrics, engine_status
+from node.operating.status import Metric, engine_metrics, engine_status, login_metrics
 from node.process_clock import ProcessClock, forget_clock, kept_clock, this_boot
 from node.process_memory import FreedMemory
 from node.settings import NodeSettings
-from node.settings import TlsFiles as SettingsTls
 
 log = logging.getLogger("mayfly.node")
 
@@ -70,18 +70,6 @@ RETRY_FULL_DISK_S: Final = 0.5
 MANY_OBJECTS: Final = 100_000
 SWITCH_INTERVAL_S: Final = 0.0005
 """How long the loop may keep the interpreter from the disk thread; at Python's 5 ms a write took ten times as long."""
-
-
-def _client_tls(files: SettingsTls | None) -> ssl.SSLContext | None:
-    """TLS towards clients; with an authority, clients have to show a certificate."""
-    if files is None:
-        return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(files.certificate, files.key)
-    if files.authority is not None:
-        context.load_verify_locations(files.authority)
-        context.verify_mode = ssl.CERT_REQUIRED
-    return context
 
 
 class NodeProcess:
@@ -105,6 +93,7 @@ class NodeProcess:
         self._listener: AmqpListener
         self._http: HttpServer
         self._logins: Logins
+        self._certificates: Certificates | None = None
         self._queue_views: QueueViews
         self._tasks: list[asyncio.Task[None]] = []
         self._ticker: asyncio.Handle | None = None
@@ -148,14 +137,17 @@ class NodeProcess:
         self._broker = Broker(self.engine, lambda: random.SystemRandom().randbytes(16))
         self.engine.broker = self._broker
         amqp = settings.amqp_address
+        tls = client_tls(settings.amqp_tls)
         self._listener = AmqpListener(
-            self._broker, amqp.host, amqp.port, self.schedule_pump, _client_tls(settings.amqp_tls),
+            self._broker, amqp.host, amqp.port, self.schedule_pump, None if tls is None else tls.front,
             reuse_port=settings.amqp_reuse_port,
             user_of=self._user_of_certificate if settings.amqp_tls_ca is not None else None,
         )
         self._ticker = self._loop.call_soon(self._tick)
         self._tasks.append(self._loop.create_task(self._watch_disk_and_memory()))
         self._tasks.append(self._loop.create_task(self._watch_clock()))
+        self._certificates = self._make_certificates(tls)
+        self._tasks.append(self._loop.create_task(self._certificates.watch()))
         self.schedule_pump()
         self._queue_views = QueueViews(self.engine)
         self._logins = Logins(self.engine.catalog, self._renew_password)
@@ -180,6 +172,20 @@ class NodeProcess:
         self._serving = True
         gc.collect()
         gc.freeze()
+
+    def _make_certificates(self, tls: SwitchedContext | None) -> Certificates:
+        settings = self.settings
+        reloads: dict[str, Callable[[], None]] = {}
+        if settings.peer_tls is not None:
+            reloads["for nodes"] = self._transport.reload_tls
+        if tls is not None:
+            reloads["for clients"] = tls.reload
+        return Certificates([*(settings.peer_tls or ()), *(settings.amqp_tls or ())], reloads)
+
+    def reload_certificates(self) -> None:
+        """Read the certificates' files again, for connections from here on."""
+        if self._certificates is not None:
+            self._certificates.reload("asked for")
 
     def _user_of_certificate(self, certificate: Mapping[str, Any]) -> str | None:
         settings = self.settings
@@ -495,7 +501,8 @@ class NodeProcess:
 
     def metrics_snapshot(self) -> list[Metric]:
         """(name, help, type, samples) of every metric."""
-        return engine_metrics(self.engine, self.settings, self.clock.now_ms())
+        metrics = engine_metrics(self.engine, self.settings, self.clock.now_ms())
+        return metrics + login_metrics(self._broker.failed_logins)
 
 
 class _DefectsStopTheNode:

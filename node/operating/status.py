@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cluster.group import Group
+from node.broker.failed_logins import FailedLogins
 from node.catalog.arguments import queue_type
 from node.engine import CATALOG_GROUP, Engine
 from node.http.provider import Histogram
@@ -188,6 +189,18 @@ def engine_metrics(engine: Engine, settings: NodeSettings, now_ms: int) -> list[
     for field, explanation in _SHARD_COUNTERS.items():
         metrics.append((f"mayfly_{field}", explanation, "counter", by_shard(field)))
     return metrics + _clock_metrics(engine, shards, now_ms) + _outbox_metrics(engine, shards, now_ms)
+
+
+def login_metrics(logins: FailedLogins) -> list[Metric]:
+    """Logins of AMQP clients on this node."""
+    by_result: list[Sample] = [
+        ({"result": "accepted"}, float(logins.accepted)), ({"result": "refused"}, float(logins.refused)),
+    ]  # fmt: skip
+    return [
+        ("mayfly_logins", "Logins of AMQP clients, by result", "counter", by_result),
+        ("mayfly_failed_login_addresses", "Addresses whose failed logins are remembered", "gauge",
+         _one(logins.addresses)),
+    ]  # fmt: skip
 
 
 def _lag(shard: Shard) -> Histogram:

@@ -233,6 +233,11 @@ class NodeSettings:
         """Files for TLS towards clients; None: plain connections."""
         return _tls_files(self.amqp_tls_cert, self.amqp_tls_key, self.amqp_tls_ca)
 
+    @property
+    def has_tls(self) -> bool:
+        """Whether there are certificates that could be replaced."""
+        return self.peer_tls is not None or self.amqp_tls is not None
+
     def _contradictions(self) -> Iterator[tuple[str, str]]:
         """(key, what would be right) of every setting that others rule out."""
         if self.heartbeat_ms < self.tick_ms:

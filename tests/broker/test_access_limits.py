@@ -57,9 +57,8 @@ def test_channels_of_a_user(world: Any) -> None:
     other.send_bytes(b"".join(frame.marshal(commands.Channel.Open(), number) for number in (2, 3, 4)))
     answers = other.take()
     assert [type(answer) for answer in answers] == [commands.Channel.OpenOk, commands.Connection.Close]
-    assert (answers[1].reply_code, answers[1].reply_text) == (
-        530, "NOT_ALLOWED - number of channels opened for user 'guest' has reached the maximum allowed user limit of (3)",
-    )  # fmt: skip
+    text = "number of channels opened for user 'guest' has reached the maximum allowed user limit of (3)"
+    assert (answers[1].reply_code, answers[1].reply_text) == (530, f"NOT_ALLOWED - {text}")
     # The refused connection is over, its channels with it.
     one.open_channel(2)
     one.open_channel(3)
