@@ -10,7 +10,7 @@ from typing import Final
 from cluster.transport.tls import SwitchedContext
 from node.settings import TlsFiles
 
-LOOK_S: Final = 5.0
+LOOK_S: Final = 1.0
 """A replaced file is noticed after at most twice this: it has to look the same two times, so that nothing half written
 is read."""
 

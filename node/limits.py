@@ -116,5 +116,9 @@ WAITING_EVENTS_BYTES: Final = 8 * MIB
 ROUTES_CACHED: Final = 20_000
 """Remembered routes per vhost and user."""
 
+TRANSACTION_BYTES: Final = 128 * MIB
+"""Messages in one transaction of a channel: as much as one message may have. They wait in memory for the commit, and
+those for one shard make one log entry."""
+
 DECLARE_ATTEMPTS: Final = 8
 """How often a declare starts again when the queue was deleted under it."""

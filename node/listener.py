@@ -23,6 +23,7 @@ from node.broker.broker import Broker
 from node.broker.cluster_facade import Done
 from node.broker.connection import ClientConnection
 from node.catalog.passwords import SALT_BYTES, check_and_renew
+from node.duties.drain import TEXT_OF_STOP
 from node.limits import (
     CLOSE_OK_SECONDS,
     CONNECTIONS,
@@ -74,6 +75,12 @@ class AmqpListener:
 
     async def start(self) -> None:
         """Listen.  Raises OSError if the address cannot be had."""
+        await self.open_door()
+        loop = asyncio.get_running_loop()
+        self._ticker = loop.call_later(_TICK_SECONDS, self._tick, loop)
+
+    async def open_door(self) -> None:
+        """Take clients (again).  Raises OSError if the address cannot be had."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
             lambda: ClientProtocol(self, loop),
@@ -85,12 +92,16 @@ class AmqpListener:
             backlog=_BACKLOG,
         )
         self.port = self._server.sockets[0].getsockname()[1]
-        self._ticker = loop.call_later(_TICK_SECONDS, self._tick, loop)
 
-    async def stop(self, text: str = "the node is shutting down") -> None:
-        """Stop listening and close the connections, waiting for their close-ok for a bounded time."""
+    def close_door(self) -> None:
+        """Take no more clients; those that are connected stay."""
         if self._server is not None:
             self._server.close()
+            self._server = None
+
+    async def stop(self, text: str = TEXT_OF_STOP) -> None:
+        """Stop listening and close the connections, waiting for their close-ok for a bounded time."""
+        self.close_door()
         self.broker.close_all(text)
         self.flush()
         if self._protocols:

@@ -33,12 +33,14 @@ from node.broker.certificates import user_of_certificate
 from node.catalog import Catalog, DeleteUser, PutUser, SetPermissions, UpgradePassword
 from node.catalog.passwords import make_password_hash, verify_password
 from node.certificates_watch import Certificates, client_tls
+from node.duties.drain import DRAINED, NOT_DRAINING, TEXT_OF_DRAIN, TEXT_OF_STOP, Drain, DrainSettings
 from node.engine import Engine, EngineSettings
+from node.http.provider import Histogram
 from node.http.provider import Metric as HttpMetric
 from node.http.server import HttpServer
 from node.identity import Identity, KnownMembers
 from node.listener import AmqpListener
-from node.log_writer import LogWriter
+from node.log_writer import SYNC_BOUNDS_S, LogWriter
 from node.membership_shell import (
     STARTS_SHIFT,
     MembershipShell,
@@ -91,6 +93,7 @@ class NodeProcess:
         self._transport: PeerTransport
         self._broker: Broker
         self._listener: AmqpListener
+        self.drain: Drain
         self._http: HttpServer
         self._logins: Logins
         self._certificates: Certificates | None = None
@@ -102,6 +105,8 @@ class NodeProcess:
         self._due_scheduled = False
         self._writing: WriteBatch | None = None
         self._serving = False
+        self._door_closed = False
+        self._drained = asyncio.Event()
 
     # ------------------------------------------------------------------ start and stop
 
@@ -143,6 +148,8 @@ class NodeProcess:
             reuse_port=settings.amqp_reuse_port,
             user_of=self._user_of_certificate if settings.amqp_tls_ca is not None else None,
         )
+        times = DrainSettings(settings.drain_notice_ms, settings.drain_acks_ms, settings.drain_timeout_ms)
+        self.drain = Drain(self.engine.host, self._broker, self, times)
         self._ticker = self._loop.call_soon(self._tick)
         self._tasks.append(self._loop.create_task(self._watch_disk_and_memory()))
         self._tasks.append(self._loop.create_task(self._watch_clock()))
@@ -157,6 +164,7 @@ class NodeProcess:
             DeadLetterOffice(self.engine),
             self.clock.now_ms,
             self.schedule_pump,
+            self,
         )
         management = Management(self.engine, self.membership, self._logins)
         access = Access(self.engine, self.membership, self._logins, self._logins.threads)
@@ -312,6 +320,47 @@ class NodeProcess:
         """Serve until `stop` is called or the node fails."""
         await self.stopped.wait()
 
+    async def drain_before_stop(self) -> None:
+        """Let clients and other nodes go before a stop that was asked for; returns at the time limit at the latest."""
+        self._feed(lambda now_ms: self.drain.begin(TEXT_OF_STOP, now_ms))
+        waiting = [asyncio.ensure_future(event.wait()) for event in (self._drained, self.stopped)]
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        for task in waiting:
+            task.cancel()
+
+    # ------------------------------------------------------------------ drained by an operator
+
+    def begin_drain(self) -> None:
+        """See `DrainControl.begin_drain`."""
+        self._feed(lambda now_ms: self.drain.begin(TEXT_OF_DRAIN, now_ms))
+
+    async def revive(self) -> None:
+        """See `DrainControl.revive`. Raises OSError if the AMQP address can't be had."""
+        if self._door_closed:
+            self._door_closed = False
+            await self._listener.open_door()
+        self.drain.revive()
+        self._drained.clear()
+        self.schedule_pump()
+
+    def take_no_clients(self) -> None:
+        """See `DrainPort.take_no_clients`."""
+        self._door_closed = True
+        self._listener.close_door()
+
+    def pending_bytes(self) -> int:
+        """See `DrainPort.pending_bytes`."""
+        return self.engine.pending_bytes()
+
+    def drain_status(self) -> dict[str, object]:
+        """How far a drain has come."""
+        return {
+            "state": self.drain.state,
+            "leads": sum(group.leads for group in self.engine.host.groups.values()),
+            "connections": self._listener.connection_count,
+            "unacknowledged": self._broker.unacknowledged,
+        }
+
     async def stop(self) -> None:
         """Stop serving; what is on disk stays."""
         if self._ticker is not None:
@@ -420,6 +469,10 @@ class NodeProcess:
     def _tick(self) -> None:
         self._ticker = self._loop.call_later(self.settings.tick_ms / 1000, self._tick)
         self._feed(self.engine.tick)
+        if self.drain.step != NOT_DRAINING:
+            self._feed(self.drain.tick)
+            if self.drain.step == DRAINED:
+                self._drained.set()
 
     async def _watch_clock(self) -> None:
         """A clock that most members contradict is not kept: somebody sets the wall clock right, and starts the node."""
@@ -470,6 +523,8 @@ class NodeProcess:
         """Whether clients are served, and if not, why."""
         if not self._serving:
             return False, "starting: the catalog is not up to date yet"
+        if self.drain.step != NOT_DRAINING:
+            return False, f"{self.drain.state}: clients go to other nodes"
         without = [str(group.id) for group in self.engine.host.groups.values() if group.leader == 0]
         if without:
             return False, f"no leader known for groups {', '.join(without)}"
@@ -479,7 +534,7 @@ class NodeProcess:
 
     def status(self) -> dict[str, object]:
         """The state of the cluster as this node sees it, for people and scripts."""
-        return engine_status(self.engine, self.settings, self.clock.now_ms())
+        return engine_status(self.engine, self.settings, self.clock.now_ms()) | {"drain": self.drain_status()}
 
     def queue_info(self, vhost: str, name: str) -> dict[str, object] | None:
         """One queue, or None."""
@@ -501,8 +556,12 @@ class NodeProcess:
 
     def metrics_snapshot(self) -> list[Metric]:
         """(name, help, type, samples) of every metric."""
-        metrics = engine_metrics(self.engine, self.settings, self.clock.now_ms())
-        return metrics + login_metrics(self._broker.failed_logins)
+        syncs = Histogram(SYNC_BOUNDS_S, *self._writer.syncs())
+        return [
+            *engine_metrics(self.engine, self.settings, self.clock.now_ms()),
+            ("mayfly_log_sync_seconds", "Until a batch of the log is written and synced", "histogram", [({}, syncs)]),
+            *login_metrics(self._broker.failed_logins),
+        ]
 
 
 class _DefectsStopTheNode:

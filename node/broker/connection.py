@@ -398,6 +398,8 @@ class ClientConnection:
         """Whether the socket should be read from."""
         if self.waiting_bytes > WAITING_EVENTS_BYTES or not self.amqp.wants_input:
             return False
+        if self.broker.reading_stopped and not self.over:
+            return False
         return not (self.has_published and self.broker.cluster.overloaded)
 
     def reading_may_change(self) -> None:
@@ -409,7 +411,7 @@ class ClientConnection:
         if blocked != self.output_blocked:
             self.output_blocked = blocked
             for channel in self.channels.values():
-                channel.pause_consumers(blocked)
+                channel.pause_consumers(blocked or self.broker.deliveries_stopped)
 
     def first_publish(self) -> None:
         """The client turns out to be a publisher: alarms and pressure concern it from now on."""

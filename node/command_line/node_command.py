@@ -146,6 +146,9 @@ async def _run(process: "NodeProcess", settings: NodeSettings, stop_asked: async
     try:
         await asyncio.wait({running, asked}, return_when=asyncio.FIRST_COMPLETED)
         if asked.done():
+            draining = asyncio.create_task(process.drain_before_stop())
+            await asyncio.wait({running, draining}, return_when=asyncio.FIRST_COMPLETED)
+            draining.cancel()
             return 0
         await running
         _LOG.error("%s stopped by itself: %s", settings.name, process.failure or "no reason given")

@@ -78,6 +78,12 @@ class OperatorPort(Protocol):
     async def remove_member(self, name: str) -> tuple[HTTPStatus, dict[str, Any]]:
         """Begin to take a member out."""
 
+    def drain(self) -> tuple[HTTPStatus, dict[str, Any]]:
+        """Begin to drain this node; `/status` shows how far it has come."""
+
+    async def revive(self) -> tuple[HTTPStatus, dict[str, Any]]:
+        """Have a drained node serve again."""
+
     async def move_group(self, group: int, voters: tuple[str, ...]) -> tuple[HTTPStatus, dict[str, Any]]:
         """Choose the voters of a group; nobody: have them worked out."""
 

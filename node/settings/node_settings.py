@@ -152,6 +152,22 @@ class NodeSettings:
         "with a clock this far ahead of its peers a node may not lead",
     )
 
+    drain_notice_ms: int = _setting(
+        Number(0, 600_000, "milliseconds"),
+        0,
+        "how long a node that drains, or was told to stop, says that it is not ready before it does anything else",
+    )
+    drain_acks_ms: int = _setting(
+        Number(0, 600_000, "milliseconds"),
+        1000,
+        "...and waits for the next acknowledgement before it gives back what its clients hold",
+    )
+    drain_timeout_ms: int = _setting(
+        Number(0, 3_600_000, "milliseconds"),
+        5000,
+        "...and how long, after the notice, before it closes its clients' connections whatever is under way",
+    )
+
     cache_bytes: int = _setting(Size(_MEBI, _TEBI), 32 * _MEBI, "memory for recent log entries")
     disk_map_bytes: int = _setting(Size(16 * _MEBI, 64 * _TEBI), 64 * _GIBI, "most that the log may take")
     disk_free_limit_bytes: int = _setting(

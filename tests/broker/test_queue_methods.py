@@ -282,10 +282,3 @@ def test_permissions(world: Any, client: Any, access: str, method: Any) -> None:
         403,
         "ACCESS_REFUSED - access to queue 'q' in vhost '/' refused for user 'nobody'",
     )
-
-
-def test_transactions_are_refused_with_a_clear_text(client: Any) -> None:
-    got = client.call(1, commands.Tx.Select())
-    assert isinstance(got, commands.Connection.Close)
-    assert (got.reply_code, got.class_id, got.method_id) == (540, 90, 10)
-    assert "transactions" in got.reply_text

@@ -84,6 +84,9 @@ def test_all_keys_can_be_set_in_all_sources(toml: Any, tmp_path: Path) -> None:
         "session_timeout_ms": 100,
         "expiry_tick_ms": 5,
         "clock_bound_ms": 10,
+        "drain_notice_ms": 500,
+        "drain_acks_ms": 100,
+        "drain_timeout_ms": 2000,
         "compact_entries": 1000,
     }
     texts = given | {key: str(value) for key, value in numbers.items()}
