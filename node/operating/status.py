@@ -191,16 +191,18 @@ def engine_metrics(engine: Engine, settings: NodeSettings, now_ms: int) -> list[
     return metrics + _clock_metrics(engine, shards, now_ms) + _outbox_metrics(engine, shards, now_ms)
 
 
-def login_metrics(logins: FailedLogins) -> list[Metric]:
-    """Logins of AMQP clients on this node."""
-    by_result: list[Sample] = [
-        ({"result": "accepted"}, float(logins.accepted)), ({"result": "refused"}, float(logins.refused)),
-    ]  # fmt: skip
+def login_metrics(by_protocol: Mapping[str, FailedLogins]) -> list[Metric]:
+    """Logins on this node."""
+    results: list[Sample] = []
+    addresses: list[Sample] = []
+    for protocol, logins in by_protocol.items():
+        for result, count in (("accepted", logins.accepted), ("refused", logins.refused)):
+            results.append(({"protocol": protocol, "result": result}, float(count)))
+        addresses.append(({"protocol": protocol}, float(logins.addresses)))
     return [
-        ("mayfly_logins", "Logins of AMQP clients, by result", "counter", by_result),
-        ("mayfly_failed_login_addresses", "Addresses whose failed logins are remembered", "gauge",
-         _one(logins.addresses)),
-    ]  # fmt: skip
+        ("mayfly_logins", "Logins, by result", "counter", results),
+        ("mayfly_failed_login_addresses", "Addresses whose failed logins are remembered", "gauge", addresses),
+    ]
 
 
 def _lag(shard: Shard) -> Histogram:
