@@ -23,7 +23,7 @@ class Event:
     __slots__ = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)  # It has a password, and may end up in a log.
 class AuthenticationRequested(Event):
     """The client named itself; answer with Connection.authenticated() or authentication_failed().
 
@@ -88,7 +88,7 @@ class MethodReceived(Event):
     arguments: bytes = b""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class SecretUpdated(Event):
     """connection.update-secret came and was answered; the secret holds for what is authorised from now on."""
 
