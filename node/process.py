@@ -23,7 +23,7 @@ from cluster.host import NEVER
 from cluster.host_settings import HostSettings
 from cluster.log.batch import CorruptEntry, CorruptStore, DiskFull, LogError, WriteBatch
 from cluster.log.group_log import EntryCache
-from cluster.log.lmdb_store import LmdbLogStore
+from cluster.log.write_ahead_store import WriteAheadStore
 from cluster.raft import Entry
 from cluster.transport.peer_transport import LocalPeer, PeerTransport
 from cluster.transport.tls import SwitchedContext
@@ -47,6 +47,8 @@ from node.membership_shell import (
     NodeRefused,
     establish_identity,
     founders,
+    is_proven,
+    is_unproven,
     next_start,
     peer_tls_files,
 )
@@ -84,8 +86,9 @@ class NodeProcess:
         self.stopped: asyncio.Event = asyncio.Event()
         self.failure: str | None = None
         self._sent_away = False
+        self._unproven = False
         self._loop: asyncio.AbstractEventLoop
-        self._store: LmdbLogStore
+        self._store: WriteAheadStore
         self._writer: LogWriter
         self.identity: Identity
         self.membership: MembershipShell
@@ -120,6 +123,7 @@ class NodeProcess:
         self.clock = await self._loop.run_in_executor(None, kept_clock, settings.data_dir, this_boot())
         try:
             self.identity, self._members = await establish_identity(settings, self._store)
+            self._unproven = is_unproven(self._store)
             previous, starts = next_start(self._store)
             stored = await self._loop.run_in_executor(None, self._store.load)
             self.engine = self._make_engine(starts << STARTS_SHIFT)
@@ -176,6 +180,9 @@ class NodeProcess:
         except NodeRefused:
             await self.stop()
             raise
+        if self._unproven:
+            self._unproven = False
+            await self._loop.run_in_executor(None, is_proven, self._store)
         await self._listener.start()
         self._serving = True
         gc.collect()
@@ -199,9 +206,9 @@ class NodeProcess:
         settings = self.settings
         return user_of_certificate(certificate, settings.ssl_cert_login_from, settings.ssl_cert_login_san_type)
 
-    def _open_store(self) -> LmdbLogStore:
+    def _open_store(self) -> WriteAheadStore:
         self.settings.data_dir.mkdir(parents=True, exist_ok=True)
-        return LmdbLogStore(self.settings.data_dir / "log", self.settings.disk_map_bytes)
+        return WriteAheadStore(self.settings.data_dir / "log", self.settings.disk_map_bytes)
 
     def _make_engine(self, incarnation: int) -> Engine:
         settings = self.settings
@@ -248,7 +255,8 @@ class NodeProcess:
 
     def _make_transport(self, starts: int, previous: int) -> PeerTransport:
         settings, identity = self.settings, self.identity
-        peers = {id: address for id, (_, address) in self._members.members.items() if id != identity.node}
+        known = self._members.members.items()
+        peers = {id: address for id, (_, address) in known if id != identity.node and address}
         local = LocalPeer(
             identity.node, self.name, identity.cluster, identity.store, starts, str(settings.reachable_peer_address),
             previous,
@@ -271,7 +279,7 @@ class NodeProcess:
         self._tasks.append(self._loop.create_task(self._follow_members(self._members)))
 
     async def _follow_members(self, known: KnownMembers) -> None:
-        addresses = {id: address for id, (_, address) in known.members.items()}
+        addresses = {id: address for id, (_, address) in known.members.items() if address}
         ids = [record.id for record in self.engine.catalog.members.all()]
         # Whoever has greeted this node and came after all that the catalog here knows stays until it knows better.
         newcomers = {id: at for id, at in self._transport.peers().items() if id > max(ids)}
@@ -406,6 +414,11 @@ class NodeProcess:
         """The node fails because it is not, or no longer, a member with this data: it would fail again."""
         self._sent_away = self._sent_away or self.failure is None
         self._fail(text)
+
+    def may_join_anew(self) -> bool:
+        """Whether a node that could not start was sent away as a founder that came too late: it never served, so its
+        data is nothing, and it can join the cluster that is there."""
+        return self._sent_away and self._unproven
 
     def may_not_go_on(self) -> bool:
         """Whether a node that has ended, or could not start, would do the same when started again."""

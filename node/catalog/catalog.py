@@ -121,7 +121,7 @@ class Catalog:
             NodeStarted: self._node_started,
             NodeLost: self._node_lost,
             FoundCluster: lambda command, time_ms: Done(self.members.found(command, time_ms)),
-            AddMember: lambda command, time_ms: MemberAdded(self.members.add(command, time_ms)),
+            AddMember: lambda command, time_ms: MemberAdded(self.members.add(command, time_ms, self._is_up)),
             RemoveMember: lambda command, time_ms: Done(self.members.remove(command.name, time_ms)),
             MemberGone: self._member_gone,
             PlaceGroup: lambda command, _: Done(self.members.place(command)),
@@ -605,6 +605,10 @@ class Catalog:
             command.node_id, command.name, peer_address, command.store, time_ms, command.failure_domain
         )
         return self._drop_transient(command.node_id, command.incarnation - 1)
+
+    def _is_up(self, node_id: int) -> bool:
+        known = self._state.nodes.get(node_id)
+        return known is None or known.alive
 
     def _member_gone(self, command: MemberGone, time_ms: int) -> CatalogResult:
         known = self._state.nodes.get(command.node_id)

@@ -14,6 +14,7 @@ _COMMANDS: Final = {
     "up": "node.command_line.up_command",
     "status": "node.command_line.status_command",
     "cluster": "node.command_line.cluster_command",
+    "ready": "node.command_line.ready_command",
     "drain": "node.command_line.drain_command",
     "revive": "node.command_line.revive_command",
     "deadletters": "node.command_line.deadletters_command",

@@ -113,13 +113,22 @@ def _event_loop_runner() -> Callable[[Any], int]:
 async def _serve(settings: NodeSettings, supervised: bool) -> int:
     """Run the node until SIGTERM or SIGINT; the exit code."""
     from cluster.log.batch import StoreRefused, StoreUnfit
-    from node.membership_shell import NodeRefused
+    from node.membership_shell import NodeRefused, begin_anew
     from node.process import NodeProcess
 
     process = NodeProcess(settings)
     stop_asked = _stop_on_signals(supervised)
     try:
-        with _monitor(settings), _reload_on_hang_up(process, settings):
+        # Of the process that runs then: it may be another one.
+        with _monitor(settings), _reload_on_hang_up(settings, lambda: process.reload_certificates()):
+            try:
+                return await _run(process, settings, stop_asked)
+            except NodeRefused as refused:
+                if not process.may_join_anew():
+                    raise
+                _LOG.warning("%s; it never served, so it gives its data up and joins as a new member", refused)
+            begin_anew(settings.data_dir)
+            process = NodeProcess(settings)
             return await _run(process, settings, stop_asked)
     except (OSError, NodeRefused, StoreRefused) as error:
         _LOG.error("%s cannot start: %s", settings.name or "the node", error)
@@ -184,13 +193,13 @@ def _stop_on_signals(supervised: bool) -> asyncio.Event:
 
 
 @contextlib.contextmanager
-def _reload_on_hang_up(process: "NodeProcess", settings: NodeSettings) -> Iterator[None]:
+def _reload_on_hang_up(settings: NodeSettings, reload: Callable[[], None]) -> Iterator[None]:
     """SIGHUP has the certificates read again; where there are none it means what it always does."""
     if not settings.has_tls:
         yield
         return
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGHUP, process.reload_certificates)
+    loop.add_signal_handler(signal.SIGHUP, reload)
     try:
         yield
     finally:

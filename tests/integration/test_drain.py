@@ -102,3 +102,17 @@ def test_drain_and_revive(whole: Nodes) -> None:
         again.basic_publish("", "kept", b"after")
     whole.until_well()
     assert reason(whole, VICTIM) == ""
+
+
+def test_hooks_see_whether_another_node_may_go(whole: Nodes) -> None:
+    """`mayfly ready --quorum-plus-one` and `mayfly cluster await`, as a rollout asks before the next node."""
+    asked = ("ready", "--quorum-plus-one", "--members", "3")
+    assert mayfly(whole, 1, *asked, "--timeout", "20").returncode == 0
+    whole.kill(VICTIM)
+    # It counts as up until it has not been heard of for an election timeout.
+    wait_for(lambda: "one less is no majority" in mayfly(whole, 1, *asked).stderr, "a refusal")
+    assert mayfly(whole, 1, "ready").returncode == 0
+    assert mayfly(whole, VICTIM, "ready").returncode == 1
+    whole.start(VICTIM)
+    again = mayfly(whole, 1, "cluster", "await", "--quorum-plus-one", "--members", "3", "--timeout", "60")
+    assert again.returncode == 0, again.stderr

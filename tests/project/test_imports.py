@@ -19,6 +19,8 @@ SHELLS: Final = (
     "cluster.log.lmdb_store",
     "cluster.log.lmdb_tables",
     "cluster.log.map_pages",
+    "cluster.log.write_ahead_files",
+    "cluster.log.write_ahead_store",
     "cluster.rpc",
     "cluster.transport",
     "node.__main__",
