@@ -18,6 +18,7 @@ from cluster.raft import Entry
 from cluster.sessions import KIND_INTERNAL, encode_batch
 from node.amqp.content import Content
 from node.broker import remote_transient
+from node.broker.access_counts import COUNTS_DATAGRAM, AccessCounts
 from node.broker.cluster_facade import SESSION_LOST, TRANSIENT_SHARD_BASE, ClusterEvents, Done, ShardHandle
 from node.broker.direct_replies import DirectReplies
 from node.broker.transient_shards import TransientShards
@@ -144,6 +145,7 @@ class Engine:
             self, self._send_datagram, lambda: self.broker, _pumped_anyway
         )
         self.replies: DirectReplies = DirectReplies(self.node_id, self._send_datagram, lambda: self.broker)
+        self.access_counts: AccessCounts = AccessCounts()
         self.overloaded: bool = False
         self.alarms: Alarms = Alarms(lambda: self.host.peers, self.host.send_datagram, self._alarms_changed)
         self._handles: dict[int, ShardHandle] = {}
@@ -186,6 +188,10 @@ class Engine:
         self._drop_lost_nodes(now_ms)
         self.membership.tick(now_ms)
         self.spread.tick(now_ms)
+        news = self.access_counts.news(self.catalog)
+        if news is not None:
+            for peer in self.host.peers:
+                self.host.send_datagram(peer, COUNTS_DATAGRAM, news)
         self.host.cache.drop_spent(self._is_spent)
 
     def _is_spent(self, id: int, index: int) -> bool:
@@ -203,6 +209,8 @@ class Engine:
                     self.spread.datagram(peer, data)
                 elif kind == ALARMS_DATAGRAM:
                     self.alarms.datagram(peer, data)
+                elif kind == COUNTS_DATAGRAM:
+                    self.access_counts.told(peer, data)
                 self.transient.datagram(peer, kind, data)
                 self.replies.datagram(peer, kind, data)
 
@@ -213,6 +221,7 @@ class Engine:
         self.replies.peer_up(peer)
         self.spread.peer_up(peer)
         self.alarms.peer_up(peer)
+        self.host.send_datagram(peer, COUNTS_DATAGRAM, self.access_counts.encoded(self.catalog))
 
     def peer_down(self, peer: int, now_ms: int) -> None:
         """The stream to a peer broke."""
@@ -221,6 +230,7 @@ class Engine:
         self.replies.peer_down(peer)
         self.spread.peer_down(peer)
         self.alarms.peer_down(peer)
+        self.access_counts.forget(peer)
 
     def pump(self, now_ms: int) -> Output:
         """Do what is due; frames to send and a batch to write. Call again while `busy`."""

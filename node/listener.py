@@ -16,7 +16,7 @@ import socket
 import ssl
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, cast
 
@@ -60,8 +60,10 @@ class AmqpListener:
         connection_limit: int = CONNECTIONS,
         reuse_port: bool = False,
         stall_seconds: float = OUTPUT_STALL_SECONDS,
+        user_of: Callable[[Mapping[str, Any]], str | None] | None = None,
     ) -> None:
         """`port` 0 takes a free one.  With `reuse_port` other processes may listen there as well.
+        `user_of` says whom the certificate of a client names, where clients have to show one.
         `schedule()` must lead to a call of `flush` soon, after the cluster was given the chance to do what the clients
         asked for."""
         self.broker: Broker = broker
@@ -72,6 +74,7 @@ class AmqpListener:
         self._tls = tls
         self._connection_limit = connection_limit
         self.stall_ms: int = int(stall_seconds * 1000)
+        self._user_of = user_of
         self._server: asyncio.Server | None = None
         self._protocols: set[ClientProtocol] = set()
         self._dirty: list[ClientProtocol] = []
@@ -131,6 +134,14 @@ class AmqpListener:
     def connection_count(self) -> int:
         """Open sockets."""
         return len(self._protocols)
+
+    def certificate_user(self, transport: asyncio.BaseTransport) -> str | None:
+        """Whom the verified certificate of a client names."""
+        secured = transport.get_extra_info("ssl_object")
+        if self._user_of is None or secured is None:
+            return None
+        certificate = secured.getpeercert()
+        return self._user_of(certificate) if certificate else None
 
     # -- for the protocols ----------------------------------------------------------
 
@@ -212,7 +223,8 @@ class ClientProtocol(asyncio.Protocol):
             own_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             _keep_alive(own_socket)
         self._transport.set_write_buffer_limits(OUTPUT_HIGH_WATER_BYTES, OUTPUT_LOW_WATER_BYTES)
-        self._connection = self._listener.broker.connect(self, _name_of(peer), _is_loopback(peer))
+        named = self._listener.certificate_user(transport)
+        self._connection = self._listener.broker.connect(self, _name_of(peer), _is_loopback(peer), named)
 
     def data_received(self, data: bytes) -> None:
         """Octets from the client."""

@@ -11,7 +11,6 @@ import gc
 import logging
 import random
 import socket
-import ssl
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -28,10 +27,13 @@ from cluster.log.group_log import EntryCache
 from cluster.log.write_ahead_store import WriteAheadStore
 from cluster.raft import Entry
 from cluster.transport.peer_transport import LocalPeer, PeerTransport
+from cluster.transport.tls import SwitchedContext
 from node import limits
 from node.broker.broker import Broker
+from node.broker.certificates import user_of_certificate
 from node.catalog import Catalog, DeleteUser, PutUser, SetPermissions, UpgradePassword
 from node.catalog.passwords import make_password_hash, verify_password
+from node.certificates_watch import Certificates, client_tls
 from node.duties.alarms import DISK, MEMORY, NAMES, disk_watermark
 from node.duties.drain import DRAINED, NOT_DRAINING, TEXT_OF_DRAIN, TEXT_OF_STOP, Drain, DrainSettings
 from node.engine import Engine, EngineSettings
@@ -60,11 +62,10 @@ from node.operating.operator_login import Logins
 from node.operating.queue_metrics import queue_metrics
 from node.operating.queue_selection import QueueSelection
 from node.operating.queue_views import QueueViews
-from node.operating.status import Metric, alarm_texts, engine_metrics, engine_status
+from node.operating.status import Metric, alarm_texts, engine_metrics, engine_status, login_metrics
 from node.process_clock import ProcessClock, forget_clock, kept_clock, this_boot
 from node.process_memory import FreedMemory, MemoryWatch, available_bytes
 from node.settings import NodeSettings
-from node.settings import TlsFiles as SettingsTls
 
 log = logging.getLogger("mayfly.node")
 
@@ -75,18 +76,6 @@ RETRY_FULL_DISK_S: Final = 0.5
 MANY_OBJECTS: Final = 100_000
 SWITCH_INTERVAL_S: Final = 0.0005
 """How long the loop may keep the interpreter from the disk thread; at Python's 5 ms a write took ten times as long."""
-
-
-def _client_tls(files: SettingsTls | None) -> ssl.SSLContext | None:
-    """TLS towards clients; with an authority, clients have to show a certificate."""
-    if files is None:
-        return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(files.certificate, files.key)
-    if files.authority is not None:
-        context.load_verify_locations(files.authority)
-        context.verify_mode = ssl.CERT_REQUIRED
-    return context
 
 
 def _memory_limit_bytes(settings: NodeSettings) -> int:
@@ -117,6 +106,7 @@ class NodeProcess:
         self.drain: Drain
         self._http: HttpServer
         self._logins: Logins
+        self._certificates: Certificates | None = None
         self._queue_views: QueueViews
         self._tasks: list[asyncio.Task[None]] = []
         self._ticker: asyncio.Handle | None = None
@@ -164,15 +154,19 @@ class NodeProcess:
         self._broker = Broker(self.engine, lambda: random.SystemRandom().randbytes(16))
         self.engine.broker = self._broker
         amqp = settings.amqp_address
+        tls = client_tls(settings.amqp_tls)
         self._listener = AmqpListener(
-            self._broker, amqp.host, amqp.port, self.schedule_pump, _client_tls(settings.amqp_tls),
+            self._broker, amqp.host, amqp.port, self.schedule_pump, None if tls is None else tls.front,
             reuse_port=settings.amqp_reuse_port,
+            user_of=self._user_of_certificate if settings.amqp_tls_ca is not None else None,
         )
         times = DrainSettings(settings.drain_notice_ms, settings.drain_acks_ms, settings.drain_timeout_ms)
         self.drain = Drain(self.engine.host, self._broker, self, times)
         self._ticker = self._loop.call_soon(self._tick)
         self._tasks.append(self._loop.create_task(self._watch_disk_and_memory()))
         self._tasks.append(self._loop.create_task(self._watch_clock()))
+        self._certificates = self._make_certificates(tls)
+        self._tasks.append(self._loop.create_task(self._certificates.watch()))
         self.schedule_pump()
         self._queue_views = QueueViews(self.engine)
         self._logins = Logins(self.engine.catalog, self._renew_password)
@@ -201,6 +195,24 @@ class NodeProcess:
         self._serving = True
         gc.collect()
         gc.freeze()
+
+    def _make_certificates(self, tls: SwitchedContext | None) -> Certificates:
+        settings = self.settings
+        reloads: dict[str, Callable[[], None]] = {}
+        if settings.peer_tls is not None:
+            reloads["for nodes"] = self._transport.reload_tls
+        if tls is not None:
+            reloads["for clients"] = tls.reload
+        return Certificates([*(settings.peer_tls or ()), *(settings.amqp_tls or ())], reloads)
+
+    def reload_certificates(self) -> None:
+        """Read the certificates' files again, for connections from here on."""
+        if self._certificates is not None:
+            self._certificates.reload("asked for")
+
+    def _user_of_certificate(self, certificate: Mapping[str, Any]) -> str | None:
+        settings = self.settings
+        return user_of_certificate(certificate, settings.ssl_cert_login_from, settings.ssl_cert_login_san_type)
 
     def _open_store(self) -> WriteAheadStore:
         self.settings.data_dir.mkdir(parents=True, exist_ok=True)
@@ -602,6 +614,7 @@ class NodeProcess:
             ("mayfly_log_sync_seconds", "Until a batch of the log is written and synced", "histogram", [({}, syncs)]),
             used,
             limit,
+            *login_metrics({"amqp": self._broker.failed_logins, "http": self._logins.failed}),
         ]
 
 

@@ -6,7 +6,7 @@ import re
 import ssl
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 import grpc
 import grpc.aio
@@ -23,6 +23,7 @@ from cluster.transport.frame_queue import FrameQueue
 from cluster.transport.frame_stream import FrameSender, host_of
 from cluster.transport.gate import FINAL_REFUSALS
 from cluster.transport.steps import run_steps
+from cluster.transport.tls import NodeTls
 
 log = logging.getLogger(__name__)
 
@@ -40,14 +41,6 @@ _NEEDS_MENDING = frozenset(
 """Answers that a repetition doesn't change soon. (A node that is not known yet may be a moment later.)"""
 
 
-class PeerCredentials(NamedTuple):
-    """Mutual TLS with a peer; `server_name` is what its certificate has to name, "" for the host it is reached at."""
-
-    channel: grpc.ChannelCredentials
-    frames: ssl.SSLContext
-    server_name: str
-
-
 class _NoFrameStream(Exception):
     """The peer took the Exchange, and frames can't be brought to it. The text says why."""
 
@@ -62,7 +55,7 @@ class PeerLink:
         hello: peer_pb2.Hello,
         peer: int,
         address: str,
-        credentials: PeerCredentials | None,
+        credentials: NodeTls | None,
         counters: PeerCounters,
         on_up: Callable[[int], None],
         on_down: Callable[[int], None],

@@ -17,9 +17,9 @@ from cluster.transport.counters import PeerCounters
 from cluster.transport.frame_stream import FrameListener, host_of
 from cluster.transport.gate import Gate, OpenGate
 from cluster.transport.incoming import Incoming
-from cluster.transport.outgoing import PeerCredentials, PeerLink
+from cluster.transport.outgoing import PeerLink
 from cluster.transport.spool import SnapshotSpool
-from cluster.transport.tls import TlsFiles
+from cluster.transport.tls import NodeTls, TlsFiles
 
 log = logging.getLogger(__name__)
 
@@ -98,7 +98,7 @@ class PeerTransport:
         self._links: dict[int, PeerLink] = {}
         self._server: grpc.aio.Server | None = None
         self._frame_listener: FrameListener | None = None
-        self._credentials: PeerCredentials | None = None
+        self._node_tls: NodeTls | None = None
         self.counters: dict[int, PeerCounters] = {}
         """Traffic by peer, kept over reconnections."""
         self.port = 0
@@ -108,8 +108,7 @@ class PeerTransport:
 
     async def start(self) -> None:
         """Listen, and begin to connect to peers. Raises `OSError`: address taken, TLS files or folder unusable."""
-        if self._tls is not None:
-            self._tls.check()
+        self._node_tls = None if self._tls is None else NodeTls(self._tls)
         folder = self._snapshot_folder
         if folder is None:
             self._temporary_folder = tempfile.TemporaryDirectory(prefix="mayfly-snapshots-")
@@ -123,16 +122,13 @@ class PeerTransport:
         )
         server.add_generic_rpc_handlers((incoming.handlers(),))
         try:
-            if self._tls is None:
+            if self._node_tls is None:
                 self.port = server.add_insecure_port(self._listen_address)
             else:
-                self._credentials = PeerCredentials(
-                    self._tls.channel_credentials(), self._tls.client_context(), self._tls.server_name
-                )
-                self.port = server.add_secure_port(self._listen_address, self._tls.server_credentials())
+                self.port = server.add_secure_port(self._listen_address, self._node_tls.server_credentials)
         except RuntimeError:
             raise OSError(f"can't listen on {self._listen_address}: address taken, or not ours") from None
-        tls = None if self._tls is None else self._tls.server_context()
+        tls = None if self._node_tls is None else self._node_tls.server_context
         self._frame_listener = FrameListener(incoming.redeem, incoming.complaints, tls)
         await self._frame_listener.start(*self._frames_address)
         self.frames_port = incoming.frames_port = self._frame_listener.port
@@ -141,6 +137,11 @@ class PeerTransport:
         self._server = server
         log.info("listening for peers on port %d, for their frames on port %d", self.port, self.frames_port)
         self._open_links()
+
+    def reload_tls(self) -> None:
+        """Go by what is in the TLS files now, for connections from here on. Raises OSError; nothing changes then."""
+        if self._node_tls is not None:
+            self._node_tls.reload()
 
     async def stop(self) -> None:
         """End all streams and stop listening. No callback comes after this."""
@@ -236,7 +237,7 @@ class PeerTransport:
                 self._hello,
                 peer,
                 address,
-                self._credentials,
+                self._node_tls,
                 self.counters[peer],
                 self._on_peer_up,
                 self._on_peer_down,

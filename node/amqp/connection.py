@@ -5,6 +5,7 @@ brings, handles the events, calls `tick` a few times a second, and after each of
 `take_output` gives; then, if `should_close` is set, it closes the socket.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 from pamqp.base import Frame
@@ -38,7 +39,7 @@ from node.amqp.frame_writer import append_confirms, append_deliveries, append_ge
 from node.amqp.frames import HEARTBEAT, METHOD, FrameReader, frame_snippet, unknown_frame
 from node.amqp.heartbeat import Heartbeat
 from node.amqp.methods import decode_method, long_string, method_frame, method_ids, unchecked
-from node.amqp.sasl import read_response
+from node.amqp.sasl import EXTERNAL, read_response
 from node.amqp.settings import MIN_FRAME_BYTES, ConnectionSettings, check_negotiated
 
 PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
@@ -79,11 +80,15 @@ class Connection:
     reading_paused: set by the owner while it does not read the socket, so that silence is not held against
     the client.
     client_properties, client_capabilities: from start-ok.  frame_max_bytes, channel_max, heartbeat_seconds:
-    as agreed (channel_max 0 never occurs).  output_bytes: octets that take_output() would give.
+    as agreed (channel_max 0 never occurs).  channel_refusal: set by the owner: given how many channels are open, why
+    there may not be one more (530), or None.  output_bytes: octets that take_output() would give.
     """
 
-    def __init__(self, settings: ConnectionSettings) -> None:
+    def __init__(self, settings: ConnectionSettings, certificate_user: str | None = None) -> None:
+        """`certificate_user` is whom the client's certificate names; then EXTERNAL is offered as well."""
         self.settings = settings
+        self._certificate_user = certificate_user
+        self._mechanisms = settings.mechanisms if certificate_user is None else (*settings.mechanisms, EXTERNAL)
         self.state = states.AWAITING_HEADER
         self.should_close = False
         self.reading_paused = False
@@ -93,6 +98,7 @@ class Connection:
         self.frame_max_bytes = settings.frame_max_bytes
         self.heartbeat_seconds = settings.heartbeat_seconds
         self.output_bytes = 0
+        self.channel_refusal: Callable[[int], str | None] = _no_refusal
         self._output: list[bytes] = []
         self._channels: dict[int, Channel] = {}
         self._reader = FrameReader(
@@ -173,7 +179,7 @@ class Connection:
             version_major=0,
             version_minor=9,
             server_properties=self.settings.server_properties(),
-            mechanisms=" ".join(self.settings.mechanisms),
+            mechanisms=" ".join(self._mechanisms),
             locales="en_US",
         )
         self._send_frame(0, start)
@@ -202,6 +208,10 @@ class Connection:
                     f" the negotiated channel_max ({self.channel_max})"
                 )
                 raise ProtocolError(NOT_ALLOWED, text)
+            if channel_id not in self._channels:
+                refusal = self.channel_refusal(len(self._channels))
+                if refusal is not None:
+                    raise ProtocolError(NOT_ALLOWED, refusal)
             self._channel_methods.frame(kind, channel_id, payload)
 
     def _frame_of_connection(self, kind: int, payload: bytes) -> None:
@@ -253,10 +263,15 @@ class Connection:
         if isinstance(capabilities, dict):
             self.client_capabilities = frozenset([name for name, on in capabilities.items() if on is True])
         self._mechanism = method.mechanism
-        if self._mechanism not in self.settings.mechanisms:
+        if self._mechanism not in self._mechanisms:
             self._drop(f"unknown authentication mechanism {self._mechanism!r}")
             return
-        credentials = read_response(self._mechanism, long_string(method, "response"))
+        certificate_user = self._certificate_user
+        credentials: tuple[str, str] | None
+        if self._mechanism == EXTERNAL and certificate_user is not None:
+            credentials = certificate_user, ""  # The response would say as whom to act: clients send anything there.
+        else:
+            credentials = read_response(self._mechanism, long_string(method, "response"))
         if credentials is None:
             self._drop(f"the {self._mechanism} response of the client is malformed")
             return
@@ -486,6 +501,10 @@ class Connection:
         if self.state != states.CLOSED and self._heartbeat.beat_is_due():
             self._append(_HEARTBEAT_FRAME)
         return self._take_events()
+
+
+def _no_refusal(channels: int) -> str | None:
+    return None
 
 
 def _text(value: object) -> str:

@@ -23,12 +23,12 @@ class Event:
     __slots__ = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)  # It has a password, and may end up in a log.
 class AuthenticationRequested(Event):
     """The client named itself; answer with Connection.authenticated() or authentication_failed().
 
     `username` and `password` are the octets of the SASL response as text; octets that are not UTF-8 are
-    kept as surrogate escapes.
+    kept as surrogate escapes.  With EXTERNAL the certificate names the user, and there is no password.
     """
 
     mechanism: str
@@ -88,7 +88,7 @@ class MethodReceived(Event):
     arguments: bytes = b""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class SecretUpdated(Event):
     """connection.update-secret came and was answered; the secret holds for what is authorised from now on."""
 

@@ -1,6 +1,11 @@
 """The SASL responses of connection.start-ok: who the client says it is (RFC 4616 PLAIN, and AMQPLAIN)."""
 
+from typing import Final
+
 from node.amqp.field_table import LONG_STRING, FieldTable, MalformedTableError
+
+EXTERNAL: Final = "EXTERNAL"
+"""The mechanism with which a client is who its certificate says (RFC 4422, appendix A)."""
 
 
 def read_response(mechanism: str, response: str | bytes) -> tuple[str, str] | None:

@@ -74,11 +74,12 @@ class Broker:
 
     # -- connections --------------------------------------------------------------
 
-    def connect(self, host: ConnectionHost, peer: str, loopback: bool) -> ClientConnection:
-        """A socket was accepted."""
-        connection = ClientConnection(
-            self, Connection(self.settings.connection), host, self._next_connection, peer, loopback
-        )
+    def connect(
+        self, host: ConnectionHost, peer: str, loopback: bool, certificate_user: str | None = None
+    ) -> ClientConnection:
+        """A socket was accepted.  `certificate_user` is whom the client's certificate names, if it had to show one."""
+        amqp = Connection(self.settings.connection, certificate_user)
+        connection = ClientConnection(self, amqp, host, self._next_connection, peer, loopback)
         self._next_connection += 1
         self.connections[connection.name] = connection
         return connection

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
     from node.amqp.content import Content
+    from node.broker.access_counts import AccessCounts
     from node.catalog import Catalog, CatalogCommand
 
 TRANSIENT_SHARD_BASE: Final = 0x10000
@@ -140,6 +141,11 @@ class ClusterFacade(Protocol):
     def shard(self, shard_id: int) -> ShardHandle:
         """The handle of a shard, replicated or transient.  A transient shard that
         cannot be reached answers every command with SESSION_LOST."""
+        ...
+
+    @property
+    def access_counts(self) -> AccessCounts:
+        """Connections and channels over all nodes; the broker counts those of this one."""
         ...
 
     @property

@@ -20,11 +20,14 @@ from node.amqp.events import (
     SettlementsReceived,
 )
 from node.amqp.methods import unchecked
+from node.amqp.sasl import EXTERNAL
+from node.broker.access_counts import CHANNELS_OF_USER, CONNECTIONS_OF_USER, CONNECTIONS_OF_VHOST
 from node.broker.channel import Channel
 from node.broker.cluster_facade import Done, SessionLost
 from node.broker.failed_logins import origin_of
 from node.broker.operation import AmqpError, BarrierStep, Operation, Steps, check
-from node.catalog import RemoveQueues, UpgradePassword, UserRecord
+from node.catalog import Refusal, RemoveQueues, UpgradePassword, UserRecord, VhostRecord, refusals
+from node.catalog.access_limits import MAX_CHANNELS, MAX_CONNECTIONS, allowed
 from node.catalog.passwords import NOBODYS_HASH
 from node.catalog.permissions import check_vhost
 from node.limits import OUTPUT_FULL_BYTES, OUTPUT_HIGH_WATER_BYTES, PASSWORD_CHECKS_WAITING, WAITING_EVENTS_BYTES
@@ -85,6 +88,7 @@ class ClientConnection:
         self._user_serial: int = 0
         self._vhost_serial: int = 0
         self._in_vhost = False
+        self._channels_counted = 0
         self._origin = origin_of(peer)
         self._slowed: AuthenticationRequested | None = None
         """A login that waits, because others from there have failed."""
@@ -154,10 +158,12 @@ class ClientConnection:
                     channel.handle(event)
             elif isinstance(event, ChannelOpened):
                 self.channels[event.channel_id] = Channel(self, event.channel_id)
+                self._count_channels()
             elif isinstance(event, ChannelClosed):
                 closed = self.channels.pop(event.channel_id, None)
                 if closed is not None:
                     self._shut(closed)
+                    self._count_channels()
             elif isinstance(event, AuthenticationRequested):
                 self._authenticate(event)
             elif isinstance(event, OpenRequested):
@@ -191,6 +197,9 @@ class ClientConnection:
         self._stop_waiting()
         channels = list(self.channels.values())
         self.channels.clear()
+        self._count_channels()
+        if self._in_vhost:
+            self._count_connection(-1)
         self._unreleased.update(channel for channel in channels if not channel.released)
         for channel in channels:
             channel.shut()
@@ -215,6 +224,11 @@ class ClientConnection:
         record = broker.cluster.catalog.user(user)
         if user in broker.settings.loopback_users and not self._loopback:
             self._refuse_login(event, f"user '{user}' can only connect via localhost")
+        elif event.mechanism == EXTERNAL:
+            if record is None:
+                self._refuse_login(event, "the certificate names no user that is there")
+            else:
+                self._logged_in(record)
         elif record is not None and broker.credentials.known(user, record.password_hash, password):
             self._logged_in(record)
         else:
@@ -332,12 +346,51 @@ class ClientConnection:
             return
         record = catalog.vhost(vhost)
         assert record is not None
+        check(self._limit_reached(record))
         self.vhost = vhost
         self._vhost_serial = record.serial
         self._in_vhost = True
+        self._count_connection(1)
+        self.amqp.channel_refusal = self._channel_refusal
         self.routes = self.broker.routes_of(vhost, self.user)
         self.amqp.opened()
         self.receive(b"")
+
+    # -- limits of users and vhosts -----------------------------------------------
+
+    def _limit_reached(self, vhost: VhostRecord) -> Refusal | None:
+        """Whether the vhost or the user has as many connections as it may have."""
+        cluster = self.broker.cluster
+        counts = cluster.access_counts
+        most = allowed(vhost, MAX_CONNECTIONS)
+        if most is not None and counts.total(CONNECTIONS_OF_VHOST, vhost.name) >= most:
+            return refusals.vhost_connection_limit(vhost.name, self.user, most)
+        most = allowed(cluster.catalog.user(self.user), MAX_CONNECTIONS)
+        if most is not None and counts.total(CONNECTIONS_OF_USER, self.user) >= most:
+            return refusals.user_connection_limit(self.user, most)
+        return None
+
+    def _count_connection(self, by: int) -> None:
+        counts = self.broker.cluster.access_counts
+        counts.add(CONNECTIONS_OF_VHOST, self.vhost, by)
+        counts.add(CONNECTIONS_OF_USER, self.user, by)
+
+    def _channel_refusal(self, channels: int) -> str | None:
+        """Why this connection with so many channels may not open one more."""
+        cluster = self.broker.cluster
+        most = allowed(cluster.catalog.user(self.user), MAX_CHANNELS)
+        if most is None:
+            return None
+        uncounted = channels - self._channels_counted
+        if cluster.access_counts.total(CHANNELS_OF_USER, self.user) + uncounted < most:
+            return None
+        return refusals.user_channel_limit(self.user, most).text
+
+    def _count_channels(self) -> None:
+        added = len(self.channels) - self._channels_counted
+        if added:
+            self._channels_counted = len(self.channels)
+            self.broker.cluster.access_counts.add(CHANNELS_OF_USER, self.user, added)
 
     # -- pressure, alarms, cancellation -------------------------------------------
 

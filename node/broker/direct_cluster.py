@@ -11,6 +11,7 @@ from functools import partial
 from typing import Final
 
 from node.amqp.content import Content
+from node.broker.access_counts import AccessCounts
 from node.broker.cluster_facade import SESSION_LOST, TRANSIENT_SHARD_BASE, ClusterEvents, Done, ShardHandle
 from node.broker.direct_replies import DirectReplies
 from node.broker.local_shard import LocalHandle, LocalShard, UnreachableHandle
@@ -30,6 +31,7 @@ class DirectCluster:
         self.incarnation: int = 1 << 20
         self.catalog: Catalog = Catalog(shard_count)
         self.events: ClusterEvents | None = None
+        self.access_counts: AccessCounts = AccessCounts()
         self.overloaded: bool = False
         self.blocked: str | None = None
         self.now_ms: int = now_ms

@@ -91,6 +91,7 @@ class Catalog:
 
     `routing_version` grows with every change that can alter what `route` answers, `permissions_version` with
     every change of users, permissions and vhosts; both count on this replica alone, to tell caches apart.
+    `vhosts_deleted` counts those, on this replica as well: a snapshot that takes its place may hide some.
     """
 
     def __init__(self, shard_count: int) -> None:
@@ -98,6 +99,7 @@ class Catalog:
         self._state.add_defaults()
         self.routing_version: int = 1
         self.permissions_version: int = 1
+        self.vhosts_deleted: int = 0
         self._policy_changes = PolicyChanges()
         self._appliers: dict[type, Callable[[Any, int], CatalogResult]] = {
             DeclareQueue: self._declare_queue,
@@ -155,6 +157,7 @@ class Catalog:
     def become(self, state: CatalogState) -> None:
         """Replace the whole state by what `read_snapshot` gave."""
         self._state = state
+        self.vhosts_deleted += 1
         self.routing_version += 1
         self.permissions_version += 1
         self._policy_changes.forget()
@@ -493,6 +496,7 @@ class Catalog:
     def _delete_vhost(self, command: DeleteVhost, _time_ms: int) -> CatalogResult:
         self._vhost(command.name)
         queues = self._state.remove_vhost(command.name)
+        self.vhosts_deleted += 1
         self.routing_version += 1
         self.permissions_version += 1
         return QueuesRemoved(queues)

@@ -22,6 +22,7 @@ _COMMANDS: Final = {
     "user": "node.command_line.user_command",
     "vhost": "node.command_line.vhost_command",
     "permission": "node.command_line.permission_command",
+    "tls": "node.command_line.tls_command",
     "queue": "node.command_line.queue_command",
     "demo": "node.command_line.demo_command",
 }

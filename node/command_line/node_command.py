@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -119,7 +119,8 @@ async def _serve(settings: NodeSettings, supervised: bool) -> int:
     process = NodeProcess(settings)
     stop_asked = _stop_on_signals(supervised)
     try:
-        with _monitor(settings):
+        # Of the process that runs then: it may be another one.
+        with _monitor(settings), _reload_on_hang_up(settings, lambda: process.reload_certificates()):
             try:
                 return await _run(process, settings, stop_asked)
             except NodeRefused as refused:
@@ -189,6 +190,20 @@ def _stop_on_signals(supervised: bool) -> asyncio.Event:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number)
     return asked
+
+
+@contextlib.contextmanager
+def _reload_on_hang_up(settings: NodeSettings, reload: Callable[[], None]) -> Iterator[None]:
+    """SIGHUP has the certificates read again; where there are none it means what it always does."""
+    if not settings.has_tls:
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGHUP, reload)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGHUP)
 
 
 def _monitor(settings: NodeSettings) -> contextlib.AbstractContextManager[object]:

@@ -5,6 +5,8 @@ It serves nobody and holds no data.
 
 import dataclasses
 import logging
+import os
+import signal
 import socket
 import time
 from collections.abc import Mapping
@@ -109,7 +111,7 @@ def refuse_surplus(settings: NodeSettings) -> None:
 def run_processes(settings: NodeSettings, given: Mapping[str, object], config: Path | None) -> int:
     """Run all processes until SIGTERM or SIGINT; the exit code. Raises ClusterError if they can't be started."""
     refuse_surplus(settings)
-    with ExitStack() as held, StopSignals() as signals:
+    with ExitStack() as held, StopSignals(hang_up=settings.has_tls) as signals:
         amqp = _hold(settings.amqp_address, held)
         plans = plan_processes(settings, amqp, given, config)
         taken = taken_addresses([dataclasses.replace(plan, amqp=plan.http) for plan in plans])
@@ -149,6 +151,8 @@ class Supervisor:
             for plan in self._cluster.plans:
                 self._start(plan)
             while not self._signals.asked():
+                if self._signals.hung_up():
+                    self._pass_on_hang_up()
                 for end in self._cluster.ended():
                     self._ended(end)
                 for plan in self._cluster.plans:
@@ -181,6 +185,13 @@ class Supervisor:
             return
         pause_s = self._put_off(end.plan)
         log.warning("%s; it is started again in %.1f s", end.describe(), pause_s)
+
+    def _pass_on_hang_up(self) -> None:
+        """Certificates are to be read again: each process does that by itself."""
+        for plan in self._cluster.running():
+            pid = self._cluster.pid(plan)
+            if pid is not None:
+                os.kill(pid, signal.SIGHUP)
 
     def _put_off(self, plan: NodePlan) -> float:
         """Have it started again after a pause; the pause in seconds."""

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT as a question that a loop asks."""
+"""SIGTERM and SIGINT, and SIGHUP, as questions that a loop asks."""
 
 import signal
 from types import FrameType
@@ -8,10 +8,12 @@ STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 class StopSignals:
-    """Within `with`, notes SIGTERM and SIGINT instead of acting on them."""
+    """Within `with`, notes SIGTERM and SIGINT, and with `hang_up` SIGHUP, instead of acting on them."""
 
-    def __init__(self) -> None:
+    def __init__(self, hang_up: bool = False) -> None:
+        self._hang_up = hang_up
         self._times = 0
+        self._hung_up = False
         self._before: dict[signal.Signals, object] = {}
 
     def asked(self) -> bool:
@@ -22,14 +24,24 @@ class StopSignals:
         """Whether a second one has come: whoever sent it does not want to wait."""
         return self._times > 1
 
+    def hung_up(self) -> bool:
+        """Whether SIGHUP has come since this was last asked."""
+        hung_up, self._hung_up = self._hung_up, False
+        return hung_up
+
     def __enter__(self) -> "StopSignals":
         for number in STOP_SIGNALS:
             self._before[number] = signal.signal(number, self._note)
+        if self._hang_up:
+            self._before[signal.SIGHUP] = signal.signal(signal.SIGHUP, self._note_hang_up)
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number in STOP_SIGNALS:
-            signal.signal(number, self._before[number])  # type: ignore[arg-type]  # what signal() gave us
+        for number, before in self._before.items():
+            signal.signal(number, before)  # type: ignore[arg-type]  # what signal() gave us
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self._times += 1
+
+    def _note_hang_up(self, number: int, frame: FrameType | None) -> None:
+        self._hung_up = True

@@ -18,8 +18,8 @@ from cluster.host import Host
 from node.catalog_machine import CatalogMachine
 
 APPLIED_DATAGRAM: Final = 254
-"""Kind of the datagram: the catalog's applied index, u64. `node.broker.remote_transient` has the small ones, `cluster`
-has 255."""
+"""Kind of the datagram: the catalog's applied index, u64. `node.broker.remote_transient` has the small ones,
+`node.broker.access_counts` 249, `node.duties.alarms` 250, `cluster.draining` 251, `cluster` 255."""
 SPREAD_WITHIN_MS: Final = 500
 """Longer than an answer ever takes to come, unless something is wrong with a node."""
 

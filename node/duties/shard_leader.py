@@ -84,6 +84,7 @@ class ShardLeader:
         self._reconciling = False
         self._compared: tuple[int, int, int] | None = None
         self._sessions_ended = self._group.sessions.ended
+        self._vhosts_deleted = self._port.catalog.vhosts_deleted
         self._duties.forget()
         self._policies.forget()
 
@@ -97,6 +98,10 @@ class ShardLeader:
         if self._sessions_ended != self._group.sessions.ended:
             self._sessions_ended = self._group.sessions.ended
             self._next_reconcile_ms = min(self._next_reconcile_ms, now_ms + RECONCILE_AFTER_LOSS_MS)
+        if self._vhosts_deleted != self.catalog.vhosts_deleted:
+            # Their queues went from the catalog without the shard being asked.
+            self._vhosts_deleted = self.catalog.vhosts_deleted
+            self._next_reconcile_ms = now_ms
         if now_ms >= self._next_reconcile_ms:
             self._next_reconcile_ms = now_ms + RECONCILE_EVERY_MS
             # What was the same a while ago and has not changed is the same now: idle queues cost nothing.

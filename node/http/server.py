@@ -9,6 +9,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler
 
+from node.broker.failed_logins import origin_of
 from node.http.access import PAGES as ACCESS_PAGES
 from node.http.access import AccessPages
 from node.http.management import PAGES as MANAGEMENT_PAGES
@@ -19,6 +20,7 @@ from node.http.observing import ObservingPages
 from node.http.operating import PAGES as OPERATOR_PAGES
 from node.http.operating import OperatorPages, answer
 from node.http.provider import AccessPort, ManagementPort, OperatorPort, StatusProvider
+from node.operating.operator_login import ORIGIN
 from node.settings.kinds import Address
 from node.version import VERSION
 
@@ -148,6 +150,7 @@ _CONNECTION_LOG.addFilter(_without_traceback)
 
 @web.middleware
 async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
+    ORIGIN.set(origin_of(f"{request.remote}:0"))
     try:
         return await handler(request)
     except web.HTTPMethodNotAllowed as error:

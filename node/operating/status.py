@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cluster.group import Group
+from node.broker.failed_logins import FailedLogins
 from node.catalog.arguments import queue_type
 from node.duties.alarms import DISK, MEMORY
 from node.engine import CATALOG_GROUP, Engine
@@ -203,6 +204,20 @@ def engine_metrics(engine: Engine, settings: NodeSettings, now_ms: int) -> list[
     for field, explanation in _SHARD_COUNTERS.items():
         metrics.append((f"mayfly_{field}", explanation, "counter", by_shard(field)))
     return metrics + _clock_metrics(engine, shards, now_ms) + _outbox_metrics(engine, shards, now_ms)
+
+
+def login_metrics(by_protocol: Mapping[str, FailedLogins]) -> list[Metric]:
+    """Logins on this node."""
+    results: list[Sample] = []
+    addresses: list[Sample] = []
+    for protocol, logins in by_protocol.items():
+        for result, count in (("accepted", logins.accepted), ("refused", logins.refused)):
+            results.append(({"protocol": protocol, "result": result}, float(count)))
+        addresses.append(({"protocol": protocol}, float(logins.addresses)))
+    return [
+        ("mayfly_logins", "Logins, by result", "counter", results),
+        ("mayfly_failed_login_addresses", "Addresses whose failed logins are remembered", "gauge", addresses),
+    ]
 
 
 def _lag(shard: Shard) -> Histogram:

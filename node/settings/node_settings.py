@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
 from node import limits
+from node.broker.certificates import LOGIN_FROM, SAN_TYPES
 from node.settings.kinds import (
     LARGEST_PORT,
     Address,
@@ -201,7 +202,15 @@ class NodeSettings:
     peer_tls_ca: Path | None = _setting(_FILE, None, "what certificates of other nodes are checked with")
     amqp_tls_cert: Path | None = _setting(_FILE, None, "certificate for clients (PEM): they speak TLS")
     amqp_tls_key: Path | None = _setting(_FILE, None, "its private key (PEM)")
-    amqp_tls_ca: Path | None = _setting(_FILE, None, "clients must show a certificate signed by this")
+    amqp_tls_ca: Path | None = _setting(
+        _FILE, None, "clients must show a certificate signed by this; with SASL EXTERNAL it says which user they are"
+    )
+    ssl_cert_login_from: str = _setting(
+        Choice(*LOGIN_FROM), LOGIN_FROM[0], "what of a client's certificate is the user's name, for SASL EXTERNAL"
+    )
+    ssl_cert_login_san_type: str = _setting(
+        Choice(*SAN_TYPES), "dns", "which kind of alternative name that is, if it is one"
+    )
 
     aiomonitor: bool = _setting(Switch(), False, "open aiomonitor, a console into the process, on loopback")
     aiomonitor_port: int = _setting(Number(1, 65533), 20101, "port of its console; the next two are used as well")
@@ -262,6 +271,11 @@ class NodeSettings:
     def amqp_tls(self) -> TlsFiles | None:
         """Files for TLS towards clients; None: plain connections."""
         return _tls_files(self.amqp_tls_cert, self.amqp_tls_key, self.amqp_tls_ca)
+
+    @property
+    def has_tls(self) -> bool:
+        """Whether there are certificates that could be replaced."""
+        return self.peer_tls is not None or self.amqp_tls is not None
 
     def _contradictions(self) -> Iterator[tuple[str, str]]:
         """(key, what would be right) of every setting that others rule out."""

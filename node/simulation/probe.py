@@ -17,6 +17,7 @@ from cluster.raft import StateType
 from cluster.simulator.clocks import EPOCH_MS
 from cluster.simulator.events import EventQueue
 from node.amqp.content import Content
+from node.broker.access_counts import AccessCounts
 from node.broker.cluster_facade import ClusterEvents, ClusterFacade, Done, ShardHandle
 from node.catalog import Catalog, CatalogCommand
 from node.shard.effects import Deliver
@@ -195,6 +196,10 @@ class _WatchedCluster:
     @property
     def catalog(self) -> Catalog:
         return self._node.engine.catalog
+
+    @property
+    def access_counts(self) -> AccessCounts:
+        return self._node.engine.access_counts
 
     def submit_catalog(self, command: CatalogCommand, done: Done) -> None:
         self._node.engine.submit_catalog(command, done)

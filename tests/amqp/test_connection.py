@@ -455,3 +455,8 @@ def test_settings_that_cannot_work() -> None:
     for changes in ({"frame_max_bytes": 4_095}, {"channel_max": 0}):
         with pytest.raises(ValueError):
             ConnectionSettings("0", **changes)  # type: ignore[arg-type]
+
+
+def test_events_with_secrets_do_not_show_them() -> None:
+    for event in (AuthenticationRequested("PLAIN", "u", "hush-hush"), SecretUpdated("hush-hush", "why")):
+        assert "hush-hush" not in repr(event)

@@ -232,10 +232,10 @@ class World:
             self.cluster.tick(min(end, self.cluster.now_ms + step_ms))
             self.settle()
 
-    def socket(self, loopback: bool = True) -> Client:
+    def socket(self, loopback: bool = True, certificate_user: str | None = None) -> Client:
         """A client that has said nothing yet."""
         host = self.make_host(self)
-        client = Client(self, self.broker.connect(host, "test", loopback))
+        client = Client(self, self.broker.connect(host, "test", loopback, certificate_user))
         host.client = client
         return client
 
@@ -246,9 +246,10 @@ class World:
         loopback: bool = True,
         capabilities: dict[str, Any] | None = None,
         mechanism: str = "PLAIN",
+        certificate_user: str | None = None,
     ) -> Client:
         """A client that has sent start-ok."""
-        client = self.socket(loopback)
+        client = self.socket(loopback, certificate_user)
         client.send_bytes(b"AMQP\x00\x00\x09\x01")
         assert isinstance(client.take()[0], commands.Connection.Start)
         properties: Any = {"capabilities": CAPABILITIES if capabilities is None else capabilities}

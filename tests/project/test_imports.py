@@ -25,6 +25,7 @@ SHELLS: Final = (
     "cluster.transport",
     "node.__main__",
     "node.build",
+    "node.certificates_watch",
     "node.command_line",
     "node.demonstration",
     "node.http",

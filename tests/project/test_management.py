@@ -18,7 +18,7 @@ from node.catalog.passwords import make_password_hash
 from node.command_line import main
 from node.http import HttpServer
 from node.operating.management import Management
-from node.operating.operator_login import THREADS_NAME, Logins
+from node.operating.operator_login import ORIGIN, THREADS_NAME, Logins
 from tests.project.served import Served
 from tests.project.test_http import SomeNode
 
@@ -321,3 +321,33 @@ def test_nobody_there() -> None:
     result = mayfly("127.0.0.1:1", "list")
     assert result.exit_code == 1
     assert "no answer from 127.0.0.1:1" in result.output
+
+
+def test_whoever_guesses_waits_and_others_do_not() -> None:
+    """After three failures, before a password is looked at; not who is known, and no more than eight at once."""
+
+    async def scenario() -> None:
+        api = Api()
+        try:
+            ORIGIN.set("10.0.0.9")
+            assert await api.logins.login("maker", "maker", False) is not None
+            for _ in range(3):
+                assert await api.logins.login("maker", "wrong", False) is None
+            loop = asyncio.get_running_loop()
+            began_s = loop.time()
+            assert await api.logins.login("maker", "maker", False) is not None
+            known_s = loop.time() - began_s
+            guesses = [asyncio.create_task(api.logins.login("manager", str(number), False)) for number in range(12)]
+            done, waiting = await asyncio.wait(guesses, timeout=0.3)
+            assert (len(done), len(waiting)) == (4, 8)
+            for guess in waiting:
+                guess.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+            assert api.logins.failed.refused == 7
+            assert known_s < 0.3
+            ORIGIN.set("10.0.0.10")
+            assert await asyncio.wait_for(api.logins.login("manager", "manager", False), 5) is not None
+        finally:
+            api.logins.close()
+
+    asyncio.run(scenario())

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -24,6 +25,8 @@ from node.command_line.processes import (
     plan_processes,
     refuse_surplus,
 )
+from node.command_line.processes import Supervisor as NodeSupervisor
+from node.command_line.stop_signals import StopSignals
 from node.settings import FRAMES_OFFSET, NodeSettings, SettingsError
 from node.settings.kinds import Address
 from node.settings.processes import check_processes
@@ -362,3 +365,53 @@ def test_the_ports_for_frames_that_are_looked_at_are_those_that_are_used(
         finally:
             supervisor.process.kill()
             supervisor.process.wait()
+
+
+def test_hanging_up_is_noted_only_where_it_is_asked_for() -> None:
+    """Elsewhere it ends the process, as when its terminal goes."""
+    with StopSignals(hang_up=True) as signals:
+        assert not signals.hung_up()
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert signals.hung_up()
+        assert not signals.hung_up()
+        assert not signals.asked()
+    before = signal.getsignal(signal.SIGHUP)
+    with StopSignals():
+        assert signal.getsignal(signal.SIGHUP) == before
+
+
+def test_hanging_up_is_passed_on_to_all_processes(tmp_path: Path) -> None:
+    """Processes that say so: each has its certificates to read."""
+    script = (
+        "import signal, sys, time; signal.signal(signal.SIGHUP, lambda *_: sys.exit(7)); print('up', flush=True); "
+        "time.sleep(60)"
+    )
+    children = [subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) for _ in range(2)]
+    try:
+        for child in children:
+            assert child.stdout is not None
+            assert child.stdout.readline() == b"up\n"
+        cluster: Any = SomeChildren(children)
+        supervisor = NodeSupervisor(cluster, StopSignals(hang_up=True))
+        supervisor._pass_on_hang_up()
+        assert [child.wait(10) for child in children] == [7, 7]
+    finally:
+        for child in children:
+            child.kill()
+            child.wait()
+            assert child.stdout is not None
+            child.stdout.close()
+
+
+class SomeChildren:
+    """As much of a LocalCluster as is asked for."""
+
+    def __init__(self, children: list[subprocess.Popen[bytes]]) -> None:
+        self.plans: list[Any] = []
+        self._children = children
+
+    def running(self) -> list[int]:
+        return list(range(len(self._children)))
+
+    def pid(self, plan: int) -> int:
+        return self._children[plan].pid

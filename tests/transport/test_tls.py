@@ -104,6 +104,82 @@ def test_others_are_kept_out(files: dict[str, TlsFiles], other: str, caplog: pyt
     run(scenario())
 
 
+class MisnamedFrames(TlsFiles):
+    """Files of a peer with a certificate for another name at its port for frames; at that of gRPC all is right."""
+
+    def __init__(self, right: TlsFiles, elsewhere: TlsFiles) -> None:
+        super().__init__(right.certificate, right.key, right.authority)
+        self.elsewhere = elsewhere
+
+    def server_context(self) -> ssl.SSLContext:
+        return self.elsewhere.server_context()
+
+
+def test_the_name_is_checked_at_the_port_for_frames(
+    files: dict[str, TlsFiles], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of a certificate of the right authority: whoever has got hold of one node's is not taken for another."""
+
+    async def scenario() -> None:
+        async with members() as group:
+            one = await group.add(1, tls=files["one"])
+            two = await group.add(2, tls=MisnamedFrames(files["two"], files["by name"]))
+            await group.introduce()
+            complaint = "no frame stream to 127.0.0.1"
+            await until(lambda: any(complaint in text for text in caplog.messages), "a complaint")
+            await until(lambda: two.events == [("up", 1)], "the other way, which is right")
+            link = one.transport._links[2]
+            tries = link.attempts
+            await until(lambda: link.attempts > tries + 2, "tries")
+            assert one.events == []
+            assert any(complaint in text and "certificate" in text.lower() for text in caplog.messages)
+
+    run(scenario())
+
+
+def copied(to: Path, files: TlsFiles) -> TlsFiles:
+    """The files under names of their own, in place of what was there."""
+    copy = TlsFiles(to / "own.pem", to / "own.key", to / "ca.pem")
+    for source, target in zip(
+        (files.certificate, files.key, files.authority), (copy.certificate, copy.key, copy.authority), strict=True
+    ):
+        shutil.copy(source, target)
+    return copy
+
+
+def test_files_are_replaced_without_a_restart(files: dict[str, TlsFiles], tmp_path: Path) -> None:
+    """Two nodes go over to another authority; who comes with the old one after that gets nowhere, at neither port."""
+    folders = [tmp_path / name for name in ("one", "two", "late")]
+    for folder in folders:
+        folder.mkdir()
+
+    async def scenario() -> None:
+        async with members() as group:
+            one = await group.add(1, tls=copied(folders[0], files["one"]))
+            two = await group.add(2, tls=copied(folders[1], files["two"]))
+            await group.introduce()
+            await until(lambda: one.events == [("up", 2)] and two.events == [("up", 1)], "both up")
+            garbage = folders[0] / "own.pem"
+            garbage.write_text("garbage")
+            with pytest.raises(OSError, match=r"own\.pem"):
+                one.transport.reload_tls()
+            for member, folder in ((one, folders[0]), (two, folders[1])):
+                copied(folder, files["stranger"])
+                member.transport.reload_tls()
+            assert one.events == [("up", 2)], "what is open stays"
+            late = await group.add(3, tls=copied(folders[2], files["two"]))
+            await group.introduce()
+            await until(lambda: late.transport._links[1].attempts > 3, "tries with the old certificate")
+            assert late.events == []
+            assert ("up", 3) not in one.events
+            copied(folders[2], files["stranger"])
+            late.transport.reload_tls()
+            await until(lambda: sorted(late.events) == [("up", 1), ("up", 2)], "up with the new one")
+            await until(lambda: ("up", 3) in one.events and ("up", 3) in two.events, "both ways")
+
+    run(scenario())
+
+
 @pytest.mark.parametrize("loop", [None, uvloop.new_event_loop])
 @pytest.mark.parametrize("data", [b"", b"GET / HTTP/1.1", b"\x16\x03\x01", encode_greeting(2, bytes(TICKET_BYTES))])
 def test_strangers_without_tls_are_not_kept_at_the_port_for_frames(

@@ -1,0 +1,82 @@
+"""How many connections vhosts and users have, and channels users, over all nodes: what limits are held against.
+
+Each node counts its own and tells the others at its next tick, of what has limits. So a limit is exact for connections
+of one node; of several that are opened on different nodes within a tick (50 ms), some may pass it. What a node that
+can't be reached has is not counted.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from node.catalog import Catalog
+
+COUNTS_DATAGRAM: Final = 249
+"""Kind of the datagram; see `node.duties.catalog_spread` for the others."""
+
+CONNECTIONS_OF_VHOST: Final = "vhost connections"
+CONNECTIONS_OF_USER: Final = "user connections"
+CHANNELS_OF_USER: Final = "user channels"
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[list[tuple[str, str, int]]] = msgspec.msgpack.Decoder(list[tuple[str, str, int]])
+
+
+class AccessCounts:
+    """One node's counts, and what it was told of the others'."""
+
+    def __init__(self) -> None:
+        self._own: dict[tuple[str, str], int] = {}
+        self._others: dict[int, dict[tuple[str, str], int]] = {}
+        self._changed = True
+        self._version = -1
+
+    def add(self, what: str, name: str, by: int) -> None:
+        """So many more here, or fewer, of the vhost or user."""
+        key = (what, name)
+        count = self._own.get(key, 0) + by
+        if count:
+            self._own[key] = count
+        else:
+            self._own.pop(key, None)
+        self._changed = True
+
+    def total(self, what: str, name: str) -> int:
+        """How many there are on all nodes, as far as is known here."""
+        key = (what, name)
+        total = self._own.get(key, 0)
+        for counts in self._others.values():
+            total += counts.get(key, 0)
+        return total
+
+    def news(self, catalog: Catalog) -> bytes | None:
+        """What the other nodes are to be told; None if they know it."""
+        version = catalog.permissions_version
+        if not self._changed and version == self._version:
+            return None
+        self._changed = False
+        self._version = version
+        return self.encoded(catalog)
+
+    def encoded(self, catalog: Catalog) -> bytes:
+        """The counts of what has limits."""
+        rows = []
+        for (what, name), count in self._own.items():
+            limited = catalog.vhost(name) if what == CONNECTIONS_OF_VHOST else catalog.user(name)
+            if limited is not None and limited.limits:
+                rows.append((what, name, count))
+        return _encoder.encode(rows)
+
+    def told(self, peer: int, data: bytes) -> None:
+        """A peer has told its counts; what can't be read says nothing."""
+        try:
+            rows = _decoder.decode(data)
+        except msgspec.MsgspecError:
+            return
+        self._others[peer] = {(what, name): count for what, name, count in rows}
+
+    def forget(self, peer: int) -> None:
+        """The peer can't be reached; it tells again when it can."""
+        self._others.pop(peer, None)

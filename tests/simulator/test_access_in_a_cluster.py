@@ -1,0 +1,98 @@
+"""Users that are deleted while they are connected, in whole simulated clusters."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cluster.simulator import faults
+from cluster.simulator.events import MILLISECOND_US, SECOND_US
+from cluster.simulator.randomness import stream
+from node.catalog import DeleteUser, PutUser, SetPermissions
+from node.simulation.amqp_client import AmqpClient, Refused
+from node.simulation.run import Simulation
+from node.simulation.sockets import Wire
+from tests.simulator.test_directed_scenarios import at, three_nodes
+from tests.simulator.test_policies_in_a_cluster import once_founded, run, submit
+
+USER = (PutUser("u", "any"), SetPermissions("u", "/", ".*", ".*", ".*"))
+
+
+class Visitor:
+    """A client of one node that logs in as u and stays; nothing of the scenario is its."""
+
+    def __init__(self, simulation: Simulation, node: int) -> None:
+        self.node = node
+        self.ready = False
+        self.ends: list[Refused | None] = []
+        queue = simulation.queue
+        self._wire = Wire(queue, stream(1, f"visitor {node} {queue.now_us}"), 300)
+        self._wire.client_broken = lambda: self._client.broken()
+        self._client = AmqpClient(
+            self._wire.write_from_client, self._is_ready, self.ends.append, login=("u", "guest")
+        )
+        self._wire.to_client = self._client.receive
+        simulation.world.connect(simulation.cluster.machines[node], self._wire, lambda: self.ends.append(None))
+
+    def _is_ready(self, _answer: object) -> None:
+        self.ready = True
+
+    @property
+    def is_told(self) -> bool:
+        """Whether the node has closed the connection, and said why."""
+        return [str(end) for end in self.ends] == ["320 CONNECTION_FORCED - user 'u' is deleted"]
+
+
+def of_others(simulation: Simulation) -> list[str]:
+    """Connections, on any node, of users that are not the ones that its catalog has."""
+    found = []
+    for program in simulation.programs():
+        for connection in program.broker.connections.values():
+            record = program.engine.catalog.user(connection.user) if connection.user else None
+            if connection.user and (record is None or record.serial != connection._user_serial):
+                found.append(f"{connection.name} on node {program.machine.id}")
+    return found
+
+
+def test_a_deleted_user_is_disconnected_on_every_node_that_hears_of_it() -> None:
+    """Also where it is made anew before a node that is cut off hears of anything; who logs in meanwhile is not kept."""
+    simulation = Simulation(replace(three_nodes(600), changes=(), plan=(at(3.0, faults.PARTITION, 3, lasts=3.0),)))
+    visitors: list[Visitor] = []
+    stages: list[str] = []
+    queue = simulation.queue
+
+    def begin() -> None:
+        for command in USER:
+            submit(simulation, 1, command)
+        queue.after(SECOND_US, come)
+        queue.after(int(2.9 * SECOND_US), all_are_in)
+        queue.after(4 * SECOND_US, delete)
+        queue.after(5 * SECOND_US, those_that_hear_have_acted)
+        queue.after(9 * SECOND_US, all_have_acted)
+
+    def come() -> None:
+        visitors.extend(Visitor(simulation, node) for node in (1, 2, 3, 3))
+
+    def all_are_in() -> None:
+        assert all(visitor.ready and not visitor.ends for visitor in visitors)
+        stages.append("in")
+
+    def delete() -> None:
+        for delay_ms in (0, 2, 5, 8):
+            queue.after(delay_ms * MILLISECOND_US, lambda: visitors.append(Visitor(simulation, 2)))
+        for command in (DeleteUser("u"), *USER):
+            submit(simulation, 1, command)
+
+    def those_that_hear_have_acted() -> None:
+        assert [visitor.is_told for visitor in visitors[:4]] == [True, True, False, False]
+        assert of_others(simulation) == []
+        stages.append("heard")
+
+    def all_have_acted() -> None:
+        assert all(visitor.is_told for visitor in visitors[:4])
+        assert all(visitor.ready or visitor.ends for visitor in visitors)
+        assert of_others(simulation) == []
+        stages.append("all")
+
+    once_founded(simulation, begin)
+    run(simulation)
+    assert stages == ["in", "heard", "all"]
