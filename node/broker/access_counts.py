@@ -13,7 +13,7 @@ import msgspec
 
 from node.catalog import Catalog
 
-COUNTS_DATAGRAM: Final = 251
+COUNTS_DATAGRAM: Final = 249
 """Kind of the datagram; see `node.duties.catalog_spread` for the others."""
 
 CONNECTIONS_OF_VHOST: Final = "vhost connections"

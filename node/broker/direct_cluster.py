@@ -33,7 +33,7 @@ class DirectCluster:
         self.events: ClusterEvents | None = None
         self.access_counts: AccessCounts = AccessCounts()
         self.overloaded: bool = False
-        self.disk_alarm: str | None = None
+        self.blocked: str | None = None
         self.now_ms: int = now_ms
         self.replies: DirectReplies = DirectReplies(node_id, _nowhere, lambda: self.events)
         self.barriers: int = 0
