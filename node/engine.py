@@ -207,10 +207,10 @@ class Engine:
             for kind, data in frame.datagrams:
                 if kind == APPLIED_DATAGRAM:
                     self.spread.datagram(peer, data)
-                elif kind == ALARMS_DATAGRAM:
-                    self.alarms.datagram(peer, data)
                 elif kind == COUNTS_DATAGRAM:
                     self.access_counts.told(peer, data)
+                elif kind == ALARMS_DATAGRAM:
+                    self.alarms.datagram(peer, data)
                 self.transient.datagram(peer, kind, data)
                 self.replies.datagram(peer, kind, data)
 
@@ -220,8 +220,8 @@ class Engine:
         self.transient.peer_up(peer)
         self.replies.peer_up(peer)
         self.spread.peer_up(peer)
-        self.alarms.peer_up(peer)
         self.host.send_datagram(peer, COUNTS_DATAGRAM, self.access_counts.encoded(self.catalog))
+        self.alarms.peer_up(peer)
 
     def peer_down(self, peer: int, now_ms: int) -> None:
         """The stream to a peer broke."""
@@ -229,8 +229,8 @@ class Engine:
         self.transient.peer_down(peer)
         self.replies.peer_down(peer)
         self.spread.peer_down(peer)
-        self.alarms.peer_down(peer)
         self.access_counts.forget(peer)
+        self.alarms.peer_down(peer)
 
     def pump(self, now_ms: int) -> Output:
         """Do what is due; frames to send and a batch to write. Call again while `busy`."""

@@ -59,8 +59,8 @@ class AmqpListener:
         tls: ssl.SSLContext | None = None,
         connection_limit: int = CONNECTIONS,
         reuse_port: bool = False,
-        stall_seconds: float = OUTPUT_STALL_SECONDS,
         user_of: Callable[[Mapping[str, Any]], str | None] | None = None,
+        stall_seconds: float = OUTPUT_STALL_SECONDS,
     ) -> None:
         """`port` 0 takes a free one.  With `reuse_port` other processes may listen there as well.
         `user_of` says whom the certificate of a client names, where clients have to show one.
@@ -73,8 +73,8 @@ class AmqpListener:
         self._schedule = schedule
         self._tls = tls
         self._connection_limit = connection_limit
-        self.stall_ms: int = int(stall_seconds * 1000)
         self._user_of = user_of
+        self.stall_ms: int = int(stall_seconds * 1000)
         self._server: asyncio.Server | None = None
         self._protocols: set[ClientProtocol] = set()
         self._dirty: list[ClientProtocol] = []

@@ -612,9 +612,9 @@ class NodeProcess:
         return [
             *engine_metrics(self.engine, self.settings, self.clock.now_ms()),
             ("mayfly_log_sync_seconds", "Until a batch of the log is written and synced", "histogram", [({}, syncs)]),
+            *login_metrics({"amqp": self._broker.failed_logins, "http": self._logins.failed}),
             used,
             limit,
-            *login_metrics({"amqp": self._broker.failed_logins, "http": self._logins.failed}),
         ]
 
 
