@@ -123,6 +123,9 @@ HELLO_TIMEOUT_SECONDS: Final = 5.0
 """A peer that opened a stream and didn't say hello, or show the ticket of its frame stream, within this is turned
 away."""
 
+ACCEPT_RETRY_SECONDS: Final = 1.0
+"""Where a connection can't be accepted (no file descriptors), others have so long to give theirs back."""
+
 REFUSED_RETRY_MS: Final = 5_000
 """Pause after a peer refused us (wrong cluster, unknown node, other version): that has to be mended first."""
 

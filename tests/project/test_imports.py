@@ -32,6 +32,7 @@ SHELLS: Final = (
     "node.log_writer",
     "node.membership_shell",
     "node.open_files",
+    "node.operating.access",
     "node.operating.current_replicas",
     "node.operating.management",
     "node.operating.operator",
