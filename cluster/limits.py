@@ -30,7 +30,7 @@ AHEAD_SEGMENT_BYTES: Final = 4 * MIB
 """Size of each of the two write-ahead files of the log: so much is moved into the log file at once, while the other
 takes what comes."""
 
-AHEAD_RECORD_MAX_BYTES: Final = 256 * KIB
+AHEAD_RECORD_MAX_BYTES: Final = 64 * KIB
 """A batch of more payload than this goes to the log file at once: it is worth the syncs of its own, and to write it
 twice would cost more."""
 

@@ -69,9 +69,9 @@ class StoreFolder:
                 file.truncate(0)
 
     def mark(self, text: str) -> None:
-        """Note durably that the folder holds a log."""
+        """Note durably that the folder holds a log, of this format."""
         marker = self.path / MARKER_FILE
-        if not marker.exists():
+        if not marker.exists() or marker.read_text(encoding="utf-8", errors="replace") != text:
             draft = self.path / (MARKER_FILE + ".new")
             with draft.open("w", encoding="utf-8") as file:
                 file.write(text)

@@ -125,6 +125,7 @@ def test_a_log_of_the_older_layout_is_opened_and_older_programs_refuse_it_from_t
     older.put_meta("key", b"value")
     older.close()
     set_format(tmp_path, b"mayfly log 1")
+    (tmp_path / "format").write_text("mayfly log 1\n", encoding="utf-8")
     store = opened(tmp_path)
     append(store, 3, b"three")
     stored = store.load()[1]
@@ -132,6 +133,7 @@ def test_a_log_of_the_older_layout_is_opened_and_older_programs_refuse_it_from_t
     assert store.get_meta("key") == b"value"
     store.close()
     assert stored_format(tmp_path) == b"mayfly log 2"
+    assert (tmp_path / "format").read_text(encoding="utf-8") == "mayfly log 2\n"
 
 
 def set_format(folder: Path, text: bytes) -> None:
