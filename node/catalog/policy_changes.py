@@ -28,9 +28,9 @@ class PolicyChange:
         """Whether the change can make a difference to the queue."""
         if queue.vhost != self.vhost:
             return False
-        kind = queue_type(queue.arguments)
-        return any(
-            policy is not None and matches(policy, kind, queue.name) for policy in (self.before, self.after)
+        kind, before, after = queue_type(queue.arguments), self.before, self.after
+        return (before is not None and matches(before, kind, queue.name)) or (
+            after is not None and matches(after, kind, queue.name)
         )
 
 

@@ -14,7 +14,7 @@ from collections import deque
 from typing import Final, Protocol
 
 from node.broker.queue_settings import shard_settings
-from node.catalog import Catalog, PolicyChange
+from node.catalog import Catalog, PolicyChange, QueueRecord
 from node.limits import QUEUES_COMPARED_PER_TICK, QUEUES_UPDATED_PER_ENTRY
 from node.shard import commands
 from node.shard.settings import encode_settings
@@ -114,11 +114,14 @@ class PolicyDuties:
         updates: list[bytes] = []
         changes, catalog = self._changes, self._port.catalog
         for queue_id in ids:
-            if changes is not None:
-                record = catalog.queue_by_id(queue_id)
-                if record is None or not any(change.concerns(record) for change in changes):
-                    continue
-            self._compare(queue_id, updates, now_ms)
+            record = catalog.queue_by_id(queue_id)
+            if changes is None:
+                self._compare(queue_id, record, updates, now_ms)
+            elif record is not None:
+                for change in changes:
+                    if change.concerns(record):
+                        self._compare(queue_id, record, updates, now_ms)
+                        break
         return updates
 
     def _take_up_declared(self, updates: list[bytes], now_ms: int) -> None:
@@ -127,7 +130,7 @@ class PolicyDuties:
             return
         for record in catalog.queues_since(self._next_queue_id):
             if record.shard == self.shard.shard_id:
-                self._compare(record.id, updates, now_ms)
+                self._compare(record.id, record, updates, now_ms)
         self._next_queue_id = catalog.next_queue_id
 
     def _look_again(self, updates: list[bytes], now_ms: int) -> None:
@@ -135,7 +138,7 @@ class PolicyDuties:
             look_ms, queue_id = self._again.popleft()
             given = self._given.get(queue_id)
             if given is None:
-                self._compare(queue_id, updates, now_ms)
+                self._compare(queue_id, self._port.catalog.queue_by_id(queue_id), updates, now_ms)
             elif given.look_ms == look_ms:  # Otherwise the queue was told something else, and another look is due.
                 self._look_for(queue_id, given, updates, now_ms)
 
@@ -143,18 +146,18 @@ class PolicyDuties:
         """What has arrived needs no comparison: if policies have changed since, the sweep for that comes by."""
         queue = self.shard.queue(queue_id)
         if queue is None or queue.settings_bytes != given.settings:
-            self._compare(queue_id, updates, now_ms, arrived=False)
+            self._compare(queue_id, self._port.catalog.queue_by_id(queue_id), updates, now_ms, arrived=False)
         elif now_ms < given.watch_until_ms:
             given.look_ms = now_ms + AGAIN_MS
             self._again.append((given.look_ms, queue_id))
         else:
             del self._given[queue_id]
 
-    def _compare(self, queue_id: int, updates: list[bytes], now_ms: int, arrived: bool = True) -> None:
+    def _compare(
+        self, queue_id: int, record: QueueRecord | None, updates: list[bytes], now_ms: int, arrived: bool = True
+    ) -> None:
         """Give what differs. If what was given has not `arrived` in time, give in any case: it may be on its way still,
         whatever the queue shows now."""
-        catalog = self._port.catalog
-        record = catalog.queue_by_id(queue_id)
         queue = self.shard.queue(queue_id)
         if record is None or queue is None:
             self._given.pop(queue_id, None)
@@ -162,7 +165,7 @@ class PolicyDuties:
                 self.look_at(queue_id, now_ms)
             return
         given = self._given.get(queue_id)
-        wanted = encode_settings(shard_settings(catalog, record))
+        wanted = encode_settings(shard_settings(self._port.catalog, record))
         if not arrived or wanted != (queue.settings_bytes if given is None else given.settings):
             self._tell(queue_id, queue.settings_bytes, wanted, updates, now_ms)
 
