@@ -9,6 +9,8 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler
 
+from node.http.definitions import PAGES as DEFINITIONS_PAGES
+from node.http.definitions import DefinitionsPages, DefinitionsPort
 from node.http.management import PAGES as MANAGEMENT_PAGES
 from node.http.management import ManagementPages
 from node.http.metrics import CONTENT_TYPE, MetricsPage
@@ -32,6 +34,7 @@ _PAGES: Final = {
     **OBSERVING_PAGES,
     **OPERATOR_PAGES,
     **MANAGEMENT_PAGES,
+    **DEFINITIONS_PAGES,
 }
 
 
@@ -45,11 +48,13 @@ class HttpServer:
         port: int,
         operator: OperatorPort | None = None,
         management: ManagementPort | None = None,
+        definitions: DefinitionsPort | None = None,
     ) -> None:
         """Without the port for them there are no pages for operators, and none of RabbitMQ's management API."""
         self._provider = provider
         self._operator = operator
         self._management = management
+        self._definitions = definitions
         self._address = Address(host, port)
         self._metrics = MetricsPage(provider)
         self._runner: web.AppRunner | None = None
@@ -102,6 +107,8 @@ class HttpServer:
             OperatorPages(self._operator).add_to(application.router)
         if self._management is not None:
             ManagementPages(self._management).add_to(application.router)
+        if self._definitions is not None and self._operator is not None:
+            DefinitionsPages(self._definitions, self._operator).add_to(application.router)
         return application
 
     async def _index(self, request: web.Request) -> web.Response:

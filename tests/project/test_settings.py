@@ -68,6 +68,7 @@ def test_all_keys_can_be_set_in_all_sources(toml: Any, tmp_path: Path) -> None:
         "aiomonitor": "true",
         "amqp_reuse_port": "true",
         "failure_domain": "rack-1",
+        "load_definitions": str(certificate),
         **{key: str(certificate) for key in setting_keys() if "_tls_" in key},
         **{key: "67108864" for key in setting_keys() if key.endswith("_bytes")},
     }
