@@ -344,7 +344,7 @@ class NodeProcess:
             task.cancel()
 
     async def copy_data(self, folder: Path) -> int:
-        """Copy the data, as it is at one moment, to a folder that is not there yet; the bytes it has. Raises OSError."""
+        """Copy the data, as it is at one moment, to a folder that is not there yet; its bytes. Raises OSError."""
         draft = folder.with_name(folder.name + ".unfinished")
 
         def copy() -> int:
