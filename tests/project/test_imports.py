@@ -31,6 +31,7 @@ SHELLS: Final = (
     "node.membership_shell",
     "node.open_files",
     "node.operating.current_replicas",
+    "node.operating.definitions_office",
     "node.operating.management",
     "node.operating.operator",
     "node.operating.operator_login",
