@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import ipaddress
 import logging
+import random
 import socket
 import ssl
 import time
@@ -21,7 +22,7 @@ from typing import Any, Final, cast
 from node.broker.broker import Broker
 from node.broker.cluster_facade import Done
 from node.broker.connection import ClientConnection
-from node.catalog.passwords import verify_password
+from node.catalog.passwords import SALT_BYTES, check_and_renew
 from node.duties.drain import TEXT_OF_STOP
 from node.limits import (
     CLOSE_OK_SECONDS,
@@ -153,12 +154,14 @@ class AmqpListener:
         self._schedule()
 
     def verify(self, loop: asyncio.AbstractEventLoop, stored_hash: str, password: str, done: Done) -> None:
-        """Check a password in a thread."""
-        future = loop.run_in_executor(self._passwords, verify_password, stored_hash, password)
+        """Check a password in a thread; see `ConnectionHost.verify_password`."""
+        salt = random.SystemRandom().randbytes(SALT_BYTES)
+        future = loop.run_in_executor(self._passwords, check_and_renew, stored_hash, password, salt)
 
-        def finished(future: asyncio.Future[bool]) -> None:
+        def finished(future: asyncio.Future[tuple[bool, str]]) -> None:
             if not future.cancelled():
-                done(future.exception() is None and future.result())
+                right, better = (False, "") if future.exception() is not None else future.result()
+                done(better or right)
                 self._schedule()
 
         future.add_done_callback(finished)

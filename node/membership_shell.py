@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import grpc
 
-from cluster.log.lmdb_store import LmdbLogStore
+from cluster.log.batch import LogStore
 from cluster.transport.gate import Objection
 from cluster.transport.joining import JoinAnswer, JoinRefused, JoinRequest, ask_to_join
 from cluster.transport.tls import TlsFiles
@@ -50,7 +50,7 @@ def peer_tls_files(settings: NodeSettings) -> TlsFiles | None:
     return TlsFiles(files.certificate, files.key, files.authority) if files and files.authority else None
 
 
-async def establish_identity(settings: NodeSettings, store: LmdbLogStore) -> tuple[Identity, KnownMembers]:
+async def establish_identity(settings: NodeSettings, store: LogStore) -> tuple[Identity, KnownMembers]:
     """Who this node is: as stored, or as it joins, or as a first member. Raises NodeRefused.
 
     A node that is to join asks until it is taken in or refused; it can be cancelled meanwhile.
@@ -80,13 +80,13 @@ async def establish_identity(settings: NodeSettings, store: LmdbLogStore) -> tup
     return identity, members_now
 
 
-def is_unproven(store: LmdbLogStore) -> bool:
+def is_unproven(store: LogStore) -> bool:
     """Whether this node began as a founder and has never served since: nothing in its data is worth keeping when the
     others say that they have founded the cluster without it, or know its place as another one's."""
     return bool(store.get_meta(_UNPROVEN))
 
 
-def is_proven(store: LmdbLogStore) -> None:
+def is_proven(store: LogStore) -> None:
     """The node serves with this data."""
     if is_unproven(store):
         store.put_meta(_UNPROVEN, b"")
@@ -104,7 +104,7 @@ def joins_again(data_dir: Path) -> bool:
     return (data_dir / _JOIN_AGAIN).exists()
 
 
-def next_start(store: LmdbLogStore) -> tuple[int, int]:
+def next_start(store: LogStore) -> tuple[int, int]:
     """Count the starts of processes on the data: (the count at the start before, the count now).
 
     The count never falls behind the seconds since 2026 (30 bits are meant for it), so that a node that comes
@@ -305,6 +305,17 @@ class MembershipShell:
         self._engine.submit_catalog(command, answered)
         self._pump()
         return await _or_none(answers)
+
+    async def spread(self) -> None:
+        """Wait until the connected nodes have what was changed here, but not for one that hangs."""
+        everywhere: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+
+        def told(_: object) -> None:
+            if not everywhere.done():
+                everywhere.set_result(True)
+
+        self._engine.catalog_spread(told)
+        await _or_none(everywhere)
 
     async def freshness(self) -> dict[str, Any]:
         """Bring all replicas here up to date, and say whether they are: `current`, and the `reason` if not."""

@@ -24,22 +24,23 @@ from cluster.frame import Frame
 from cluster.group_settings import GroupSettings
 from cluster.host import NEVER
 from cluster.host_settings import HostSettings
-from cluster.log.batch import CorruptEntry, CorruptStore, DiskFull, LogError, WriteBatch
+from cluster.log.batch import CorruptEntry, CorruptStore, DiskFull, LogError, StoreRefused, WriteBatch
 from cluster.log.group_log import EntryCache
-from cluster.log.lmdb_store import LmdbLogStore
+from cluster.log.write_ahead_store import WriteAheadStore
 from cluster.raft import Entry
 from cluster.transport.peer_transport import LocalPeer, PeerTransport
 from node import limits
 from node.broker.broker import Broker
-from node.catalog import Catalog, DeleteUser, PutUser, SetPermissions
+from node.catalog import Catalog, DeleteUser, PutUser, SetPermissions, UpgradePassword
 from node.catalog.passwords import make_password_hash, verify_password
 from node.duties.drain import DRAINED, NOT_DRAINING, TEXT_OF_DRAIN, TEXT_OF_STOP, Drain, DrainSettings
 from node.engine import Engine, EngineSettings
+from node.http.provider import Histogram
 from node.http.provider import Metric as HttpMetric
 from node.http.server import HttpServer
 from node.identity import Identity, KnownMembers
 from node.listener import AmqpListener
-from node.log_writer import LogWriter
+from node.log_writer import SYNC_BOUNDS_S, LogWriter
 from node.membership_shell import (
     STARTS_SHIFT,
     MembershipShell,
@@ -51,6 +52,7 @@ from node.membership_shell import (
     next_start,
     peer_tls_files,
 )
+from node.operating.access import Access
 from node.operating.dead_letter_office import DeadLetterOffice
 from node.operating.definitions import BadDefinitions
 from node.operating.definitions_office import DefinitionsOffice, NotAnswered
@@ -101,7 +103,7 @@ class NodeProcess:
         self._sent_away = False
         self._unproven = False
         self._loop: asyncio.AbstractEventLoop
-        self._store: LmdbLogStore
+        self._store: WriteAheadStore
         self._writer: LogWriter
         self.identity: Identity
         self.membership: MembershipShell
@@ -170,7 +172,7 @@ class NodeProcess:
         self._tasks.append(self._loop.create_task(self._watch_clock()))
         self.schedule_pump()
         self._queue_views = QueueViews(self.engine)
-        self._logins = Logins(self.engine.catalog)
+        self._logins = Logins(self.engine.catalog, self._renew_password)
         operator = Operator(
             self._logins,
             self.membership,
@@ -180,9 +182,10 @@ class NodeProcess:
             self,
         )
         management = Management(self.engine, self.membership, self._logins)
+        access = Access(self.engine, self.membership, self._logins, self._logins.threads)
         http = settings.http_address
         self._definitions = DefinitionsOffice(self.engine, self.membership)
-        self._http = HttpServer(self, http.host, http.port, operator, management, self._definitions)
+        self._http = HttpServer(self, http.host, http.port, operator, management, access, self._definitions)
         await self._http.start()
         try:
             await self._wait_until_ready()
@@ -197,9 +200,9 @@ class NodeProcess:
         gc.collect()
         gc.freeze()
 
-    def _open_store(self) -> LmdbLogStore:
+    def _open_store(self) -> WriteAheadStore:
         self.settings.data_dir.mkdir(parents=True, exist_ok=True)
-        return LmdbLogStore(self.settings.data_dir / "log", self.settings.disk_map_bytes)
+        return WriteAheadStore(self.settings.data_dir / "log", self.settings.disk_map_bytes)
 
     def _make_engine(self, incarnation: int) -> Engine:
         settings = self.settings
@@ -303,6 +306,10 @@ class NodeProcess:
             log.info("%s: %s", path, note)
         log.info("%s: %d definitions imported", path, len(plan.commands))
 
+    def _renew_password(self, command: UpgradePassword) -> None:
+        self.engine.submit_catalog(command, lambda _: None)
+        self.schedule_pump()
+
     async def _catalog_is_current(self) -> None:
         """Wait until the catalog here has everything given before; NodeRefused if the node fails meanwhile."""
         current = asyncio.Event()
@@ -352,7 +359,10 @@ class NodeProcess:
                 raise FileExistsError(f"{folder} is there already")
             draft.mkdir(parents=True)
             try:
-                self._store.copy(draft / "log")
+                try:
+                    self._store.copy(draft / "log")
+                except (LogError, StoreRefused) as error:
+                    raise OSError(str(error)) from error
                 draft.rename(folder)
             except BaseException:
                 shutil.rmtree(draft, ignore_errors=True)
@@ -594,7 +604,11 @@ class NodeProcess:
 
     def metrics_snapshot(self) -> list[Metric]:
         """(name, help, type, samples) of every metric."""
-        return engine_metrics(self.engine, self.settings, self.clock.now_ms())
+        syncs = Histogram(SYNC_BOUNDS_S, *self._writer.syncs())
+        return [
+            *engine_metrics(self.engine, self.settings, self.clock.now_ms()),
+            ("mayfly_log_sync_seconds", "Until a batch of the log is written and synced", "histogram", [({}, syncs)]),
+        ]
 
 
 class _DefectsStopTheNode:

@@ -8,11 +8,14 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from node.amqp.connection import Connection
+from node.amqp.content import Content
 from node.amqp.settings import ConnectionSettings
-from node.broker.cluster_facade import ClusterFacade
+from node.broker.channel import Channel
+from node.broker.cluster_facade import ClusterFacade, Done
 from node.broker.connection import ClientConnection, ConnectionHost
 from node.broker.consumers import Consumer
 from node.broker.credentials import CredentialCache
+from node.broker.failed_logins import FailedLogins
 from node.broker.operation import AmqpError
 from node.broker.routes import Routes
 from node.shard.effects import ConsumerCancelled, Deliver
@@ -51,9 +54,17 @@ class Broker:
         self.settings: BrokerSettings = settings or BrokerSettings()
         self._random_token = random_token
         self.credentials: CredentialCache = CredentialCache(random_token() + random_token())
+        self.failed_logins: FailedLogins = FailedLogins()
+        self.password_checks: dict[bytes, list[Done]] = {}
+        """Who waits for which check: clients that come at the same time with the same password share one."""
+        self.now_ms: int = 0
+        """As connections were last told."""
         self.connections: dict[str, ClientConnection] = {}
         self._consumers: dict[int, Consumer] = {}
+        self.reply_channels: dict[str, Channel] = {}
+        """Channels that consume direct replies, by the key in their address."""
         self._routes: dict[tuple[str, str], Routes] = {}
+        self._permissions_version: int = cluster.catalog.permissions_version
         # Consumer ids of an earlier life of the node may still come up in its log.
         self._next_id = ((cluster.incarnation >> _INCARNATION_STEP_BITS) << _IDS_BITS) + 1
         self._next_connection = 1
@@ -184,13 +195,29 @@ class Broker:
                 if consumer is not None:
                     consumer.channel.consumer_cancelled(consumer)
 
+    def reply_came(self, key: str, content: Content) -> None:
+        """See `ClusterEvents.reply_came`."""
+        channel = self.reply_channels.get(key)
+        if channel is not None:
+            channel.deliver_reply(content)
+
+    def awaits_reply(self, key: str) -> bool:
+        """See `ClusterEvents.awaits_reply`."""
+        return key in self.reply_channels
+
     def session_lost(self, shard_id: int) -> None:
         """See `ClusterEvents.session_lost`."""
         for connection in list(self.connections.values()):
             connection.session_lost(shard_id)
 
     def catalog_changed(self) -> None:
-        """See `ClusterEvents.catalog_changed`; routes notice by themselves."""
+        """See `ClusterEvents.catalog_changed`; routes notice by themselves. Connections of users and vhosts that are
+        gone go."""
+        version = self.cluster.catalog.permissions_version
+        if version != self._permissions_version:
+            self._permissions_version = version
+            for connection in list(self.connections.values()):
+                connection.permissions_changed()
 
     def alarm_changed(self, text: str | None) -> None:
         """See `ClusterEvents.alarm_changed`."""

@@ -13,7 +13,7 @@ from pamqp.base import Frame
 
 from node.amqp.content import Content
 from node.amqp.events import ACK, Event, MethodReceived, PublishesReceived, SettlementsReceived
-from node.broker.consumers import Consumer
+from node.broker.consumers import Consumer, ReplyConsumer
 from node.broker.operation import AmqpError, BarrierStep, Operation, Steps, known
 from node.broker.operations import basic, exchange, queue, session
 from node.broker.publishing import BASIC_CLASS, PUBLISH_METHOD, Publisher
@@ -45,6 +45,7 @@ class Channel:
         self.publisher: Publisher = Publisher(self, connection.routes)
         self.unacknowledged: Unacknowledged = Unacknowledged()
         self.consumers: dict[str, Consumer] = {}
+        self.reply_consumer: ReplyConsumer | None = None
         self.get_holders: dict[int, Holder] = {}
         self.prefetch: int = 0
         self.prefetch_is_global: bool = False
@@ -104,9 +105,13 @@ class Channel:
 
     def _settle(self, settlements: list[tuple[int, int, bool, bool]]) -> None:
         unacknowledged = self.unacknowledged
+        transaction = self.publisher.transaction
         try:
             for kind, tag, multiple, requeue in settlements:
-                if kind == ACK:
+                if transaction is not None:
+                    outcome = OUTCOME_ACK if kind == ACK else OUTCOME_REQUEUE if requeue else OUTCOME_REJECT
+                    transaction.settle(unacknowledged, tag, multiple, outcome)
+                elif kind == ACK:
                     unacknowledged.settle(tag, multiple, OUTCOME_ACK)
                 else:
                     unacknowledged.settle(tag, multiple, OUTCOME_REQUEUE if requeue else OUTCOME_REJECT)
@@ -216,6 +221,7 @@ class Channel:
         self.connection.waiting_bytes -= self.waiting_bytes
         self.waiting_bytes = 0
         self.connection.reading_may_change()
+        self.forget_reply_consumer()
         if self._operation is None:
             self._release()
 
@@ -244,6 +250,20 @@ class Channel:
         self.consumers.clear()
         self.get_holders.clear()
         self.connection.channel_released(self)
+
+    def forget_reply_consumer(self) -> None:
+        """Direct replies to this channel go nowhere from now on."""
+        if self.reply_consumer is not None:
+            self.broker.reply_channels.pop(self.reply_consumer.key, None)
+            self.reply_consumer = None
+
+    def deliver_reply(self, content: Content) -> None:
+        """A direct reply has come."""
+        consumer = self.reply_consumer
+        if consumer is not None and self.open:
+            tag = self.unacknowledged.skip(1)
+            self.connection.amqp.send_deliveries(self.channel_id, consumer.wire_tag, [(tag, False, content)])
+            self.connection.mark()
 
     # -- what the shards tell ---------------------------------------------------
 

@@ -85,6 +85,16 @@ class Consumer:
         return True
 
 
+class ReplyConsumer:
+    """A channel's consumer of direct replies: no queue, no acknowledgements (see `node.broker.direct_replies`)."""
+
+    def __init__(self, tag: str, key: str, address: str) -> None:
+        self.tag: str = tag
+        self.wire_tag: bytes = tag.encode("utf-8", "surrogateescape")
+        self.key: str = key
+        self.address: str = address
+
+
 def content_of(handle: ShardHandle, message: Message, counts_deliveries: bool) -> Content:
     """The content of one message, as it is to be sent."""
     data = handle.entry(message.index)

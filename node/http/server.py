@@ -9,6 +9,8 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler
 
+from node.http.access import PAGES as ACCESS_PAGES
+from node.http.access import AccessPages
 from node.http.definitions import PAGES as DEFINITIONS_PAGES
 from node.http.definitions import DefinitionsPages, DefinitionsPort
 from node.http.management import PAGES as MANAGEMENT_PAGES
@@ -18,7 +20,7 @@ from node.http.observing import PAGES as OBSERVING_PAGES
 from node.http.observing import ObservingPages
 from node.http.operating import PAGES as OPERATOR_PAGES
 from node.http.operating import OperatorPages, answer
-from node.http.provider import ManagementPort, OperatorPort, StatusProvider
+from node.http.provider import AccessPort, ManagementPort, OperatorPort, StatusProvider
 from node.settings.kinds import Address
 from node.version import VERSION
 
@@ -35,6 +37,7 @@ _PAGES: Final = {
     **OPERATOR_PAGES,
     **MANAGEMENT_PAGES,
     **DEFINITIONS_PAGES,
+    **ACCESS_PAGES,
 }
 
 
@@ -48,6 +51,7 @@ class HttpServer:
         port: int,
         operator: OperatorPort | None = None,
         management: ManagementPort | None = None,
+        access: AccessPort | None = None,
         definitions: DefinitionsPort | None = None,
     ) -> None:
         """Without the port for them there are no pages for operators, and none of RabbitMQ's management API."""
@@ -55,6 +59,7 @@ class HttpServer:
         self._operator = operator
         self._management = management
         self._definitions = definitions
+        self._access = access
         self._address = Address(host, port)
         self._metrics = MetricsPage(provider)
         self._runner: web.AppRunner | None = None
@@ -109,6 +114,8 @@ class HttpServer:
             ManagementPages(self._management).add_to(application.router)
         if self._definitions is not None and self._operator is not None:
             DefinitionsPages(self._definitions, self._operator).add_to(application.router)
+        if self._access is not None:
+            AccessPages(self._access).add_to(application.router)
         return application
 
     async def _index(self, request: web.Request) -> web.Response:

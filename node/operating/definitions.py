@@ -21,6 +21,7 @@ from node.catalog import (
     Refusal,
     SetPermissions,
     SetPolicy,
+    SetTopicPermissions,
     check_policy,
 )
 from node.catalog.passwords import ALGORITHMS, from_imported, shown_hash
@@ -32,7 +33,6 @@ OPERATOR_POLICY: Final = "operator_policy"
 
 _IGNORED: Final = {
     "global_parameters": "there are none here",
-    "topic_permissions": "there are none here",
 }
 _Item = TypeVar("_Item")
 
@@ -82,8 +82,8 @@ def _check_expressions(place: str, command: CatalogCommand) -> None:
     """What replicas may not judge (see `SetPermissions`)."""
     if isinstance(command, SetPolicy):
         check_policy(command)
-    elif isinstance(command, SetPermissions):
-        for field in ("configure", "write", "read"):
+    elif isinstance(command, SetPermissions | SetTopicPermissions):
+        for field in ("configure", "write", "read") if isinstance(command, SetPermissions) else ("write", "read"):
             expression = getattr(command, field)
             fault = permission_fault(expression)
             if fault is not None:
@@ -158,6 +158,7 @@ class _Reading:
             ("vhosts", _vhost),
             ("users", _user),
             ("permissions", _permissions),
+            ("topic_permissions", _topic_permissions),
             ("policies", lambda item: _policy(item, item, False)),
             ("parameters", self._parameter),
             ("exchanges", self._exchange),
@@ -240,6 +241,11 @@ def _permissions(item: _Fields) -> CatalogCommand:
     )
 
 
+def _topic_permissions(item: _Fields) -> CatalogCommand:
+    user, vhost, exchange = item.text("user"), item.text("vhost"), item.text("exchange")
+    return SetTopicPermissions(user, vhost, exchange, item.text("write"), item.text("read"))
+
+
 def _policy(item: _Fields, value: _Fields, operator: bool) -> CatalogCommand:
     return SetPolicy(
         item.text("vhost"), item.text("name"), value.text("pattern"), value.table("definition"),
@@ -272,7 +278,10 @@ def definitions_of(catalog: Catalog) -> dict[str, Any]:
             {"user": it.user, "vhost": it.vhost, "configure": it.configure, "write": it.write, "read": it.read}
             for it in catalog.permissions()
         ],
-        "topic_permissions": [],
+        "topic_permissions": [
+            {"user": it.user, "vhost": it.vhost, "exchange": it.exchange, "write": it.write, "read": it.read}
+            for it in catalog.topic_permissions()
+        ],
         "parameters": [
             {"vhost": it.vhost, "component": OPERATOR_POLICY, "name": it.name, "value": _shown_policy(it)}
             for it in catalog.policies(None, True)
