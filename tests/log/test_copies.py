@@ -1,4 +1,4 @@
-"""A copy of a log that is written to meanwhile opens as the log was at one moment, whatever waited outside the log file."""
+"""A copy of a log that is written to opens as the log was at one moment, whatever waited outside the log file."""
 
 from collections.abc import Callable
 from pathlib import Path
