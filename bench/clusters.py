@@ -58,6 +58,18 @@ class Cluster:
         """SIGSTOP a node; the monotonic moment just before."""
         return self._signal(place, signal.SIGSTOP)
 
+    def terminate(self, place: int) -> float:
+        """SIGTERM a node; the monotonic moment just before."""
+        return self._signal(place, signal.SIGTERM)
+
+    def has_ended(self, place: int) -> bool:
+        """Whether the node's process has ended; one that nobody has waited for counts."""
+        try:
+            state = Path(f"/proc/{self.pids[place]}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            return True
+        return state == "Z"
+
     def thaw(self, place: int) -> float:
         """SIGCONT a node; the monotonic moment just before."""
         return self._signal(place, signal.SIGCONT)

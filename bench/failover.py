@@ -32,7 +32,7 @@ def measure_kill(cluster: ReplicatedCluster, number: int) -> dict[str, float]:
     order.
     """
     queue = f"killed-{number}"
-    victim = _declare(cluster, queue)
+    victim = declare(cluster, queue)
     next_one, third = (victim + 1) % NODES, (victim + 2) % NODES
     uris = cluster.uris
     others = OtherCores(cluster.pids)
@@ -42,44 +42,44 @@ def measure_kill(cluster: ReplicatedCluster, number: int) -> dict[str, float]:
             ConfirmStream(1, queue, [uris[third]], RATE) as survivor,
             ConfirmStream(2, queue, [uris[victim], uris[next_one], uris[third]], MOVER_RATE) as mover,
         ):
-            _until_flowing([survivor, mover], time.monotonic(), _BEFORE_S)
+            until_flowing([survivor, mover], time.monotonic(), _BEFORE_S)
             other_cores = others.used()
             killed_s = cluster.kill(victim)
             dead = True
-            _until_flowing([survivor], killed_s, _AFTER_S)
+            until_flowing([survivor], killed_s, _AFTER_S)
             watched_until_s = time.monotonic()
-            if not _wait_briefly(lambda: _served_again_s(mover) is not None, killed_s + _START_AGAIN_AFTER_S):
+            if not _wait_briefly(lambda: served_again_s(mover) is not None, killed_s + _START_AGAIN_AFTER_S):
                 cluster.start_again(victim)
                 dead = False
-            wait_until(lambda: _served_again_s(mover) is not None, "confirms for the killed node's client", _RESUME_S)
+            wait_until(lambda: served_again_s(mover) is not None, "confirms for the killed node's client", _RESUME_S)
     finally:
         if dead:
             cluster.start_again(victim)
     gap_s = longest_gap_s([confirm.moment_s for confirm in survivor.confirms], killed_s, watched_until_s)
-    served_again_s = _served_again_s(mover)
-    assert served_again_s is not None
-    _check_messages(cluster, queue, [survivor, mover])
+    again_s = served_again_s(mover)
+    assert again_s is not None
+    check_messages(cluster, queue, [survivor, mover])
     cluster.wait_until_well()
-    return {"gap_s": gap_s, "reconnect_s": served_again_s - killed_s, "other_cores": other_cores}
+    return {"gap_s": gap_s, "reconnect_s": again_s - killed_s, "other_cores": other_cores}
 
 
 def measure_freeze(cluster: ReplicatedCluster, number: int) -> dict[str, float]:
     """SIGSTOP the leader: the gap at a client of another node. It is thawed. Raises as `measure_kill`."""
     queue = f"frozen-{number}"
-    victim = _declare(cluster, queue)
+    victim = declare(cluster, queue)
     others = OtherCores(cluster.pids)
     with ConfirmStream(1, queue, [cluster.uris[(victim + 2) % NODES]], RATE) as survivor:
-        _until_flowing([survivor], time.monotonic(), _BEFORE_S)
+        until_flowing([survivor], time.monotonic(), _BEFORE_S)
         other_cores = others.used()
         frozen_s = cluster.freeze(victim)
         try:
-            _until_flowing([survivor], frozen_s, _AFTER_S)
+            until_flowing([survivor], frozen_s, _AFTER_S)
             watched_until_s = time.monotonic()
         finally:
             cluster.thaw(victim)
     gap_s = longest_gap_s([confirm.moment_s for confirm in survivor.confirms], frozen_s, watched_until_s)
     cluster.wait_until_well()
-    _check_messages(cluster, queue, [survivor])
+    check_messages(cluster, queue, [survivor])
     return {"gap_s": gap_s, "other_cores": other_cores}
 
 
@@ -113,14 +113,14 @@ def faults_of_order(confirmed: dict[int, set[int]], arrived: Sequence[tuple[int,
     return [f"{count} {what}" for what, count in counts.items() if count]
 
 
-def _declare(cluster: ReplicatedCluster, queue: str) -> int:
+def declare(cluster: ReplicatedCluster, queue: str) -> int:
     """A quorum queue; the place of its leader."""
     with Pipeline(cluster.uris[0]) as client:
         client.declare_all([queue], {"x-queue-type": "quorum"})
     return cluster.leader_of(queue)
 
 
-def _until_flowing(streams: Sequence[ConfirmStream], since_s: float, for_s: float) -> None:
+def until_flowing(streams: Sequence[ConfirmStream], since_s: float, for_s: float) -> None:
     """Until so long after a moment, and until all streams have had confirms since, and a moment ago."""
 
     def flowing() -> bool:
@@ -138,12 +138,12 @@ def _wait_briefly(what: Callable[[], bool], until_s: float) -> bool:
     return what()
 
 
-def _served_again_s(stream: ConfirmStream) -> float | None:
+def served_again_s(stream: ConfirmStream) -> float | None:
     """When it had its first confirm on a connection after its first."""
     return next((confirm.moment_s for confirm in list(stream.confirms) if confirm.connection > 1), None)
 
 
-def _check_messages(cluster: ReplicatedCluster, queue: str, streams: Sequence[ConfirmStream]) -> None:
+def check_messages(cluster: ReplicatedCluster, queue: str, streams: Sequence[ConfirmStream]) -> None:
     """Read the queue up to an end mark, and delete it. Raises BrokerFailed if something is wrong with the messages."""
     end = (0, 0)
     arrived: list[tuple[int, int]] = []

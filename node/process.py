@@ -10,19 +10,21 @@ import asyncio
 import gc
 import logging
 import random
+import shutil
 import socket
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 from cluster.frame import Frame
 from cluster.group_settings import GroupSettings
 from cluster.host import NEVER
 from cluster.host_settings import HostSettings
-from cluster.log.batch import CorruptEntry, CorruptStore, DiskFull, LogError, WriteBatch
+from cluster.log.batch import CorruptEntry, CorruptStore, DiskFull, LogError, StoreRefused, WriteBatch
 from cluster.log.group_log import EntryCache
 from cluster.log.write_ahead_store import WriteAheadStore
 from cluster.raft import Entry
@@ -56,6 +58,8 @@ from node.membership_shell import (
 )
 from node.operating.access import Access
 from node.operating.dead_letter_office import DeadLetterOffice
+from node.operating.definitions import BadDefinitions
+from node.operating.definitions_office import DefinitionsOffice, NotAnswered
 from node.operating.management import Management
 from node.operating.operator import Operator
 from node.operating.operator_login import Logins
@@ -105,6 +109,7 @@ class NodeProcess:
         self._listener: AmqpListener
         self.drain: Drain
         self._http: HttpServer
+        self._definitions: DefinitionsOffice
         self._logins: Logins
         self._certificates: Certificates | None = None
         self._queue_views: QueueViews
@@ -181,11 +186,12 @@ class NodeProcess:
         management = Management(self.engine, self.membership, self._logins)
         access = Access(self.engine, self.membership, self._logins, self._logins.threads)
         http = settings.http_address
-        self._http = HttpServer(self, http.host, http.port, operator, management, access)
+        self._definitions = DefinitionsOffice(self.engine, self.membership)
+        self._http = HttpServer(self, http.host, http.port, operator, management, access, self._definitions)
         await self._http.start()
         try:
             await self._wait_until_ready()
-        except NodeRefused:
+        except (NodeRefused, OSError):
             await self.stop()
             raise
         if self._unproven:
@@ -281,6 +287,10 @@ class NodeProcess:
         if self.engine.membership.removed:
             self._send_away(f"this node (node {self.identity.node}, {self.name}) was removed from the cluster")
             return
+        own = members.get(self.identity.node)
+        if own is not None and own.state == "leaving" and self._serving and self.drain.step == NOT_DRAINING:
+            log.info("this node is being removed from the cluster: it drains")
+            self._loop.call_soon(self.begin_drain)
         known = {record.id: (record.name, record.address) for record in members.with_replicas()}
         stores = {record.id: record.store for record in members.with_replicas() if record.store}
         self._members = KnownMembers(members.version, known, stores)
@@ -299,6 +309,22 @@ class NodeProcess:
         """Serve only once the catalog here is up to date, so that the first client finds what there is."""
         await self._catalog_is_current()
         await self._ensure_default_user()
+        await self._load_definitions()
+
+    async def _load_definitions(self) -> None:
+        """At every start: what is there already does no harm. Raises NodeRefused, OSError."""
+        path = self.settings.load_definitions
+        if path is None:
+            return
+        try:
+            plan = await self._definitions.load(await self._loop.run_in_executor(None, path.read_bytes))
+        except BadDefinitions as error:
+            raise NodeRefused(f"load_definitions = {path}: {error}") from None
+        except NotAnswered as error:
+            raise OSError(f"load_definitions = {path}: {error}") from None
+        for note in plan.notes:
+            log.info("%s: %s", path, note)
+        log.info("%s: %d definitions imported", path, len(plan.commands))
 
     def _renew_password(self, command: UpgradePassword) -> None:
         self.engine.submit_catalog(command, lambda _: None)
@@ -344,14 +370,35 @@ class NodeProcess:
         for task in waiting:
             task.cancel()
 
+    async def copy_data(self, folder: Path) -> int:
+        """Copy the data, as it is at one moment, to a folder that is not there yet; its bytes. Raises OSError."""
+        draft = folder.with_name(folder.name + ".unfinished")
+
+        def copy() -> int:
+            if folder.exists():
+                raise FileExistsError(f"{folder} is there already")
+            draft.mkdir(parents=True)
+            try:
+                try:
+                    self._store.copy(draft / "log")
+                except (LogError, StoreRefused) as error:
+                    raise OSError(str(error)) from error
+                draft.rename(folder)
+            except BaseException:
+                shutil.rmtree(draft, ignore_errors=True)
+                raise
+            return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+        return await self._loop.run_in_executor(None, copy)
+
     # ------------------------------------------------------------------ drained by an operator
 
     def begin_drain(self) -> None:
-        """See `DrainControl.begin_drain`."""
+        """See `NodeControl.begin_drain`."""
         self._feed(lambda now_ms: self.drain.begin(TEXT_OF_DRAIN, now_ms))
 
     async def revive(self) -> None:
-        """See `DrainControl.revive`. Raises OSError if the AMQP address can't be had."""
+        """See `NodeControl.revive`. Raises OSError if the AMQP address can't be had."""
         if self._door_closed:
             self._door_closed = False
             await self._listener.open_door()

@@ -10,6 +10,7 @@ takes 5 to 20 ms instead of 1 to 3 (tests/bench/log_store.py).
 
 import errno
 import os
+import shutil
 import struct
 import threading
 from collections.abc import Iterator, Sequence
@@ -31,7 +32,7 @@ from cluster.log.batch import (
     StoredGroup,
     WriteBatch,
 )
-from cluster.log.folder import StoreFolder
+from cluster.log.folder import DATA_FILE, MARKER_FILE, StoreFolder
 from cluster.log.lmdb_room import OUT_OF_ROOM, LmdbRoom
 from cluster.log.lmdb_tables import LmdbTables
 from cluster.log.map_pages import NEIGHBOURS_BYTES, MapPages
@@ -340,6 +341,22 @@ class LmdbLogStore:
     def used_bytes(self) -> int:
         """How many bytes of the file hold data; the rest of it is free for use."""
         return self._room.used_bytes()
+
+    def copy(self, folder: Path) -> None:
+        """A copy of the log as it was at one moment of this call, which writes meanwhile do not change, as a folder
+        that a store opens. The folder must not be there. From any thread; takes as long as writing all of it.
+
+        Raises OSError.
+        """
+        folder.mkdir(parents=True)
+        try:
+            self._environment.copy(str(folder))
+        except lmdb.Error as error:
+            raise OSError(f"the log can't be copied to {folder}: {error}") from error
+        shutil.copy(self._folder.path / MARKER_FILE, folder / MARKER_FILE)
+        for name in (DATA_FILE, MARKER_FILE):
+            with (folder / name).open("rb") as file:
+                os.fsync(file.fileno())
 
     def close(self) -> None:
         """Close the file and let others use the folder. No call may be under way in another thread."""

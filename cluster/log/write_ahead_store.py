@@ -109,6 +109,14 @@ class WriteAheadStore:
         """See `LogStore.put_meta`."""
         self._log_file.put_meta(key, value)
 
+    def copy(self, folder: Path) -> None:
+        """See `LmdbLogStore.copy`. What waits is moved first: the copy has empty write-ahead files."""
+        with self._lock:
+            self._refuse_after_failure()
+            self._settle()
+        self._log_file.copy(folder)
+        WriteAheadFiles(folder, self._segment_bytes, may_create=True).close()
+
     # --- writing --------------------------------------------------------------------------------------
 
     def write(self, batch: WriteBatch) -> None:

@@ -105,13 +105,15 @@ def manage(
     return answer
 
 
-def request(method: str, address: str, path: str, content: object, user: str, password: str) -> tuple[int, Any]:
+def request(
+    method: str, address: str, path: str, content: object, user: str, password: str, timeout_s: float = _TIMEOUT_S
+) -> tuple[int, Any]:
     """The status and JSON of a node's answer, None for an empty one; no content is sent for None.
 
     Raises ClickException when there is no answer.
     """
     where = parsed(address)
-    connection = http.client.HTTPConnection(where.host, where.port, timeout=_TIMEOUT_S)
+    connection = http.client.HTTPConnection(where.host, where.port, timeout=timeout_s)
     credentials = base64.b64encode(f"{user}:{password}".encode()).decode()
     body = None if content is None else json.dumps(content)
     try:

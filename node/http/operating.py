@@ -24,6 +24,7 @@ from node.shard.outbox import REASONS
 PAGES: Final = {
     "/cluster/members": "the members; POST /cluster/remove takes one out",
     "/node/drain": "POST: clients and leaders go to other nodes; POST /node/revive ends that",
+    "/node/snapshot": "POST: a copy of the node's data in a folder of its machine",
     "/deadletters": "dead letters that wait; POST /deadletters/release and /deadletters/drop settle them",
     "/shards": "who votes and leads where; POST /shards/{group}/move and /shards/{group}/transfer change it",
 }
@@ -39,6 +40,10 @@ class _Nothing(msgspec.Struct, forbid_unknown_fields=True):
 
 class _Remove(msgspec.Struct, forbid_unknown_fields=True):
     name: str
+
+
+class _Snapshot(msgspec.Struct, forbid_unknown_fields=True):
+    folder: str
 
 
 class _Move(msgspec.Struct, forbid_unknown_fields=True):
@@ -78,6 +83,7 @@ class OperatorPages:
         router.add_post("/deadletters/release", self._for_administrators(self._release))
         router.add_post("/deadletters/drop", self._for_administrators(self._drop))
         router.add_post("/node/drain", self._for_administrators(self._drain_node))
+        router.add_post("/node/snapshot", self._for_administrators(self._snapshot))
         router.add_post("/node/revive", self._for_administrators(self._revive))
         router.add_post("/cluster/remove", self._for_administrators(self._remove))
         router.add_post("/shards/{group}/move", self._for_administrators(self._move))
@@ -119,6 +125,10 @@ class OperatorPages:
     async def _drain_node(self, request: web.Request, body: bytes) -> web.Response:
         msgspec.json.decode(body, type=_Nothing)
         status, content = self._operator.drain()
+        return answer(content, status)
+
+    async def _snapshot(self, request: web.Request, body: bytes) -> web.Response:
+        status, content = await self._operator.snapshot(msgspec.json.decode(body, type=_Snapshot).folder)
         return answer(content, status)
 
     async def _revive(self, request: web.Request, body: bytes) -> web.Response:

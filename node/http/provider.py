@@ -81,6 +81,9 @@ class OperatorPort(Protocol):
     def drain(self) -> tuple[HTTPStatus, dict[str, Any]]:
         """Begin to drain this node; `/status` shows how far it has come."""
 
+    async def snapshot(self, folder: str) -> tuple[HTTPStatus, dict[str, Any]]:
+        """Copy this node's data to a folder of its machine."""
+
     async def revive(self) -> tuple[HTTPStatus, dict[str, Any]]:
         """Have a drained node serve again."""
 

@@ -12,6 +12,8 @@ from aiohttp.typedefs import Handler
 from node.broker.failed_logins import origin_of
 from node.http.access import PAGES as ACCESS_PAGES
 from node.http.access import AccessPages
+from node.http.definitions import PAGES as DEFINITIONS_PAGES
+from node.http.definitions import DefinitionsPages, DefinitionsPort
 from node.http.management import PAGES as MANAGEMENT_PAGES
 from node.http.management import ManagementPages
 from node.http.metrics import CONTENT_TYPE, MetricsPage
@@ -36,6 +38,7 @@ _PAGES: Final = {
     **OBSERVING_PAGES,
     **OPERATOR_PAGES,
     **MANAGEMENT_PAGES,
+    **DEFINITIONS_PAGES,
     **ACCESS_PAGES,
 }
 
@@ -51,11 +54,13 @@ class HttpServer:
         operator: OperatorPort | None = None,
         management: ManagementPort | None = None,
         access: AccessPort | None = None,
+        definitions: DefinitionsPort | None = None,
     ) -> None:
         """Without the port for them there are no pages for operators, and none of RabbitMQ's management API."""
         self._provider = provider
         self._operator = operator
         self._management = management
+        self._definitions = definitions
         self._access = access
         self._address = Address(host, port)
         self._metrics = MetricsPage(provider)
@@ -109,6 +114,8 @@ class HttpServer:
             OperatorPages(self._operator).add_to(application.router)
         if self._management is not None:
             ManagementPages(self._management).add_to(application.router)
+        if self._definitions is not None and self._operator is not None:
+            DefinitionsPages(self._definitions, self._operator).add_to(application.router)
         if self._access is not None:
             AccessPages(self._access).add_to(application.router)
         return application

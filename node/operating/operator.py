@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 from node.catalog import CatalogCommand, PlaceGroup, PreferLeader, Refusal, RemoveMember
@@ -19,8 +20,8 @@ _PATIENCE_S: Final = 10.0
 Answer = tuple[HTTPStatus, dict[str, Any]]
 
 
-class DrainControl(Protocol):
-    """The node, as far as an operator drains it."""
+class NodeControl(Protocol):
+    """What an operator does with the process of this node."""
 
     def begin_drain(self) -> None:
         """Begin, or go on."""
@@ -28,6 +29,10 @@ class DrainControl(Protocol):
 
     async def revive(self) -> None:
         """Serve clients again. Raises OSError."""
+        ...
+
+    async def copy_data(self, folder: Path) -> int:
+        """Copy the node's data to a folder that is not there yet; its bytes. Raises OSError."""
         ...
 
     def drain_status(self) -> dict[str, object]:
@@ -45,7 +50,7 @@ class Operator:
         office: DeadLetterOffice,
         now_ms: Callable[[], int],
         wake: Callable[[], None],
-        node: DrainControl,
+        node: NodeControl,
     ) -> None:
         """`wake()`: the engine has something to do."""
         self._node = node
@@ -89,6 +94,17 @@ class Operator:
         """See `OperatorPort.drain`."""
         self._node.begin_drain()
         return HTTPStatus.OK, {"drain": self._node.drain_status()}
+
+    async def snapshot(self, folder: str) -> Answer:
+        """See `OperatorPort.snapshot`."""
+        path = Path(folder)
+        if not path.is_absolute() or "\0" in folder:
+            text = f"folder = '{folder}': an absolute path on the node's machine is expected"
+            return HTTPStatus.BAD_REQUEST, {"error": text}
+        try:
+            return HTTPStatus.OK, {"folder": folder, "bytes": await self._node.copy_data(path)}
+        except OSError as error:
+            return HTTPStatus.CONFLICT, {"error": f"folder = '{folder}': {error}"}
 
     async def revive(self) -> Answer:
         """See `OperatorPort.revive`."""

@@ -133,6 +133,10 @@ class NodeSettings:
         Text(r"[^\x00]{1,1024}", "1 to 1024 characters"), "guest", "that user's password", secret=True
     )
 
+    load_definitions: Path | None = _setting(
+        _FILE, None, "definitions (RabbitMQ's JSON, as from mayfly export) that are imported at every start"
+    )
+
     tick_ms: int = _setting(Number(5, 1000, "milliseconds"), 50, "how often consensus looks at the time")
     heartbeat_ms: int = _setting(
         Number(5, 10_000, "milliseconds"),

@@ -118,6 +118,7 @@ def test_one_three_five_three_under_load(places: Growing) -> None:
     publisher.until_confirmed(100)
     places.remove("node4", witness=1)
     assert places.ends_by_itself(4) != 0
+    assert "this node is being removed from the cluster: it drains" in places.log_text(4)
     places.remove("node5", witness=2)
     assert places.ends_by_itself(5) != 0
     places.until_settled(1, 1, 2, 3)

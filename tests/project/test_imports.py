@@ -35,6 +35,7 @@ SHELLS: Final = (
     "node.open_files",
     "node.operating.access",
     "node.operating.current_replicas",
+    "node.operating.definitions_office",
     "node.operating.management",
     "node.operating.operator",
     "node.operating.operator_login",

@@ -58,6 +58,10 @@ class SomeOperator:
         self.asked.append("drain")
         return HTTPStatus.OK, {"drain": {}}
 
+    async def snapshot(self, folder: str) -> Answer:
+        self.asked.append(folder)
+        return HTTPStatus.OK, {"bytes": 1}
+
     async def revive(self) -> Answer:
         self.asked.append("revive")
         return HTTPStatus.OK, {"drain": {}}
@@ -123,6 +127,7 @@ def test_changing_takes_an_administrator(password: str | None) -> None:
         ("/cluster/remove", {"name": "a"}),
         ("/node/drain", {}),
         ("/node/revive", {}),
+        ("/node/snapshot", {"folder": "/x"}),
         ("/shards/1/move", {"voters": []}),
         ("/deadletters/release", {"all": True}),
         ("/deadletters/drop", {"queue": "q"}),
@@ -146,6 +151,7 @@ def test_changes_reach_the_catalog_and_its_answers_the_operator() -> None:
     [
         ("/cluster/remove", {}), ("/cluster/remove", {"name": 1}), ("/cluster/remove", []),
         ("/cluster/remove", {"name": "a", "force": True}), ("/node/drain", {"now": 1}), ("/node/revive", []),
+        ("/node/snapshot", {}),
         ("/shards/x/move", {"voters": []}),
         ("/deadletters/drop", {}), ("/deadletters/drop", {"all": True, "queue": "q"}),
         ("/deadletters/release", {"reason": "old age"}), ("/deadletters/release", {"shard": "1"}),

@@ -70,6 +70,7 @@ def test_all_keys_can_be_set_in_all_sources(toml: Any, tmp_path: Path) -> None:
         "failure_domain": "rack-1",
         "ssl_cert_login_from": "subject_alternative_name",
         "ssl_cert_login_san_type": "email",
+        "load_definitions": str(certificate),
         **{key: str(certificate) for key in setting_keys() if "_tls_" in key},
         **{key: "67108864" for key in setting_keys() if key.endswith("_bytes")},
     }

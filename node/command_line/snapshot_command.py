@@ -1,0 +1,28 @@
+"""`mayfly snapshot`: a copy of a running node's data."""
+
+from pathlib import Path
+from typing import Final
+
+import click
+
+from node.command_line.operator_client import as_administrator, request
+
+_PATIENCE_S: Final = 3600.0
+
+
+@click.command("snapshot")
+@click.argument("folder", type=click.Path(path_type=Path))
+@as_administrator
+def command(folder: Path, address: str, user: str, password: str) -> None:
+    """Copy the data of the node that is asked to FOLDER on the node's machine, as it is at one moment.
+
+    FOLDER must not be there yet. A node that was a cluster by itself starts from it, as its data_dir, and has all that
+    it had confirmed by then. For clusters of several nodes see "Backup and restore" in docs/operations.md.
+    """
+    content = {"folder": str(folder.absolute())}
+    status, answer = request("POST", address, "/node/snapshot", content, user, password, timeout_s=_PATIENCE_S)
+    if status != 200 or not isinstance(answer, dict):
+        raise click.ClickException(answer.get("error", "") if isinstance(answer, dict) else f"HTTP status {status}")
+    click.echo(f"{answer['bytes']} bytes in {answer['folder']}")
+
+

@@ -1,0 +1,67 @@
+"""RabbitMQ's `/api/definitions`: all that clients and operators have declared, out and in. Takes an administrator."""
+
+from http import HTTPStatus
+from typing import Any, Final, Protocol
+
+from aiohttp import web
+
+from node.http.operating import ADMINISTRATOR, answer, credentials, is_loopback
+from node.http.provider import OperatorPort
+
+PAGES: Final = {"/api/definitions": "what is declared, in RabbitMQ's JSON; POST imports such a file"}
+_LARGEST_FILE_BYTES: Final = 64 * 1024 * 1024
+
+
+class DefinitionsPort(Protocol):
+    """What the pages ask the node for."""
+
+    async def export(self) -> dict[str, Any]:
+        """All definitions."""
+        ...
+
+    async def import_(self, data: bytes) -> tuple[HTTPStatus, dict[str, Any]]:
+        """Do what a file says: 200 with `notes` on what was left out, 400 with the `reason` (nothing is done), 504."""
+        ...
+
+
+class DefinitionsPages:
+    """Handlers for the application of a node."""
+
+    def __init__(self, definitions: DefinitionsPort, operator: OperatorPort) -> None:
+        self._definitions = definitions
+        self._operator = operator
+
+    def add_to(self, router: web.UrlDispatcher) -> None:
+        """Put the pages where RabbitMQ's clients look for them."""
+        router.add_get("/api/definitions", self._export)
+        router.add_post("/api/definitions", self._import)
+
+    async def _export(self, request: web.Request) -> web.Response:
+        if not await self._may(request):
+            return _not_authorised()
+        return answer(await self._definitions.export())
+
+    async def _import(self, request: web.Request) -> web.Response:
+        if request.content_type != "application/json":  # as on the pages for operators
+            reason = f"Content-Type is {request.content_type}; application/json is expected"
+            return answer({"error": "bad_request", "reason": reason}, HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
+        if not await self._may(request):
+            return _not_authorised()
+        data = bytearray()
+        async for chunk in request.content.iter_any():
+            data += chunk
+            if len(data) > _LARGEST_FILE_BYTES:
+                reason = f"the file has more than {_LARGEST_FILE_BYTES} bytes"
+                return answer({"error": "bad_request", "reason": reason}, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+        status, content = await self._definitions.import_(bytes(data))
+        return answer(content, status)
+
+    async def _may(self, request: web.Request) -> bool:
+        given = credentials(request.headers.get("Authorization", ""))
+        return given is not None and ADMINISTRATOR in await self._operator.tags(*given, is_loopback(request.remote))
+
+
+def _not_authorised() -> web.Response:
+    response = answer({"error": "not_authorised", "reason": "Not administrator user"}, HTTPStatus.UNAUTHORIZED)
+    response.headers["WWW-Authenticate"] = 'Basic realm="mayfly"'
+    return response

@@ -1,0 +1,346 @@
+"""Definitions in RabbitMQ's JSON: what a file wants as catalog commands, and the catalog as such a file. Pure.
+
+A whole file is looked at before anything is done: every field that counts, and then every command, on a copy of the
+catalog. What has no meaning here is left out, with a note.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, NamedTuple, TypeVar
+
+import msgspec
+
+from node.catalog import (
+    AddVhost,
+    Bind,
+    Catalog,
+    CatalogCommand,
+    DeclareExchange,
+    DeclareQueue,
+    PolicyRecord,
+    PutUser,
+    Refusal,
+    SetPermissions,
+    SetPolicy,
+    SetTopicPermissions,
+    check_policy,
+)
+from node.catalog.passwords import ALGORITHMS, from_imported, shown_hash
+from node.catalog.permissions import permission_fault
+from node.version import VERSION
+
+OPERATOR_POLICY: Final = "operator_policy"
+"""RabbitMQ exports operator policies as parameters of this component."""
+
+_IGNORED: Final = {
+    "global_parameters": "there are none here",
+}
+_Item = TypeVar("_Item")
+
+
+class BadDefinitions(ValueError):
+    """What is wrong with a file: the field, its value, and what would be right."""
+
+
+class Wish(NamedTuple):
+    """A command that a file asks for, and where."""
+
+    place: str
+    command: CatalogCommand
+
+
+class Plan(NamedTuple):
+    """What a file comes to: `commands` in an order in which they can be done, `notes` on what is left out."""
+
+    commands: list[Wish]
+    notes: list[str]
+
+
+def read_definitions(data: bytes) -> Plan:
+    """What a file wants. Raises BadDefinitions."""
+    try:
+        content: object = msgspec.json.decode(data)
+    except (ValueError, RecursionError) as error:
+        raise BadDefinitions(f"not JSON: {error}") from None
+    return _Reading(_Fields("", content)).plan()
+
+
+def check_on(catalog: Catalog, plan: Plan) -> None:
+    """Do it all on a copy. Raises BadDefinitions for the first command that would be refused."""
+    copy = Catalog(catalog.shard_count)
+    copy.restore(catalog.snapshot())
+    for place, command in plan.commands:
+        try:
+            _check_expressions(place, command)
+            result = copy.apply(command)
+        except Refusal as refusal:
+            result = refusal
+        if isinstance(result, Refusal):
+            raise BadDefinitions(f"{place}: {' '.join(result.text.split())}")
+
+
+def _check_expressions(place: str, command: CatalogCommand) -> None:
+    """What replicas may not judge (see `SetPermissions`)."""
+    if isinstance(command, SetPolicy):
+        check_policy(command)
+    elif isinstance(command, SetPermissions | SetTopicPermissions):
+        for field in ("configure", "write", "read") if isinstance(command, SetPermissions) else ("write", "read"):
+            expression = getattr(command, field)
+            fault = permission_fault(expression)
+            if fault is not None:
+                raise BadDefinitions(f"{place}.{field} = {_shown(expression)}: no regular expression: {fault}")
+
+
+class _Fields:
+    """A JSON object of the file, asked for its fields by type; `place` says where it is."""
+
+    def __init__(self, place: str, content: object) -> None:
+        if not isinstance(content, dict):
+            raise BadDefinitions(f"{place or 'the file'} = {_shown(content)}: a JSON object is expected")
+        self.place = place
+        self._content: Mapping[str, object] = content
+
+    def where(self, name: str) -> str:
+        return f"{self.place}.{name}" if self.place else name
+
+    def text(self, name: str, default: str | None = None) -> str:
+        return self._get(name, default, str, "a string")
+
+    def flag(self, name: str, default: bool) -> bool:
+        return self._get(name, default, bool, "true or false")
+
+    def number(self, name: str, default: int) -> int:
+        if isinstance(self._content.get(name), bool):
+            self._wrong(name, "a whole number")
+        return self._get(name, default, int, "a whole number")
+
+    def table(self, name: str) -> dict[str, Any]:
+        """An object, also as RabbitMQ 3.10 writes those in parameters: as pairs."""
+        value = self._content.get(name)
+        if isinstance(value, list) and all(
+            isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str) for pair in value
+        ):
+            return {pair[0]: pair[1] for pair in value}
+        return self._get(name, {}, dict, "a JSON object")
+
+    def inner(self, name: str) -> "_Fields":
+        return _Fields(self.where(name), self._content.get(name))
+
+    def items(self, name: str) -> Iterator["_Fields"]:
+        for number, item in enumerate(self._get(name, [], list, "a JSON array")):
+            yield _Fields(f"{self.where(name)}[{number}]", item)
+
+    def raw(self, name: str) -> object:
+        return self._content.get(name)
+
+    def _get(self, name: str, default: _Item | None, kind: type[_Item], expected: str) -> _Item:
+        value = self._content.get(name, default)
+        if not isinstance(value, kind):
+            if name not in self._content:
+                raise BadDefinitions(f"{self.where(name)} is missing: {expected} is expected")
+            self._wrong(name, expected)
+        return value  # type: ignore[return-value]  # it is of that kind
+
+    def _wrong(self, name: str, expected: str) -> None:
+        raise BadDefinitions(f"{self.where(name)} = {_shown(self._content[name])}: {expected} is expected")
+
+
+class _Reading:
+    """A file on its way to a plan."""
+
+    def __init__(self, file: _Fields) -> None:
+        self._file = file
+        self._commands: list[Wish] = []
+        self._notes: list[str] = []
+        self._left_out: set[tuple[str, str]] = set()
+
+    def plan(self) -> Plan:
+        steps: tuple[tuple[str, Callable[[_Fields], CatalogCommand | None]], ...] = (
+            ("vhosts", _vhost),
+            ("users", _user),
+            ("permissions", _permissions),
+            ("topic_permissions", _topic_permissions),
+            ("policies", lambda item: _policy(item, item, False)),
+            ("parameters", self._parameter),
+            ("exchanges", self._exchange),
+            ("queues", self._queue),
+            ("bindings", self._binding),
+        )
+        for name, read in steps:
+            for item in self._file.items(name):
+                command = read(item)
+                if command is not None:
+                    self._commands.append(Wish(item.place, command))
+        for name, why in _IGNORED.items():
+            count = sum(1 for _ in self._file.items(name))
+            if count:
+                self._notes.append(f"{name}: {count} left out, {why}")
+        return Plan(self._commands, self._notes)
+
+    def _parameter(self, item: _Fields) -> CatalogCommand | None:
+        component = item.text("component")
+        if component == OPERATOR_POLICY:
+            return _policy(item, item.inner("value"), True)
+        self._notes.append(f"{item.place}: left out, there are no parameters of component {_shown(component)} here")
+        return None
+
+    def _exchange(self, item: _Fields) -> CatalogCommand | None:
+        name = item.text("name")
+        if name == "" or name.startswith("amq."):
+            return None  # every vhost has these
+        return DeclareExchange(
+            item.text("vhost"), name, item.text("type"), item.flag("durable", True), item.flag("auto_delete", False),
+            item.flag("internal", False), item.table("arguments"),
+        )  # fmt: skip
+
+    def _queue(self, item: _Fields) -> CatalogCommand | None:
+        vhost, name = item.text("vhost"), item.text("name")
+        durable, auto_delete = item.flag("durable", True), item.flag("auto_delete", False)
+        arguments = item.table("arguments")
+        if auto_delete or not durable or item.flag("exclusive", False):
+            self._left_out.add((vhost, name))
+            self._notes.append(f"{item.place}: {_shown(name)} left out, it is not durable or goes with its clients")
+            return None
+        return DeclareQueue(vhost, name, True, False, False, arguments)
+
+    def _binding(self, item: _Fields) -> CatalogCommand | None:
+        vhost, source, destination = item.text("vhost"), item.text("source"), item.text("destination")
+        kind = item.text("destination_type")
+        if kind not in ("queue", "exchange"):
+            raise BadDefinitions(f"{item.where('destination_type')} = {_shown(kind)}: queue or exchange is expected")
+        if source == "" or (kind == "queue" and (vhost, destination) in self._left_out):
+            return None
+        return Bind(
+            vhost, source, "queue" if kind == "queue" else "exchange", destination, item.text("routing_key", ""),
+            item.table("arguments"),
+        )  # fmt: skip
+
+
+def _vhost(item: _Fields) -> CatalogCommand:
+    metadata = item.raw("metadata")
+    described = metadata.get("description") if isinstance(metadata, dict) else None
+    return AddVhost(item.text("name"), item.text("description", described if isinstance(described, str) else ""))
+
+
+def _user(item: _Fields) -> CatalogCommand:
+    given = item.raw("tags")
+    if isinstance(given, list) and all(isinstance(tag, str) for tag in given):
+        tags = tuple(given)
+    else:
+        tags = tuple(tag.strip() for tag in item.text("tags", "").split(",") if tag.strip())
+    algorithm, password_hash = item.text("hashing_algorithm", ALGORITHMS[0]), item.text("password_hash")
+    try:
+        stored = from_imported(algorithm, password_hash)
+    except ValueError as error:
+        raise BadDefinitions(f"{item.place}: {error}") from None
+    return PutUser(item.text("name"), stored, tags)
+
+
+def _permissions(item: _Fields) -> CatalogCommand:
+    return SetPermissions(
+        item.text("user"), item.text("vhost"), item.text("configure"), item.text("write"), item.text("read")
+    )
+
+
+def _topic_permissions(item: _Fields) -> CatalogCommand:
+    user, vhost, exchange = item.text("user"), item.text("vhost"), item.text("exchange")
+    return SetTopicPermissions(user, vhost, exchange, item.text("write"), item.text("read"))
+
+
+def _policy(item: _Fields, value: _Fields, operator: bool) -> CatalogCommand:
+    return SetPolicy(
+        item.text("vhost"), item.text("name"), value.text("pattern"), value.table("definition"),
+        value.number("priority", 0), value.text("apply-to", "all"), operator,
+    )  # fmt: skip
+
+
+def _shown(value: object) -> str:
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= 100 else text[:100] + "..."
+
+
+# -- the other way ----------------------------------------------------------------------------------
+
+
+def definitions_of(catalog: Catalog) -> dict[str, Any]:
+    """The catalog as RabbitMQ's management exports it. Queues that go with their clients are not in it.
+
+    A password hash that was made here has `"hashing_algorithm": "scrypt"`, which RabbitMQ does not know.
+    """
+    vhosts = catalog.vhosts()
+    names = [vhost.name for vhost in vhosts]
+    return {
+        "rabbit_version": "3.10.8",
+        "product_name": "MayflyMQ",
+        "product_version": VERSION,
+        "users": [_shown_user(user.name, user.password_hash, user.tags) for user in catalog.users()],
+        "vhosts": [{"name": vhost.name, "description": vhost.description} for vhost in vhosts],
+        "permissions": [
+            {"user": it.user, "vhost": it.vhost, "configure": it.configure, "write": it.write, "read": it.read}
+            for it in catalog.permissions()
+        ],
+        "topic_permissions": [
+            {"user": it.user, "vhost": it.vhost, "exchange": it.exchange, "write": it.write, "read": it.read}
+            for it in catalog.topic_permissions()
+        ],
+        "parameters": [
+            {"vhost": it.vhost, "component": OPERATOR_POLICY, "name": it.name, "value": _shown_policy(it)}
+            for it in catalog.policies(None, True)
+        ],
+        "global_parameters": [],
+        "policies": [{"vhost": it.vhost, "name": it.name, **_shown_policy(it)} for it in catalog.policies(None, False)],
+        "queues": [
+            {"name": it.name, "vhost": it.vhost, "durable": True, "auto_delete": False, "arguments": it.arguments}
+            for it in catalog.queues()
+            if it.replicated
+        ],
+        "exchanges": [
+            {
+                "name": it.name, "vhost": it.vhost, "type": it.type, "durable": True, "auto_delete": it.auto_delete,
+                "internal": it.internal, "arguments": it.arguments,
+            }
+            for vhost in names
+            for it in catalog.exchanges(vhost)
+            if it.durable and it.name and not it.name.startswith("amq.")
+        ],
+        "bindings": [
+            {
+                "source": it.source, "vhost": it.vhost, "destination": it.destination,
+                "destination_type": it.destination_kind, "routing_key": it.routing_key, "arguments": it.arguments,
+            }
+            for vhost in names
+            for it in catalog.bindings(vhost)
+            if it.source and _lasts(catalog, vhost, it.source, it.destination_kind, it.destination)
+        ],
+    }  # fmt: skip
+
+
+def _lasts(catalog: Catalog, vhost: str, source: str, kind: str, destination: str) -> bool:
+    """Whether both ends of a binding are exported, or are there everywhere."""
+    ends = [catalog.exchange(vhost, source)]
+    if kind == "exchange":
+        ends.append(catalog.exchange(vhost, destination))
+    else:
+        queue = catalog.queue(vhost, destination)
+        if queue is None or not queue.replicated:
+            return False
+    return all(end is not None and end.durable for end in ends)
+
+
+def _shown_user(name: str, stored_hash: str, tags: tuple[str, ...]) -> dict[str, Any]:
+    algorithm, password_hash = shown_hash(stored_hash)
+    return {
+        "name": name,
+        "password_hash": password_hash,
+        "hashing_algorithm": algorithm,
+        "tags": list(tags),
+        "limits": {},
+    }
+
+
+def _shown_policy(policy: PolicyRecord) -> dict[str, Any]:
+    return {
+        "pattern": policy.pattern,
+        "apply-to": policy.apply_to,
+        "definition": policy.definition,
+        "priority": policy.priority,
+    }

@@ -1,0 +1,65 @@
+"""Import and export of definitions through a running node: the `DefinitionsPort` of `node.http`."""
+
+import asyncio
+from http import HTTPStatus
+from typing import Any, Final
+
+from node.broker.queue_settings import shard_settings
+from node.catalog import QueueDeclared, Refusal
+from node.engine import CATALOG_GROUP, Engine
+from node.membership_shell import MembershipShell
+from node.operating.definitions import BadDefinitions, Plan, check_on, definitions_of, read_definitions
+from node.shard.commands import encode_create_queue
+
+_AT_ONCE: Final = 200
+
+
+class NotAnswered(Exception):
+    """The catalog did not answer in time: some of it is done. To import once more does no harm."""
+
+
+class DefinitionsOffice:
+    """For one node."""
+
+    def __init__(self, engine: Engine, membership: MembershipShell) -> None:
+        self._engine = engine
+        self._membership = membership
+
+    async def export(self) -> dict[str, Any]:
+        """See `DefinitionsPort.export`."""
+        await self._membership.current.behind((CATALOG_GROUP,))
+        return definitions_of(self._engine.catalog)
+
+    async def import_(self, data: bytes) -> tuple[HTTPStatus, dict[str, Any]]:
+        """See `DefinitionsPort.import_`."""
+        try:
+            plan = await self.load(data)
+        except BadDefinitions as error:
+            return HTTPStatus.BAD_REQUEST, {"error": "bad_request", "reason": str(error)}
+        except NotAnswered as error:
+            return HTTPStatus.GATEWAY_TIMEOUT, {"error": "timeout", "reason": str(error)}
+        return HTTPStatus.OK, {"imported": len(plan.commands), "notes": plan.notes}
+
+    async def load(self, data: bytes) -> Plan:
+        """Check a whole file, then do what it says. Raises BadDefinitions (nothing was done), NotAnswered."""
+        plan = read_definitions(data)
+        await self._membership.current.behind((CATALOG_GROUP,))
+        check_on(self._engine.catalog, plan)
+        for first in range(0, len(plan.commands), _AT_ONCE):
+            wishes = plan.commands[first : first + _AT_ONCE]
+            answers = await asyncio.gather(*(self._membership.command(wish.command) for wish in wishes))
+            for wish, answer in zip(wishes, answers, strict=True):
+                if answer is None:
+                    raise NotAnswered(f"{wish.place}: the catalog did not answer in time; import the file again")
+                if isinstance(answer, Refusal):
+                    # Somebody else has changed the catalog since it was checked.
+                    raise BadDefinitions(f"{wish.place}: {answer.text}; what stands before it is done")
+                if isinstance(answer, QueueDeclared) and answer.created:
+                    self._create(answer)
+        return plan
+
+    def _create(self, declared: QueueDeclared) -> None:
+        """Tell the shard as well, which its leader would do by itself some seconds later."""
+        queue = declared.queue
+        command = encode_create_queue(queue.id, shard_settings(self._engine.catalog, queue))
+        self._engine.shard(queue.shard).submit(command, None)
