@@ -80,8 +80,8 @@ def update_queue(state: State, queue_id: int, settings_bytes: bytes) -> None:
     # Lower limits count at once, and a lease may not have to wait for messages any more.
     state.touch(queue)
     if settings.ttl_retroactive and (queue.ttl_ms != ttl_before_ms or not was_retroactive):
-        queue.returned.replace([_with_ttl_of(queue, message) for message in queue.returned.live()])
-        queue.ready.replace([_with_ttl_of(queue, message) for message in queue.ready.live()])
+        for line in queue.lines():
+            line.replace([_with_ttl_of(queue, message) for message in line.live()])
         for holder in queue.holders.values():
             for delivery_id, message in holder.held.items():
                 holder.held[delivery_id] = _with_ttl_of(queue, message)
@@ -89,17 +89,7 @@ def update_queue(state: State, queue_id: int, settings_bytes: bytes) -> None:
 
 def _with_ttl_of(queue: Queue, message: Message) -> Message:
     """The message with its deadline as if the queue's TTL had been this one when it was enqueued."""
-    return Message(
-        message.index,
-        message.offset,
-        message.key_length,
-        message.header_length,
-        message.body_length,
-        message.enqueued_ms,
-        queue.deadline_ms(message.enqueued_ms, message.ttl_ms),
-        message.delivery_count,
-        message.ttl_ms,
-    )
+    return message.with_deadline(queue.deadline_ms(message.enqueued_ms, message.ttl_ms))
 
 
 def purge(state: State, queue_id: int) -> Result:
@@ -107,9 +97,10 @@ def purge(state: State, queue_id: int) -> Result:
     queue = state.queues.get(queue_id)
     if queue is None:
         return gone(state, queue_id)
-    messages = queue.returned.live() + queue.ready.live()
-    queue.returned.replace([])
-    queue.ready.replace([])
+    messages: list[Message] = []
+    for line in queue.lines():
+        messages += line.live()
+        line.replace([])
     queue.ready_bytes = 0
     state.release_all(messages)
     state.touch(queue)
@@ -175,7 +166,8 @@ def remove_queue(state: State, queue: Queue, reason: str) -> None:
             del state.sessions[holder.session]
         if holder.local and holder.attached:
             state.effects.append(ConsumerCancelled(holder.holder_id, queue_id, holder.session))
-    messages += queue.returned.live()
+    for line in queue.lines()[:-1]:
+        messages += line.live()
     position = 0
     if messages:
         messages += queue.ready.live()

@@ -30,14 +30,16 @@ from node.shard.settings import ShardQueueSettings, decode_settings, encode_sett
 from node.shard.state import Past, State
 from node.shard.tombstone import GONE_FOR, Tombstone
 
-VERSION: Final = 3
+VERSION: Final = 4
+_BEFORE_PRIORITIES: Final = 3
+"""The version that is still read: its messages and queues have no priorities."""
 MESSAGES_PER_STEP: Final = 16_384
 """A few milliseconds of work, compiled: a step is made in each tick."""
 _LIST_COSTS: Final = 16
 """However few messages are in a list, it takes as long as so many..."""
 _COPIED_AS_ONE: Final = 64
 """...and to copy so many numbers as long as a message."""
-_MESSAGE_COLUMNS: Final = 9
+_MESSAGE_COLUMNS: Final = 10
 _DEATH_COLUMNS: Final = 5
 _ATTACHED: Final = 1
 _CONSUMER: Final = 2
@@ -170,7 +172,7 @@ def restore(state: State, data: bytes) -> None:
     """Fill a new state from a ``snapshot``; ShardError when it is none (the state is then of no use)."""
     try:
         row = msgspec.msgpack.decode(data)
-        if row[0] != VERSION:
+        if row[0] not in (VERSION, _BEFORE_PRIORITIES):
             raise ShardError(f"shard snapshot of version {row[0]}, {VERSION} expected")
         _, times, counters, past, queues, tombstones, outbox, (state.queue_expired, remains) = row
         state.time_ms, state.led_ms, state.next_order = times
@@ -208,12 +210,16 @@ def _numbers(messages: list[Message]) -> list[list[int]]:
         [message.deadline_ms for message in messages],
         [message.delivery_count for message in messages],
         [message.ttl_ms for message in messages],
+        [message.priority for message in messages],
     ]
 
 
 def unpack_messages(row: Any) -> list[Message]:
     """The messages of a ``_Columns.pack``."""
-    return [Message(*numbers) for numbers in _rows(row, _MESSAGE_COLUMNS)]
+    columns = len(row) - 1
+    if columns != _MESSAGE_COLUMNS - 1:
+        columns = _MESSAGE_COLUMNS
+    return [Message(*numbers) for numbers in _rows(row, columns)]
 
 
 def _column(numbers: list[int]) -> object:
@@ -273,8 +279,8 @@ def _queue_row(queue: Queue, columns: _Columns) -> list[object]:
             queue.overflowed, queue.refused, queue.delivery_limited,
         ],
         list(queue.received.items()),
-        columns.pack(queue.returned.items, queue.returned.head) if queue.returned.items else [],
-        columns.pack(queue.ready.items, queue.ready.head) if queue.ready.items else [],
+        _line_row(queue.returned, columns),
+        _line_row(queue.ready, columns),
         [_holder_row(holder, columns) for holder in queue.holders.values()],
         [
             [band.priority, [holder.order for holder in band.waiting]]
@@ -283,7 +289,16 @@ def _queue_row(queue: Queue, columns: _Columns) -> list[object]:
         ],
         queue.consumers.single_active,
         0 if single is None else single.order,
+        [
+            [level.priority, _line_row(level.returned, columns), _line_row(level.ready, columns)]
+            for level in queue.levels
+            if level.returned.items or level.ready.items
+        ],
     ]
+
+
+def _line_row(line: Line, columns: _Columns) -> list[object]:
+    return columns.pack(line.items, line.head) if line.items else []
 
 
 def _holder_row(holder: Holder, columns: _Columns) -> list[object]:
@@ -312,7 +327,7 @@ def _holder_row(holder: Holder, columns: _Columns) -> list[object]:
 def _restore_queue(state: State, row: Any) -> None:
     (
         queue_id, settings_bytes, lease_row, counters, received, returned, ready, holders, bands,
-        single_active, single,
+        single_active, single, *more,
     ) = row
     lease = Lease(0, 0)
     lease.epoch, lease.started_ms, lease.last_activity_ms, last_use = lease_row
@@ -327,6 +342,11 @@ def _restore_queue(state: State, row: Any) -> None:
         queue.note_received(source, sequence)
     _restore_line(state, queue, queue.returned, returned)
     _restore_line(state, queue, queue.ready, ready)
+    for levels in more:
+        for priority, returned, ready in levels:
+            level = queue.level(priority)
+            _restore_line(state, queue, level.returned, returned)
+            _restore_line(state, queue, level.ready, ready)
     consumers = queue.consumers
     consumers.single_active = single_active
     for holder_row in holders:
