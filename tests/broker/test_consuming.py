@@ -269,9 +269,3 @@ def test_a_get_whose_session_ends_under_way_can_be_settled(world: Any, client: A
     client.take()
     client.open_channel(1)
     assert client.count("q") == 1
-
-
-def test_direct_reply_to_is_refused_with_a_clear_text(client: Any) -> None:
-    got = client.call(1, commands.Basic.Consume(queue="amq.rabbitmq.reply-to", no_ack=True))
-    assert closed(got)[:2] == ("connection", 540)
-    assert "direct reply-to" in got.reply_text
