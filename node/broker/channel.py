@@ -14,6 +14,7 @@ from pamqp.base import Frame
 from node.amqp.content import Content
 from node.amqp.events import ACK, Event, MethodReceived, PublishesReceived, SettlementsReceived
 from node.broker.consumers import Consumer, ReplyConsumer
+from node.broker.global_prefetch import GlobalPrefetch
 from node.broker.operation import AmqpError, BarrierStep, Operation, Steps, known
 from node.broker.operations import basic, exchange, queue, session
 from node.broker.publishing import BASIC_CLASS, PUBLISH_METHOD, Publisher
@@ -48,7 +49,7 @@ class Channel:
         self.reply_consumer: ReplyConsumer | None = None
         self.get_holders: dict[int, Holder] = {}
         self.prefetch: int = 0
-        self.prefetch_is_global: bool = False
+        self.global_prefetch: GlobalPrefetch = GlobalPrefetch(self.unacknowledged)
         self.last_queue: str = ""
         self._operation: Operation | None = None
         self._failing_method: tuple[int, int] = (0, 0)
@@ -131,6 +132,8 @@ class Channel:
                 shard.acknowledge(holder.queue_id, holder.holder_id, settlement.encode())
             else:
                 shard.submit(settlement.encode(), None)
+        if self.global_prefetch.is_used and self.open:
+            self.global_prefetch.send()
 
     def _method(self, event: MethodReceived) -> None:
         method = event.method
@@ -265,6 +268,7 @@ class Channel:
     def consumer_cancelled(self, consumer: Consumer) -> None:
         """The queue is gone, or the shard has dropped this node: basic.cancel, if the client can take it."""
         self.broker.forget_consumer(consumer)
+        self.global_prefetch.forget(consumer, False)
         if self.consumers.get(consumer.tag) is consumer:
             del self.consumers[consumer.tag]
             if self.open:

@@ -72,7 +72,7 @@ def test_qos_refusals(world: Any, client: Any) -> None:
     got = client.call(1, commands.Basic.Qos(prefetch_size=10, prefetch_count=1))
     assert closed(got) == ("connection", 540, "NOT_IMPLEMENTED - prefetch_size!=0 (10)")
     other = world.client()
-    other.declare("q")
+    other.declare("q", arguments={"x-queue-type": "quorum"})
     other.call(1, commands.Basic.Qos(prefetch_count=1, global_=True))
     assert isinstance(other.get("q"), commands.Basic.GetEmpty)
     got = other.call(1, commands.Basic.Consume(queue="q"))

@@ -451,6 +451,17 @@ class Model:
         elif person in row.waiting:
             row.waiting.remove(person)
 
+    def set_prefetch(self, session: tuple[int, int], number: int, consumer: int, prefetch: int) -> None:
+        row = self.rows.get(number)
+        person = self.person(session, row, consumer)
+        if row is None or person is None or not person.attached:
+            return
+        person.prefetch = prefetch
+        if person.has_room():
+            self.admit(row, person)
+        elif person in row.waiting:
+            row.waiting.remove(person)
+
     def settle(
         self, session: tuple[int, int], number: int, holder: int, outcome: int, ids: Sequence[int]
     ) -> None:

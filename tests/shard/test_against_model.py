@@ -71,6 +71,7 @@ STEP = st.one_of(
     st.tuples(st.just("attach"), SESSIONS, QUEUES, HOLDERS, PREFETCH, st.just(False), FLAGS, st.just(0)),
     st.tuples(st.just("detach"), SESSIONS, QUEUES, ANY_HOLDER, FLAGS),
     st.tuples(st.just("flow"), SESSIONS, QUEUES, HOLDERS, FLAGS),
+    st.tuples(st.just("prefetch"), SESSIONS, QUEUES, HOLDERS, PREFETCH),
     st.tuples(st.just("settle"), SESSIONS, QUEUES, ANY_HOLDER, OUTCOME, IDS),
     st.tuples(st.just("settle up to"), SESSIONS, QUEUES, ANY_HOLDER, OUTCOME, st.integers(0, 12)),
     st.tuples(st.just("purge"), SESSIONS, QUEUES),
@@ -329,6 +330,10 @@ class Run:
     def do_flow(self, wanted: list[object], session: tuple[int, int], *arguments: Any) -> Batch:
         self.model.flow(session, *arguments)
         return (session, commands.encode_flow(*arguments))
+
+    def do_prefetch(self, wanted: list[object], session: tuple[int, int], *arguments: Any) -> Batch:
+        self.model.set_prefetch(session, *arguments)
+        return (session, commands.encode_prefetch(*arguments))
 
     def do_settle(
         self,

@@ -50,6 +50,7 @@ def commit(channel: Channel, method: Any, arguments: bytes) -> Steps:
     _all_done((yield ShardsStep(transaction.first_round(unacknowledged))))
     _check_complete(transaction.can_settle(unacknowledged))
     _all_done((yield ShardsStep(transaction.second_round(unacknowledged))))
+    channel.global_prefetch.send()
     for address, content in transaction.replies:
         channel.broker.cluster.reply(address, content)
     channel.send(commands.Tx.CommitOk())
