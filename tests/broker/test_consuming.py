@@ -224,6 +224,8 @@ def test_single_active_consumer(client: Any) -> None:
     client.call(1, commands.Basic.Cancel(consumer_tag="one"))
     client.publish(1, "q")
     assert {each.method.consumer_tag for each in client.take(1)} == {"two"}
+    refused = client.call(1, commands.Basic.Consume(queue="q", consumer_tag="three", exclusive=True))
+    assert closed(refused) == ("channel", 403, "ACCESS_REFUSED - queue 'q' in vhost '/' in exclusive use")
 
 
 def test_a_lost_session_cancels_consumers_and_forgets_tags(world: Any, client: Any) -> None:

@@ -60,6 +60,8 @@ def consume(channel: Channel, method: Any, arguments: bytes) -> Steps:
     found = yield from find_queue(channel, name)
     if channel.global_prefetch.limit and _is_quorum(found):
         raise AmqpError(540, f"queue '{name}' in vhost '{connection.vhost}' does not support global qos")
+    if method.exclusive and found.settings.single_active_consumer:
+        raise _in_exclusive_use(channel, name)
     priority = _priority(connection.vhost, name, method.arguments or {})
     consumer_id = broker.new_id()
     no_ack = bool(method.no_ack)
@@ -74,7 +76,7 @@ def consume(channel: Channel, method: Any, arguments: bytes) -> Steps:
     record, result = yield from on_queue(channel, name, attach)
     if isinstance(result, Refused):
         if result.reason == EXCLUSIVE:
-            raise AmqpError(403, f"queue '{name}' in vhost '{connection.vhost}' in exclusive use")
+            raise _in_exclusive_use(channel, name)
         raise AmqpError(541, f"consumer could not be attached: {result.reason}")
     consumer = Consumer(
         channel,
@@ -92,6 +94,10 @@ def consume(channel: Channel, method: Any, arguments: bytes) -> Steps:
         channel.send(unchecked(commands.Basic.ConsumeOk, consumer_tag=tag))
     if connection.output_blocked:
         consumer.set_paused(True)
+
+
+def _in_exclusive_use(channel: Channel, queue: str) -> AmqpError:
+    return AmqpError(403, f"queue '{queue}' in vhost '{channel.connection.vhost}' in exclusive use")
 
 
 def _is_quorum(record: QueueRecord) -> bool:
