@@ -7,9 +7,10 @@ the channel's later events queue up behind it, whatever they are.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pamqp.base import Frame
+from pamqp.commands import Exchange, Queue
 
 from node.amqp.content import Content
 from node.amqp.events import ACK, Event, MethodReceived, PublishesReceived, SettlementsReceived
@@ -139,6 +140,8 @@ class Channel:
         method = event.method
         handler = _HANDLERS.get(method.name)
         class_id, method_id = method.index >> 16, method.index & 0xFFFF
+        if class_id in _CLASSES_WITH_NAMES:
+            strip_line_ends(method)
         if handler is None:
             self.fail(AmqpError(540, f"{method.name} is not supported"), class_id, method_id)
             return
@@ -296,6 +299,18 @@ def _size_of(event: Event) -> int:
     if isinstance(event, SettlementsReceived):
         return _EVENT_BYTES + 64 * len(event.settlements)
     return _EVENT_BYTES
+
+
+_CLASSES_WITH_NAMES: Final = frozenset((Exchange.frame_id, Queue.frame_id))
+_NAMES: Final = ("queue", "exchange", "source", "destination")
+
+
+def strip_line_ends(method: Frame) -> None:
+    """Take line ends out of the names in a method of class exchange or queue, as RabbitMQ does."""
+    for attribute in _NAMES:
+        name = getattr(method, attribute, None)
+        if name is not None and ("\n" in name or "\r" in name):
+            setattr(method, attribute, name.replace("\n", "").replace("\r", ""))
 
 
 _HANDLERS: dict[str, Any] = {**queue.HANDLERS, **exchange.HANDLERS, **basic.HANDLERS, **session.HANDLERS}

@@ -213,6 +213,14 @@ def test_consumer_priorities(client: Any) -> None:
         '"expected integer, got longstr"'
     )
     assert closed(got) == ("channel", 406, text)
+    client.send(1, commands.Channel.CloseOk())
+    client.open_channel(1)
+    got = client.call(1, commands.Basic.Consume(queue="q", arguments={"x-cancel-on-ha-failover": "yes"}))
+    text = (
+        "PRECONDITION_FAILED - invalid arg 'x-cancel-on-ha-failover' for queue 'q' in vhost '/': "
+        "{unacceptable_type,longstr}"
+    )
+    assert closed(got) == ("channel", 406, text)
 
 
 def test_single_active_consumer(client: Any) -> None:
