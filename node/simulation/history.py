@@ -184,4 +184,5 @@ class History:
             "dead": sum(1 for delivery in self.deliveries if delivery.deaths),
             "renewals": len(self.renewals),
             "removed": len(self.disappearances),
+            "transactions": len(self.exchanges),
         }
