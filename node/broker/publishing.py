@@ -212,6 +212,9 @@ class Publisher:
         named = content.short_property(USER_ID)
         user = self.channel.connection.user
         if named is not None and named != user.encode("utf-8", "surrogateescape"):
+            record = self.channel.broker.cluster.catalog.user(user)
+            if record is not None and "impersonator" in record.tags:
+                return
             shown = named.decode("utf-8", "replace")
             raise AmqpError(406, f"user_id property set to '{shown}' but authenticated user was '{user}'")
 
@@ -274,6 +277,12 @@ class Publisher:
             group.refused.update([offsets[position] for position in result.refused])
         group.settled(offsets, result is SESSION_LOST)
         self.channel.connection.mark_channel(self.channel)
+
+    @property
+    def owes_confirms(self) -> bool:
+        """Whether a confirm is still to be sent."""
+        confirms = self.confirms
+        return confirms is not None and (confirms.lowest_open < confirms.next_sequence or confirms.has_news)
 
     def send_confirms(self) -> None:
         """Tell the client what was settled since the last call."""

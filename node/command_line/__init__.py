@@ -5,6 +5,7 @@ from typing import Final
 import click
 
 from node.build import describe_version
+from node.command_line.stop_signals import end_like_any_process
 from node.version import VERSION
 
 # Subcommand -> (module, help). The modules of one do not burden the others: `mayfly status` needs no gRPC.
@@ -13,9 +14,15 @@ _COMMANDS: Final = {
     "up": "node.command_line.up_command",
     "status": "node.command_line.status_command",
     "cluster": "node.command_line.cluster_command",
+    "ready": "node.command_line.ready_command",
+    "drain": "node.command_line.drain_command",
+    "revive": "node.command_line.revive_command",
     "deadletters": "node.command_line.deadletters_command",
     "shards": "node.command_line.shards_command",
     "policy": "node.command_line.policy_command",
+    "user": "node.command_line.user_command",
+    "vhost": "node.command_line.vhost_command",
+    "permission": "node.command_line.permission_command",
     "queue": "node.command_line.queue_command",
     "demo": "node.command_line.demo_command",
 }
@@ -32,6 +39,7 @@ class _Commands(click.Group):
             return None
         from importlib import import_module
 
+        end_like_any_process()
         command = import_module(_COMMANDS[name]).command
         assert isinstance(command, click.Command)
         return command

@@ -4,7 +4,7 @@ from typing import Final
 
 from node.shard.consumers import Consumers, Holder
 from node.shard.lease import Lease
-from node.shard.line import Line
+from node.shard.line import PIECE, Line
 from node.shard.settings import DROP_HEAD, REJECT_PUBLISH_DLX, ShardQueueSettings, decode_settings
 
 UNLIMITED: Final = 1 << 62
@@ -18,10 +18,10 @@ class Level:
 
     __slots__ = ("priority", "ready", "returned")
 
-    def __init__(self, priority: int) -> None:
+    def __init__(self, priority: int, piece: int) -> None:
         self.priority = priority
-        self.returned = Line()
-        self.ready = Line()
+        self.returned = Line(piece)
+        self.ready = Line(piece)
 
 
 _NO_LEVELS: Final[list[Level]] = []
@@ -85,12 +85,12 @@ class Queue:
     )
 
     def __init__(
-        self, queue_id: int, settings: ShardQueueSettings, settings_bytes: bytes, lease: Lease
+        self, queue_id: int, settings: ShardQueueSettings, settings_bytes: bytes, lease: Lease, piece: int = PIECE
     ) -> None:
         self.queue_id = queue_id
         self.lease = lease
-        self.ready = Line()
-        self.returned = Line()
+        self.ready = Line(piece)
+        self.returned = Line(piece)
         self.levels = _NO_LEVELS
         self.ready_bytes = 0
         self.held_count = 0
@@ -198,7 +198,7 @@ class Queue:
             if level.priority < priority:
                 break
             place += 1
-        made = Level(priority)
+        made = Level(priority, self.ready.piece)
         if self.levels:
             self.levels.insert(place, made)
         else:

@@ -42,7 +42,7 @@ def create_queue(state: State, queue_id: int, settings_bytes: bytes, by_leader: 
     if not 0 < queue_id <= MAX_NUMBER:
         raise ShardError(f"queue id {queue_id}, from 1 to {MAX_NUMBER} expected")
     settings = decode_settings(settings_bytes)
-    queue = Queue(queue_id, settings, settings_bytes, Lease(state.led_ms, state.time_ms))
+    queue = Queue(queue_id, settings, settings_bytes, Lease(state.led_ms, state.time_ms), state.messages_per_piece)
     state.queues[queue_id] = queue
     state.queue_changes += 1
     if queue.expires_ms >= 0:
@@ -81,7 +81,7 @@ def update_queue(state: State, queue_id: int, settings_bytes: bytes) -> None:
     state.touch(queue)
     if settings.ttl_retroactive and (queue.ttl_ms != ttl_before_ms or not was_retroactive):
         for line in queue.lines():
-            line.replace([_with_ttl_of(queue, message) for message in line.live()])
+            line.replace(_with_ttl_of(queue, message) for piece in line.pieces() for message in piece)
         for holder in queue.holders.values():
             for delivery_id, message in holder.held.items():
                 holder.held[delivery_id] = _with_ttl_of(queue, message)
@@ -97,14 +97,14 @@ def purge(state: State, queue_id: int) -> Result:
     queue = state.queues.get(queue_id)
     if queue is None:
         return gone(state, queue_id)
-    messages: list[Message] = []
+    count = queue.ready_count()
     for line in queue.lines():
-        messages += line.live()
+        for piece in line.pieces():
+            state.release_all(piece)
         line.replace([])
     queue.ready_bytes = 0
-    state.release_all(messages)
     state.touch(queue)
-    return Purged(len(messages))
+    return Purged(count)
 
 
 def delete_queue(state: State, queue_id: int, if_unused: bool, if_empty: bool) -> Result:
@@ -168,20 +168,18 @@ def remove_queue(state: State, queue: Queue, reason: str) -> None:
             state.effects.append(ConsumerCancelled(holder.holder_id, queue_id, holder.session))
     for line in queue.lines()[:-1]:
         messages += line.live()
-    position = 0
+    # As it is: there may be millions in it, and nobody else needs them.
+    line = queue.ready
     if messages:
-        messages += queue.ready.live()
-    else:
-        # As they are: there may be millions, and nobody else needs them.
-        messages, position = queue.ready.items, queue.ready.head
-    count = len(messages) - position
+        line.put_before(messages)
+    count = line.count()
     if count and reason == EXPIRED and queue.settings.expires_dead_letter and queue.dead_letters:
-        state.remains[queue_id] = Remains(queue_id, queue.settings, messages, position)
+        state.remains[queue_id] = Remains(queue_id, queue.settings, line)
     elif count > RELEASED_PER_ENTRY:
         nowhere = ShardQueueSettings(queue.settings.vhost, queue.settings.name)
-        state.remains[queue_id] = Remains(queue_id, nowhere, messages, position)
+        state.remains[queue_id] = Remains(queue_id, nowhere, line)
     else:
-        state.release_all(messages[position:])
+        state.release_all(line.live())
     state.message_timers.cancel(queue_id)
     state.lease_timers.cancel(queue_id)
     state.unserved.pop(queue_id, None)
@@ -213,7 +211,7 @@ def clear_remains(state: State) -> None:
             leaving = remains.take(releases)
             releases -= len(leaving)
             state.release_all(leaving)
-        if remains.position == len(remains.messages):
+        if remains.line.count() == 0:
             del state.remains[remains.queue_id]
 
 

@@ -14,6 +14,7 @@ from node.shard import commands, dead_letters, holders, queues, settle
 from node.shard.delivery import serve
 from node.shard.errors import ShardError
 from node.shard.expiry_lag import ExpiryLag
+from node.shard.line import PIECE
 from node.shard.outbox import Death, Lane
 from node.shard.packing import NUMBER_BYTES, unpack_numbers
 from node.shard.publish import apply_guarded, apply_publishes
@@ -46,11 +47,12 @@ class Shard:
         local_node: int,
         expiries_per_entry: int = EXPIRIES_PER_ENTRY,
         deliveries_per_entry: int = DELIVERIES_PER_ENTRY,
+        messages_per_piece: int = PIECE,
     ) -> None:
         self.shard_id = shard_id
         self.local_node = local_node
-        self._bounds = (expiries_per_entry, deliveries_per_entry)
-        self._state = State(shard_id, local_node, expiries_per_entry, deliveries_per_entry)
+        self._bounds = (expiries_per_entry, deliveries_per_entry, messages_per_piece)
+        self._state = State(shard_id, local_node, expiries_per_entry, deliveries_per_entry, messages_per_piece)
 
     # -- entries -------------------------------------------------------------------------------------------
 
@@ -290,8 +292,8 @@ class Shard:
 
         ShardError when it can't be read; the shard stays what it was then.
         """
-        expiries_per_entry, deliveries_per_entry = self._bounds
-        state = State(self.shard_id, self.local_node, expiries_per_entry, deliveries_per_entry)
+        expiries_per_entry, deliveries_per_entry, messages_per_piece = self._bounds
+        state = State(self.shard_id, self.local_node, expiries_per_entry, deliveries_per_entry, messages_per_piece)
         restore(state, data)
         state.expiry_lag = self._state.expiry_lag
         self._state = state

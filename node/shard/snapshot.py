@@ -23,6 +23,7 @@ from node.shard.lease import USES, Lease
 from node.shard.line import Line
 from node.shard.message import Message
 from node.shard.outbox import REASONS, Death, Lane, Outbox
+from node.shard.packed import BODY_LENGTH, COLUMNS, DEADLINE_MS, INDEX, Packed, numbers_of
 from node.shard.packing import pack_numbers, pack_signed, unpack_numbers, unpack_signed
 from node.shard.queue import Queue
 from node.shard.remains import Remains
@@ -30,16 +31,17 @@ from node.shard.settings import ShardQueueSettings, decode_settings, encode_sett
 from node.shard.state import Past, State
 from node.shard.tombstone import GONE_FOR, Tombstone
 
-VERSION: Final = 4
-_BEFORE_PRIORITIES: Final = 3
-"""The version that is still read: its messages and queues have no priorities."""
+VERSION: Final = 5
+_WHOLE_LINES: Final = 3
+"""A version before, in which a line was one run of columns; read still."""
+_NO_PRIORITIES: Final = 4
+"""The version before, in which neither messages nor queues had priorities; read still."""
 MESSAGES_PER_STEP: Final = 16_384
 """A few milliseconds of work, compiled: a step is made in each tick."""
 _LIST_COSTS: Final = 16
 """However few messages are in a list, it takes as long as so many..."""
 _COPIED_AS_ONE: Final = 64
 """...and to copy so many numbers as long as a message."""
-_MESSAGE_COLUMNS: Final = 10
 _DEATH_COLUMNS: Final = 5
 _ATTACHED: Final = 1
 _CONSUMER: Final = 2
@@ -100,15 +102,15 @@ class _Columns:
         """Write a piece, or the end of a row; what it took, in messages."""
         row, pieces = self._waiting[0]
         if not self._halves:
-            self._halves = [_Column() for _ in range(_MESSAGE_COLUMNS)]
+            self._halves = [_Column() for _ in range(COLUMNS)]
         if pieces:
             messages = pieces.popleft()
-            for column, numbers in zip(self._halves, _numbers(messages), strict=True):
+            for column, numbers in zip(self._halves, numbers_of(messages), strict=True):
                 column.add(numbers)
             return max(_LIST_COSTS, len(messages))
         column = self._halves[len(row) - 1]
         row.append(column.packed())
-        if len(row) > _MESSAGE_COLUMNS:
+        if len(row) > COLUMNS:
             self._halves = []
             self._waiting.popleft()
         return column.count // _COPIED_AS_ONE
@@ -172,9 +174,9 @@ def restore(state: State, data: bytes) -> None:
     """Fill a new state from a ``snapshot``; ShardError when it is none (the state is then of no use)."""
     try:
         row = msgspec.msgpack.decode(data)
-        if row[0] not in (VERSION, _BEFORE_PRIORITIES):
-            raise ShardError(f"shard snapshot of version {row[0]}, {VERSION} expected")
-        _, times, counters, past, queues, tombstones, outbox, (state.queue_expired, remains) = row
+        if row[0] not in (_WHOLE_LINES, _NO_PRIORITIES, VERSION):
+            raise ShardError(f"shard snapshot of version {row[0]}, {_WHOLE_LINES} to {VERSION} expected")
+        version, times, counters, past, queues, tombstones, outbox, (state.queue_expired, remains) = row
         state.time_ms, state.led_ms, state.next_order = times
         (
             state.missing_targets, state.transfers_lost, state.refused_transfers, state.refused_routes,
@@ -184,42 +186,26 @@ def restore(state: State, data: bytes) -> None:
         state.gone_for = dict(zip(GONE_FOR, gone_for, strict=True))
         _restore_past(state.past, past)
         for row in queues:
-            _restore_queue(state, row)
+            _restore_queue(state, row, version)
         for queue_id, reason, time_ms, activity_ms, messages, vhost, name, use in tombstones:
             state.deleted[queue_id] = Tombstone(
                 reason, time_ms, activity_ms, messages, vhost, name, USES[use]
             )
         _restore_outbox(state, outbox)
-        for queue_id, settings_bytes, messages in remains:
-            left = unpack_messages(messages)
-            _retain(state, left)
-            state.remains[queue_id] = Remains(queue_id, decode_settings(settings_bytes), left)
+        for queue_id, settings_bytes, line_row in remains:
+            line = Line(state.messages_per_piece)
+            _restore_line(state, line, line_row, version)
+            state.remains[queue_id] = Remains(queue_id, decode_settings(settings_bytes), line)
     except (TypeError, ValueError, LookupError, OverflowError, AttributeError, msgspec.MsgspecError) as error:
         raise ShardError(f"shard snapshot that can't be read: {error!r}") from error
 
 
-def _numbers(messages: list[Message]) -> list[list[int]]:
-    """What is written of messages, column by column."""
-    return [
-        [message.index for message in messages],
-        [message.offset for message in messages],
-        [message.key_length for message in messages],
-        [message.header_length for message in messages],
-        [message.body_length for message in messages],
-        [message.enqueued_ms for message in messages],
-        [message.deadline_ms for message in messages],
-        [message.delivery_count for message in messages],
-        [message.ttl_ms for message in messages],
-        [message.priority for message in messages],
-    ]
-
-
 def unpack_messages(row: Any) -> list[Message]:
     """The messages of a ``_Columns.pack``."""
-    columns = len(row) - 1
-    if columns != _MESSAGE_COLUMNS - 1:
-        columns = _MESSAGE_COLUMNS
-    return [Message(*numbers) for numbers in _rows(row, columns)]
+    if len(row) == COLUMNS:
+        # From before priorities.
+        row = [*row, 0]
+    return [Message(*numbers) for numbers in _rows(row, COLUMNS)]
 
 
 def _column(numbers: list[int]) -> object:
@@ -240,11 +226,11 @@ def _unpacked(column: Any, count: int) -> Iterable[int]:
     return repeat(column, count) if isinstance(column, int) else unpack_signed(column)
 
 
-def _retain(state: State, messages: Iterable[Message]) -> None:
-    """Count the references of these messages to their entries."""
+def _retain(state: State, indices: Iterable[int]) -> None:
+    """Count references to these entries."""
     live = state.live
-    for message in messages:
-        live[message.index] = live.get(message.index, 0) + 1
+    for index in indices:
+        live[index] = live.get(index, 0) + 1
 
 
 def _restore_past(past: Past, row: Any) -> None:
@@ -256,7 +242,7 @@ def _restore_past(past: Past, row: Any) -> None:
 
 
 def _remains_row(remains: Remains, columns: _Columns) -> list[object]:
-    return [remains.queue_id, encode_settings(remains.settings), columns.pack(remains.messages, remains.position)]
+    return [remains.queue_id, encode_settings(remains.settings), _line_row(remains.line, columns)]
 
 
 def _tombstone_row(queue_id: int, tombstone: Tombstone) -> list[object]:
@@ -297,10 +283,6 @@ def _queue_row(queue: Queue, columns: _Columns) -> list[object]:
     ]
 
 
-def _line_row(line: Line, columns: _Columns) -> list[object]:
-    return columns.pack(line.items, line.head) if line.items else []
-
-
 def _holder_row(holder: Holder, columns: _Columns) -> list[object]:
     flags = (
         (_ATTACHED if holder.attached else 0)
@@ -324,7 +306,7 @@ def _holder_row(holder: Holder, columns: _Columns) -> list[object]:
     ]
 
 
-def _restore_queue(state: State, row: Any) -> None:
+def _restore_queue(state: State, row: Any, version: int) -> None:
     (
         queue_id, settings_bytes, lease_row, counters, received, returned, ready, holders, bands,
         single_active, single, *more,
@@ -332,7 +314,7 @@ def _restore_queue(state: State, row: Any) -> None:
     lease = Lease(0, 0)
     lease.epoch, lease.started_ms, lease.last_activity_ms, last_use = lease_row
     lease.last_use = USES[last_use]
-    queue = Queue(queue_id, decode_settings(settings_bytes), settings_bytes, lease)
+    queue = Queue(queue_id, decode_settings(settings_bytes), settings_bytes, lease, state.messages_per_piece)
     (
         queue.enqueued, queue.delivered, queue.acknowledged,
         queue.expired, queue.dead_lettered, queue.duplicates,
@@ -340,13 +322,13 @@ def _restore_queue(state: State, row: Any) -> None:
     ) = counters
     for source, sequence in received:
         queue.note_received(source, sequence)
-    _restore_line(state, queue, queue.returned, returned)
-    _restore_line(state, queue, queue.ready, ready)
+    queue.ready_bytes = _restore_line(state, queue.returned, returned, version)
+    queue.ready_bytes += _restore_line(state, queue.ready, ready, version)
     for levels in more:
         for priority, returned, ready in levels:
             level = queue.level(priority)
-            _restore_line(state, queue, level.returned, returned)
-            _restore_line(state, queue, level.ready, ready)
+            queue.ready_bytes += _restore_line(state, level.returned, returned, version)
+            queue.ready_bytes += _restore_line(state, level.ready, ready, version)
     consumers = queue.consumers
     consumers.single_active = single_active
     for holder_row in holders:
@@ -365,13 +347,41 @@ def _restore_queue(state: State, row: Any) -> None:
     note_due(state, queue)
 
 
-def _restore_line(state: State, queue: Queue, line: Line, row: Any) -> None:
-    if row:
-        messages = unpack_messages(row)
-        line.replace(messages)
-        _retain(state, messages)
-        for message in messages:
-            queue.ready_bytes += message.body_length
+def _line_row(line: Line, columns: _Columns) -> list[object]:
+    """A line as it is cut: what is packed goes as it is. Nothing for an empty line."""
+    if line.count() == 0:
+        return []
+    return [
+        columns.pack(line.items, line.head),
+        [[packed.count, *packed.columns] for packed in line.packed],
+        columns.pack(line.back) if line.back else [],
+    ]
+
+
+def _restore_line(state: State, line: Line, row: Any, version: int) -> int:
+    """Fill the line, and count its references; the bytes of its bodies."""
+    if not row:
+        return 0
+    if version == _WHOLE_LINES:
+        line.replace(unpack_messages(row))
+    else:
+        front, pieces, back = row
+        items = unpack_messages(front)
+        no_priorities = [0] if version == _NO_PRIORITIES else []
+        packed = deque([Packed(piece[0], [*piece[1:], *no_priorities]) for piece in pieces])
+        ends = items + (unpack_messages(back) if back else [])
+        timed = sum([1 for message in ends if message.deadline_ms >= 0])
+        for piece in packed:
+            timed += sum([1 for deadline_ms in piece.column(DEADLINE_MS) if deadline_ms >= 0])
+        line.put_together(items, packed, ends[len(items) :], timed)
+    body_bytes = 0
+    for messages in (line.items, line.back):
+        _retain(state, [message.index for message in messages])
+        body_bytes += sum([message.body_length for message in messages])
+    for piece in line.packed:
+        _retain(state, piece.column(INDEX))
+        body_bytes += sum(piece.column(BODY_LENGTH))
+    return body_bytes
 
 
 def _restore_holder(state: State, queue: Queue, row: Any) -> None:
@@ -394,7 +404,7 @@ def _restore_holder(state: State, queue: Queue, row: Any) -> None:
     ids = unpack_numbers(held_ids, 0, len(messages), len(held_ids))
     holder.held = dict(zip(ids, messages, strict=True))
     enter_holder(state, queue, holder)
-    _retain(state, messages)
+    _retain(state, [message.index for message in messages])
     queue.held_count += len(messages)
     for message in messages:
         queue.held_bytes += message.body_length
@@ -457,7 +467,7 @@ def _deaths_row(
 def _restore_deaths(state: State, row: Any, settings: "list[ShardQueueSettings]") -> list[Death]:
     numbers, packed = row
     messages = unpack_messages(packed)
-    _retain(state, messages)
+    _retain(state, [message.index for message in messages])
     deaths = []
     for death_row, message in zip(_rows(numbers, _DEATH_COLUMNS), messages, strict=True):
         sequence, queue_id, reason, time_ms, place = death_row
@@ -482,5 +492,5 @@ def _restore_outbox(state: State, row: Any) -> None:
         lane.first_sequence = first_sequence
         items = unpack_messages(packed)
         lane.items.extend(items)
-        _retain(state, items)
+        _retain(state, [message.index for message in items])
         outbox.lanes[target_queue] = lane

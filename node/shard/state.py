@@ -5,6 +5,7 @@ from typing import Final
 from node.shard.consumers import Holder
 from node.shard.errors import ShardError
 from node.shard.expiry_lag import ExpiryLag
+from node.shard.line import PIECE
 from node.shard.message import Message
 from node.shard.outbox import EXPIRED, REASONS, Outbox
 from node.shard.priority import priority_of
@@ -19,6 +20,9 @@ besides as many as it enqueues itself (RULES C4)."""
 DELIVERIES_PER_ENTRY: Final = 10_000
 """Messages that one entry delivers at most, besides as many as it enqueues itself; the rest is due at once.
 """
+DELIVERED_BYTES_PER_ENTRY: Final = 4 * 1024 * 1024
+"""Bytes of bodies that one entry delivers, besides those it enqueues itself, before it leaves the rest to others: a
+client that reads nothing gets what a few entries deliver until the shard hears of it. One message may go beyond."""
 
 
 class Past:
@@ -80,6 +84,7 @@ class State:
         "deleted",
         "deliveries_per_entry",
         "delivery_budget",
+        "delivery_bytes",
         "effects",
         "expiries_per_entry",
         "expiry_budget",
@@ -92,6 +97,7 @@ class State:
         "live",
         "local_node",
         "message_timers",
+        "messages_per_piece",
         "missing_targets",
         "next_order",
         "outbox",
@@ -113,12 +119,14 @@ class State:
     )
 
     def __init__(
-        self, shard_id: int, local_node: int, expiries_per_entry: int, deliveries_per_entry: int
+        self, shard_id: int, local_node: int, expiries_per_entry: int, deliveries_per_entry: int,
+        messages_per_piece: int = PIECE,
     ) -> None:
         self.shard_id = shard_id
         self.local_node = local_node
         self.expiries_per_entry = expiries_per_entry
         self.deliveries_per_entry = deliveries_per_entry
+        self.messages_per_piece = messages_per_piece
         self.time_ms = 0
         self.led_ms = 0
         self.queues: dict[int, Queue] = {}
@@ -154,11 +162,13 @@ class State:
         self.expiry_due = False
         self.expiry_budget = 0
         self.delivery_budget = 0
+        self.delivery_bytes = 0
 
     def begin_entry(self) -> None:
         """The bounds are fresh."""
         self.expiry_budget = self.expiries_per_entry
         self.delivery_budget = self.deliveries_per_entry
+        self.delivery_bytes = DELIVERED_BYTES_PER_ENTRY
         self.expiry_due = False
 
     def end_entry(self) -> None:
@@ -251,4 +261,5 @@ class State:
         queue.enqueued += 1
         self.expiry_budget += 1
         self.delivery_budget += 1
+        self.delivery_bytes += message.body_length
         self.touch(queue)

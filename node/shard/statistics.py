@@ -121,7 +121,7 @@ class ShardStatistics:
         self.queue_expired = state.queue_expired
         self.remains = 0
         for remains in state.remains.values():
-            self.remains += len(remains.messages) - remains.position
+            self.remains += remains.line.count()
         self.ready = 0
         self.ready_bytes = 0
         self.unacknowledged = 0

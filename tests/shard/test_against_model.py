@@ -20,6 +20,7 @@ from tests.shard.model import Item, Model, priority_in
 
 EXPIRIES = 3
 DELIVERIES = 4
+PIECE = 1
 QUEUES = st.integers(1, 4)
 SESSIONS = st.sampled_from([(1, 7), (2, 9)])
 SOME_QUEUES = st.lists(QUEUES, min_size=1, max_size=3, unique=True)
@@ -108,7 +109,7 @@ class Run:
     def __init__(self) -> None:
         self.model = Model(EXPIRIES, DELIVERIES)
         # So low that the bounds of an entry are met all the time.
-        self.one, self.restored, self.two = (Shard(1, node, EXPIRIES, DELIVERIES) for node in (1, 1, 2))
+        self.one, self.restored, self.two = (Shard(1, node, EXPIRIES, DELIVERIES, PIECE) for node in (1, 1, 2))
         self.log: dict[int, Entry] = {}
         self.now = 1000
         self.led = 500
@@ -236,7 +237,7 @@ class Run:
         due = model.due()
         assert self.one.next_message_due_ms() == (0 if model.unfinished() else due[0][0] if due else -1)
         remains = [
-            (left.queue_id, [self.item(message) for message in left.messages[left.position :]])
+            (left.queue_id, [self.item(message) for message in left.line.live()])
             for left in state.remains.values()
         ]
         assert remains == [(number, [self.item_of(item) for item in items]) for number, items in model.remains]

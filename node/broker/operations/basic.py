@@ -92,7 +92,9 @@ def consume(channel: Channel, method: Any, arguments: bytes) -> Steps:
     broker.add_consumer(consumer)
     if not method.nowait:
         channel.send(unchecked(commands.Basic.ConsumeOk, consumer_tag=tag))
-    if connection.output_blocked:
+    if broker.deliveries_stopped:
+        broker.hold_back(consumer)
+    elif connection.output_blocked:
         consumer.set_paused(True)
 
 
