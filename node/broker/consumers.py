@@ -81,6 +81,7 @@ class Consumer:
             tag += 1
         connection = channel.connection
         connection.amqp.send_deliveries(channel.channel_id, self.wire_tag, deliveries)
+        connection.note_output()
         connection.mark()
 
     def _hold_back(self, first_delivery_id: int, messages: list[Message]) -> None:

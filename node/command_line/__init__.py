@@ -5,7 +5,6 @@ from typing import Final
 import click
 
 from node.build import describe_version
-from node.command_line.stop_signals import end_like_any_process
 from node.version import VERSION
 
 # Subcommand -> (module, help). The modules of one do not burden the others: `mayfly status` needs no gRPC.
@@ -39,7 +38,6 @@ class _Commands(click.Group):
             return None
         from importlib import import_module
 
-        end_like_any_process()
         command = import_module(_COMMANDS[name]).command
         assert isinstance(command, click.Command)
         return command

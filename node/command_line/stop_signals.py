@@ -1,25 +1,10 @@
 """SIGTERM and SIGINT as a question that a loop asks."""
 
-import os
 import signal
-import sys
 from types import FrameType
 from typing import Final
 
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
-
-_FIRST_PROCESS: Final = 1
-
-
-def end_like_any_process() -> None:
-    """Have SIGTERM and SIGINT end this process even if it is the first of a container, which they pass by otherwise.
-
-    For the time until a command has handlers of its own; without it, who stops a container that has just been started
-    waits until the patience of the engine is over.
-    """
-    if os.getpid() == _FIRST_PROCESS:
-        for number in STOP_SIGNALS:
-            signal.signal(number, lambda number, frame: sys.exit(128 + number))
 
 
 class StopSignals:

@@ -2,11 +2,7 @@
 
 import configparser
 import json
-import os
 import re
-import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +16,7 @@ from tests.integration.nodes import Nodes
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
 DEPLOY: Final = ROOT / "deploy"
+CHART: Final = ROOT / "helm" / "mayfly"
 METRIC: Final = re.compile(r"\b(mayfly_[a-z_]+|process_[a-z_]+)\b")
 
 
@@ -60,6 +57,14 @@ def test_every_metric_of_the_dashboard_is_on_the_page(page: str) -> None:
     # Messages, expiry lag, leases, outbox, Raft, fsync.
     for topic in ("enqueued_total", "expiry_lag_seconds_bucket", "lease_timers", "outbox", "raft_term", "log_sync"):
         assert any(topic in name for name in used), topic
+
+
+@pytest.mark.processes
+def test_every_metric_of_an_alert_is_on_the_page(page: str) -> None:
+    rules = (CHART / "templates" / "prometheusrule.yaml").read_text()
+    used = {name for line in rules.splitlines() if "expr:" in line for name in METRIC.findall(line)}
+    assert used
+    assert used - names_on(page) == set()
 
 
 @pytest.mark.processes
@@ -111,7 +116,7 @@ def test_the_compose_file_has_three_nodes_that_know_each_other_and_what_watches_
 def test_the_image_is_not_root_and_takes_any_base() -> None:
     text = (DEPLOY / "Dockerfile").read_text()
     assert "ARG BASE_IMAGE=python:3.12-slim" in text
-    assert len(re.findall(r"^FROM \$\{BASE_IMAGE\}", text, re.MULTILINE)) == 2
+    assert set(re.findall(r"^FROM (\S+)", text, re.MULTILINE)) == {"${BASE_IMAGE}"}
     assert "USER 10001:10001" in text
     assert "HEALTHCHECK" in text
     assert "# syntax" not in text
@@ -127,25 +132,3 @@ def test_the_unit_keeps_what_the_node_promises_service_managers() -> None:
     assert service["RestartPreventExitStatus"] == str(exit_codes.REFUSED)
     assert int(service["TimeoutStopSec"]) >= 20
     assert service["KillMode"] == "mixed"
-
-
-def test_the_first_process_of_a_container_ends_when_it_is_told() -> None:
-    """Signals without a handler pass by the first process; this is before the node has its own."""
-    if shutil.which("unshare") is None or os.geteuid() != 0:
-        pytest.skip("a namespace of processes takes root and unshare")
-    program = "import os, signal, sys{}; os.kill(os.getpid(), signal.SIGTERM); sys.exit(3)"
-    handled = "; from node.command_line.stop_signals import end_like_any_process as end; end()"
-
-    def code(words: str) -> int:
-        words = program.format(words)
-        done = subprocess.run(
-            ["unshare", "--pid", "--fork", sys.executable, "-c", words], env=_environment(), check=False
-        )
-        return done.returncode
-
-    assert code("") == 3, "the first process of a namespace should pass it by"
-    assert code(handled) == 128 + 15
-
-
-def _environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
-IMAGE: Final = os.environ.get("MAYFLY_IMAGE", "mayfly:test")
-DEMANDED: Final = os.environ.get("MAYFLY_DEMAND_ENGINE", "") not in ("", "0")
+IMAGE: Final = os.environ.get("FAILOVER_IMAGE", "mayfly:test")
+DEMANDED: Final = os.environ.get("FAILOVER_DEMAND_ENGINE", "") not in ("", "0")
 """Set by .ci/run: without an engine the tests fail there instead of being skipped."""
 _ENGINE_WITHIN_S: Final = 20
 _BUILD_WITHIN_S: Final = 1800
@@ -42,9 +42,9 @@ def why_no_engine() -> str:
 
 
 def make_image() -> None:
-    """Build the image of these sources, unless MAYFLY_IMAGE names one that is there. The engine keeps what did not
+    """Build the image of these sources, unless FAILOVER_IMAGE names one that is there. The engine keeps what did not
     change."""
-    if "MAYFLY_IMAGE" in os.environ:
+    if "FAILOVER_IMAGE" in os.environ:
         subprocess.run(["docker", "image", "inspect", IMAGE], check=True, capture_output=True)
         return
     done = subprocess.run(

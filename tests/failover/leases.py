@@ -10,6 +10,7 @@ from http import HTTPStatus
 from typing import Final
 
 import pika
+from pika.adapters.utils.connection_workflow import AMQPConnectorException
 from pika.exceptions import AMQPError
 
 from node.settings.kinds import Address
@@ -108,12 +109,12 @@ class Leases(threading.Thread):
         )
         try:
             connection = pika.BlockingConnection(parameters)
-        except (AMQPError, OSError):
+        except (AMQPError, AMQPConnectorException, OSError):
             return  # a node that is down, hangs or is cut off takes none
         connection.call_later(5, connection.close)
         try:
             connection.channel().queue_declare(lease.queue, durable=True, arguments={"x-expires": expires_ms})
-        except (AMQPError, OSError):
+        except (AMQPError, AMQPConnectorException, OSError):
             return  # it may be there or not
         self.leases.append(lease)
         if connection.is_open:

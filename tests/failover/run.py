@@ -37,7 +37,12 @@ from tests.reliability.judging import judge
 SETTINGS: Final = {"MAYFLY_DEFAULT_USER": LOGIN[0], "MAYFLY_DEFAULT_PASS": LOGIN[1]}
 _LEASES_GONE_WITHIN_S: Final = 60.0
 # What faults make nodes say at the level of errors.
-_EXPECTED: Final = ("cannot start: node . says: node 3", "stopped by itself: ", "stopping: ")
+_EXPECTED: Final = (
+    "cannot start: node . says: node 3",
+    "there is a member .node3.*remove it first",
+    "stopped by itself: ",
+    "stopping: ",
+)
 
 
 @dataclass(slots=True)
