@@ -7,13 +7,15 @@ the channel's later events queue up behind it, whatever they are.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pamqp.base import Frame
+from pamqp.commands import Exchange, Queue
 
 from node.amqp.content import Content
 from node.amqp.events import ACK, Event, MethodReceived, PublishesReceived, SettlementsReceived
 from node.broker.consumers import Consumer, ReplyConsumer
+from node.broker.global_prefetch import GlobalPrefetch
 from node.broker.operation import AmqpError, BarrierStep, Operation, Steps, known
 from node.broker.operations import basic, exchange, queue, session
 from node.broker.publishing import BASIC_CLASS, PUBLISH_METHOD, Publisher
@@ -48,7 +50,7 @@ class Channel:
         self.reply_consumer: ReplyConsumer | None = None
         self.get_holders: dict[int, Holder] = {}
         self.prefetch: int = 0
-        self.prefetch_is_global: bool = False
+        self.global_prefetch: GlobalPrefetch = GlobalPrefetch(self.unacknowledged)
         self.last_queue: str = ""
         self._operation: Operation | None = None
         self._failing_method: tuple[int, int] = (0, 0)
@@ -127,11 +129,15 @@ class Channel:
                 shard.acknowledge(holder.queue_id, holder.holder_id, settlement.encode())
             else:
                 shard.submit(settlement.encode(), None)
+        if self.global_prefetch.is_used and self.open:
+            self.global_prefetch.send()
 
     def _method(self, event: MethodReceived) -> None:
         method = event.method
         handler = _HANDLERS.get(method.name)
         class_id, method_id = method.index >> 16, method.index & 0xFFFF
+        if class_id in _CLASSES_WITH_NAMES:
+            strip_line_ends(method)
         if handler is None:
             self.fail(AmqpError(540, f"{method.name} is not supported"), class_id, method_id)
             return
@@ -273,6 +279,7 @@ class Channel:
     def consumer_cancelled(self, consumer: Consumer) -> None:
         """The queue is gone, or the shard has dropped this node: basic.cancel, if the client can take it."""
         self.broker.forget_consumer(consumer)
+        self.global_prefetch.forget(consumer, False)
         if self.consumers.get(consumer.tag) is consumer:
             del self.consumers[consumer.tag]
             if self._operation is not None:
@@ -302,6 +309,18 @@ def _size_of(event: Event) -> int:
     if isinstance(event, SettlementsReceived):
         return _EVENT_BYTES + 64 * len(event.settlements)
     return _EVENT_BYTES
+
+
+_CLASSES_WITH_NAMES: Final = frozenset((Exchange.frame_id, Queue.frame_id))
+_NAMES: Final = ("queue", "exchange", "source", "destination")
+
+
+def strip_line_ends(method: Frame) -> None:
+    """Take line ends out of the names in a method of class exchange or queue, as RabbitMQ does."""
+    for attribute in _NAMES:
+        name = getattr(method, attribute, None)
+        if name is not None and ("\n" in name or "\r" in name):
+            setattr(method, attribute, name.replace("\n", "").replace("\r", ""))
 
 
 _HANDLERS: dict[str, Any] = {**queue.HANDLERS, **exchange.HANDLERS, **basic.HANDLERS, **session.HANDLERS}

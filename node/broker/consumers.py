@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Final
 from node.amqp.content import HEADERS, Content, property_span, replace_properties
 from node.amqp.field_table import FieldTable, long_integer
 from node.broker.cluster_facade import Done, ShardHandle
+from node.broker.global_prefetch import HeldBack
 from node.broker.unacknowledged import Holder
-from node.shard.commands import encode_flow
+from node.shard.commands import encode_flow, encode_prefetch
 from node.shard.message import Message
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ class Consumer:
         handle: ShardHandle,
         no_ack: bool,
         counts_deliveries: bool,
+        prefetch: int = 0,
+        obeys_global_prefetch: bool = True,
     ) -> None:
         self.channel: Channel = channel
         self.tag: str = tag
@@ -35,6 +38,9 @@ class Consumer:
         self.holder: Holder = holder
         self.handle: ShardHandle = handle
         self.no_ack: bool = no_ack
+        # Its own limit, 0 for none.
+        self.prefetch: int = prefetch
+        self.obeys_global_prefetch: bool = obeys_global_prefetch and not no_ack
         # Replicated queues tell how often a message came back, transient ones do not.
         self.counts_deliveries: bool = counts_deliveries
         self.paused: bool = False
@@ -42,6 +48,9 @@ class Consumer:
     def deliver(self, first_delivery_id: int, messages: list[Message]) -> None:
         """Send messages to the client, in one go."""
         channel = self.channel
+        if self.obeys_global_prefetch and channel.global_prefetch.is_used:
+            self._hold_back(first_delivery_id, messages)
+            return
         count = len(messages)
         if self.no_ack:
             tag = channel.unacknowledged.skip(count)
@@ -74,6 +83,29 @@ class Consumer:
         connection.amqp.send_deliveries(channel.channel_id, self.wire_tag, deliveries)
         connection.note_output()
         connection.mark()
+
+    def _hold_back(self, first_delivery_id: int, messages: list[Message]) -> None:
+        """Messages under a limit of the whole channel: at once what it allows, the rest later."""
+        deliveries = [
+            (message.delivery_count > 0, content_of(self.handle, message, self.counts_deliveries))
+            for message in messages
+        ]
+        self.channel.global_prefetch.add(HeldBack(self, first_delivery_id, deliveries))
+        self.channel.global_prefetch.send()
+
+    def send(self, first_delivery_id: int, deliveries: list[tuple[bool, Content]]) -> None:
+        """Send messages that have waited."""
+        channel = self.channel
+        first = channel.unacknowledged.hold(self.holder, first_delivery_id, len(deliveries))
+        tagged = [(first + place, redelivered, content) for place, (redelivered, content) in enumerate(deliveries)]
+        channel.connection.amqp.send_deliveries(channel.channel_id, self.wire_tag, tagged)
+        channel.connection.mark()
+
+    def set_prefetch(self) -> None:
+        """Tell the shard what the consumer may hold, now that the channel's limit is another one."""
+        holder = self.holder
+        prefetch = self.channel.global_prefetch.of(self.prefetch)
+        self.handle.submit(encode_prefetch(holder.queue_id, holder.holder_id, prefetch), None)
 
     def set_paused(self, paused: bool, done: Done | None = None) -> bool:
         """Tell the shard to hold deliveries back, or to go on; False if it was told so before. After `done` there are

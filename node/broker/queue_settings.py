@@ -33,6 +33,7 @@ def shard_settings(catalog: Catalog, record: QueueRecord) -> ShardQueueSettings:
         overflow=settings.overflow,
         expires_if_empty=settings.expires_only_if_empty,
         expires_dead_letter=settings.expires_dead_letter,
+        max_priority=settings.max_priority or 0,
     )
 
 

@@ -61,6 +61,11 @@ class Transaction:
 
     # -- the commit -----------------------------------------------------------------
 
+    def can_settle(self, unacknowledged: Unacknowledged) -> bool:
+        """Whether all that was settled is held still.  What a shard has taken back, because this node was lost to it,
+        goes to others: then the transaction must not count, or it would be done twice."""
+        return all(unacknowledged.holder_of(tag).alive for tag in self._settled_tags)
+
     def first_round(self, unacknowledged: Unacknowledged) -> list[tuple[int, bytes]]:
         """Shards and commands that come before all others: publishes to where nothing is settled."""
         settling = {unacknowledged.holder_of(tag).shard_id for tag in self._settled_tags}

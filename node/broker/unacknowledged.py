@@ -16,10 +16,11 @@ from node.shard.commands import NUMBER_PAIR, RANGE, SETTLE, SETTLE_HEAD, encode_
 class Holder:
     """Who holds deliveries in a shard: a consumer, or a channel's basic.get on a queue."""
 
-    def __init__(self, holder_id: int, shard_id: int, queue_id: int) -> None:
+    def __init__(self, holder_id: int, shard_id: int, queue_id: int, by_get: bool = False) -> None:
         self.holder_id: int = holder_id
         self.shard_id: int = shard_id
         self.queue_id: int = queue_id
+        self.by_get: bool = by_get
         # False once the shard has dropped the session: settling means nothing any more.
         self.alive: bool = True
 
@@ -82,6 +83,8 @@ class Unacknowledged:
     def __init__(self) -> None:
         self.next_tag: int = 1
         self.count: int = 0
+        self.got: int = 0
+        """Those of them that came by basic.get."""
         self._runs: list[Run] = []
         self._head: int = 0
         # What was settled since `take`, by holder in order of outcome changes.
@@ -102,6 +105,8 @@ class Unacknowledged:
         first = self.next_tag
         self.next_tag = first + count
         self.count += count
+        if holder.by_get:
+            self.got += count
         runs = self._runs
         if runs:
             last = runs[-1]
@@ -137,6 +142,8 @@ class Unacknowledged:
                 else:
                     self._note(run.holder, outcome, delivery_id, delivery_id)
                 self.count -= 1
+                if run.holder.by_get:
+                    self.got -= 1
                 run.lowest_tag = tag + 1
                 if run.lowest_tag == run.end_tag:
                     self._pop_head()
@@ -150,7 +157,7 @@ class Unacknowledged:
             return
         run = runs[position]
         self._note(run.holder, outcome, tag + run.offset, tag + run.offset)
-        self.count -= 1
+        self._gone(run.holder, 1)
         self._mark(run, tag)
         if run.lowest_tag == run.end_tag and position == self._head:
             self._pop_head()
@@ -206,6 +213,12 @@ class Unacknowledged:
 
     # -- inside ---------------------------------------------------------------
 
+    def _gone(self, holder: Holder, count: int) -> None:
+        """So many deliveries of this holder are outstanding no more."""
+        self.count -= count
+        if holder.by_get:
+            self.got -= count
+
     def _note(self, holder: Holder, outcome: int, first: int, last: int) -> None:
         """The holder's delivery ids first..last have this outcome."""
         if not holder.alive:
@@ -255,7 +268,7 @@ class Unacknowledged:
             offset = run.offset
             settled = run.settled
             if settled is None:
-                self.count -= end - run.lowest_tag
+                self._gone(run.holder, end - run.lowest_tag)
                 self._note(run.holder, outcome, run.lowest_tag + offset, end - 1 + offset)
                 run.lowest_tag = end
             else:
@@ -264,7 +277,7 @@ class Unacknowledged:
                         settled.discard(each)
                     else:
                         self._note(run.holder, outcome, each + offset, each + offset)
-                        self.count -= 1
+                        self._gone(run.holder, 1)
                 while end in settled:
                     settled.discard(end)
                     end += 1

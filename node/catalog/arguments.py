@@ -99,6 +99,12 @@ def _queue_version(value: Any, arguments: Mapping[str, Any]) -> str | None:
     return fault or (None if value in (1, 2) else f'"unsupported queue version \'{value}\'"')
 
 
+def _queue_mode(value: Any, _arguments: Mapping[str, Any]) -> str | None:
+    if (fault := _string_fault(value)) is not None:
+        return fault
+    return None if value in ("default", "lazy") else f'"unsupported queue mode \'{value}\'"'
+
+
 def _one_of(*allowed: str, fault: str) -> Check:
     def check(value: Any, _arguments: Mapping[str, Any]) -> str | None:
         return _string_fault(value) or (None if value in allowed else fault)
@@ -128,7 +134,7 @@ _CHECKS: Final[dict[str, Check]] = {
     "x-max-in-memory-bytes": _not_negative,
     "x-max-priority": _max_priority,
     "x-overflow": _one_of("drop-head", "reject-publish", "reject-publish-dlx", fault="invalid_overflow"),
-    "x-queue-mode": _one_of("default", "lazy", fault="invalid_queue_mode"),
+    "x-queue-mode": _queue_mode,
     "x-queue-version": _queue_version,
     "x-single-active-consumer": _boolean,
     "x-queue-type": _queue_type,
@@ -137,7 +143,7 @@ _CHECKS: Final[dict[str, Check]] = {
     "x-stream-max-segment-size-bytes": _not_negative,
     "x-initial-cluster-size": _positive,
     "x-queue-leader-locator": _one_of(
-        "client-local", "random", "least-leaders", "balanced", fault="invalid_queue_leader_locator"
+        "client-local", "random", "least-leaders", "balanced", fault="invalid_queue_locator_arg"
     ),
     "x-queue-master-locator": _string,
     "x-delivery-limit": _any_integer,
@@ -236,11 +242,15 @@ def _delivery_limit(arguments: Mapping[str, Any]) -> int | None:
 def consumer_priority(vhost: str, queue: str, arguments: Mapping[str, Any]) -> int:
     """x-priority of a consumer, 0 when there is none.
 
-    Raises Refusal (406, golden amqp.consume_no_local_and_args).
+    Raises Refusal (406, golden amqp.consume_no_local_and_args), for x-cancel-on-ha-failover as well: it has no meaning
+    here, and must be a boolean.
     """
     value = arguments.get("x-priority", 0)
     if (fault := _integer_fault(value)) is not None:
         raise refusals.invalid_argument(vhost, queue, "x-priority", fault)
+    cancels = "x-cancel-on-ha-failover"
+    if cancels in arguments and (fault := _boolean(arguments[cancels], arguments)) is not None:
+        raise refusals.invalid_argument(vhost, queue, cancels, fault)
     return int(value)
 
 

@@ -1,7 +1,7 @@
 """The commands of the queue state machine as bytes: how they are written, and what each one asks for. HOT.
 
 A command is a fixed little-endian head that begins with its kind, then what the head announces. Commands
-follow each other without gaps. PUBLISH, SETTLE and FLOW have no answer; every other command of a session
+follow each other without gaps. PUBLISH, SETTLE, FLOW and PREFETCH have no answer; every other command of a session
 answers once. Commands of the shard's leader (``INTERNAL``) do not answer, and may be applied twice without
 harm.
 """
@@ -26,6 +26,7 @@ FLOW: Final = 10
 NOOP: Final = 11
 PUBLISH_GUARDED: Final = 12
 TRANSACTION: Final = 13
+PREFETCH: Final = 14
 EXPIRE_DUE: Final = 32
 EXPIRE_QUEUE: Final = 33
 ROUTE: Final = 34
@@ -68,6 +69,8 @@ SETTLE_HEAD: Final = Struct("<BBBxIQQ")
 GET_HEAD: Final = Struct("<BBQQ")
 # kind, flags, prefetch, queue, consumer, priority
 ATTACH_HEAD: Final = Struct("<BBIQQi")
+# kind, prefetch, queue, consumer
+PREFETCH_HEAD: Final = Struct("<BIQQ")
 # kind, flag, queue, consumer: DETACH (return messages), FLOW (active)
 CONSUMER_HEAD: Final = Struct("<BBQQ")
 # kind, length of settings, queue: CREATE_QUEUE, UPDATE_QUEUE
@@ -186,6 +189,11 @@ def encode_detach(queue_id: int, consumer_id: int, return_messages: bool) -> byt
 def encode_flow(queue_id: int, consumer_id: int, active: bool) -> bytes:
     """FLOW: no deliveries to this consumer until it is active again. No answer."""
     return CONSUMER_HEAD.pack(FLOW, active, queue_id, consumer_id)
+
+
+def encode_prefetch(queue_id: int, consumer_id: int, prefetch: int) -> bytes:
+    """PREFETCH: from now on so many unsettled messages for this consumer, 0 is no limit. No answer."""
+    return PREFETCH_HEAD.pack(PREFETCH, prefetch, queue_id, consumer_id)
 
 
 def encode_create_queue(queue_id: int, settings: ShardQueueSettings) -> bytes:

@@ -22,6 +22,10 @@ def serve(state: State, queue: Queue) -> None:
     """
     if queue.consumers.bands:
         _deliver(state, queue)
+    if queue.levels:
+        for level in queue.levels:
+            _expire_head(state, queue, level.returned)
+            _expire_head(state, queue, level.ready)
     if queue.returned.timed:
         _expire_head(state, queue, queue.returned)
     if queue.ready.timed:
@@ -65,14 +69,22 @@ def resume_lease(state: State, queue: Queue) -> None:
 
 
 def take(state: State, queue: Queue, count: int, fresh_index: int, most_bytes: int = UNLIMITED) -> list[Message]:
-    """Take at most ``count`` live messages off the queue, returned ones first; expired heads leave on the way
-    (T5).
+    """Take at most ``count`` live messages off the queue, the highest priority first and in each the returned ones;
+    expired heads leave on the way (T5).
 
     A message whose deadline is this very moment is live only if it was enqueued by the entry ``fresh_index``:
     TTL 0 gives it this one chance (RULES T8). Fewer than ``count`` come when the queue or the bound of
     expiries ends, or when they have ``most_bytes`` of bodies or more.
     """
     messages: list[Message] = []
+    if queue.levels:
+        for line in queue.lines():
+            if line.items:
+                wanted = count - len(messages)
+                most_bytes = _take_from(state, queue, line, wanted, fresh_index, messages, most_bytes)
+                if line.items:
+                    return messages
+        return messages
     if queue.returned.items:
         most_bytes = _take_from(state, queue, queue.returned, count, fresh_index, messages, most_bytes)
         if queue.returned.items:
@@ -173,7 +185,7 @@ def _expire_head(state: State, queue: Queue, line: Line) -> None:
 def _drop_heads(state: State, queue: Queue) -> None:
     """The oldest messages leave while the queue is over its limit: drop-head (RULES D2, reason maxlen)."""
     while state.expiry_budget > 0 and queue.is_over_limit():
-        line = queue.returned if queue.returned.items else queue.ready
+        line = _first_line(queue)
         message = line.first()
         if message.deadline_ms >= 0:
             line.timed -= 1
@@ -182,6 +194,15 @@ def _drop_heads(state: State, queue: Queue) -> None:
         queue.ready_bytes -= message.body_length
         queue.overflowed += 1
         state.died(queue, message, MAXLEN)
+
+
+def _first_line(queue: Queue) -> Line:
+    """The line at whose head is the head of the queue, which is not empty."""
+    if queue.levels:
+        for line in queue.lines():
+            if line.items:
+                return line
+    return queue.returned if queue.returned.items else queue.ready
 
 
 def has_room(state: State, queue: Queue, body_bytes: int) -> bool:
@@ -221,7 +242,7 @@ def _expire(state: State, queue: Queue, message: Message) -> None:
 def _deliver(state: State, queue: Queue) -> None:
     """Give messages to waiting consumers, the highest band first, until either side has no more."""
     consumers = queue.consumers
-    while state.delivery_budget > 0 and (queue.ready.items or queue.returned.items):
+    while state.delivery_budget > 0 and queue.has_ready():
         band = consumers.top_band()
         if band is None:
             break

@@ -161,12 +161,31 @@ def flow(state: State, session: tuple[int, int], queue_id: int, consumer_id: int
     queue = state.queues[queue_id]
     holder.active = active
     if not active:
-        queue.consumers.suspend(holder)
-        if queue.consumers.top_band() is None:
-            # Nobody waits to be served any more: derived, and to be so on every replica alike.
-            state.unserved.pop(queue_id, None)
+        _suspend(state, queue, holder)
     elif queue.consumers.admit(holder):
         state.touch(queue)
+
+
+def set_prefetch(
+    state: State, session: tuple[int, int], queue_id: int, consumer_id: int, prefetch: int
+) -> None:
+    """Another limit for what a consumer may hold. What it holds beyond it stays its own."""
+    holder = find(state, session, queue_id, consumer_id)
+    if holder is None or not holder.attached:
+        return
+    queue = state.queues[queue_id]
+    holder.prefetch = prefetch
+    if holder.room() <= 0:
+        _suspend(state, queue, holder)
+    elif queue.consumers.admit(holder):
+        state.touch(queue)
+
+
+def _suspend(state: State, queue: Queue, holder: Holder) -> None:
+    queue.consumers.suspend(holder)
+    if queue.consumers.top_band() is None:
+        # Nobody waits to be served any more: derived, and to be so on every replica alike.
+        state.unserved.pop(queue.queue_id, None)
 
 
 def close_session(state: State, session: tuple[int, int]) -> None:

@@ -18,7 +18,8 @@ class Message:
     ``key_length`` bytes of exchange and routing key as on the wire, then ``header_length`` bytes of content
     header, then ``body_length`` bytes of body. ``deadline_ms`` is shard time, -1 for none (RULES T4);
     ``ttl_ms`` is the TTL the publisher asked for, -1 for none. ``delivery_count`` counts returns:
-    a message with one or more is redelivered. A message that comes back is a new object.
+    a message with one or more is redelivered. A message that comes back is a new object. ``priority`` counts in the
+    queue it is in: 0 where the queue has none.
     """
 
     __slots__ = (
@@ -30,12 +31,13 @@ class Message:
         "index",
         "key_length",
         "offset",
+        "priority",
         "ttl_ms",
     )
 
     def __init__(
         self, index: int, offset: int, key_length: int, header_length: int, body_length: int,
-        enqueued_ms: int, deadline_ms: int, delivery_count: int, ttl_ms: int = NO_TTL,
+        enqueued_ms: int, deadline_ms: int, delivery_count: int, ttl_ms: int = NO_TTL, priority: int = 0,
     ) -> None:
         self.index = index
         self.offset = offset
@@ -46,6 +48,7 @@ class Message:
         self.deadline_ms = deadline_ms
         self.delivery_count = delivery_count
         self.ttl_ms = ttl_ms
+        self.priority = priority
 
     @property
     def redelivered(self) -> bool:
@@ -61,7 +64,7 @@ class Message:
         """The same message after it came back: same content and deadline (T4), one delivery more."""
         return Message(
             self.index, self.offset, self.key_length, self.header_length, self.body_length,
-            self.enqueued_ms, self.deadline_ms, self.delivery_count + 1, self.ttl_ms,
+            self.enqueued_ms, self.deadline_ms, self.delivery_count + 1, self.ttl_ms, self.priority,
         )
 
     def enqueued_at(self, enqueued_ms: int, deadline_ms: int) -> "Message":
@@ -71,10 +74,24 @@ class Message:
             enqueued_ms, deadline_ms, 0, self.ttl_ms,
         )
 
+    def with_deadline(self, deadline_ms: int) -> "Message":
+        """The same message with another deadline (RULES T12)."""
+        return Message(
+            self.index, self.offset, self.key_length, self.header_length, self.body_length,
+            self.enqueued_ms, deadline_ms, self.delivery_count, self.ttl_ms, self.priority,
+        )
+
+    def with_priority(self, priority: int) -> "Message":
+        """The same message in a queue with priorities."""
+        return Message(
+            self.index, self.offset, self.key_length, self.header_length, self.body_length,
+            self.enqueued_ms, self.deadline_ms, self.delivery_count, self.ttl_ms, priority,
+        )
+
     def __repr__(self) -> str:
         return (
             f"Message(index={self.index}, offset={self.offset}, "
             f"lengths={self.key_length}+{self.header_length}+{self.body_length}, "
             f"enqueued_ms={self.enqueued_ms}, deadline_ms={self.deadline_ms}, "
-            f"delivery_count={self.delivery_count}, ttl_ms={self.ttl_ms})"
+            f"delivery_count={self.delivery_count}, ttl_ms={self.ttl_ms}, priority={self.priority})"
         )

@@ -14,7 +14,7 @@ from typing import Final
 from node.shard.errors import ShardError
 from node.shard.message import Message
 
-COLUMNS: Final = 9
+COLUMNS: Final = 10
 INDEX: Final = 0
 BODY_LENGTH: Final = 4
 DEADLINE_MS: Final = 6
@@ -35,6 +35,7 @@ def numbers_of(messages: list[Message]) -> list[list[int]]:
         [message.deadline_ms for message in messages],
         [message.delivery_count for message in messages],
         [message.ttl_ms for message in messages],
+        [message.priority for message in messages],
     ]
 
 

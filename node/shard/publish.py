@@ -9,6 +9,7 @@ from node.shard.errors import ShardError
 from node.shard.message import NO_DEADLINE, Message
 from node.shard.outbox import MAXLEN
 from node.shard.packing import NUMBER_BYTES, unpack_numbers
+from node.shard.priority import priority_of
 from node.shard.queue import Queue
 from node.shard.results import Published
 from node.shard.settings import MAX_NUMBER
@@ -34,6 +35,7 @@ def apply_publishes(state: State, position: int, end: int) -> int:
     queue_id = -1
     queue_ttl_ms = -1
     queue_deadline_ms = -1
+    max_priority = 0
     items: list[Message] = []
     messages = 0
     body_bytes = 0
@@ -57,6 +59,7 @@ def apply_publishes(state: State, position: int, end: int) -> int:
                     state.touch(queue)
                     items = queue.ready.own_end()
                     queue_ttl_ms = queue.ttl_ms
+                    max_priority = queue.max_priority
                     queue_deadline_ms = now_ms + queue_ttl_ms if queue_ttl_ms >= 0 else -1
             messages += 1
             if queue is not None:
@@ -66,14 +69,17 @@ def apply_publishes(state: State, position: int, end: int) -> int:
                     deadline_ms = now_ms + ttl_ms
                 else:
                     deadline_ms = queue_deadline_ms
-                if deadline_ms >= 0:
-                    timed += 1
                 body_bytes += body_length
-                items.append(
-                    Message(
-                        index, offset, key_length, header_length, body_length, now_ms, deadline_ms, 0, ttl_ms
-                    )
+                message = Message(
+                    index, offset, key_length, header_length, body_length, now_ms, deadline_ms, 0, ttl_ms
                 )
+                if max_priority:
+                    priority = min(priority_of(data, offset + key_length, header_length), max_priority)
+                    queue.ready_line(priority).append(message.with_priority(priority))
+                else:
+                    if deadline_ms >= 0:
+                        timed += 1
+                    items.append(message)
             if extra:
                 _to_further_queues(
                     state, position + head_bytes, extra, offset,

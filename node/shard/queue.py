@@ -13,13 +13,29 @@ _NO_SOURCES: Final[dict[int, int]] = {}
 """What all queues that nobody holds messages of, or that no dead letters came to, have in common; never changed."""
 
 
+class Level:
+    """The lines of one priority above 0."""
+
+    __slots__ = ("priority", "ready", "returned")
+
+    def __init__(self, priority: int, piece: int) -> None:
+        self.priority = priority
+        self.returned = Line(piece)
+        self.ready = Line(piece)
+
+
+_NO_LEVELS: Final[list[Level]] = []
+"""What all queues without priorities have in common; never changed."""
+
+
 class Queue:
     """A row in the shard's state.
 
-    ``returned`` comes before ``ready``: messages that came back, in order of their return, then those never
-    delivered (and, without a delivery limit, those requeued by a consumer, at the end). ``received`` has, per
-    source of transfers, the highest sequence enqueued (RULES D6). ``touched`` marks work for the end of the
-    entry.
+    ``levels`` are the lines of the priorities above 0, the highest first; ``returned`` and ``ready`` have the others,
+    in most queues all messages. ``returned`` comes before ``ready``: messages that came back, in order of their
+    return, then those never delivered (and, without a delivery limit, those requeued by a consumer, at the end).
+    ``received`` has, per source of transfers, the highest sequence enqueued (RULES D6). ``touched`` marks work for
+    the end of the entry.
 
     A queue with a limit either ``drops`` its oldest messages or ``refuses`` new ones; with ``refusals_die`` these
     are dead-lettered. ``overflowed``, ``refused`` and ``delivery_limited`` count the messages that went for it.
@@ -50,8 +66,10 @@ class Queue:
         "holders",
         "kept",
         "lease",
+        "levels",
         "max_length",
         "max_length_bytes",
+        "max_priority",
         "overflowed",
         "queue_id",
         "ready",
@@ -73,6 +91,7 @@ class Queue:
         self.lease = lease
         self.ready = Line(piece)
         self.returned = Line(piece)
+        self.levels = _NO_LEVELS
         self.ready_bytes = 0
         self.held_count = 0
         self.held_bytes = 0
@@ -96,6 +115,7 @@ class Queue:
         self.ttl_ms = -1
         self.expires_ms = -1
         self.delivery_limit = -1
+        self.max_priority = 0
         self.dead_letters = False
         self.auto_delete = False
         self.max_length = UNLIMITED
@@ -115,6 +135,7 @@ class Queue:
         self.delivery_limit = -1 if settings.delivery_limit is None else settings.delivery_limit
         self.dead_letters = settings.dead_letter_exchange is not None
         self.auto_delete = settings.auto_delete
+        self.max_priority = settings.max_priority
         self.max_length = UNLIMITED if settings.max_length is None else settings.max_length
         self.max_length_bytes = UNLIMITED if settings.max_length_bytes is None else settings.max_length_bytes
         limited = settings.max_length is not None or settings.max_length_bytes is not None
@@ -152,7 +173,53 @@ class Queue:
 
     def ready_count(self) -> int:
         """Messages that nobody holds, expired ones that have not left yet among them (RULES T6)."""
-        return self.ready.count() + self.returned.count()
+        count = self.ready.count() + self.returned.count()
+        if self.levels:
+            for level in self.levels:
+                count += level.ready.count() + level.returned.count()
+        return count
+
+    def has_ready(self) -> bool:
+        """Whether ``ready_count`` is not 0."""
+        if self.ready.items or self.returned.items:
+            return True
+        if self.levels:
+            for level in self.levels:
+                if level.ready.items or level.returned.items:
+                    return True
+        return False
+
+    def level(self, priority: int) -> Level:
+        """The lines of a priority above 0, made when there are none; they stay."""
+        place = 0
+        for level in self.levels:
+            if level.priority == priority:
+                return level
+            if level.priority < priority:
+                break
+            place += 1
+        made = Level(priority, self.ready.piece)
+        if self.levels:
+            self.levels.insert(place, made)
+        else:
+            self.levels = [made]
+        return made
+
+    def ready_line(self, priority: int) -> Line:
+        """Where a message of this priority waits that was never delivered."""
+        return self.level(priority).ready if priority else self.ready
+
+    def returned_line(self, priority: int) -> Line:
+        """Where a message of this priority waits that came back."""
+        return self.level(priority).returned if priority else self.returned
+
+    def lines(self) -> list[Line]:
+        """All lines, in the order in which messages leave the queue; ``ready`` is the last."""
+        lines: list[Line] = []
+        for level in self.levels:
+            lines += (level.returned, level.ready)
+        lines += (self.returned, self.ready)
+        return lines
 
     def is_over_limit(self) -> bool:
         """Whether more is ready than may be. What is held does not count, as in RabbitMQ's quorum queues."""
@@ -169,7 +236,9 @@ class Queue:
         return self.held_count == 0 and self.ready_count() == 0
 
     def next_deadline_ms(self) -> int:
-        """The earlier deadline of the two heads, -1 for none: when this queue has something to expire."""
+        """The earliest deadline of the heads of its lines, -1 for none: when this queue has something to expire."""
+        if self.levels:
+            return min([ms for ms in [line.first_deadline_ms() for line in self.lines()] if ms >= 0], default=-1)
         one = self.returned.first_deadline_ms()
         two = self.ready.first_deadline_ms()
         if one < 0 or (0 <= two < one):

@@ -82,7 +82,7 @@ def update_queue(state: State, queue_id: int, settings_bytes: bytes) -> None:
     # Lower limits count at once, and a lease may not have to wait for messages any more.
     state.touch(queue)
     if settings.ttl_retroactive and (queue.ttl_ms != ttl_before_ms or not was_retroactive):
-        for line in (queue.returned, queue.ready):
+        for line in queue.lines():
             line.replace(_with_ttl_of(queue, message) for piece in line.pieces() for message in piece)
         for holder in queue.holders.values():
             for delivery_id, message in holder.held.items():
@@ -91,17 +91,7 @@ def update_queue(state: State, queue_id: int, settings_bytes: bytes) -> None:
 
 def _with_ttl_of(queue: Queue, message: Message) -> Message:
     """The message with its deadline as if the queue's TTL had been this one when it was enqueued."""
-    return Message(
-        message.index,
-        message.offset,
-        message.key_length,
-        message.header_length,
-        message.body_length,
-        message.enqueued_ms,
-        queue.deadline_ms(message.enqueued_ms, message.ttl_ms),
-        message.delivery_count,
-        message.ttl_ms,
-    )
+    return message.with_deadline(queue.deadline_ms(message.enqueued_ms, message.ttl_ms))
 
 
 def purge(state: State, queue_id: int) -> Result:
@@ -110,7 +100,7 @@ def purge(state: State, queue_id: int) -> Result:
     if queue is None:
         return gone(state, queue_id)
     count = queue.ready_count()
-    _let_go(state, queue, [queue.returned.leave(), queue.ready.leave()])
+    _let_go(state, queue, [line.leave() for line in queue.lines()])
     queue.ready_bytes = 0
     state.touch(queue)
     return Purged(count)
@@ -196,7 +186,7 @@ def remove_queue(state: State, queue: Queue, reason: str) -> None:
     # As they are: there may be millions in them, and nobody else needs them.
     held = Line(state.messages_per_piece)
     held.put_together(messages, deque(), [], 0)
-    lines = [held, queue.returned.leave(), queue.ready.leave()]
+    lines = [held, *[line.leave() for line in queue.lines()]]
     count = sum([line.count() for line in lines])
     if reason == EXPIRED and queue.settings.expires_dead_letter and queue.dead_letters:
         _leave_behind(state, queue, queue.settings, lines)

@@ -28,7 +28,7 @@ def come_back(state: State, queue: Queue, messages: list[Message], to_back: bool
         else:
             queue.ready_bytes += body_bytes
             if to_back and not late:
-                queue.ready.append(back)
+                queue.ready_line(back.priority).append(back)
             else:
-                queue.returned.append(back)
+                queue.returned_line(back.priority).append(back)
     state.touch(queue)

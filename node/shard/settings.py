@@ -20,6 +20,7 @@ class ShardQueueSettings:
     RabbitMQ's quorum queues. ``dead_letter_at_most_once`` is for the router: drop what has no route (D8).
     ``max_length`` messages and ``max_length_bytes`` of bodies may be ready; ``overflow`` says what happens to more
     (DROP_HEAD, REJECT_PUBLISH, REJECT_PUBLISH_DLX). ``expires_if_empty``, ``expires_dead_letter``: RULES L11.
+    ``max_priority``: messages of higher priority come first, all above it count as this one; 0 for none.
     """
 
     __slots__ = (
@@ -33,6 +34,7 @@ class ShardQueueSettings:
         "expires_ms",
         "max_length",
         "max_length_bytes",
+        "max_priority",
         "message_ttl_ms",
         "name",
         "overflow",
@@ -59,6 +61,7 @@ class ShardQueueSettings:
         overflow: str = "drop-head",
         expires_if_empty: bool = False,
         expires_dead_letter: bool = False,
+        max_priority: int = 0,
     ) -> None:
         self.vhost = vhost
         self.name = name
@@ -76,6 +79,7 @@ class ShardQueueSettings:
         self.overflow = overflow
         self.expires_if_empty = expires_if_empty
         self.expires_dead_letter = expires_dead_letter
+        self.max_priority = max_priority
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ShardQueueSettings) and encode_settings(self) == encode_settings(other)
@@ -98,7 +102,7 @@ MAX_NUMBER: Final = 1 << 48
 # In the order of the constructor. New ones go at the end: an array from before them is still read.
 _FIELD_TYPES: Final = (
     str, str, int | None, int | None, str | None, str | None, int | None, bool, bool, bool, bool,
-    int | None, int | None, str, bool, bool,
+    int | None, int | None, str, bool, bool, int,
 )
 _Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=MAX_NUMBER)]
 _encoder: Final = msgspec.msgpack.Encoder()
@@ -106,7 +110,7 @@ _decoder: Final = msgspec.msgpack.Decoder(list[object])
 _whole_decoder: Final = msgspec.msgpack.Decoder(
     tuple[
         str, str, _Number | None, _Number | None, str | None, str | None, _Number | None, bool, bool, bool, bool,
-        _Number | None, _Number | None, str, bool, bool,
+        _Number | None, _Number | None, str, bool, bool, _Number,
     ]
 )  # fmt: skip
 """Takes what this release writes in one go, and nothing that `_values` refuses."""
@@ -130,6 +134,7 @@ def _fields(settings: ShardQueueSettings) -> tuple[object, ...]:
         settings.overflow,
         settings.expires_if_empty,
         settings.expires_dead_letter,
+        settings.max_priority,
     )
 
 

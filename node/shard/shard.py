@@ -191,6 +191,10 @@ class Shard:
             after = _after(commands.CONSUMER_HEAD, position, end)
             _, flag, queue_id, consumer_id = commands.CONSUMER_HEAD.unpack_from(data, position)
             holders.flow(state, _required(session), queue_id, consumer_id, flag != 0)
+        elif kind == commands.PREFETCH:
+            after = _after(commands.PREFETCH_HEAD, position, end)
+            _, prefetch, queue_id, consumer_id = commands.PREFETCH_HEAD.unpack_from(data, position)
+            holders.set_prefetch(state, _required(session), queue_id, consumer_id, prefetch)
         elif kind == commands.PUBLISH_GUARDED:
             _after(commands.LIST_HEAD, position, end)
             after = apply_guarded(state, position, end, results)

@@ -32,9 +32,11 @@ from node.shard.settings import ShardQueueSettings, decode_settings, encode_sett
 from node.shard.state import Past, State
 from node.shard.tombstone import GONE_FOR, Tombstone
 
-VERSION: Final = 4
+VERSION: Final = 5
 _WHOLE_LINES: Final = 3
-"""The version before, in which a line was one run of columns; read still."""
+"""A version before, in which a line was one run of columns; read still."""
+_NO_PRIORITIES: Final = 4
+"""The version before, in which neither messages nor queues had priorities; read still."""
 MESSAGES_PER_STEP: Final = 16_384
 """A few milliseconds of work, compiled: a step is made in each tick."""
 _LIST_COSTS: Final = 16
@@ -216,8 +218,8 @@ class _Pace:
 def _restoring(state: State, data: bytes, pace: _Pace) -> Iterator[None]:
     """All of it, with a pause after each step."""
     row = msgspec.msgpack.decode(data)
-    if row[0] not in (_WHOLE_LINES, VERSION):
-        raise ShardError(f"shard snapshot of version {row[0]}, {_WHOLE_LINES} or {VERSION} expected")
+    if row[0] not in (_WHOLE_LINES, _NO_PRIORITIES, VERSION):
+        raise ShardError(f"shard snapshot of version {row[0]}, {_WHOLE_LINES} to {VERSION} expected")
     version, times, counters, past, queues, tombstones, outbox, (state.queue_expired, remains) = row
     state.time_ms, state.led_ms, state.next_order = times
     (
@@ -257,6 +259,9 @@ class _Messages:
 
     def read(self, state: State, row: Any, pace: _Pace) -> Iterator[None]:
         """Read them, with pauses, and count their references to their entries."""
+        if len(row) == COLUMNS:
+            # From before priorities.
+            row = [*row, 0]
         count = _rows_of(row, COLUMNS)
         if count > _MOST_ALIKE and all(isinstance(column, int) for column in row[1:]):
             raise ShardError(f"{count} messages that nothing tells apart, {_MOST_ALIKE} at most expected")
@@ -274,10 +279,14 @@ class _Messages:
         timed = 0
         body_bytes = 0
         for numbers in zip(*columns, strict=True):
-            index, offset, key_length, header_length, body_length, enqueued_ms, deadline_ms, count, ttl_ms = numbers
+            (
+                index, offset, key_length, header_length, body_length,
+                enqueued_ms, deadline_ms, count, ttl_ms, priority,
+            ) = numbers
             messages.append(
                 Message(
-                    index, offset, key_length, header_length, body_length, enqueued_ms, deadline_ms, count, ttl_ms
+                    index, offset, key_length, header_length, body_length,
+                    enqueued_ms, deadline_ms, count, ttl_ms, priority,
                 )
             )
             live[index] = live.get(index, 0) + 1
@@ -354,6 +363,11 @@ def _queue_row(queue: Queue, columns: _Columns) -> list[object]:
         ],
         queue.consumers.single_active,
         0 if single is None else single.order,
+        [
+            [level.priority, _line_row(level.returned, columns), _line_row(level.ready, columns)]
+            for level in queue.levels
+            if level.returned.items or level.ready.items
+        ],
     ]
 
 
@@ -383,7 +397,7 @@ def _holder_row(holder: Holder, columns: _Columns) -> list[object]:
 def _restore_queue(state: State, row: Any, version: int, pace: _Pace) -> Iterator[None]:
     (
         queue_id, settings_bytes, lease_row, counters, received, returned, ready, holders, bands,
-        single_active, single,
+        single_active, single, *more,
     ) = row
     lease = Lease(0, 0)
     lease.epoch, lease.started_ms, lease.last_activity_ms, last_use = lease_row
@@ -396,7 +410,12 @@ def _restore_queue(state: State, row: Any, version: int, pace: _Pace) -> Iterato
     ) = counters
     for source, sequence in received:
         queue.note_received(source, sequence)
-    for line, line_row in ((queue.returned, returned), (queue.ready, ready)):
+    line_rows = [(queue.returned, returned), (queue.ready, ready)]
+    for levels in more:
+        for priority, returned, ready in levels:
+            level = queue.level(priority)
+            line_rows += [(level.returned, returned), (level.ready, ready)]
+    for line, line_row in line_rows:
         if line_row:
             reading = _LineReading(line)
             yield from reading.read(state, line_row, version, pace)
@@ -451,7 +470,8 @@ class _LineReading:
         packed: deque[Packed] = deque()
         timed = front.timed
         for piece_row in pieces:
-            piece = Packed(piece_row[0], piece_row[1:])
+            no_priority = [0] if version == _NO_PRIORITIES else []
+            piece = Packed(piece_row[0], [*piece_row[1:], *no_priority])
             packed.append(piece)
             timed += self._count(state, piece)
             if pace.is_over(piece.count):

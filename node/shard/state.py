@@ -8,6 +8,7 @@ from node.shard.expiry_lag import ExpiryLag
 from node.shard.line import PIECE
 from node.shard.message import Message
 from node.shard.outbox import EXPIRED, REASONS, Outbox
+from node.shard.priority import priority_of
 from node.shard.queue import Queue
 from node.shard.remains import Remains
 from node.shard.timers import Timers
@@ -248,7 +249,14 @@ class State:
 
     def enqueue(self, queue: Queue, message: Message) -> None:
         """Put one message of the current entry at the end of a queue; the caller retains the entry."""
-        queue.ready.append(message)
+        if queue.max_priority:
+            header_at = message.offset + message.key_length
+            message = message.with_priority(
+                min(priority_of(self.data, header_at, message.header_length), queue.max_priority)
+            )
+            queue.ready_line(message.priority).append(message)
+        else:
+            queue.ready.append(message)
         queue.ready_bytes += message.body_length
         queue.enqueued += 1
         self.expiry_budget += 1

@@ -118,16 +118,25 @@ class WaitingIndex:
     needs another index. ``chunk``: messages in a chunk; tests lower it.
     """
 
-    __slots__ = ("queue", "ready", "returned")
+    __slots__ = ("chunk", "levels", "queue", "ready", "returned")
 
     def __init__(self, queue: Queue, chunk: int = CHUNK) -> None:
         self.queue = queue
         self.ready = _LineIndex(chunk)
         self.returned = _LineIndex(chunk)
+        self.chunk = chunk
+        self.levels: dict[int, tuple[_LineIndex, _LineIndex]] = {}
+        """By priority: of what came back, and of what was never delivered."""
 
     def look(self, now_ms: int, most: int) -> Waiting:
         """What waits at ``now_ms`` of shard time; looks at ``most`` messages, and at what is left of a chunk."""
         waiting = Waiting()
+        for level in self.queue.levels:
+            indexes = self.levels.get(level.priority)
+            if indexes is None:
+                indexes = self.levels[level.priority] = (_LineIndex(self.chunk), _LineIndex(self.chunk))
+            indexes[0].look(level.returned, now_ms, most, waiting)
+            indexes[1].look(level.ready, now_ms, most, waiting)
         self.returned.look(self.queue.returned, now_ms, most, waiting)
         self.ready.look(self.queue.ready, now_ms, most, waiting)
         return waiting

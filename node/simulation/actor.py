@@ -35,6 +35,8 @@ class Actor:
 
     patience_us = 3 * SECOND_US
     """How long it waits for an answer before it tries another node, and for a node that takes it at all."""
+    mode: Frame = commands.Confirm.Select()
+    """What its channel is put into."""
 
     def __init__(self, world: World, name: str) -> None:
         self.world = world
@@ -108,7 +110,9 @@ class Actor:
         self.node = self.random.choice(list(world.cluster.machines))
         machine = world.cluster.machines[self.node]
         wire = self._wire = Wire(world.queue, world.wires, CLIENT_DELAY_US)
-        client = AmqpClient(wire.write_from_client, lambda answer: self._opened(life), self._closed)
+        client = AmqpClient(
+            wire.write_from_client, lambda answer: self._opened(life), self._closed, mode=self.mode
+        )
         self.client = client
         client.on_message = self._on_message
         client.on_confirm = self.on_confirm
@@ -305,4 +309,6 @@ def arguments_of(plan: QueuePlan) -> dict[str, Any]:
         arguments["x-overflow"] = "reject-publish" if plan.refuses else "drop-head"
     if plan.delivery_limit is not None:
         arguments["x-delivery-limit"] = plan.delivery_limit
+    if plan.max_priority is not None:
+        arguments["x-max-priority"] = plan.max_priority
     return arguments

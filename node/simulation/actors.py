@@ -19,7 +19,9 @@ from node.simulation.history import (
     REJECT,
     REQUEUE,
     RETURNED,
+    ROLLED_BACK,
     Delivery,
+    Exchange,
     Publish,
     Removal,
 )
@@ -112,6 +114,8 @@ class Publisher(Actor):
             headers={"sequence": message_id} if self.random.random() < 0.3 else None,
         )
         publish = Publish(message_id, self.stream, message_id, queues, ttl_ms, world.queue.now_us)
+        if world.topology.queues[queues[0]].max_priority is not None:
+            publish.priority = properties.priority = self.random.randint(0, 3)
         world.published(publish)
         tag = self.client.publish(exchange, key, content_of(message_id, size), properties)
         self.pending[tag] = publish
@@ -126,6 +130,79 @@ class Publisher(Actor):
         for publish in self.pending.values():
             if publish.message_id == id_of(message.body):
                 self.world.completed(publish, RETURNED)
+
+
+class Trader(Publisher):
+    """In transactions takes a message from a queue, gives another for it, and publishes some elsewhere; sometimes it
+    changes its mind."""
+
+    mode = commands.Tx.Select()
+    most_in_queue = 4
+
+    def __init__(self, world: World, name: str, queue: str, further: Publisher.Target, until_us: int) -> None:
+        super().__init__(world, name, [further], 0, until_us)
+        self.queue = queue
+        self.taken: tuple[int, Delivery] | None = None
+        self.given: list[Publish] = []
+
+    def begin(self) -> None:
+        self.world.next_stream += 1
+        self.stream = self.world.next_stream
+        self.taken = None
+        self.get(self.queue, self._trade)
+
+    def take(self, queue: str, holder: str, message: Message) -> Delivery:
+        delivery = self.record(queue, holder, message)
+        self.taken = (message.delivery_tag, delivery)
+        return delivery
+
+    def _trade(self) -> None:
+        world = self.world
+        if self.client is None:
+            return
+        if world.queue.now_us >= self.until_us:
+            self.finish()
+            return
+        taken = self.taken
+        if taken is None and sum(exchange.taken is None for exchange in world.history.exchanges) >= self.most_in_queue:
+            self.later(200 * MILLISECOND_US, lambda: self.get(self.queue, self._trade))
+            return
+        self.given = []
+        self.publish(("", self.queue, (self.queue,), (None,)))
+        for _ in range(self.random.randint(0, 3)):
+            self.publish(self.targets[0])
+        if self.random.random() < 0.2:
+            self.call(commands.Tx.Rollback(), lambda result: self._rolled_back())
+            return
+        if taken is not None:
+            self.client.settle(commands.Basic.Ack(taken[0]))
+            world.settled(taken[1], ACK)
+        numbers = [publish.message_id for publish in self.given]
+        message_id = None if taken is None else taken[1].message_id
+        world.history.exchanges.append(Exchange(self.queue, message_id, numbers[0], tuple(numbers[1:])))
+        self.call(commands.Tx.Commit(), lambda result: self._committed())
+
+    def publish(self, target: Publisher.Target) -> None:
+        super().publish(target)
+        self.given += self.pending.values()
+        self.pending.clear()
+
+    def ended(self) -> None:
+        for publish in self.given:
+            if publish.completed_us is None:
+                publish.completed_us = self.world.queue.now_us
+        super().ended()
+
+    def _committed(self) -> None:
+        for publish in self.given:
+            self.world.completed(publish, CONFIRMED)
+        self.taken = None
+        self.later(50 * MILLISECOND_US, lambda: self.get(self.queue, self._trade))
+
+    def _rolled_back(self) -> None:
+        for publish in self.given:
+            self.world.completed(publish, ROLLED_BACK)
+        self.later(50 * MILLISECOND_US, self._trade)
 
 
 class Worker(Actor):

@@ -49,8 +49,8 @@ Answer = Callable[[Any], None]
 class AmqpClient:
     """The client's side of one connection. `write` sends octets; `receive` takes them.
 
-    `on_ready` is called when the channel is open and in confirm mode. `on_closed(error)` is called once:
-    with the Refused that ended it, or with None if the socket broke.
+    `on_ready` is called when the channel is open and in its mode: confirms, or with Tx.Select transactions.
+    `on_closed(error)` is called once: with the Refused that ended it, or with None if the socket broke.
     """
 
     def __init__(
@@ -59,9 +59,11 @@ class AmqpClient:
         on_ready: Answer,
         on_closed: Callable[[Refused | None], None],
         login: tuple[str, str] = ("guest", "guest"),
+        mode: Frame = commands.Confirm.Select(),  # noqa: B008  (never changed)
     ) -> None:
         self._write = write
         self._login = login
+        self._mode = mode
         self._on_ready = on_ready
         self._on_closed = on_closed
         self.closed = False
@@ -161,7 +163,7 @@ class AmqpClient:
             self._send(0, commands.Connection.Open("/"))
         elif isinstance(method, commands.Connection.OpenOk):
             self.call(commands.Channel.Open(), lambda answer: None)
-            self.call(commands.Confirm.Select(), self._selected)
+            self.call(self._mode, self._selected)
         elif isinstance(method, commands.Connection.Close):
             self._send(0, commands.Connection.CloseOk())
             self._end(Refused(method.reply_code, method.reply_text))

@@ -13,6 +13,7 @@ IN_DOUBT = "in doubt"
 CONFIRMED = "confirmed"
 REFUSED = "refused"
 RETURNED = "returned"
+ROLLED_BACK = "rolled back"
 
 ACK = "ack"
 REQUEUE = "requeue"
@@ -43,6 +44,8 @@ class Publish:
     """When the answer came, or when the connection broke and none could come any more."""
     clocks_ms: tuple[int, ...] = ()
     """The newest shard clock known anywhere when it was invoked, per queue; empty if not probed."""
+    priority: int = 0
+    """Its property; where no queue has priorities it counts nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +129,17 @@ class Removal:
 
 
 @dataclass(slots=True)
+class Exchange:
+    """A transaction: it acknowledges `taken`, a message of a queue (None: nothing), and publishes `given` to the same
+    queue and `further` to another."""
+
+    queue: str
+    taken: int | None
+    given: int
+    further: tuple[int, ...]
+
+
+@dataclass(slots=True)
 class Disappearance:
     """A queue was seen to be gone at a replica of its shard; `queue_id` tells incarnations apart."""
 
@@ -145,6 +159,7 @@ class History:
     renewals: list[Renewal] = field(default_factory=list)
     attachments: list[Attachment] = field(default_factory=list)
     removals: list[Removal] = field(default_factory=list)
+    exchanges: list[Exchange] = field(default_factory=list)
     disappearances: list[Disappearance] = field(default_factory=list)
     touched: dict[str, None] = field(default_factory=dict)
     """Queues that anyone tried to consume or get from before the drain."""
@@ -169,4 +184,5 @@ class History:
             "dead": sum(1 for delivery in self.deliveries if delivery.deaths),
             "renewals": len(self.renewals),
             "removed": len(self.disappearances),
+            "transactions": len(self.exchanges),
         }

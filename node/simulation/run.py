@@ -25,6 +25,7 @@ from node.simulation.actors import (
     Publisher,
     Remover,
     Tourist,
+    Trader,
     Worker,
 )
 from node.simulation.checker import Violation, check
@@ -272,6 +273,8 @@ class Simulation:
             self.workers.append(Leaseholder(world, f"leaseholder{number}", leased, until_us))
         if scenario.limits:
             self.workers += self._limited_workers(until_us)
+        if scenario.transactions:
+            self.workers += self._trading_workers(until_us)
         for worker in self.workers:
             worker.start()
 
@@ -290,6 +293,17 @@ class Simulation:
             Getter(world, "getter2", "full", until_us),
             Worker(world, "worker4", "tried", until_us, reject=0.05, requeue=0.5),
             Getter(world, "getter3", "narrow", until_us),
+        ]
+
+    def _trading_workers(self, until_us: int) -> list[Actor]:
+        """Clients with transactions, and those of the queue with priorities."""
+        world = self.world
+        ranked: Publisher.Target = ("", "ranked", ("ranked",), (None,))
+        return [
+            Trader(world, "trader1", "traded", ranked, until_us),
+            Trader(world, "trader2", "traded", ranked, until_us),
+            Publisher(world, "ranker", [ranked], self.scenario.gap_us, until_us),
+            Worker(world, "worker5", "ranked", until_us, requeue=0.2),
         ]
 
     def _drain(self) -> Drainer:

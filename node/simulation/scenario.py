@@ -61,6 +61,8 @@ class Scenario:
     loop_us: int
     limits: bool = False
     """Whether there are queues with limits, and clients for them."""
+    transactions: bool = False
+    """Whether there are queues for transactions and priorities, and clients for them."""
     changes: tuple[Change, ...] = ()
 
     def describe(self) -> str:
@@ -126,6 +128,7 @@ def draw_scenario(seed: int) -> Scenario:
         loop_us=random.choice((200, 2_000, 5_000)),
     )
     scenario = with_limits(scenario) if stream(seed, "limits").random() < 0.5 else scenario
+    scenario = with_transactions(scenario) if stream(seed, "transactions").random() < 0.5 else scenario
     # Whom an operator takes out, and who stays away, could together be a majority.
     return scenario if scenario.absent else replace(scenario, changes=draw_changes(seed, timeline.chaos, timeline.calm))
 
@@ -168,6 +171,16 @@ def with_limits(scenario: Scenario) -> Scenario:
     topology = scenario.topology
     everything = Topology.of([*topology.queues.values(), *queues], [*topology.exchanges.values(), *exchanges])
     return replace(scenario, topology=everything, limits=True)
+
+
+def with_transactions(scenario: Scenario) -> Scenario:
+    """The scenario with a queue that is traded in, in transactions, and one with priorities.
+
+    What else the seed decides stays as it is.
+    """
+    queues = [*scenario.topology.queues.values(), QueuePlan("traded"), QueuePlan("ranked", max_priority=2)]
+    topology = Topology.of(queues, scenario.topology.exchanges.values())
+    return replace(scenario, topology=topology, transactions=True)
 
 
 def _draw_profile(random: Random) -> NodeProfile:

@@ -24,6 +24,7 @@ class QueuePlan:
     refuses: bool = False
     """What is too much is refused; without it the oldest messages are dropped."""
     delivery_limit: int | None = None
+    max_priority: int | None = None
 
     @property
     def drops(self) -> bool:

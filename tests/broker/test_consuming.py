@@ -72,7 +72,7 @@ def test_qos_refusals(world: Any, client: Any) -> None:
     got = client.call(1, commands.Basic.Qos(prefetch_size=10, prefetch_count=1))
     assert closed(got) == ("connection", 540, "NOT_IMPLEMENTED - prefetch_size!=0 (10)")
     other = world.client()
-    other.declare("q")
+    other.declare("q", arguments={"x-queue-type": "quorum"})
     other.call(1, commands.Basic.Qos(prefetch_count=1, global_=True))
     assert isinstance(other.get("q"), commands.Basic.GetEmpty)
     got = other.call(1, commands.Basic.Consume(queue="q"))
@@ -213,6 +213,14 @@ def test_consumer_priorities(client: Any) -> None:
         '"expected integer, got longstr"'
     )
     assert closed(got) == ("channel", 406, text)
+    client.send(1, commands.Channel.CloseOk())
+    client.open_channel(1)
+    got = client.call(1, commands.Basic.Consume(queue="q", arguments={"x-cancel-on-ha-failover": "yes"}))
+    text = (
+        "PRECONDITION_FAILED - invalid arg 'x-cancel-on-ha-failover' for queue 'q' in vhost '/': "
+        "{unacceptable_type,longstr}"
+    )
+    assert closed(got) == ("channel", 406, text)
 
 
 def test_single_active_consumer(client: Any) -> None:
@@ -224,6 +232,8 @@ def test_single_active_consumer(client: Any) -> None:
     client.call(1, commands.Basic.Cancel(consumer_tag="one"))
     client.publish(1, "q")
     assert {each.method.consumer_tag for each in client.take(1)} == {"two"}
+    refused = client.call(1, commands.Basic.Consume(queue="q", consumer_tag="three", exclusive=True))
+    assert closed(refused) == ("channel", 403, "ACCESS_REFUSED - queue 'q' in vhost '/' in exclusive use")
 
 
 def test_a_lost_session_cancels_consumers_and_forgets_tags(world: Any, client: Any) -> None:
@@ -269,9 +279,3 @@ def test_a_get_whose_session_ends_under_way_can_be_settled(world: Any, client: A
     client.take()
     client.open_channel(1)
     assert client.count("q") == 1
-
-
-def test_direct_reply_to_is_refused_with_a_clear_text(client: Any) -> None:
-    got = client.call(1, commands.Basic.Consume(queue="amq.rabbitmq.reply-to", no_ack=True))
-    assert closed(got)[:2] == ("connection", 540)
-    assert "direct reply-to" in got.reply_text

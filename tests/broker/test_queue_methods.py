@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from pamqp import commands
 
+from node.amqp.methods import method_frame
+
 NO_QUEUE = "NOT_FOUND - no queue 'absent' in vhost '/'"
 
 
@@ -65,6 +67,27 @@ def test_server_named_and_last_declared(client: Any) -> None:
 
 def test_empty_name_without_a_declare(client: Any) -> None:
     refused(client, commands.Basic.Get(queue=""), 404, "NOT_FOUND - no previously declared queue")
+
+
+def test_line_ends_are_taken_out_of_names(client: Any) -> None:
+    """As RabbitMQ 3.10 does where queues and exchanges are declared and bound, and not where they are used."""
+
+    def call(method: Any, **names: str) -> Any:
+        for attribute, name in names.items():
+            setattr(method, attribute, name)
+        client.take(1)
+        client.send_bytes(method_frame(1, method))
+        return client.take(1)[-1]
+
+    assert call(commands.Queue.Declare(durable=True), queue="a\r\nb").queue == "ab"
+    declared = call(commands.Exchange.Declare(exchange_type="fanout"), exchange="x\ny")
+    assert isinstance(declared, commands.Exchange.DeclareOk)
+    bound = call(commands.Queue.Bind(), queue="a\nb", exchange="xy\r")
+    assert isinstance(bound, commands.Queue.BindOk)
+    client.publish(1, "", exchange="xy")
+    assert client.count("ab") == 1
+    refused = call(commands.Basic.Get(), queue="a\nb")
+    assert refused.reply_text == "NOT_FOUND - no queue 'a\nb' in vhost '/'"
 
 
 def test_quorum_refuses_server_names(client: Any) -> None:

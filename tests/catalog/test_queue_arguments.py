@@ -156,6 +156,20 @@ def test_arguments_of_other_queue_types(key: str, value: object) -> None:
             queue_settings("/", "q", {"x-queue-type": "classic", key: value})
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "fault"),
+    [
+        ("x-queue-mode", "nope", "\"unsupported queue mode 'nope'\""),
+        ("x-queue-mode", 5, "{unacceptable_type,signedint}"),
+        ("x-queue-leader-locator", "nope", "invalid_queue_locator_arg"),
+    ],
+)
+def test_texts_of_rabbitmq_for_modes_and_places(key: str, value: object, fault: str) -> None:
+    with pytest.raises(Refusal) as refused:
+        queue_settings("/", "q", {key: value})
+    assert refused.value.text == f"invalid arg '{key}' for queue 'q' in vhost '/': {fault}"
+
+
 def test_max_priority() -> None:
     assert queue_settings("/", "q", {"x-max-priority": 255}).max_priority == 255
     with pytest.raises(Refusal, match="max_value_exceeded,256"):

@@ -1,16 +1,24 @@
 """A naive shard: plain lists, one message at a time, nothing derived. For comparison only."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+
+PRIORITIES = (3, 2, 1, 0)
+
+
+def priority_in(body: str) -> int:
+    """The priority property of a message: bodies are numbers behind some letters, and tell it."""
+    return int(body.lstrip("b")) % len(PRIORITIES)
 
 
 class Item:
     """A message of the model: a name instead of a place in a log."""
 
-    def __init__(self, entry: int, body: str, deadline: int, count: int = 0) -> None:
+    def __init__(self, entry: int, body: str, deadline: int, count: int = 0, priority: int = 0) -> None:
         self.entry = entry
         self.body = body
         self.deadline = deadline
         self.count = count
+        self.priority = priority
 
 
 class Person:
@@ -67,6 +75,12 @@ class Row:
         sizes = [len(item.body) for item in self.returned + self.ready] + list(more)
         longest, largest = self.setting("max_length"), self.setting("max_length_bytes")
         return (longest is not None and len(sizes) > longest) or (largest is not None and sum(sizes) > largest)
+
+    def lines(self) -> Iterator[tuple[list[Item], list[Item]]]:
+        """What leaves one after the other, in this order: a part of a list, and that list."""
+        for priority in PRIORITIES:
+            for line in (self.returned, self.ready):
+                yield [item for item in line if item.priority == priority], line
 
     def is_empty(self) -> bool:
         return not (self.ready or self.returned or any(person.held for person in self.people))
@@ -149,7 +163,7 @@ class Model:
     def due(self) -> list[tuple[int, int]]:
         found = []
         for row in self.rows.values():
-            heads = [line[0].deadline for line in (row.returned, row.ready) if line and line[0].deadline >= 0]
+            heads = [part[0].deadline for part, _ in row.lines() if part and part[0].deadline >= 0]
             if heads:
                 found.append((min(heads), row.number))
         return sorted(found)
@@ -166,16 +180,17 @@ class Model:
             self.next_death += 1
 
     def next_live(self, row: Row, fresh: bool) -> Item | None:
-        for line in (row.returned, row.ready):
-            while line:
-                head = line[0]
+        for part, line in row.lines():
+            for head in part:
                 zero = fresh and head.deadline == self.now and head.entry == self.entry
                 if head.deadline < 0 or head.deadline > self.now or zero:
-                    return line.pop(0)
+                    line.remove(head)
+                    return head
                 if self.expiry_left <= 0:
                     return None
                 self.expiry_left -= 1
-                self.die(row, line.pop(0), "expired")
+                line.remove(head)
+                self.die(row, head, "expired")
         return None
 
     def serve(self, row: Row) -> None:
@@ -193,14 +208,17 @@ class Model:
             self.effects.append((person.session, person.number, person.last, item.body, item.count))
             if person.has_room():
                 row.waiting.append(person)
-        for line in (row.returned, row.ready):
-            while line and 0 <= line[0].deadline <= self.now and self.expiry_left > 0:
+        for part, line in row.lines():
+            while part and 0 <= part[0].deadline <= self.now and self.expiry_left > 0:
                 self.expiry_left -= 1
-                self.die(row, line.pop(0), "expired")
+                line.remove(part[0])
+                self.die(row, part.pop(0), "expired")
         while row.limited(True) and row.is_over() and self.expiry_left > 0:
             self.expiry_left -= 1
             row.overflowed += 1
-            self.die(row, (row.returned or row.ready).pop(0), "maxlen")
+            part, line = next((part, line) for part, line in row.lines() if part)
+            line.remove(part[0])
+            self.die(row, part[0], "maxlen")
 
     def has_room(self, row: Row, body: str) -> bool:
         """Whether a queue that refuses takes this."""
@@ -224,7 +242,8 @@ class Model:
 
     def enqueue(self, row: Row, body: str, ttl: int | None) -> None:
         ttls = [value for value in (ttl, row.setting("message_ttl_ms")) if value is not None]
-        row.ready.append(Item(self.entry, body, self.now + min(ttls) if ttls else -1))
+        priority = min(priority_in(body), row.setting("max_priority") or 0)
+        row.ready.append(Item(self.entry, body, self.now + min(ttls) if ttls else -1, 0, priority))
         self.expiry_left += 1
         self.delivery_left += 1
         self.touch(row)
@@ -232,7 +251,7 @@ class Model:
     def come_back(self, row: Row, items: list[Item], to_back: bool) -> None:
         limit = row.setting("delivery_limit")
         for item in items:
-            back = Item(item.entry, item.body, item.deadline, item.count + 1)
+            back = Item(item.entry, item.body, item.deadline, item.count + 1, item.priority)
             late = 0 <= back.deadline <= self.now
             if limit is not None and back.count > limit:
                 row.delivery_limited += 1
@@ -268,6 +287,31 @@ class Model:
             else:
                 self.enqueue(row, body, ttl)
         return refused
+
+    def has_room_for(self, row: Row, bodies: list[str]) -> bool:
+        """Whether a queue that refuses takes all of these."""
+        sizes = [len(body) for body in bodies]
+        if row.is_over(sizes):
+            self.serve(row)
+        rooms = [99 if p.no_ack or not p.prefetch else p.prefetch - len(p.held) for p in row.waiting]
+        idle = not (row.ready or row.returned) and min(sum(rooms), self.delivery_left) >= len(bodies)
+        return idle or not row.is_over(sizes)
+
+    def transaction(self, publishes: list[tuple[list[int], str]], ttl: int | None) -> bool:
+        """The publishes of a transaction; False if they are refused, all of them."""
+        asked: dict[int, list[str]] = {}
+        for numbers, body in publishes:
+            for number in numbers:
+                if number in self.rows and self.rows[number].limited(False):
+                    asked.setdefault(number, []).append(body)
+        taken = True
+        for number, bodies in asked.items():
+            if not self.has_room_for(self.rows[number], bodies):
+                self.rows[number].refused += len(bodies)
+                taken = False
+        for numbers, body in publishes if taken else ():
+            self.publish(numbers, body, ttl)
+        return taken
 
     def arrive(self, row: Row, body: str) -> bool:
         """A dead letter; False if it has to wait."""
@@ -407,6 +451,17 @@ class Model:
         elif person in row.waiting:
             row.waiting.remove(person)
 
+    def set_prefetch(self, session: tuple[int, int], number: int, consumer: int, prefetch: int) -> None:
+        row = self.rows.get(number)
+        person = self.person(session, row, consumer)
+        if row is None or person is None or not person.attached:
+            return
+        person.prefetch = prefetch
+        if person.has_room():
+            self.admit(row, person)
+        elif person in row.waiting:
+            row.waiting.remove(person)
+
     def settle(
         self, session: tuple[int, int], number: int, holder: int, outcome: int, ids: Sequence[int]
     ) -> None:
@@ -451,7 +506,9 @@ class Model:
     def remove(self, row: Row, reason: str) -> None:
         for person in row.consumers():
             self.effects.append((person.session, person.number, "cancelled", row.number))
-        left = [item for person in row.people for item in person.held.values()] + row.returned + row.ready
+        left = [item for person in row.people for item in person.held.values()]
+        for part, _ in row.lines():
+            left += part
         dies = row.settings.get("expires_dead_letter") and row.settings.get("dead_letter_exchange") is not None
         if reason == "expired" and dies and left:
             self.remains.append((row.number, left))
@@ -467,7 +524,7 @@ class Model:
         if self.led >= row.started + expires:
             if row.settings.get("dead_letter_exchange") is not None:
                 self.serve(row)
-                heads = [line[0].deadline for line in (row.returned, row.ready) if line]
+                heads = [part[0].deadline for part, _ in row.lines() if part]
                 if self.expiry_left <= 0 and any(0 <= deadline <= self.now for deadline in heads):
                     return
             if row.settings.get("expires_if_empty") and not row.is_empty():

@@ -7,7 +7,9 @@ from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pamqp.commands import Basic
 
+from node.amqp.content import build_header
 from node.shard import commands
 from node.shard.commands import Content, RouteDecision
 from node.shard.effects import ConsumerCancelled, Deliver
@@ -15,7 +17,7 @@ from node.shard.results import Attached, Deleted, GetResult, Gone, Published, Pu
 from node.shard.settings import ShardQueueSettings
 from node.shard.shard import Shard
 from tests.shard.driver import Batch, Close, Entry
-from tests.shard.model import Item, Model
+from tests.shard.model import Item, Model, priority_in
 
 EXPIRIES = 3
 DELIVERIES = 4
@@ -49,6 +51,9 @@ SETTINGS: list[dict[str, Any]] = [
     {"expires_ms": 20, "expires_if_empty": True, "message_ttl_ms": 40},
     {"expires_ms": 20, "expires_dead_letter": True, "dead_letter_exchange": "dlx"},
     {"expires_ms": 20, "expires_dead_letter": True, "expires_if_empty": True, "dead_letter_exchange": "dlx"},
+    {"max_priority": 3, "message_ttl_ms": 20, "dead_letter_exchange": "dlx", "delivery_limit": 2},
+    {"max_priority": 1, "max_length": 2},
+    {"max_priority": 2, "max_length": 2, "overflow": "reject-publish", "expires_ms": 30},
 ]
 KINDS = st.integers(0, len(SETTINGS) - 1)
 
@@ -56,6 +61,10 @@ STEP = st.one_of(
     st.tuples(st.just("publish"), SOME_QUEUES, st.sampled_from([-1, -1, 0, 5, 25])),
     st.tuples(st.just("burst"), QUEUES, st.integers(2, 9), st.sampled_from([-1, 5, 25])),
     st.tuples(st.just("guarded"), SESSIONS, st.lists(SOME_QUEUES, max_size=5), st.sampled_from([-1, -1, 0, 25])),
+    st.tuples(
+        st.just("transaction"), SESSIONS, st.lists(SOME_QUEUES, max_size=4), st.sampled_from([-1, -1, 0, 25]),
+        QUEUES, ANY_HOLDER, OUTCOME, IDS,
+    ),
     st.tuples(st.just("create"), SESSIONS, QUEUES, KINDS),
     st.tuples(st.just("update"), QUEUES, KINDS),
     st.tuples(st.just("touch"), SESSIONS, QUEUES),
@@ -64,6 +73,7 @@ STEP = st.one_of(
     st.tuples(st.just("attach"), SESSIONS, QUEUES, HOLDERS, PREFETCH, st.just(False), FLAGS, st.just(0)),
     st.tuples(st.just("detach"), SESSIONS, QUEUES, ANY_HOLDER, FLAGS),
     st.tuples(st.just("flow"), SESSIONS, QUEUES, HOLDERS, FLAGS),
+    st.tuples(st.just("prefetch"), SESSIONS, QUEUES, HOLDERS, PREFETCH),
     st.tuples(st.just("settle"), SESSIONS, QUEUES, ANY_HOLDER, OUTCOME, IDS),
     st.tuples(st.just("settle up to"), SESSIONS, QUEUES, ANY_HOLDER, OUTCOME, st.integers(0, 12)),
     st.tuples(st.just("purge"), SESSIONS, QUEUES),
@@ -85,6 +95,13 @@ ENTRIES = st.lists(
     min_size=1,
     max_size=40,
 )
+
+
+def header_of(body: str) -> bytes:
+    """A content header with the priority that the model expects of this body; none for 0."""
+    priority = priority_in(body)
+    properties = Basic.Properties(content_type="t", headers={"k": "v"}, delivery_mode=2, priority=priority or None)
+    return build_header(properties, len(body))
 
 
 class Run:
@@ -187,11 +204,11 @@ class Run:
         assert set(state.queues) == set(model.rows)
         for number, row in model.rows.items():
             queue = state.queues[number]
-            for line, items in ((queue.returned, row.returned), (queue.ready, row.ready)):
-                assert [self.item(message) for message in line.live()] == [
-                    self.item_of(item) for item in items
-                ]
-                assert line.timed == sum(item.deadline >= 0 for item in items)
+            lines = [(line.live(), line.timed) for line in queue.lines() if line.count()]
+            parts = [part for part, _ in row.lines() if part]
+            assert [timed for _, timed in lines] == [sum(item.deadline >= 0 for item in part) for part in parts]
+            for (messages, _), part in zip(lines, parts, strict=True):
+                assert [self.item(message) for message in messages] == [self.item_of(item) for item in part]
             people = [(p.session, p.number, p.attached, p.last, p.held) for p in row.people]
             holders = [
                 (h.session, h.holder_id, h.attached, h.last_delivery_id, h.held)
@@ -234,10 +251,10 @@ class Run:
         assert not set(released) & model.live_entries()
 
     def item(self, message: Any) -> tuple[object, ...]:
-        return (message.index, self.body(message), message.deadline_ms, message.delivery_count)
+        return (message.index, self.body(message), message.deadline_ms, message.delivery_count, message.priority)
 
     def item_of(self, item: Item) -> tuple[object, ...]:
-        return (item.entry, item.body, item.deadline, item.count)
+        return (item.entry, item.body, item.deadline, item.count, item.priority)
 
     # -- each step: what the model does, and the batch that says the same --
 
@@ -245,7 +262,7 @@ class Run:
         body = self.new_body()
         self.model.publish(queues, body, None if ttl < 0 else ttl)
         parts: list[bytes] = []
-        commands.encode_publish(parts, queues, ttl, b"\x00\x01k", b"h", body.encode())
+        commands.encode_publish(parts, queues, ttl, b"\x00\x01k", header_of(body), body.encode())
         return ((1, 7), b"".join(parts))
 
     def do_burst(self, wanted: list[object], queue: int, count: int, ttl: int) -> Batch:
@@ -260,9 +277,31 @@ class Run:
             body = self.new_body()
             if self.model.guarded(queues, body, None if ttl < 0 else ttl):
                 refused.append(place)
-            commands.encode_publish(parts, queues, ttl, b"\x00\x01k", b"h", body.encode())
+            commands.encode_publish(parts, queues, ttl, b"\x00\x01k", header_of(body), body.encode())
         wanted.append(("published", refused))
         return (session, b"".join(parts))
+
+    def do_transaction(
+        self,
+        wanted: list[object],
+        session: tuple[int, int],
+        targets: list[list[int]],
+        ttl: int,
+        queue: int,
+        holder: int,
+        outcome: int,
+        ids: list[int],
+    ) -> Batch:
+        publishes = [(queues, self.new_body()) for queues in targets]
+        parts: list[bytes] = []
+        for queues, body in publishes:
+            commands.encode_publish(parts, queues, ttl, b"\x00\x01k", header_of(body), body.encode())
+        if self.model.transaction(publishes, None if ttl < 0 else ttl):
+            self.model.settle(session, queue, holder, outcome, ids)
+        else:
+            wanted.append(("refused", "full"))
+        settle = commands.encode_settle(queue, holder, outcome, ids)
+        return (session, commands.encode_transaction(len(publishes), [*parts, settle]))
 
     def do_update(self, wanted: list[object], queue: int, kind: int) -> Batch:
         self.model.update(queue, SETTINGS[kind])
@@ -293,6 +332,10 @@ class Run:
     def do_flow(self, wanted: list[object], session: tuple[int, int], *arguments: Any) -> Batch:
         self.model.flow(session, *arguments)
         return (session, commands.encode_flow(*arguments))
+
+    def do_prefetch(self, wanted: list[object], session: tuple[int, int], *arguments: Any) -> Batch:
+        self.model.set_prefetch(session, *arguments)
+        return (session, commands.encode_prefetch(*arguments))
 
     def do_settle(
         self,
@@ -349,14 +392,14 @@ class Run:
             body = self.new_body()
             self.model.route(sequence, outcome, local, remote, body)
             pairs = [(6, lane) for lane in remote]
-            content = Content(b"\x03dlx\x01k", b"new", body.encode())
+            content = Content(b"\x03dlx\x01k", header_of(body), body.encode())
             decisions.append(RouteDecision(sequence, outcome, local, pairs, content))
         return (None, commands.encode_route(decisions))
 
     def do_transfer(self, wanted: list[object], source: int, lane: int, first: int, count: int) -> Batch:
         bodies = [self.new_body() for _ in range(count)]
         self.model.transfer(source, lane, first, bodies)
-        contents = [Content(b"\x00\x01k", b"t", body.encode()) for body in bodies]
+        contents = [Content(b"\x00\x01k", header_of(body), body.encode()) for body in bodies]
         return (None, commands.encode_transfer(source, lane, first, contents))
 
     def do_settled(self, wanted: list[object], lane: int, up_to: int) -> Batch:

@@ -27,6 +27,7 @@ EVERY = {
     "purge": commands.encode_purge(1),
     "delete": commands.encode_delete_queue(1, False, False),
     "flow": commands.encode_flow(1, 5, False),
+    "prefetch": commands.encode_prefetch(1, 5, 1),
     "expire queue": commands.encode_expire_queue(1, 1),
     "route": commands.encode_route([RouteDecision(1, 0, [2], [(7, 70)], Content(b"k", b"h", b"b"))]),
     "transfer": commands.encode_transfer(5, 1, 1, [Content(b"k", b"h", b"b")]),
@@ -86,7 +87,7 @@ def test_unknown_commands_are_refused(kind: int) -> None:
 def test_commands_of_consumers_need_a_session() -> None:
     driver = prepared()
     before = driver.shard.digest()
-    for name in ("settle list", "get", "attach", "detach", "flow"):
+    for name in ("settle list", "get", "attach", "detach", "flow", "prefetch", "transaction"):
         with pytest.raises(ShardError):
             attempt(driver.shard, driver, EVERY[name], len(EVERY[name]), None)
     assert driver.shard.digest() == before

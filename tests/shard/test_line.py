@@ -132,7 +132,7 @@ def test_a_snapshot_of_the_version_before_is_read() -> None:
     """There, what is ready was one run of columns."""
     driver = long_queue(300)
     row = msgspec.msgpack.decode(driver.shard.snapshot())
-    assert row[0] == 4
+    assert row[0] == 5
     for queue in row[4]:
         assert queue[6][1:] == [[], []]
         queue[6] = queue[6][0]

@@ -12,16 +12,19 @@ from node.simulation.history import (
     DELIVERY_LIMIT,
     EXPIRED,
     GET,
+    IN_DOUBT,
     MAXLEN,
     REFUSED,
     REJECT,
     REJECTED,
     REQUEUE,
+    ROLLED_BACK,
     Attachment,
     Death,
     Decision,
     Delivery,
     Disappearance,
+    Exchange,
     History,
     Publish,
     Removal,
@@ -43,6 +46,7 @@ TOPOLOGY = Topology.of(
         QueuePlan("short.mute", max_length=2),
         QueuePlan("full", max_length=2, refuses=True),
         QueuePlan("tried", delivery_limit=2, dead_letter_targets=("dead",)),
+        QueuePlan("ranked", max_priority=2),
     ]
 )
 
@@ -402,3 +406,54 @@ class TestLimits:
         made = history(published(1, "plain", at_s=40, outcome=REFUSED))
         made.deliveries = [delivered(1, "plain")]
         assert rules(made) == ["refused"]
+
+
+class TestTransactions:
+    """One that takes message 1 of a queue for message 2, and publishes 3 and 4 to another."""
+
+    @staticmethod
+    def traded(outcome: str, *deliveries: Delivery) -> list[str]:
+        places = ((2, "plain"), (3, "dead"), (4, "dead"))
+        given = [published(number, queue, outcome=outcome) for number, queue in places]
+        made = history(published(1, "plain", at_s=0.5), *given)
+        made.exchanges = [Exchange("plain", None, 1, ()), Exchange("plain", 1, 2, (3, 4))]
+        taken = delivered(1, "plain", at_s=1, holder="trader", settled=ACK)
+        made.deliveries = [taken, *deliveries]
+        return rules(made)
+
+    def test_all_of_it_or_nothing(self) -> None:
+        everything = [delivered(2, "plain"), delivered(3, "dead"), delivered(4, "dead")]
+        assert self.traded(CONFIRMED, *everything) == []
+        assert self.traded(IN_DOUBT, *everything) == []
+        assert self.traded(IN_DOUBT, delivered(1, "plain", redelivered=True)) == []
+
+    def test_the_other_queue_may_have_its_part_alone(self) -> None:
+        part = [delivered(1, "plain", redelivered=True), delivered(3, "dead"), delivered(4, "dead")]
+        assert self.traded(IN_DOUBT, *part) == []
+
+    def test_taken_and_nothing_given(self) -> None:
+        assert self.traded(IN_DOUBT) == ["transaction"]
+
+    def test_given_and_nothing_taken(self) -> None:
+        both = [delivered(1, "plain", redelivered=True), delivered(2, "plain")]
+        assert self.traded(IN_DOUBT, *both) == ["transaction"]
+
+    def test_a_part_of_what_goes_to_one_queue(self) -> None:
+        part = [delivered(2, "plain"), delivered(3, "dead")]
+        assert self.traded(IN_DOUBT, *part) == ["transaction"]
+
+    def test_what_was_rolled_back(self) -> None:
+        made = history(published(1, "plain", outcome=ROLLED_BACK))
+        assert rules(made) == []
+        made.deliveries = [delivered(1, "plain")]
+        assert rules(made) == ["transaction"]
+
+
+def test_order_counts_in_each_priority() -> None:
+    first, second, third = (published(number, "ranked") for number in (1, 2, 3))
+    first.priority = third.priority = 1
+    made = history(first, second, third)
+    made.deliveries = [delivered(1, "ranked"), delivered(3, "ranked"), delivered(2, "ranked")]
+    assert rules(made) == []
+    made.deliveries = [delivered(3, "ranked"), delivered(1, "ranked"), delivered(2, "ranked")]
+    assert rules(made) == ["order"]

@@ -14,6 +14,7 @@ from node.broker.operation import AmqpError, ShardStep, Steps, as_error, check
 from node.broker.operations.steps import find_queue, on_queue, queue_name
 from node.broker.unacknowledged import Holder
 from node.catalog import QueueRecord, Refusal, consumer_priority
+from node.catalog.arguments import queue_type
 from node.catalog.permissions import check_access
 from node.shard.commands import REQUEUE, encode_attach, encode_detach, encode_get
 from node.shard.results import EXCLUSIVE, GetResult, Refused
@@ -31,11 +32,18 @@ _GET_ATTEMPTS: Final = 1000
 
 
 def qos(channel: Channel, method: Any, arguments: bytes) -> None:
-    """basic.qos: a prefetch count for the consumers that follow on this channel."""
+    """basic.qos: a prefetch count for each consumer that follows on this channel, or, with global, for all of its
+    consumers together, from now on."""
     if method.prefetch_size:
         raise AmqpError(540, f"prefetch_size!=0 ({method.prefetch_size})")
-    channel.prefetch_is_global = bool(method.global_) and method.prefetch_count > 0
-    channel.prefetch = method.prefetch_count
+    if method.global_:
+        channel.global_prefetch.limit = method.prefetch_count
+        for consumer in channel.consumers.values():
+            if consumer.obeys_global_prefetch:
+                consumer.set_prefetch()
+        channel.global_prefetch.send()
+    else:
+        channel.prefetch = method.prefetch_count
     channel.send(commands.Basic.QosOk())
 
 
@@ -49,22 +57,26 @@ def consume(channel: Channel, method: Any, arguments: bytes) -> Steps:
         return
     check(check_access(broker.cluster.catalog, connection.user, "read", "queue", connection.vhost, name))
     tag = _new_tag(channel, method.consumer_tag)
-    yield from find_queue(channel, name)
-    if channel.prefetch_is_global:
+    found = yield from find_queue(channel, name)
+    if channel.global_prefetch.limit and _is_quorum(found):
         raise AmqpError(540, f"queue '{name}' in vhost '{connection.vhost}' does not support global qos")
+    if method.exclusive and found.settings.single_active_consumer:
+        raise _in_exclusive_use(channel, name)
     priority = _priority(connection.vhost, name, method.arguments or {})
     consumer_id = broker.new_id()
     no_ack = bool(method.no_ack)
+    own_prefetch = channel.prefetch
+    attached_with = channel.global_prefetch.of(own_prefetch)
 
     def attach(record: QueueRecord) -> bytes:
         return encode_attach(
-            record.id, consumer_id, channel.prefetch, no_ack, bool(method.exclusive), priority
+            record.id, consumer_id, attached_with, no_ack, bool(method.exclusive), priority
         )
 
     record, result = yield from on_queue(channel, name, attach)
     if isinstance(result, Refused):
         if result.reason == EXCLUSIVE:
-            raise AmqpError(403, f"queue '{name}' in vhost '{connection.vhost}' in exclusive use")
+            raise _in_exclusive_use(channel, name)
         raise AmqpError(541, f"consumer could not be attached: {result.reason}")
     consumer = Consumer(
         channel,
@@ -73,6 +85,8 @@ def consume(channel: Channel, method: Any, arguments: bytes) -> Steps:
         broker.cluster.shard(record.shard),
         no_ack,
         record.replicated,
+        own_prefetch,
+        not _is_quorum(record),
     )
     channel.consumers[tag] = consumer
     broker.add_consumer(consumer)
@@ -82,6 +96,15 @@ def consume(channel: Channel, method: Any, arguments: bytes) -> Steps:
         broker.hold_back(consumer)
     elif connection.output_blocked:
         consumer.set_paused(True)
+
+
+def _in_exclusive_use(channel: Channel, queue: str) -> AmqpError:
+    return AmqpError(403, f"queue '{queue}' in vhost '{channel.connection.vhost}' in exclusive use")
+
+
+def _is_quorum(record: QueueRecord) -> bool:
+    """Whether it was declared as a quorum queue, which RabbitMQ has no global prefetch for."""
+    return queue_type(record.arguments) == "quorum"
 
 
 def _new_tag(channel: Channel, wanted: str) -> str:
@@ -128,6 +151,7 @@ def cancel(channel: Channel, method: Any, arguments: bytes) -> Steps:
         if channel.consumers.get(consumer.tag) is consumer:
             del channel.consumers[consumer.tag]
         channel.broker.forget_consumer(consumer)
+        channel.global_prefetch.forget(consumer, True)
     if not method.nowait:
         channel.send(unchecked(commands.Basic.CancelOk, consumer_tag=method.consumer_tag))
 
@@ -176,7 +200,7 @@ def get_holder(channel: Channel, record: QueueRecord) -> Holder:
     """Under what name the channel holds messages it got from this queue."""
     holder = channel.get_holders.get(record.id)
     if holder is None:
-        holder = Holder(channel.broker.new_id(), record.shard, record.id)
+        holder = Holder(channel.broker.new_id(), record.shard, record.id, True)
         channel.get_holders[record.id] = holder
     return holder
 

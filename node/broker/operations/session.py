@@ -46,15 +46,22 @@ def commit(channel: Channel, method: Any, arguments: bytes) -> Steps:
     channel.publisher.transaction = Transaction()
     channel.publisher.send_returns(transaction.returned)
     unacknowledged = channel.unacknowledged
+    _check_complete(transaction.can_settle(unacknowledged))
     _all_done((yield ShardsStep(transaction.first_round(unacknowledged))))
+    _check_complete(transaction.can_settle(unacknowledged))
     _all_done((yield ShardsStep(transaction.second_round(unacknowledged))))
+    channel.global_prefetch.send()
     for address, content in transaction.replies:
         channel.broker.cluster.reply(address, content)
     channel.send(commands.Tx.CommitOk())
 
 
 def _all_done(results: list[object]) -> None:
-    if not all(isinstance(result, Done) for result in results):
+    _check_complete(all(isinstance(result, Done) for result in results))
+
+
+def _check_complete(complete: bool) -> None:
+    if not complete:
         raise AmqpError(406, "partial tx completion")
 
 

@@ -6,6 +6,7 @@ from node.simulation.checker.deadlines import check_decisions, check_early, chec
 from node.simulation.checker.deliveries import check_duplicates, check_invented, check_order, check_refused
 from node.simulation.checker.leases import check_leases, check_lingering
 from node.simulation.checker.loss import check_answered, check_lost
+from node.simulation.checker.transactions import check_transactions
 from node.simulation.checker.verdict import Tolerance, Violation
 from node.simulation.history import History
 from node.simulation.topology import Topology
@@ -25,6 +26,7 @@ __all__ = [
     "check_lost",
     "check_order",
     "check_refused",
+    "check_transactions",
 ]
 
 
@@ -36,6 +38,7 @@ def check(history: History, topology: Topology, tolerance: Tolerance) -> list[Vi
         *check_order(history),
         *check_refused(history, topology, tolerance),
         *check_lost(history, topology),
+        *check_transactions(history),
         *check_answered(history, tolerance),
         *check_decisions(history),
         *check_early(history, topology, tolerance),

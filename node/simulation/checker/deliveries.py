@@ -136,11 +136,12 @@ def check_order(history: History) -> list[Violation]:
     queues (RULES D7) as long as nobody took messages from the queues they died in, which changes the
     order of death.
 
-    Published before means: earlier on the same channel, or confirmed before the other was sent by anyone.
+    Where a queue has priorities, so it is in each of them. Published before
+    means: earlier on the same channel, or confirmed before the other was sent by anyone.
     """
     violations: list[Violation] = []
-    last_of_stream: dict[tuple[str, tuple[str, ...], int], Delivery] = {}
-    latest_invoked: dict[tuple[str, tuple[str, ...]], Delivery] = {}
+    last_of_stream: dict[tuple[str, tuple[str, ...], int, int], Delivery] = {}
+    latest_invoked: dict[tuple[str, tuple[str, ...], int], Delivery] = {}
     for delivery in history.deliveries:
         publish = history.publishes.get(delivery.message_id)
         path = delivery.path
@@ -152,7 +153,7 @@ def check_order(history: History) -> list[Violation]:
             continue
         if len(path) > 1 and publish.ttl_ms == 0:
             continue  # RULES T8: it dies in the step in which it comes, before those ahead of it
-        view = (delivery.holder, path)
+        view = (delivery.holder, path, publish.priority)
         before = last_of_stream.get((*view, publish.stream))
         if before is not None and history.publishes[before.message_id].sequence > publish.sequence:
             violations.append(
