@@ -10,6 +10,7 @@ BIN := $(VENV)/bin
 ENVIRONMENT := $(VENV)/.environment
 INSTALLED := $(VENV)/.installed
 SOURCE_LIST := $(VENV)/.sources
+CLIENTS := $(VENV)/.clients
 SOURCES := $(shell find cluster node -name '*.py' -o -name '*.pyi' -o -name py.typed)
 # Without the index asked for a newer pip each time, and quiet about what goes well.
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
@@ -19,6 +20,8 @@ ONCE ?=
 # More arguments for pytest, such as ARGUMENTS='-k lease'.
 ARGUMENTS ?=
 WORKERS ?= 2
+# THOROUGH=1 for `make test`: every seed, the slow tests, and all of it on the source tree as well; .ci/run does that.
+THOROUGH ?=
 # For `make bench-expiry`: QUICK=1 runs a tenth of the sizes. For `make bench-growth`: few points.
 QUICK ?=
 # For `make bench-growth`: some knobs, such as ONLY=size,backlog.
@@ -32,29 +35,40 @@ FAULTS ?=
 WRITE ?=
 # For `make chaos-deadletters`: how many messages are confirmed before the faults end.
 MESSAGES ?= 200000
+# For `make test-failover`: each fault so many times.
+ROUNDS ?= 5
 # For `make golden`: RABBITMQ=1 for both brokers.
 RABBITMQ ?=
 
+# For `make interop`: SUITES=1 also runs the clients' own suites, beside RabbitMQ; CHECKOUTS says where to find those that
+# are in no package registry.
+SUITES ?=
+CHECKOUTS ?=
+
 .PHONY: run test check compiled-tests uncompiled-tests lint bench bench-expiry bench-growth bench-long-queue profile \
-	soak fuzz chaos chaos-deadletters golden setup wheel clean
+	soak fuzz chaos chaos-deadletters golden interop setup wheel image test-failover test-k8s clean
 
 run: $(INSTALLED)
 	@$(BIN)/mayfly demo $(if $(filter-out 0,$(ONCE)),--once)
 
-test: check uncompiled-tests compiled-tests
+ifneq ($(filter-out 0,$(THOROUGH)),)
+test: check $(VENV)/.deploy uncompiled-tests compiled-tests
+else
+test: check $(VENV)/.deploy compiled-tests
+endif
 
 lint check: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
 # The same tests on the source tree, quickly: what mypyc compiles must also run as ordinary Python.
-uncompiled-tests: $(INSTALLED)
+uncompiled-tests: $(INSTALLED) $(CLIENTS)
 	PYTHONPATH=. $(BIN)/pytest -n $(WORKERS) -q -m "not slow and not processes" $(ARGUMENTS)
 
 # The installed package, compiled where there is a C compiler. (Not `python -m pytest`, which would put the
 # source tree first on the path.)
-compiled-tests: $(INSTALLED)
-	$(BIN)/pytest -n $(WORKERS) $(ARGUMENTS)
+compiled-tests: $(INSTALLED) $(CLIENTS)
+	$(BIN)/pytest -n $(WORKERS) --durations 30 $(if $(filter-out 0,$(THOROUGH)),,-m "not slow") $(ARGUMENTS)
 
 # Beside RabbitMQ, with every aim; puts the figures into docs and README. QUICK=1: under three minutes, and does not.
 bench: $(INSTALLED)
@@ -91,6 +105,15 @@ chaos-deadletters: $(INSTALLED)
 	$(BIN)/python -P tests/reliability/run_chaos.py --dead-letters $(MESSAGES) $(if $(FAULTS),--faults $(FAULTS)) \
 		$(if $(filter-out 0,$(WRITE)),--write docs/reliability.md) $(ARGUMENTS)
 
+# Every fault on containers of a real Docker engine, ROUNDS times; WRITE=1 puts the figures into docs. Takes root.
+test-failover: $(INSTALLED) $(VENV)/.deploy
+	$(BIN)/python -P tests/failover/run_failover.py --rounds $(ROUNDS) \
+		$(if $(filter-out 0,$(WRITE)),--write docs/reliability.md) $(ARGUMENTS)
+
+# The chart on a real API server: install, test, upgrade, rollback, scale, kill, drain. Takes root and an engine.
+test-k8s: $(INSTALLED) $(VENV)/.deploy
+	$(BIN)/python -P tests/k8s/run_k8s.py $(if $(filter-out 0,$(WRITE)),--write docs/kubernetes.md) $(ARGUMENTS)
+
 # Every recorded scenario against three nodes; RABBITMQ=1 plays them against an installed RabbitMQ as well.
 golden: $(INSTALLED)
 	$(BIN)/python -P tests/golden/side_by_side.py $(if $(filter-out 0,$(RABBITMQ)),--rabbitmq) $(ARGUMENTS)
@@ -99,6 +122,13 @@ golden: $(INSTALLED)
 # ARGUMENTS='--seed N' is one of them again.
 fuzz: $(INSTALLED)
 	PYTHONPATH=. $(BIN)/python tests/fuzz/run_fuzz.py --minutes $(MINUTES) $(ARGUMENTS)
+
+# Clients of other projects, as they are, through failovers; docs/interop.md says which. `make test` has the quick part.
+interop: $(INSTALLED) $(CLIENTS)
+	INTEROP=all $(BIN)/pytest tests/interop $(ARGUMENTS)
+ifneq ($(filter-out 0,$(SUITES)),)
+	$(BIN)/python -P tests/interop/own_suites.py --rabbitmq $(if $(CHECKOUTS),--checkouts $(CHECKOUTS))
+endif
 
 # Fresh seeds for all simulators. What fails is written to soak-failures/; Ctrl-C ends it early, with totals.
 soak: $(INSTALLED)
@@ -113,6 +143,10 @@ wheel: $(ENVIRONMENT)
 	@$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist .
 	@ls -l dist
 
+# The image mayfly:latest; BASE_IMAGE=... names what it is built on.
+image:
+	deploy/build-image
+
 clean:
 	rm -rf $(VENV) build dist mayfly.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find cluster node tests -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -125,6 +159,19 @@ $(ENVIRONMENT): requirements/lock.txt
 	@rm -rf $(VENV)
 	@"$(PYTHON)" -m venv $(VENV)
 	@$(PIP) install --requirement requirements/lock.txt
+	@touch $@
+
+# Containers, Helm and Kubernetes' schemas. Where these can't be had their tests are skipped, and say so.
+$(VENV)/.deploy: requirements/deploy.txt | $(ENVIRONMENT)
+	@$(PIP) install --requirement requirements/deploy.txt || echo "Without the tests of containers and of the chart" >&2
+	@touch $@
+
+# The clients that tests/interop uses. Those for Node.js only where npm is.
+$(CLIENTS): $(ENVIRONMENT) requirements/interop.txt tests/interop/programs/package-lock.json
+	@$(PIP) install --requirement requirements/interop.txt
+	@mkdir -p $(VENV)/node && cp tests/interop/programs/package.json tests/interop/programs/package-lock.json $(VENV)/node
+	@if command -v npm >/dev/null; then npm ci --prefix $(VENV)/node --ignore-scripts --no-audit --no-fund --loglevel error; \
+		else echo "npm is not installed: tests of clients for Node.js are skipped"; fi
 	@touch $@
 
 # Changes when a source file comes or goes, so that a removed module leaves the installed package too.

@@ -16,8 +16,10 @@ from cluster.log.group_log import EntryCache
 from cluster.machine import StateMachine
 from cluster.raft import Entry
 from cluster.sessions import KIND_INTERNAL, encode_batch
+from node.amqp.content import Content
 from node.broker import remote_transient
 from node.broker.cluster_facade import SESSION_LOST, TRANSIENT_SHARD_BASE, ClusterEvents, Done, ShardHandle
+from node.broker.direct_replies import DirectReplies
 from node.broker.transient_shards import TransientShards
 from node.catalog import Catalog, CatalogCommand, NodeLost, NodeStarted, RemoveQueues, encode
 from node.catalog_machine import CatalogMachine, frame_command
@@ -141,6 +143,7 @@ class Engine:
         self.transient: TransientShards = TransientShards(
             self, self._send_datagram, lambda: self.broker, _pumped_anyway
         )
+        self.replies: DirectReplies = DirectReplies(self.node_id, self._send_datagram, lambda: self.broker)
         self.overloaded: bool = False
         self.alarms: Alarms = Alarms(lambda: self.host.peers, self.host.send_datagram, self._alarms_changed)
         self._handles: dict[int, ShardHandle] = {}
@@ -179,6 +182,7 @@ class Engine:
         for leader in self._leaders.values():
             leader.tick(now_ms)
         self.transient.tick(now_ms)
+        self.replies.tick(now_ms)
         self._drop_lost_nodes(now_ms)
         self.membership.tick(now_ms)
         self.spread.tick(now_ms)
@@ -200,11 +204,13 @@ class Engine:
                 elif kind == ALARMS_DATAGRAM:
                     self.alarms.datagram(peer, data)
                 self.transient.datagram(peer, kind, data)
+                self.replies.datagram(peer, kind, data)
 
     def peer_up(self, peer: int, now_ms: int) -> None:
         """The stream to a peer opened."""
         self.host.peer_up(peer, now_ms)
         self.transient.peer_up(peer)
+        self.replies.peer_up(peer)
         self.spread.peer_up(peer)
         self.alarms.peer_up(peer)
 
@@ -212,6 +218,7 @@ class Engine:
         """The stream to a peer broke."""
         self.host.peer_down(peer, now_ms)
         self.transient.peer_down(peer)
+        self.replies.peer_down(peer)
         self.spread.peer_down(peer)
         self.alarms.peer_down(peer)
 
@@ -288,6 +295,14 @@ class Engine:
     def catalog_spread(self, done: Done) -> None:
         """See `ClusterFacade.catalog_spread`."""
         self.spread.wait(self._now_ms, done)
+
+    def reply(self, address: str, content: Content) -> None:
+        """See `ClusterFacade.reply`."""
+        self.replies.reply(address, content)
+
+    def ask_for_reply_address(self, address: str, done: Done) -> None:
+        """See `ClusterFacade.ask_for_reply_address`."""
+        self.replies.ask(address, done)
 
     def shard(self, shard_id: int) -> ShardHandle:
         """See `ClusterFacade.shard`."""

@@ -82,6 +82,28 @@ CLOSE_OK_SECONDS: Final = 5.0
 CONNECTIONS: Final = 50_000
 """Connections on one node."""
 
+LOGIN_FAILURES_FREE: Final = 3
+"""Failed logins of one address that slow nothing: typing errors."""
+
+LOGIN_DELAY_FIRST_MS: Final = 500
+"""How long the next login from there waits. It doubles with each further failure..."""
+
+LOGIN_DELAY_MOST_MS: Final = 4_000
+"""...up to this: less than a handshake may take."""
+
+LOGIN_FAILURES_KEPT_MS: Final = 60_000
+"""Failures of an address are forgotten after so long without one."""
+
+LOGIN_ADDRESSES: Final = 4_096
+"""Addresses of failed logins that are remembered: under a MiB."""
+
+LOGINS_WAITING: Final = 8
+"""Logins of one address that may wait at once; further ones are refused. With the delay: two guesses a second."""
+
+PASSWORD_CHECKS_WAITING: Final = 256
+"""Passwords waiting for a thread to check them; further logins are refused. About as many as can be checked within the
+time that a handshake may take."""
+
 OUTPUT_HIGH_WATER_BYTES: Final = 4 * MIB
 """Unsent bytes of one connection above which its consumers are paused."""
 
@@ -110,6 +132,10 @@ WAITING_EVENTS_BYTES: Final = 8 * MIB
 
 ROUTES_CACHED: Final = 20_000
 """Remembered routes per vhost and user."""
+
+TRANSACTION_BYTES: Final = 128 * MIB
+"""Messages in one transaction of a channel: as much as one message may have. They wait in memory for the commit, and
+those for one shard make one log entry."""
 
 DECLARE_ATTEMPTS: Final = 8
 """How often a declare starts again when the queue was deleted under it."""

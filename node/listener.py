@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import ipaddress
 import logging
+import random
 import socket
 import ssl
 import sys
@@ -22,7 +23,8 @@ from typing import Any, Final, cast
 from node.broker.broker import Broker
 from node.broker.cluster_facade import Done
 from node.broker.connection import ClientConnection
-from node.catalog.passwords import verify_password
+from node.catalog.passwords import SALT_BYTES, check_and_renew
+from node.duties.drain import TEXT_OF_STOP
 from node.limits import (
     CLOSE_OK_SECONDS,
     CONNECTIONS,
@@ -80,6 +82,12 @@ class AmqpListener:
 
     async def start(self) -> None:
         """Listen.  Raises OSError if the address cannot be had."""
+        await self.open_door()
+        loop = asyncio.get_running_loop()
+        self._ticker = loop.call_later(_TICK_SECONDS, self._tick, loop)
+
+    async def open_door(self) -> None:
+        """Take clients (again).  Raises OSError if the address cannot be had."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
             lambda: ClientProtocol(self, loop),
@@ -91,12 +99,16 @@ class AmqpListener:
             backlog=_BACKLOG,
         )
         self.port = self._server.sockets[0].getsockname()[1]
-        self._ticker = loop.call_later(_TICK_SECONDS, self._tick, loop)
 
-    async def stop(self, text: str = "the node is shutting down") -> None:
-        """Stop listening and close the connections, waiting for their close-ok for a bounded time."""
+    def close_door(self) -> None:
+        """Take no more clients; those that are connected stay."""
         if self._server is not None:
             self._server.close()
+            self._server = None
+
+    async def stop(self, text: str = TEXT_OF_STOP) -> None:
+        """Stop listening and close the connections, waiting for their close-ok for a bounded time."""
+        self.close_door()
         self.broker.close_all(text)
         self.flush()
         if self._protocols:
@@ -152,12 +164,14 @@ class AmqpListener:
         self._schedule()
 
     def verify(self, loop: asyncio.AbstractEventLoop, stored_hash: str, password: str, done: Done) -> None:
-        """Check a password in a thread."""
-        future = loop.run_in_executor(self._passwords, verify_password, stored_hash, password)
+        """Check a password in a thread; see `ConnectionHost.verify_password`."""
+        salt = random.SystemRandom().randbytes(SALT_BYTES)
+        future = loop.run_in_executor(self._passwords, check_and_renew, stored_hash, password, salt)
 
-        def finished(future: asyncio.Future[bool]) -> None:
+        def finished(future: asyncio.Future[tuple[bool, str]]) -> None:
             if not future.cancelled():
-                done(future.exception() is None and future.result())
+                right, better = (False, "") if future.exception() is not None else future.result()
+                done(better or right)
                 self._schedule()
 
         future.add_done_callback(finished)

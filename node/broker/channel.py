@@ -13,7 +13,7 @@ from pamqp.base import Frame
 
 from node.amqp.content import Content
 from node.amqp.events import ACK, Event, MethodReceived, PublishesReceived, SettlementsReceived
-from node.broker.consumers import Consumer
+from node.broker.consumers import Consumer, ReplyConsumer
 from node.broker.operation import AmqpError, BarrierStep, Operation, Steps, known
 from node.broker.operations import basic, exchange, queue, session
 from node.broker.publishing import BASIC_CLASS, PUBLISH_METHOD, Publisher
@@ -45,12 +45,15 @@ class Channel:
         self.publisher: Publisher = Publisher(self, connection.routes)
         self.unacknowledged: Unacknowledged = Unacknowledged()
         self.consumers: dict[str, Consumer] = {}
+        self.reply_consumer: ReplyConsumer | None = None
         self.get_holders: dict[int, Holder] = {}
         self.prefetch: int = 0
         self.prefetch_is_global: bool = False
         self.last_queue: str = ""
         self._operation: Operation | None = None
         self._failing_method: tuple[int, int] = (0, 0)
+        # Tags of consumers that ended during an operation: its answer goes first, as with RabbitMQ.
+        self._cancelled_meanwhile: list[str] = []
         self._waiting: deque[Event] = deque()
         self.waiting_bytes: int = 0
         self._draining = False
@@ -98,9 +101,13 @@ class Channel:
 
     def _settle(self, settlements: list[tuple[int, int, bool, bool]]) -> None:
         unacknowledged = self.unacknowledged
+        transaction = self.publisher.transaction
         try:
             for kind, tag, multiple, requeue in settlements:
-                if kind == ACK:
+                if transaction is not None:
+                    outcome = OUTCOME_ACK if kind == ACK else OUTCOME_REQUEUE if requeue else OUTCOME_REJECT
+                    transaction.settle(unacknowledged, tag, multiple, outcome)
+                elif kind == ACK:
                     unacknowledged.settle(tag, multiple, OUTCOME_ACK)
                 else:
                     unacknowledged.settle(tag, multiple, OUTCOME_REQUEUE if requeue else OUTCOME_REJECT)
@@ -147,6 +154,11 @@ class Channel:
         self._operation.start()
 
     @property
+    def owes_answers(self) -> bool:
+        """Whether the client waits for something that it has asked for: a method's answer, a confirm."""
+        return self._operation is not None or bool(self._waiting) or self.publisher.owes_confirms
+
+    @property
     def _busy(self) -> bool:
         """Whether an operation is under way. (The type checker, and so mypyc, would remember an answer of None.)"""
         return self._operation is not None
@@ -160,6 +172,9 @@ class Channel:
         if not self.open:
             self._release()
             return
+        for tag in self._cancelled_meanwhile:
+            self.connection.send_cancel(self.channel_id, tag)
+        self._cancelled_meanwhile.clear()
         self.go_on()
 
     def go_on(self) -> None:
@@ -209,6 +224,7 @@ class Channel:
         self.connection.waiting_bytes -= self.waiting_bytes
         self.waiting_bytes = 0
         self.connection.reading_may_change()
+        self.forget_reply_consumer()
         if self._operation is None:
             self._release()
 
@@ -238,6 +254,20 @@ class Channel:
         self.get_holders.clear()
         self.connection.channel_released(self)
 
+    def forget_reply_consumer(self) -> None:
+        """Direct replies to this channel go nowhere from now on."""
+        if self.reply_consumer is not None:
+            self.broker.reply_channels.pop(self.reply_consumer.key, None)
+            self.reply_consumer = None
+
+    def deliver_reply(self, content: Content) -> None:
+        """A direct reply has come."""
+        consumer = self.reply_consumer
+        if consumer is not None and self.open:
+            tag = self.unacknowledged.skip(1)
+            self.connection.amqp.send_deliveries(self.channel_id, consumer.wire_tag, [(tag, False, content)])
+            self.connection.mark()
+
     # -- what the shards tell ---------------------------------------------------
 
     def consumer_cancelled(self, consumer: Consumer) -> None:
@@ -245,7 +275,9 @@ class Channel:
         self.broker.forget_consumer(consumer)
         if self.consumers.get(consumer.tag) is consumer:
             del self.consumers[consumer.tag]
-            if self.open:
+            if self._operation is not None:
+                self._cancelled_meanwhile.append(consumer.tag)
+            elif self.open:
                 self.connection.send_cancel(self.channel_id, consumer.tag)
 
     def session_lost(self, shard_id: int) -> None:

@@ -277,7 +277,7 @@ _SHARD_GAUGES = {
     "consumers": "Consumers",
     "outbox": "Dead letters on their way",
     "parked": "Dead letters without a route",
-    "remains": "Messages of queues that are gone, still to be dead-lettered or released",
+    "remains": "Messages of queues that are gone or were purged, still to be dead-lettered or released",
     "live_entries": "Log entries that hold messages",
     "message_timers": "Queues whose head has a deadline",
     "lease_timers": "Queues whose lease runs",

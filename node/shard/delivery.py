@@ -197,6 +197,19 @@ def has_room(state: State, queue: Queue, body_bytes: int) -> bool:
     )
 
 
+def has_room_for(state: State, queue: Queue, messages: int, body_bytes: int) -> bool:
+    """Whether a queue that refuses what is too much takes so many messages together, with bodies of so many bytes.
+
+    As with `has_room`, what its consumers would be given at once does not count.
+    """
+    if queue.ready_count() + messages > queue.max_length or queue.ready_bytes + body_bytes > queue.max_length_bytes:
+        serve(state, queue)
+    waiting = queue.ready_count() + messages
+    if waiting <= queue.max_length and queue.ready_bytes + body_bytes <= queue.max_length_bytes:
+        return True
+    return queue.ready_count() == 0 and min(queue.consumers.credit(), state.delivery_budget) >= messages
+
+
 def _expire(state: State, queue: Queue, message: Message) -> None:
     """One message that was ready dies of its deadline."""
     state.expiry_budget -= 1

@@ -200,7 +200,7 @@ def test_internal_exchange_and_write_permission(world: Any, client: Any) -> None
     reader = world.client(user="reader", password="pw")
     reader.publish(1, "q")
     got = reader.take(1)[-1]
-    text = "ACCESS_REFUSED - write access to exchange 'amq.default' in vhost '/' refused for user 'reader'"
+    text = "ACCESS_REFUSED - access to exchange 'amq.default' in vhost '/' refused for user 'reader'"
     assert (got.reply_code, got.reply_text) == (403, text)
 
 

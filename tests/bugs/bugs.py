@@ -205,6 +205,14 @@ DISK_BUGS = [
         "Error",
     ),
     Bug(
+        "has a snapshot that it can't read sent again at once",
+        "cluster/snapshot_intake.py",
+        "return self._message is not None or self.is_refused(node, now_ms)",
+        "return self._message is not None",
+        "tests/cluster/test_snapshots.py::test_a_snapshot_that_cannot_be_read_is_not_stored_and_asked_for_again_later",
+        "assert 2 <= (1 + ",
+    ),
+    Bug(
         "takes any snapshot for a rebuild",
         "cluster/rebuild.py",
         "return index >= self.last_index or term == leader_term > self.term",
