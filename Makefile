@@ -118,17 +118,17 @@ test-k8s: $(INSTALLED) $(VENV)/.deploy
 golden: $(INSTALLED)
 	$(BIN)/python -P tests/golden/side_by_side.py $(if $(filter-out 0,$(RABBITMQ)),--rabbitmq) $(ARGUMENTS)
 
-# Hostile frames, field tables and sequences of methods from fresh seeds, against a broker and the state model.
-# ARGUMENTS='--seed N' is one of them again.
-fuzz: $(INSTALLED)
-	PYTHONPATH=. $(BIN)/python tests/fuzz/run_fuzz.py --minutes $(MINUTES) $(ARGUMENTS)
-
 # Clients of other projects, as they are, through failovers; docs/interop.md says which. `make test` has the quick part.
 interop: $(INSTALLED) $(CLIENTS)
 	INTEROP=all $(BIN)/pytest tests/interop $(ARGUMENTS)
 ifneq ($(filter-out 0,$(SUITES)),)
 	$(BIN)/python -P tests/interop/own_suites.py --rabbitmq $(if $(CHECKOUTS),--checkouts $(CHECKOUTS))
 endif
+
+# Hostile frames, field tables and sequences of methods from fresh seeds, against a broker and the state model.
+# ARGUMENTS='--seed N' is one of them again.
+fuzz: $(INSTALLED)
+	PYTHONPATH=. $(BIN)/python tests/fuzz/run_fuzz.py --minutes $(MINUTES) $(ARGUMENTS)
 
 # Fresh seeds for all simulators. What fails is written to soak-failures/; Ctrl-C ends it early, with totals.
 soak: $(INSTALLED)

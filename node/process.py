@@ -496,7 +496,7 @@ class NodeProcess:
         disk = disk_watermark(self.settings.disk_free_limit_bytes)
         freed = FreedMemory()
         while True:
-            free = await self._loop.run_in_executor(None, self._store.free_bytes)
+            free = await self._loop.run_in_executor(None, self._free_bytes, disk.limit)
             await self._loop.run_in_executor(None, freed.look, self._store.written_bytes)
             why_memory = await self._loop.run_in_executor(None, self._memory.look)
             short = disk.look(free)
@@ -511,6 +511,15 @@ class NodeProcess:
         after = alarm_texts(self.engine)
         if bool(before) != bool(after):
             log.warning("publishers are blocked: %s" if after else "publishers go on%s", "; ".join(after))
+
+    def _free_bytes(self, limit: int) -> int:
+        """Room for the log; when it is short, what was released has given its room back first."""
+        free = self._store.free_bytes()
+        if free < limit:
+            with suppress(LogError):  # the next write says so
+                self._store.settle()
+            free = self._store.free_bytes()
+        return free
 
     def _feed(self, take_in: Callable[[int], None]) -> None:
         """Give the engine some input, and pump it at the end of this turn."""
@@ -557,7 +566,7 @@ class NodeProcess:
         """The state of the cluster as this node sees it, for people and scripts."""
         status = engine_status(self.engine, self.settings, self.clock.now_ms())
         memory = {"used_bytes": self._memory.used_bytes, "limit_bytes": self._memory.limit_bytes}
-        return status | {"memory": memory, "drain": self.drain_status()}
+        return status | {"drain": self.drain_status(), "memory": memory}
 
     def queue_info(self, vhost: str, name: str) -> dict[str, object] | None:
         """One queue, or None."""
@@ -579,6 +588,7 @@ class NodeProcess:
 
     def metrics_snapshot(self) -> list[Metric]:
         """(name, help, type, samples) of every metric."""
+        syncs = Histogram(SYNC_BOUNDS_S, *self._writer.syncs())
         used: Metric = (
             "mayfly_memory_used_bytes", "Memory of the process, without mapped files", "gauge",
             [({}, float(self._memory.used_bytes))],
@@ -587,7 +597,6 @@ class NodeProcess:
             "mayfly_memory_limit_bytes", "Above it publishers are blocked; 0: no limit", "gauge",
             [({}, float(self._memory.limit_bytes))],
         )
-        syncs = Histogram(SYNC_BOUNDS_S, *self._writer.syncs())
         return [
             *engine_metrics(self.engine, self.settings, self.clock.now_ms()),
             ("mayfly_log_sync_seconds", "Until a batch of the log is written and synced", "histogram", [({}, syncs)]),

@@ -27,12 +27,7 @@ from node.broker.operation import AmqpError, BarrierStep, Operation, Steps, chec
 from node.catalog import RemoveQueues, UpgradePassword, UserRecord
 from node.catalog.passwords import NOBODYS_HASH
 from node.catalog.permissions import check_vhost
-from node.limits import (
-    OUTPUT_FULL_BYTES,
-    OUTPUT_HIGH_WATER_BYTES,
-    PASSWORD_CHECKS_WAITING,
-    WAITING_EVENTS_BYTES,
-)
+from node.limits import OUTPUT_FULL_BYTES, OUTPUT_HIGH_WATER_BYTES, PASSWORD_CHECKS_WAITING, WAITING_EVENTS_BYTES
 from node.shard.commands import encode_delete_queue
 
 if TYPE_CHECKING:
@@ -355,8 +350,10 @@ class ClientConnection:
             return True
         if self.broker.reading_stopped:
             return False
+        if not self.has_published:
+            return True
         cluster = self.broker.cluster
-        return not (self.has_published and (cluster.overloaded or cluster.blocked is not None))
+        return not cluster.overloaded and cluster.blocked is None
 
     def reading_may_change(self) -> None:
         """Tell the socket to look at `wants_reading`."""
