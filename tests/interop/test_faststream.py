@@ -23,7 +23,7 @@ from tests.interop.support import (
 )
 
 pytest.importorskip("faststream", reason=NO_PYTHON_CLIENTS)
-from faststream.rabbit import RabbitBroker  # noqa: E402
+from faststream.rabbit import RabbitBroker
 
 pytestmark = [pytest.mark.processes]
 
