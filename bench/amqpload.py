@@ -4,6 +4,7 @@ import json
 import shlex
 import shutil
 import subprocess
+from pathlib import Path
 from typing import Any, Final
 
 from bench.clusters import ROOT, SHARED, BrokerFailed, Cluster
@@ -29,11 +30,11 @@ class Amqpload:
         if done.returncode:
             needs = "Debian: apt-get install gcc make librabbitmq-dev"
             raise BrokerFailed(f"amqpload can't be built ({needs}):\n{done.stderr}")
-        self._program = tools / "amqpload"
+        self.program: Path = tools / "amqpload"
 
     def run(self, cluster: Cluster, load: list[str]) -> dict[str, Any]:
         """One run. Raises BrokerFailed if messages were lost, came twice or out of order, or it did not get through."""
-        command = command_line(str(self._program), ",".join(cluster.uris), ",".join(map(str, cluster.pids)), load)
+        command = command_line(str(self.program), ",".join(cluster.uris), ",".join(map(str, cluster.pids)), load)
         with machine_to_itself():
             done = subprocess.run(command, capture_output=True, text=True, timeout=2 * _MAX_S)
         if done.returncode:

@@ -21,6 +21,7 @@ from typing import Final
 from cluster.beats import ANSWERS_DATAGRAM, BEATS_DATAGRAM, BadBeats, Beats
 from cluster.clock import MemberClocks
 from cluster.disk_watch import DiskWatch
+from cluster.draining import DRAINING_DATAGRAM, Draining
 from cluster.first_state import bootstrap, set_aside
 from cluster.frame import Frame
 from cluster.group import Group
@@ -127,6 +128,7 @@ class Host:
         self._balance: LeaderBalance = LeaderBalance()
         self._asked_rebuild_ms: dict[tuple[int, int], int] = {}
         self.disk: DiskWatch = DiskWatch(settings.election_timeout_ms)
+        self._draining: Draining = Draining()
 
     # ------------------------------------------------------------------ start
 
@@ -170,11 +172,12 @@ class Host:
             self._leaders_told[group.id] = leader
             self._trace(f"group {group.id} is led by node {group.leader} in term {group.term}")
 
-    def _ask_for_rebuilds(self) -> None:
+    def _ask_for_rebuilds(self, now_ms: int) -> None:
         for group in self.groups.values():
             if group.rebuild is not None:
                 for peer in self.peers:
-                    self.send_datagram(peer, REBUILD_DATAGRAM, group.rebuild.request(group.id))
+                    if not group.intake.is_busy(peer, now_ms):
+                        self.send_datagram(peer, REBUILD_DATAGRAM, group.rebuild.request(group.id))
 
     def _silent(self, id: int, now_ms: int) -> list[int]:
         """Nodes whose replica of a group is damaged, as they said a moment ago: those will not lead it."""
@@ -242,7 +245,7 @@ class Host:
             if step is None:
                 continue
             if isinstance(step, HandOver):
-                group.raw.transfer_leader(step.node)
+                group.raw.transfer_leader(self._rather_than_draining(step.node, id, now_ms))
             else:
                 try:
                     group.raw.propose_conf_change(step)
@@ -250,12 +253,71 @@ class Host:
                     continue
             self._dirty[id] = None
 
+    def _rather_than_draining(self, node: int, id: int, now_ms: int) -> int:
+        """The node, or if it drains another one that shall vote in the group."""
+        if not self._draining.drains(node, now_ms):
+            return node
+        group = self.groups[id]
+        others = [peer for peer in self.successors(group, now_ms) if peer in self.plan.get(id, ())]
+        return others[0] if others else node
+
     def _caught_up(self, group: Group, node: int, now_ms: int) -> bool:
         """On the leader: whether a member is there, and its log nearly as long as this one."""
         match = group.matched(node)
         if match == 0 or group.raw.raft.raft_log.last_index() - match > self.CAUGHT_UP_ENTRIES:
             return False
         return self.heard_within(node, now_ms, self.settings.election_timeout_ms)
+
+    # ------------------------------------------------------------------ before a stop
+
+    def set_draining(self, draining: bool) -> None:
+        """Hand over all that is led here, and lead nothing as long as others can; or take part again. Not stored."""
+        self._draining.set(draining)
+        for peer in self.peers:
+            self.send_datagram(peer, DRAINING_DATAGRAM, self._draining.word())
+
+    @property
+    def draining(self) -> bool:
+        """Whether this node hands over what it leads."""
+        return self._draining.here
+
+    def successors(self, group: Group, now_ms: int) -> list[int]:
+        """Who else could lead a group that is led here: voters that are there and do not drain. The preferred one
+        first, then who leads the fewest groups."""
+        if not group.leads:
+            return []
+        leads = dict.fromkeys(self.members, 0)
+        for each in self.groups.values():
+            leader = each.raw.raft.lead_transferee or each.leader
+            leads[leader] = leads.get(leader, 0) + 1
+        timeout_ms = self.settings.election_timeout_ms
+        found = [
+            peer
+            for peer in group.conf_state.voters
+            if peer != self.node
+            and self.is_connected(peer)
+            and self.heard_within(peer, now_ms, timeout_ms)
+            and not self._draining.drains(peer, now_ms)
+        ]
+        preferred = self.preferred(group.id)
+        return sorted(found, key=lambda peer: (peer != preferred, leads.get(peer, 0), peer))
+
+    def can_hand_over(self, now_ms: int) -> bool:
+        """Whether something is led here that somebody else could lead."""
+        return any(self.successors(group, now_ms) for group in self.groups.values() if group.leads)
+
+    def _drain(self, now_ms: int) -> None:
+        if self._draining.is_to_be_said(now_ms):
+            for peer in self.peers:
+                self.send_datagram(peer, DRAINING_DATAGRAM, self._draining.word())
+        for group in self.groups.values():
+            if not group.established or group.raw.raft.lead_transferee:
+                continue
+            able = [peer for peer in self.successors(group, now_ms) if self._caught_up(group, peer, now_ms)]
+            place = self._draining.attempt(group.id, len(able), now_ms) if able else -1
+            if place >= 0:
+                group.raw.transfer_leader(able[place])
+                self._dirty[group.id] = None
 
     # ------------------------------------------------------------------ input
 
@@ -281,17 +343,20 @@ class Host:
             # Raft makes the heartbeats with which reads wait; the others are in `_beats`.
             raft.heartbeat_elapsed = since_heartbeat if raft.read_only.context() else -1
             group.tick(now_ms, not outvoted and (quick or group.decides_alone))
+            self._tell_of_intake(group)
             if beats and group.leads:
                 self._beats.are_due(group)
             if group.has_work:
                 self._dirty[group.id] = None
         if beats:
             self._heartbeat(now_ms)
+        if self._draining.here:
+            self._drain(now_ms)
         if now_ms >= self._next_balance_ms:
             self._next_balance_ms = now_ms + self.BALANCE_EVERY_MS
             self._close_silent_sessions(now_ms)
             self._balance_leaders(now_ms)
-            self._ask_for_rebuilds()
+            self._ask_for_rebuilds(now_ms)
             for group in self.groups.values():
                 if group.compact(self._slowest_match(group), self.short_of_disk):
                     self._dirty[group.id] = None
@@ -323,6 +388,8 @@ class Host:
                 self._send_rebuild(peer, data, now_ms)
             elif kind in (BEATS_DATAGRAM, ANSWERS_DATAGRAM):
                 self._take_beats(peer, kind, data, now_ms)
+            elif kind == DRAINING_DATAGRAM and not self._draining.heard(peer, data, now_ms):
+                self._refuse(peer, f"word of draining in {len(data)} bytes")
         for id, time_ms, led_ms in frame.group_clocks:
             group = self.groups.get(id)
             if group is not None and group.leader == peer:
@@ -346,7 +413,8 @@ class Host:
         if message.type == MessageType.TIMEOUT_NOW and not self.disk.may_lead(now_ms):
             return  # Who leads means to hand over to us, but could not know of our disk.
         try:
-            group.step(message)
+            group.step(message, now_ms)
+            self._tell_of_intake(group)
         except LogLost as lost:
             self.log_lost = f"group {id}: {lost}"
         except CorruptEntry:
@@ -372,6 +440,11 @@ class Host:
 
     def _refuse(self, peer: int, text: str) -> None:
         self._tell(f"node {peer} sent what can't be used: {text}")
+
+    def _tell_of_intake(self, group: Group) -> None:
+        complaint = group.intake.take_complaint()
+        if complaint:
+            self._tell(complaint)
 
     def _tell(self, text: str) -> None:
         if self._trace is not None:
@@ -614,6 +687,8 @@ class Host:
             preferred = self.preferred(group.id)
             up_since = self._up_since_ms.get(preferred)
             if preferred == self.node or up_since is None or preferred not in group.conf_state.voters:
+                continue
+            if self._draining.drains(preferred, now_ms):
                 continue
             if self._balance.is_due(group.id, up_since, now_ms) and self._caught_up(group, preferred, now_ms):
                 self._balance.attempted(group.id, now_ms)

@@ -26,6 +26,14 @@ LOG_RESERVE_MAX_BYTES: Final = 16 * MIB
 """Room that only batches without entries and snapshots may use (a share of the map, within these bounds):
 deleting needs pages too, and a store that can't delete can't recover from being full."""
 
+AHEAD_SEGMENT_BYTES: Final = 4 * MIB
+"""Size of each of the two write-ahead files of the log: so much is moved into the log file at once, while the other
+takes what comes."""
+
+AHEAD_RECORD_MAX_BYTES: Final = 256 * KIB
+"""A batch of more payload than this goes to the log file at once: it is worth the syncs of its own, and to write it
+twice would cost more."""
+
 LOG_MAP_HELD_BYTES: Final = 8 * MIB
 """After so much was written or read back, the pages of the log's map are let go (see
 `cluster.log.map_pages`): much less than a node takes otherwise, much more than a write touches."""
@@ -114,6 +122,9 @@ CONNECT_TIMEOUT_MS: Final = 3_000
 HELLO_TIMEOUT_SECONDS: Final = 5.0
 """A peer that opened a stream and didn't say hello, or show the ticket of its frame stream, within this is turned
 away."""
+
+ACCEPT_RETRY_SECONDS: Final = 1.0
+"""Where a connection can't be accepted (no file descriptors), others have so long to give theirs back."""
 
 REFUSED_RETRY_MS: Final = 5_000
 """Pause after a peer refused us (wrong cluster, unknown node, other version): that has to be mended first."""

@@ -82,17 +82,60 @@ CLOSE_OK_SECONDS: Final = 5.0
 CONNECTIONS: Final = 50_000
 """Connections on one node."""
 
+LOGIN_FAILURES_FREE: Final = 3
+"""Failed logins of one address that slow nothing: typing errors."""
+
+LOGIN_DELAY_FIRST_MS: Final = 500
+"""How long the next login from there waits. It doubles with each further failure..."""
+
+LOGIN_DELAY_MOST_MS: Final = 4_000
+"""...up to this: less than a handshake may take."""
+
+LOGIN_FAILURES_KEPT_MS: Final = 60_000
+"""Failures of an address are forgotten after so long without one."""
+
+LOGIN_ADDRESSES: Final = 4_096
+"""Addresses of failed logins that are remembered: under a MiB."""
+
+LOGINS_WAITING: Final = 8
+"""Logins of one address that may wait at once; further ones are refused. With the delay: two guesses a second."""
+
+PASSWORD_CHECKS_WAITING: Final = 256
+"""Passwords waiting for a thread to check them; further logins are refused. About as many as can be checked within the
+time that a handshake may take."""
+
 OUTPUT_HIGH_WATER_BYTES: Final = 4 * MIB
 """Unsent bytes of one connection above which its consumers are paused."""
 
 OUTPUT_LOW_WATER_BYTES: Final = 1 * MIB
 """Unsent bytes of one connection below which its consumers go on."""
 
+OUTPUT_FULL_BYTES: Final = 16 * MIB
+"""Unsent bytes of one connection above which it is not read from: what it asks for would be answered with more. Clients
+that send without reading get so many confirms and answers ahead."""
+
+OUTPUT_STALL_SECONDS: Final = 300.0
+"""A client that takes nothing of what waits for it is given up after this. One that agreed on heartbeats and does not
+send them goes sooner; RabbitMQ has heartbeats alone."""
+
+KEEPALIVE_IDLE_SECONDS: Final = 60
+"""TCP asks whether the other side is there after so much silence: for clients without heartbeats..."""
+
+KEEPALIVE_INTERVAL_SECONDS: Final = 15
+"""...then so often..."""
+
+KEEPALIVE_PROBES: Final = 4
+"""...and this many times."""
+
 WAITING_EVENTS_BYTES: Final = 8 * MIB
 """Bytes of events behind a waiting operation above which the connection is not read."""
 
 ROUTES_CACHED: Final = 20_000
 """Remembered routes per vhost and user."""
+
+TRANSACTION_BYTES: Final = 128 * MIB
+"""Messages in one transaction of a channel: as much as one message may have. They wait in memory for the commit, and
+those for one shard make one log entry."""
 
 DECLARE_ATTEMPTS: Final = 8
 """How often a declare starts again when the queue was deleted under it."""

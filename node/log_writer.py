@@ -5,12 +5,17 @@ LMDB releases the GIL while it writes and syncs, so the loop goes on gathering t
 
 import asyncio
 import threading
+import time
+from bisect import bisect_left
 from collections.abc import Callable
 from queue import SimpleQueue
+from typing import Final
 
 from cluster.log.batch import LogStore, WriteBatch
 
 Written = Callable[[BaseException | None], None]
+
+SYNC_BOUNDS_S: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 
 class LogWriter:
@@ -20,6 +25,9 @@ class LogWriter:
         self._store = store
         self._loop = loop
         self._written = written
+        # Changed by the thread alone; whoever reads them meanwhile may see one batch more in the one than in the other.
+        self._synced_by_bucket = [0] * (len(SYNC_BOUNDS_S) + 1)
+        self._sync_sum_s = 0.0
         self._batches: SimpleQueue[WriteBatch | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="log-writer", daemon=True)
         self._thread.start()
@@ -27,6 +35,10 @@ class LogWriter:
     def write(self, batch: WriteBatch) -> None:
         """Write this batch next. Never blocks."""
         self._batches.put(batch)
+
+    def syncs(self) -> tuple[tuple[int, ...], float]:
+        """Batches by the time until they were synced (up to each of `SYNC_BOUNDS_S`, and longer); seconds in all."""
+        return tuple(self._synced_by_bucket), self._sync_sum_s
 
     def stop(self) -> None:
         """Finish what was given and end the thread."""
@@ -36,10 +48,14 @@ class LogWriter:
     def _run(self) -> None:
         while (batch := self._batches.get()) is not None:
             error: BaseException | None = None
+            began_s = time.monotonic()
             try:
                 self._store.write(batch)
             except BaseException as raised:  # handed to the loop, which decides
                 error = raised
+            took_s = time.monotonic() - began_s
+            self._synced_by_bucket[bisect_left(SYNC_BOUNDS_S, took_s)] += 1
+            self._sync_sum_s += took_s
             try:
                 self._loop.call_soon_threadsafe(self._written, error)
             except RuntimeError:  # the loop is closed: nobody waits for this any more

@@ -4,18 +4,22 @@ import asyncio
 import hashlib
 import logging
 import random
+import shutil
+import socket
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import grpc
 
-from cluster.log.lmdb_store import LmdbLogStore
+from cluster.log.batch import LogStore
 from cluster.transport.gate import Objection
 from cluster.transport.joining import JoinAnswer, JoinRefused, JoinRequest, ask_to_join
 from cluster.transport.tls import TlsFiles
 from node.broker.cluster_facade import SESSION_LOST
 from node.catalog import AddMember, CatalogCommand, MemberAdded, Refusal
+from node.catalog.members import STILL_THERE
 from node.engine import CATALOG_GROUP, Engine
 from node.identity import Identity, KnownMembers, MalformedIdentity, decode_identity, decode_members
 from node.operating.current_replicas import CurrentReplicas
@@ -30,6 +34,10 @@ BEGINNING_OF_2026_S: Final = 1_767_225_600
 STARTS_SHIFT: Final = 20
 """An incarnation is the number of starts shifted by this, and counts up while the process runs."""
 _FIRST_VERSION: Final = 0
+_UNPROVEN: Final = "unproven"
+"""Under this meta key something stands from the time at which a founder begins until it serves."""
+_JOIN_AGAIN: Final = "join-again"
+"""A file of this name in the data folder has a founder join, see `begin_anew`."""
 
 
 class NodeRefused(Exception):
@@ -42,7 +50,7 @@ def peer_tls_files(settings: NodeSettings) -> TlsFiles | None:
     return TlsFiles(files.certificate, files.key, files.authority) if files and files.authority else None
 
 
-async def establish_identity(settings: NodeSettings, store: LmdbLogStore) -> tuple[Identity, KnownMembers]:
+async def establish_identity(settings: NodeSettings, store: LogStore) -> tuple[Identity, KnownMembers]:
     """Who this node is: as stored, or as it joins, or as a first member. Raises NodeRefused.
 
     A node that is to join asks until it is taken in or refused; it can be cancelled meanwhile.
@@ -56,21 +64,47 @@ async def establish_identity(settings: NodeSettings, store: LmdbLogStore) -> tup
             return identity, decode_members(members) if members is not None else _first_members(settings)
     except MalformedIdentity as error:
         raise NodeRefused(f"the data in {settings.data_dir} can't be used: {error}") from None
-    if settings.join is not None:
+    if settings.joins or joins_again(settings.data_dir):
         # Made up before the first question, so that a second one is known as the same node's.
         name = store.get_meta("store")
         if name is None:
             name = _random_name().encode()
             store.put_meta("store", name)
-        identity, members_now = await _join(settings, settings.join, name.decode())
+        identity, members_now = await _join(settings, name.decode())
     else:
         identity, members_now = _first(settings), _first_members(settings)
+        store.put_meta(_UNPROVEN, b"1")
     store.put_meta("members", members_now.encode())
     store.put_meta("identity", identity.encode())
+    (settings.data_dir / _JOIN_AGAIN).unlink(missing_ok=True)
     return identity, members_now
 
 
-def next_start(store: LmdbLogStore) -> tuple[int, int]:
+def is_unproven(store: LogStore) -> bool:
+    """Whether this node began as a founder and has never served since: nothing in its data is worth keeping when the
+    others say that they have founded the cluster without it, or know its place as another one's."""
+    return bool(store.get_meta(_UNPROVEN))
+
+
+def is_proven(store: LogStore) -> None:
+    """The node serves with this data."""
+    if is_unproven(store):
+        store.put_meta(_UNPROVEN, b"")
+
+
+def begin_anew(data_dir: Path) -> None:
+    """Give up the data of a founder that came too late: the next start joins the cluster as a new member."""
+    (data_dir / _JOIN_AGAIN).touch()
+    for folder in ("log", "snapshots"):
+        shutil.rmtree(data_dir / folder, ignore_errors=True)
+
+
+def joins_again(data_dir: Path) -> bool:
+    """Whether a node that is among the seeds has to join all the same."""
+    return (data_dir / _JOIN_AGAIN).exists()
+
+
+def next_start(store: LogStore) -> tuple[int, int]:
     """Count the starts of processes on the data: (the count at the start before, the count now).
 
     The count never falls behind the seconds since 2026 (30 bits are meant for it), so that a node that comes
@@ -124,11 +158,12 @@ def _first_members(settings: NodeSettings) -> KnownMembers:
 
 def _check(settings: NodeSettings, identity: Identity) -> None:
     """Settings that the data was not made with would make another cluster of it."""
+    if identity.joined:
+        return
     given: dict[str, tuple[object, object]] = {"seeds": (identity.founded or "none", _founded(settings) or "none")}
-    if not identity.joined:
-        given["shards"] = (identity.shards, settings.shards)
-        given["replication_factor"] = (identity.replication_factor, settings.replication_factor)
-    if settings.seeds:
+    given["shards"] = (identity.shards, settings.shards)
+    given["replication_factor"] = (identity.replication_factor, settings.replication_factor)
+    if settings.seeds and not settings.joins:
         given["node"] = (identity.node, settings.node_id)
     for key, (made_with, says) in given.items():
         if made_with != says:
@@ -139,29 +174,55 @@ def _check(settings: NodeSettings, identity: Identity) -> None:
             )
 
 
-async def _join(settings: NodeSettings, seed: Address, store: str) -> tuple[Identity, KnownMembers]:
-    address = str(settings.reachable_peer_address)
-    request = JoinRequest(settings.name, address, store)
-    complaint = ""
-    while True:
+async def _addresses_to_join(settings: NodeSettings) -> list[Address]:
+    """Where to ask for a place: the other seeds, and all that the name in `join` stands for."""
+    own = settings.reachable_peer_address
+    found = [seed for seed in settings.seeds if seed != own]
+    join = settings.join
+    if join is not None:
+        if settings.peer_tls is not None:
+            return [*found, join]  # certificates are checked against names
         try:
-            answer = await ask_to_join(str(seed), request, peer_tls_files(settings))
-        except JoinRefused as refusal:
-            if not refusal.again:
-                raise NodeRefused(f"can't join through {seed}: {refusal}") from None
-            if str(refusal) != complaint:
-                complaint = str(refusal)
-                log.info("can't join yet: %s", complaint)
-            await asyncio.sleep(JOIN_AGAIN_S)
-            continue
-        log.info(
-            "joined cluster %s through %s as node %d (%s)", answer.cluster_id, seed, answer.node_id, answer.node_name
-        )
-        identity = Identity(
-            answer.cluster_id, answer.node_id, answer.node_name, store, answer.shards, answer.replication_factor,
-            joined=True,
-        )
-        return identity, KnownMembers(answer.members_version, answer.members)
+            loop = asyncio.get_running_loop()
+            known = await loop.getaddrinfo(join.host, join.port, type=socket.SOCK_STREAM)
+            found += sorted({Address(str(entry[4][0]), join.port) for entry in known})
+        except OSError as error:
+            log.info("can't join through %s yet: %s", join, error)
+    return list(dict.fromkeys(found))
+
+
+async def _join(settings: NodeSettings, store: str) -> tuple[Identity, KnownMembers]:
+    request = JoinRequest(settings.name, str(settings.reachable_peer_address), store)
+    complaints: dict[Address, str] = {}
+    while True:
+        for seed in await _addresses_to_join(settings):
+            joined = await _ask(settings, seed, request, complaints)
+            if joined is not None:
+                return joined
+        await asyncio.sleep(JOIN_AGAIN_S)
+
+
+async def _ask(
+    settings: NodeSettings, seed: Address, request: JoinRequest, complaints: dict[Address, str]
+) -> tuple[Identity, KnownMembers] | None:
+    """Ask one member once; None: somebody else, or later. Raises NodeRefused."""
+    try:
+        answer = await ask_to_join(str(seed), request, peer_tls_files(settings))
+    except JoinRefused as refusal:
+        if not refusal.again:
+            raise NodeRefused(f"can't join through {seed}: {refusal}") from None
+        if str(refusal) != complaints.get(seed):
+            complaints[seed] = str(refusal)
+            log.info("can't join through %s yet: %s", seed, refusal)
+        return None
+    log.info(
+        "joined cluster %s through %s as node %d (%s)", answer.cluster_id, seed, answer.node_id, answer.node_name
+    )
+    identity = Identity(
+        answer.cluster_id, answer.node_id, answer.node_name, request.store, answer.shards, answer.replication_factor,
+        joined=True,
+    )
+    return identity, KnownMembers(answer.members_version, answer.members)
 
 
 class MembershipShell:
@@ -219,7 +280,7 @@ class MembershipShell:
                                           "an advertised_peer_address")
         answer = await self.command(AddMember(request.name, request.address, request.store))
         if isinstance(answer, Refusal):
-            return JoinAnswer.refused(answer.text, again="founded yet" in answer.text)
+            return JoinAnswer.refused(answer.text, again="founded yet" in answer.text or STILL_THERE in answer.text)
         if not isinstance(answer, MemberAdded):
             return JoinAnswer.refused("the catalog did not answer in time", again=True)
         members = self._engine.catalog.members
@@ -244,6 +305,17 @@ class MembershipShell:
         self._engine.submit_catalog(command, answered)
         self._pump()
         return await _or_none(answers)
+
+    async def spread(self) -> None:
+        """Wait until the connected nodes have what was changed here, but not for one that hangs."""
+        everywhere: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+
+        def told(_: object) -> None:
+            if not everywhere.done():
+                everywhere.set_result(True)
+
+        self._engine.catalog_spread(told)
+        await _or_none(everywhere)
 
     async def freshness(self) -> dict[str, Any]:
         """Bring all replicas here up to date, and say whether they are: `current`, and the `reason` if not."""

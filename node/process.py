@@ -16,6 +16,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 from cluster.frame import Frame
@@ -24,28 +25,34 @@ from cluster.host import NEVER
 from cluster.host_settings import HostSettings
 from cluster.log.batch import CorruptEntry, CorruptStore, DiskFull, LogError, WriteBatch
 from cluster.log.group_log import EntryCache
-from cluster.log.lmdb_store import LmdbLogStore
+from cluster.log.write_ahead_store import WriteAheadStore
 from cluster.raft import Entry
 from cluster.transport.peer_transport import LocalPeer, PeerTransport
 from node import limits
 from node.broker.broker import Broker
-from node.catalog import Catalog, DeleteUser, PutUser, SetPermissions
+from node.catalog import Catalog, DeleteUser, PutUser, SetPermissions, UpgradePassword
 from node.catalog.passwords import make_password_hash, verify_password
+from node.duties.alarms import DISK, MEMORY, NAMES, disk_watermark
+from node.duties.drain import DRAINED, NOT_DRAINING, TEXT_OF_DRAIN, TEXT_OF_STOP, Drain, DrainSettings
 from node.engine import Engine, EngineSettings
+from node.http.provider import Histogram
 from node.http.provider import Metric as HttpMetric
 from node.http.server import HttpServer
 from node.identity import Identity, KnownMembers
 from node.listener import AmqpListener
-from node.log_writer import LogWriter
+from node.log_writer import SYNC_BOUNDS_S, LogWriter
 from node.membership_shell import (
     STARTS_SHIFT,
     MembershipShell,
     NodeRefused,
     establish_identity,
     founders,
+    is_proven,
+    is_unproven,
     next_start,
     peer_tls_files,
 )
+from node.operating.access import Access
 from node.operating.dead_letter_office import DeadLetterOffice
 from node.operating.management import Management
 from node.operating.operator import Operator
@@ -53,9 +60,9 @@ from node.operating.operator_login import Logins
 from node.operating.queue_metrics import queue_metrics
 from node.operating.queue_selection import QueueSelection
 from node.operating.queue_views import QueueViews
-from node.operating.status import Metric, engine_metrics, engine_status
+from node.operating.status import Metric, alarm_texts, engine_metrics, engine_status
 from node.process_clock import ProcessClock, forget_clock, kept_clock, this_boot
-from node.process_memory import FreedMemory
+from node.process_memory import FreedMemory, MemoryWatch, available_bytes
 from node.settings import NodeSettings
 from node.settings import TlsFiles as SettingsTls
 
@@ -82,6 +89,11 @@ def _client_tls(files: SettingsTls | None) -> ssl.SSLContext | None:
     return context
 
 
+def _memory_limit_bytes(settings: NodeSettings) -> int:
+    """What `memory_limit_bytes` and `memory_limit_percent` come to here; 0: no limit."""
+    return settings.memory_limit_bytes or (available_bytes() or 0) * settings.memory_limit_percent // 100
+
+
 class NodeProcess:
     """One node. `start` returns when it serves."""
 
@@ -92,8 +104,9 @@ class NodeProcess:
         self.stopped: asyncio.Event = asyncio.Event()
         self.failure: str | None = None
         self._sent_away = False
+        self._unproven = False
         self._loop: asyncio.AbstractEventLoop
-        self._store: LmdbLogStore
+        self._store: WriteAheadStore
         self._writer: LogWriter
         self.identity: Identity
         self.membership: MembershipShell
@@ -101,6 +114,7 @@ class NodeProcess:
         self._transport: PeerTransport
         self._broker: Broker
         self._listener: AmqpListener
+        self.drain: Drain
         self._http: HttpServer
         self._logins: Logins
         self._queue_views: QueueViews
@@ -110,7 +124,10 @@ class NodeProcess:
         self._pump_scheduled = False
         self._due_scheduled = False
         self._writing: WriteBatch | None = None
+        self._memory: MemoryWatch = MemoryWatch(_memory_limit_bytes(settings))
         self._serving = False
+        self._door_closed = False
+        self._drained = asyncio.Event()
 
     # ------------------------------------------------------------------ start and stop
 
@@ -124,6 +141,7 @@ class NodeProcess:
         self.clock = await self._loop.run_in_executor(None, kept_clock, settings.data_dir, this_boot())
         try:
             self.identity, self._members = await establish_identity(settings, self._store)
+            self._unproven = is_unproven(self._store)
             previous, starts = next_start(self._store)
             stored = await self._loop.run_in_executor(None, self._store.load)
             self.engine = self._make_engine(starts << STARTS_SHIFT)
@@ -150,36 +168,43 @@ class NodeProcess:
             self._broker, amqp.host, amqp.port, self.schedule_pump, _client_tls(settings.amqp_tls),
             reuse_port=settings.amqp_reuse_port,
         )
+        times = DrainSettings(settings.drain_notice_ms, settings.drain_acks_ms, settings.drain_timeout_ms)
+        self.drain = Drain(self.engine.host, self._broker, self, times)
         self._ticker = self._loop.call_soon(self._tick)
         self._tasks.append(self._loop.create_task(self._watch_disk_and_memory()))
         self._tasks.append(self._loop.create_task(self._watch_clock()))
         self.schedule_pump()
         self._queue_views = QueueViews(self.engine)
-        self._logins = Logins(self.engine.catalog)
+        self._logins = Logins(self.engine.catalog, self._renew_password)
         operator = Operator(
             self._logins,
             self.membership,
             DeadLetterOffice(self.engine),
             self.clock.now_ms,
             self.schedule_pump,
+            self,
         )
         management = Management(self.engine, self.membership, self._logins)
+        access = Access(self.engine, self.membership, self._logins, self._logins.threads)
         http = settings.http_address
-        self._http = HttpServer(self, http.host, http.port, operator, management)
+        self._http = HttpServer(self, http.host, http.port, operator, management, access)
         await self._http.start()
         try:
             await self._wait_until_ready()
         except NodeRefused:
             await self.stop()
             raise
+        if self._unproven:
+            self._unproven = False
+            await self._loop.run_in_executor(None, is_proven, self._store)
         await self._listener.start()
         self._serving = True
         gc.collect()
         gc.freeze()
 
-    def _open_store(self) -> LmdbLogStore:
+    def _open_store(self) -> WriteAheadStore:
         self.settings.data_dir.mkdir(parents=True, exist_ok=True)
-        return LmdbLogStore(self.settings.data_dir / "log", self.settings.disk_map_bytes)
+        return WriteAheadStore(self.settings.data_dir / "log", self.settings.disk_map_bytes)
 
     def _make_engine(self, incarnation: int) -> Engine:
         settings = self.settings
@@ -226,7 +251,8 @@ class NodeProcess:
 
     def _make_transport(self, starts: int, previous: int) -> PeerTransport:
         settings, identity = self.settings, self.identity
-        peers = {id: address for id, (_, address) in self._members.members.items() if id != identity.node}
+        known = self._members.members.items()
+        peers = {id: address for id, (_, address) in known if id != identity.node and address}
         local = LocalPeer(
             identity.node, self.name, identity.cluster, identity.store, starts, str(settings.reachable_peer_address),
             previous,
@@ -249,7 +275,7 @@ class NodeProcess:
         self._tasks.append(self._loop.create_task(self._follow_members(self._members)))
 
     async def _follow_members(self, known: KnownMembers) -> None:
-        addresses = {id: address for id, (_, address) in known.members.items()}
+        addresses = {id: address for id, (_, address) in known.members.items() if address}
         ids = [record.id for record in self.engine.catalog.members.all()]
         # Whoever has greeted this node and came after all that the catalog here knows stays until it knows better.
         newcomers = {id: at for id, at in self._transport.peers().items() if id > max(ids)}
@@ -261,6 +287,10 @@ class NodeProcess:
         """Serve only once the catalog here is up to date, so that the first client finds what there is."""
         await self._catalog_is_current()
         await self._ensure_default_user()
+
+    def _renew_password(self, command: UpgradePassword) -> None:
+        self.engine.submit_catalog(command, lambda _: None)
+        self.schedule_pump()
 
     async def _catalog_is_current(self) -> None:
         """Wait until the catalog here has everything given before; NodeRefused if the node fails meanwhile."""
@@ -293,6 +323,47 @@ class NodeProcess:
     async def run_until_stopped(self) -> None:
         """Serve until `stop` is called or the node fails."""
         await self.stopped.wait()
+
+    async def drain_before_stop(self) -> None:
+        """Let clients and other nodes go before a stop that was asked for; returns at the time limit at the latest."""
+        self._feed(lambda now_ms: self.drain.begin(TEXT_OF_STOP, now_ms))
+        waiting = [asyncio.ensure_future(event.wait()) for event in (self._drained, self.stopped)]
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        for task in waiting:
+            task.cancel()
+
+    # ------------------------------------------------------------------ drained by an operator
+
+    def begin_drain(self) -> None:
+        """See `DrainControl.begin_drain`."""
+        self._feed(lambda now_ms: self.drain.begin(TEXT_OF_DRAIN, now_ms))
+
+    async def revive(self) -> None:
+        """See `DrainControl.revive`. Raises OSError if the AMQP address can't be had."""
+        if self._door_closed:
+            self._door_closed = False
+            await self._listener.open_door()
+        self.drain.revive()
+        self._drained.clear()
+        self.schedule_pump()
+
+    def take_no_clients(self) -> None:
+        """See `DrainPort.take_no_clients`."""
+        self._door_closed = True
+        self._listener.close_door()
+
+    def pending_bytes(self) -> int:
+        """See `DrainPort.pending_bytes`."""
+        return self.engine.pending_bytes()
+
+    def drain_status(self) -> dict[str, object]:
+        """How far a drain has come."""
+        return {
+            "state": self.drain.state,
+            "leads": sum(group.leads for group in self.engine.host.groups.values()),
+            "connections": self._listener.connection_count,
+            "unacknowledged": self._broker.unacknowledged,
+        }
 
     async def stop(self) -> None:
         """Stop serving; what is on disk stays."""
@@ -339,6 +410,11 @@ class NodeProcess:
         """The node fails because it is not, or no longer, a member with this data: it would fail again."""
         self._sent_away = self._sent_away or self.failure is None
         self._fail(text)
+
+    def may_join_anew(self) -> bool:
+        """Whether a node that could not start was sent away as a founder that came too late: it never served, so its
+        data is nothing, and it can join the cluster that is there."""
+        return self._sent_away and self._unproven
 
     def may_not_go_on(self) -> bool:
         """Whether a node that has ended, or could not start, would do the same when started again."""
@@ -402,6 +478,10 @@ class NodeProcess:
     def _tick(self) -> None:
         self._ticker = self._loop.call_later(self.settings.tick_ms / 1000, self._tick)
         self._feed(self.engine.tick)
+        if self.drain.step != NOT_DRAINING:
+            self._feed(self.drain.tick)
+            if self.drain.step == DRAINED:
+                self._drained.set()
 
     async def _watch_clock(self) -> None:
         """A clock that most members contradict is not kept: somebody sets the wall clock right, and starts the node."""
@@ -413,14 +493,33 @@ class NodeProcess:
         await self._loop.run_in_executor(None, forget_clock, self.settings.data_dir)
 
     async def _watch_disk_and_memory(self) -> None:
-        limit = self.settings.disk_free_limit_bytes
+        disk = disk_watermark(self.settings.disk_free_limit_bytes)
         freed = FreedMemory()
         while True:
-            free = await self._loop.run_in_executor(None, self._store.free_bytes)
+            free = await self._loop.run_in_executor(None, self._free_bytes, disk.limit)
             await self._loop.run_in_executor(None, freed.look, self._store.written_bytes)
-            short = free < limit
-            self.engine.disk_space(f"{free} bytes free, at least {limit} are needed" if short else None)
+            why_memory = await self._loop.run_in_executor(None, self._memory.look)
+            short = disk.look(free)
+            why_disk = f"{free} bytes free, the limit is {disk.limit} (disk_free_limit_bytes)" if short else None
+            self._feed(partial(self._looked, why_disk, why_memory))
             await asyncio.sleep(LOOK_S)
+
+    def _looked(self, why_disk: str | None, why_memory: str | None, now_ms: int) -> None:
+        before = alarm_texts(self.engine)
+        self.engine.disk_space(why_disk)
+        self.engine.memory_used(why_memory)
+        after = alarm_texts(self.engine)
+        if bool(before) != bool(after):
+            log.warning("publishers are blocked: %s" if after else "publishers go on%s", "; ".join(after))
+
+    def _free_bytes(self, limit: int) -> int:
+        """Room for the log; when it is short, what was released has given its room back first."""
+        free = self._store.free_bytes()
+        if free < limit:
+            with suppress(LogError):  # the next write says so
+                self._store.settle()
+            free = self._store.free_bytes()
+        return free
 
     def _feed(self, take_in: Callable[[int], None]) -> None:
         """Give the engine some input, and pump it at the end of this turn."""
@@ -452,16 +551,22 @@ class NodeProcess:
         """Whether clients are served, and if not, why."""
         if not self._serving:
             return False, "starting: the catalog is not up to date yet"
+        if self.drain.step != NOT_DRAINING:
+            return False, f"{self.drain.state}: clients go to other nodes"
         without = [str(group.id) for group in self.engine.host.groups.values() if group.leader == 0]
         if without:
             return False, f"no leader known for groups {', '.join(without)}"
-        if self.engine.disk_alarm is not None:
-            return False, self.engine.disk_alarm
+        for alarm in (DISK, MEMORY):
+            text = self.engine.alarms.own(alarm)
+            if text is not None:
+                return False, f"low on {NAMES[alarm]}: {text}"
         return True, "ready"
 
     def status(self) -> dict[str, object]:
         """The state of the cluster as this node sees it, for people and scripts."""
-        return engine_status(self.engine, self.settings, self.clock.now_ms())
+        status = engine_status(self.engine, self.settings, self.clock.now_ms())
+        memory = {"used_bytes": self._memory.used_bytes, "limit_bytes": self._memory.limit_bytes}
+        return status | {"drain": self.drain_status(), "memory": memory}
 
     def queue_info(self, vhost: str, name: str) -> dict[str, object] | None:
         """One queue, or None."""
@@ -483,7 +588,21 @@ class NodeProcess:
 
     def metrics_snapshot(self) -> list[Metric]:
         """(name, help, type, samples) of every metric."""
-        return engine_metrics(self.engine, self.settings, self.clock.now_ms())
+        syncs = Histogram(SYNC_BOUNDS_S, *self._writer.syncs())
+        used: Metric = (
+            "mayfly_memory_used_bytes", "Memory of the process, without mapped files", "gauge",
+            [({}, float(self._memory.used_bytes))],
+        )
+        limit: Metric = (
+            "mayfly_memory_limit_bytes", "Above it publishers are blocked; 0: no limit", "gauge",
+            [({}, float(self._memory.limit_bytes))],
+        )
+        return [
+            *engine_metrics(self.engine, self.settings, self.clock.now_ms()),
+            ("mayfly_log_sync_seconds", "Until a batch of the log is written and synced", "histogram", [({}, syncs)]),
+            used,
+            limit,
+        ]
 
 
 class _DefectsStopTheNode:

@@ -102,12 +102,14 @@ class GroupWrite:
     nothing of the batch. A group's first write of all is an install.
     """
 
-    __slots__ = ("entries", "group", "hard_state", "install", "live_entries", "release", "snapshot")
+    __slots__ = ("checksums", "entries", "group", "hard_state", "install", "live_entries", "release", "snapshot")
 
     def __init__(self, group: int) -> None:
         self.group: int = group
         self.hard_state: HardState | None = None
         self.entries: list[Entry] = []
+        self.checksums: list[int] = []
+        """Of `entries`, if the store has computed them already; else empty."""
         self.snapshot: StoredSnapshot | None = None
         self.install: bool = False
         self.live_entries: LiveEntries = []

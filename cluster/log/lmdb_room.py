@@ -2,6 +2,7 @@
 
 import errno
 import os
+import threading
 from itertools import chain
 from pathlib import Path
 from typing import Final
@@ -23,6 +24,7 @@ class LmdbRoom:
         self._descriptor = os.open(file, os.O_RDWR | os.O_CLOEXEC)
         self._file_bytes = os.fstat(self._descriptor).st_size
         self._unchecked_bytes = 0
+        self._asking = threading.Lock()
         reserve = tables.map_bytes // limits.LOG_RESERVE_DIVISOR
         self.reserve_bytes: int = max(
             limits.LOG_RESERVE_MIN_BYTES, min(limits.LOG_RESERVE_MAX_BYTES, reserve)
@@ -80,24 +82,31 @@ class LmdbRoom:
             total += len(write.snapshot.state) + page
         return total
 
-    def demand(self, added_bytes: int, reserve_bytes: int) -> None:
-        """Raise `DiskFull` when there is no room for so much, with this reserve left over.
+    def demand(self, added_bytes: int, reserve_bytes: int, waiting_bytes: int = 0) -> None:
+        """Raise `DiskFull` when there is no room for so much, after what waits to be written, with this reserve left
+        over. Any thread may ask.
 
         How much is free is looked at only after a quarter of what was free is gone.
         """
+        with self._asking:
+            self._demand(added_bytes, reserve_bytes, waiting_bytes)
+
+    def _demand(self, added_bytes: int, reserve_bytes: int, waiting_bytes: int) -> None:
         if added_bytes:
             self._unchecked_bytes -= added_bytes
             if self._unchecked_bytes < 0:
                 # All of it: what does not fit in the end, LMDB will say.
                 spare_bytes = self._ahead_bytes() + self._inside_bytes() - reserve_bytes - added_bytes
+                spare_bytes -= waiting_bytes
                 if spare_bytes < 0:
                     raise DiskFull(f"{self._file}: no room for {added_bytes} bytes")
                 self._unchecked_bytes = spare_bytes // 4 if reserve_bytes else 0
         needed_bytes = min(
-            self._tables.map_bytes, self._tables.used_up_bytes() + 2 * added_bytes + self.reserve_bytes
+            self._tables.map_bytes,
+            self._tables.used_up_bytes() + 2 * (added_bytes + waiting_bytes) + self.reserve_bytes,
         )
         if needed_bytes > self._file_bytes:
-            self._lengthen_file(needed_bytes, added_bytes)
+            self._lengthen_file(needed_bytes, added_bytes + waiting_bytes)
 
     def look_again(self) -> None:
         """LMDB found no room where some was expected: the next demand looks."""

@@ -10,8 +10,9 @@ takes 5 to 20 ms instead of 1 to 3 (tests/bench/log_store.py).
 
 import errno
 import os
+import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -38,6 +39,8 @@ from cluster.log.records import ENTRY_KEY, GROUP_KEY
 from cluster.raft.messages import Entry, HardState
 
 _TURN_KEY: Final = b"\x00turn"
+_MOVED_KEY: Final = b"\x00moved"
+_MOVED: Final = struct.Struct(">Q")
 _DAMAGED_PREFIX: Final = b"\x00damaged"
 _USER_PREFIX: Final = b"u"
 _STEPS_BEFORE_SEEK: Final = 8
@@ -175,36 +178,63 @@ class LmdbLogStore:
         with self._lock:
             self._refuse_after_failure()
             try:
-                self._write(batch, self._room.reserve_bytes)
+                self._write([batch], self._room.reserve_bytes)
             except DiskFull:
                 self._make_room(batch)
                 raise
+
+    def write_together(self, batches: Sequence[WriteBatch], moved: int, keep_reserve: bool) -> None:
+        """Write these batches one after the other in one transaction, and that the write-ahead file's records are in
+        the store up to number `moved`. Raises what `write` does, and has then written nothing at all.
+
+        `keep_reserve`: refuse when the reserve would be touched."""
+        with self._lock:
+            self._refuse_after_failure()
+            self._write(batches, self._room.reserve_bytes if keep_reserve else 0, moved)
+
+    def moved(self) -> int | None:
+        """The `moved` of the last `write_together`; None when there was none."""
+        with self._environment.begin(db=self._tables.meta) as transaction:
+            value: bytes | None = transaction.get(_MOVED_KEY)
+        return None if value is None else _MOVED.unpack(value)[0]
+
+    def needed_bytes(self, batch: WriteBatch) -> int:
+        """About what a batch will take on disk."""
+        return sum(self._room.needed_bytes(write) for write in batch.groups.values())
+
+    def demand_room(self, added_bytes: int, waiting_bytes: int) -> None:
+        """Raise `DiskFull` unless so much can be written later, after what waits already."""
+        self._room.demand(added_bytes, self._room.reserve_bytes, waiting_bytes)
 
     def _make_room(self, batch: WriteBatch) -> None:
         """Give up what a batch that doesn't fit gives up, so that it fits the next time."""
         with suppress(DiskFull):
             relief = batch.relief()
             if not relief.empty():
-                self._write(relief, 0)
+                self._write([relief], 0)
         with suppress(DiskFull):
             # Pages can be used again when two more transactions have changed something.
             for turn in (b"1", b"2"):
                 self._put_meta(_TURN_KEY, turn)
 
-    def _write(self, batch: WriteBatch, reserve_bytes: int) -> None:
+    def _write(self, batches: Sequence[WriteBatch], reserve_bytes: int, moved: int | None = None) -> None:
         extents: dict[int, tuple[int, int]] = {}
         added_bytes = 0
         touched_bytes = 0
-        for number, write in batch.groups.items():
-            extent = self._extent(number)
-            write.validate(*extent)
-            extents[number] = _extent_after(write, extent)
-            added_bytes += self._room.needed_bytes(write)
-            touched_bytes += len(write.release) * NEIGHBOURS_BYTES
+        for batch in batches:
+            for number, write in batch.groups.items():
+                extent = extents.get(number) or self.extent(number)
+                write.validate(*extent)
+                extents[number] = extent_after(write, extent)
+                added_bytes += self._room.needed_bytes(write)
+                touched_bytes += len(write.release) * NEIGHBOURS_BYTES
         self._room.demand(added_bytes, reserve_bytes)
         try:
             with self._environment.begin(write=True) as transaction:
-                self._apply(transaction, batch)
+                for batch in batches:
+                    self._apply(transaction, batch)
+                if moved is not None:
+                    transaction.put(_MOVED_KEY, _MOVED.pack(moved), db=self._tables.meta)
         except lmdb.Error as error:
             raise self._write_failure(error) from error
         self._extents.update(extents)
@@ -263,12 +293,13 @@ class LmdbLogStore:
                 cursor.putmulti(_live_pairs(write), append=behind)
             else:
                 if write.entries:
-                    _delete_range(cursor, number, write.entries[-1].index + 1, self._extents[number][1])
+                    _delete_range(cursor, number, write.entries[-1].index + 1, limits.MAX_INDEX)
                 if write.release:
                     _delete_each(cursor, number, sorted(set(write.release)))
-            for entry in write.entries:
+            checksums = write.checksums or [-1] * len(write.entries)
+            for entry, checksum in zip(write.entries, checksums, strict=True):
                 key = ENTRY_KEY.pack(number, entry.index)
-                entries.append((key, records.encode_entry(key, entry)))
+                entries.append((key, records.encode_entry(key, entry, checksum)))
             if write.snapshot is not None:
                 snapshots.append((group_key, records.encode_snapshot_record(group_key, write.snapshot)))
             if write.hard_state is not None:
@@ -282,7 +313,7 @@ class LmdbLogStore:
         if states:
             transaction.cursor(self._tables.states).putmulti(states)
 
-    def _extent(self, group: int) -> tuple[int, int]:
+    def extent(self, group: int) -> tuple[int, int]:
         """Index of the snapshot and of the last entry of a group as stored; (0, 0) for one that is not."""
         known = self._extents.get(group)
         if known is not None:
@@ -337,7 +368,8 @@ def _live_pairs(write: GroupWrite) -> Iterator[tuple[bytes, bytes]]:
             yield key, records.encode_entry(key, entry)
 
 
-def _extent_after(write: GroupWrite, extent: tuple[int, int]) -> tuple[int, int]:
+def extent_after(write: GroupWrite, extent: tuple[int, int]) -> tuple[int, int]:
+    """Index of the snapshot and of the last entry of a group that had `extent`, once this is written."""
     snapshot_index, last_index = extent
     if write.snapshot is not None:
         snapshot_index = write.snapshot.metadata.index

@@ -18,7 +18,7 @@ from cluster.log.folder import StoreFolder
 _FORMAT_KEY: Final = b"\x00format"
 _IDENTITY_KEY: Final = b"\x00identity"
 _FORMAT_MAGIC: Final = b"mayfly log "
-_FORMAT: Final = _FORMAT_MAGIC + str(records.FORMAT_VERSION).encode()
+_FORMAT: Final = _FORMAT_MAGIC + str(records.LAYOUT_VERSION).encode()
 # What LMDB says of the file's content; all else (no memory, no descriptors, no answer from the disk) may pass.
 _DAMAGED: Final = (lmdb.InvalidError, lmdb.CorruptedError, lmdb.PageNotFoundError)
 _FOREIGN: Final = (*_DAMAGED, lmdb.NotFoundError, lmdb.IncompatibleError)
@@ -99,11 +99,15 @@ class LmdbTables:
         if written is None or not written.startswith(_FORMAT_MAGIC):
             raise StoreUnfit(f"{self._file} is not the log of a MayflyMQ node")
         version = int(written[len(_FORMAT_MAGIC) :])
-        if version > records.FORMAT_VERSION:
+        if version > records.LAYOUT_VERSION:
             raise StoreUnfit(
                 f"{self._file} has format {version}, written by a newer MayflyMQ; "
-                f"this one reads up to format {records.FORMAT_VERSION}"
+                f"this one reads up to format {records.LAYOUT_VERSION}"
             )
+        if version < records.LAYOUT_VERSION:
+            # Nothing in the older one has to be changed; but its programs must not open what is written from now on.
+            with self.environment.begin(write=True, db=self.meta) as transaction:
+                transaction.put(_FORMAT_KEY, _FORMAT)
 
     def used_pages(self) -> tuple[int, int]:
         """How many pages hold data: single ones, and those of values that take several."""

@@ -20,6 +20,7 @@ from cluster.log.batch import (
     WriteBatch,
 )
 from cluster.log.records import ENTRY_KEY, GROUP_KEY
+from cluster.log.simulated_ahead import SimulatedAhead
 from cluster.raft.messages import Entry, HardState
 
 ENTRY_OVERHEAD_BYTES: Final = 26
@@ -48,6 +49,14 @@ class _MemoryGroup:
         """The octets of damaged entries, in place of those that `entries` shows to whoever looks from outside."""
         self.rotten_snapshot = b""
         self.rotten_hard_state = b""
+
+    def copy(self) -> "_MemoryGroup":
+        other = _MemoryGroup(self.number)
+        other.hard_state, other.snapshot = self.hard_state, self.snapshot
+        other.entries, other.last_index = dict(self.entries), self.last_index
+        other.marked, other.rotten = self.marked, dict(self.rotten)
+        other.rotten_snapshot, other.rotten_hard_state = self.rotten_snapshot, self.rotten_hard_state
+        return other
 
     def snapshot_index(self) -> int:
         return 0 if self.snapshot is None else self.snapshot.metadata.index
@@ -161,11 +170,7 @@ class MemoryStore:
     def write(self, batch: WriteBatch) -> None:
         """Write the batch. Raises `DiskFull`, `DiskFailed`, `ValueError`, and has then written nothing."""
         self.check(batch)
-        for number, write in batch.groups.items():
-            group = self._groups.get(number)
-            if group is None:
-                group = self._groups[number] = _MemoryGroup(number)
-            group.apply(write)
+        _apply(self._groups, batch)
         self.written(batch)
 
     def term(self, group: int, index: int) -> int:
@@ -255,6 +260,14 @@ class MemoryStore:
         """Nothing to give up."""
 
 
+def _apply(groups: dict[int, _MemoryGroup], batch: WriteBatch) -> None:
+    for number, write in batch.groups.items():
+        group = groups.get(number)
+        if group is None:
+            group = groups[number] = _MemoryGroup(number)
+        group.apply(write)
+
+
 def _nobody_watches(batch: WriteBatch) -> None:
     """What is stored matters to the store alone."""
 
@@ -275,15 +288,25 @@ class SimulatedDisk(MemoryStore):
     A node that starts again gets the same object, whose records may have decayed meanwhile (`decay`), or all be gone
     (`wipe`). There is one write at a time. Reads show completed writes alone, as LMDB's do.
 
-    A batch is one transaction. LMDB never overwrites a page that the last commit refers to, and the page that makes a
-    commit count is small and has two copies: a write that was torn in the middle is therefore the old state, whole, and
-    one that was complete is the new one. So here a write that was not synced is lost whole or kept whole, never in
-    part (`tests/log/test_torn_writes.py` shows it with torn images of the real file).
+    Batches are in write-ahead files first, in octets (`simulated_ahead`), and are moved from there, later, into the
+    log file. A crash tears the record that is being written, and forgets all that was in memory: what is shown after it
+    was read out of those files. A transaction of the log file is lost whole or kept whole, never in part
+    (`tests/log/test_torn_writes.py` shows it with torn images of the real file).
     """
 
     def __init__(self, capacity_bytes: int = UNLIMITED_BYTES) -> None:
         super().__init__(capacity_bytes)
         self._pending: WriteBatch | None = None
+        self._log_file: dict[int, _MemoryGroup] = {}
+        """What was moved out of the write-ahead files."""
+        self._ahead = SimulatedAhead(self._move)
+
+    def _move(self, batch: WriteBatch) -> None:
+        _apply(self._log_file, batch)
+
+    def _store(self, batch: WriteBatch) -> None:
+        super().write(batch)
+        self._ahead.write(batch)
 
     def begin_write(self, batch: WriteBatch) -> None:
         """Take a batch, from here on not to be changed; it is not durable yet.
@@ -304,7 +327,7 @@ class SimulatedDisk(MemoryStore):
         batch, self._pending = self._pending, None
         if batch is None:
             raise RuntimeError("no write is under way")
-        super().write(batch)
+        self._store(batch)
 
     def write(self, batch: WriteBatch) -> None:
         """Begin and complete at once."""
@@ -320,7 +343,11 @@ class SimulatedDisk(MemoryStore):
         batch, self._pending = self._pending, None
         if batch is not None and pending_survives:
             with suppress(DiskFull, DiskFailed):
-                super().write(batch)
+                self._store(batch)
+        elif batch is not None:
+            self._ahead.tear(batch)
+        self._ahead.replay()
+        self._groups = {number: group.copy() for number, group in self._log_file.items()}
 
     def refuse(self, batch: WriteBatch) -> None:
         """There is no room for this batch: what it gives up is given up all the same, as `LmdbLogStore.write` does."""
@@ -328,12 +355,37 @@ class SimulatedDisk(MemoryStore):
             raise RuntimeError("a write is under way already")
         relief = batch.relief()
         if not relief.empty():
-            super().write(relief)
+            self._store(relief)
 
     def fail_sync(self, survives: bool) -> None:
         """The sync failed: the batch is on the disk or it is not, and nobody can know. Whoever asked for it has to
         stop at once and to start again from what `load` shows (`LogStore.write` raises `DiskFailed`)."""
         self.crash(survives)
+
+    def mark_damaged(self, group: int, text: str) -> None:
+        """See `LogStore.mark_damaged`."""
+        super().mark_damaged(group, text)
+        self._all_is_in_the_log_file()
+
+    def rot(self, group: int, index: int, bit: int = 0) -> None:
+        """See `MemoryStore.rot`."""
+        super().rot(group, index, bit)
+        self._all_is_in_the_log_file()
+
+    def rot_snapshot(self, group: int, bit: int = 0) -> None:
+        """See `MemoryStore.rot_snapshot`."""
+        super().rot_snapshot(group, bit)
+        self._all_is_in_the_log_file()
+
+    def rot_hard_state(self, group: int, bit: int = 0) -> None:
+        """See `MemoryStore.rot_hard_state`."""
+        super().rot_hard_state(group, bit)
+        self._all_is_in_the_log_file()
+
+    def _all_is_in_the_log_file(self) -> None:
+        """What rots is in the log file; the damage of write-ahead files is for `tests/log` alone."""
+        self._ahead.settle()
+        self._log_file = {number: group.copy() for number, group in self._groups.items()}
 
     def decay(self, what: str, below: Callable[[int], int]) -> str:
         """Let a bit of one stored record rot: of an entry, a snapshot or a hard state (`ROT_ENTRY`, ...). What was hit
@@ -359,6 +411,8 @@ class SimulatedDisk(MemoryStore):
         """All that was stored is gone, as on a new disk. No process may be using it."""
         self._pending = None
         self._groups.clear()
+        self._log_file.clear()
+        self._ahead.forget()
         self._meta.clear()
 
 

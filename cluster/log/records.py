@@ -14,7 +14,11 @@ from cluster.raft.messages import ConfState, Entry, HardState, SnapshotMetadata
 Buffer = bytes | memoryview
 
 FORMAT_VERSION: Final = 1
-"""Version of the whole layout; a store of a higher one is not opened."""
+"""Version of each record."""
+
+LAYOUT_VERSION: Final = 2
+"""Version of the whole folder; one of a higher version is not opened. 2 has write-ahead files, which a program that
+knows only 1 would pass over."""
 
 ENTRY_KEY: Final = struct.Struct(">IQ")
 GROUP_KEY: Final = struct.Struct(">I")
@@ -46,12 +50,17 @@ def crc32(data: Buffer, start: int = 0) -> int:
     return start
 
 
-def encode_entry(key: bytes, entry: Entry) -> bytes:
-    """The value of an entry stored under `key`."""
-    data = entry.data
+def entry_checksum(key: bytes, entry: Entry) -> int:
+    """The checksum of an entry stored under `key`."""
     head = _ENTRY_HEAD.pack(FORMAT_VERSION, entry.type, entry.term)
-    checksum = crc32(data, zlib.crc32(head, zlib.crc32(key)))
-    return _ENTRY_HEADER.pack(FORMAT_VERSION, entry.type, entry.term, checksum) + data
+    return crc32(entry.data, zlib.crc32(head, zlib.crc32(key)))
+
+
+def encode_entry(key: bytes, entry: Entry, checksum: int = -1) -> bytes:
+    """The value of an entry stored under `key`; `checksum` is the entry's, -1 if it is not known yet."""
+    if checksum < 0:
+        checksum = entry_checksum(key, entry)
+    return _ENTRY_HEADER.pack(FORMAT_VERSION, entry.type, entry.term, checksum) + entry.data
 
 
 def check_entry(key: Buffer, value: Buffer) -> tuple[int, int]:

@@ -51,7 +51,7 @@ class Member(_message.Message):
     def __init__(self, node_id: _Optional[int] = ..., name: _Optional[str] = ..., address: _Optional[str] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("protocol_version", "node_id", "node_name", "cluster_id", "store", "starts", "previous", "address")
+    __slots__ = ("protocol_version", "node_id", "node_name", "cluster_id", "store", "starts", "previous", "address", "target")
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     NODE_NAME_FIELD_NUMBER: _ClassVar[int]
@@ -60,6 +60,7 @@ class Hello(_message.Message):
     STARTS_FIELD_NUMBER: _ClassVar[int]
     PREVIOUS_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
     node_id: int
     node_name: str
@@ -68,7 +69,8 @@ class Hello(_message.Message):
     starts: int
     previous: int
     address: str
-    def __init__(self, protocol_version: _Optional[int] = ..., node_id: _Optional[int] = ..., node_name: _Optional[str] = ..., cluster_id: _Optional[str] = ..., store: _Optional[str] = ..., starts: _Optional[int] = ..., previous: _Optional[int] = ..., address: _Optional[str] = ...) -> None: ...
+    target: int
+    def __init__(self, protocol_version: _Optional[int] = ..., node_id: _Optional[int] = ..., node_name: _Optional[str] = ..., cluster_id: _Optional[str] = ..., store: _Optional[str] = ..., starts: _Optional[int] = ..., previous: _Optional[int] = ..., address: _Optional[str] = ..., target: _Optional[int] = ...) -> None: ...
 
 class Frame(_message.Message):
     __slots__ = ("clock_ms", "raft", "group_clocks", "proposals", "datagrams", "hello")

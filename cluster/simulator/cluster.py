@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from random import Random
 from typing import Generic, TypeVar
 
@@ -17,6 +18,8 @@ from cluster.simulator.trace import Trace
 Frame = TypeVar("Frame")
 Write = TypeVar("Write")
 
+
+DRAIN_LOOK_US = 50 * MILLISECOND_US
 
 RESTART_US = 200 * MILLISECOND_US
 """How long a supervisor waits before it starts a process again that has ended by itself."""
@@ -46,6 +49,11 @@ class SimulatedCluster(Generic[Frame, Write]):
         )
         self.transfer_leadership: Callable[[int, int], None] = lambda node, number: None
         """How a leadership transfer is asked for: (node that shall lead, number that picks the group)."""
+        self.begin_drain: Callable[[int], None] = lambda node: None
+        """How a running node is told to drain."""
+        self.is_drained: Callable[[int], bool] = lambda node: True
+        """Whether it has."""
+        self._draining: dict[int, None] = {}
         self.frame_text: Callable[[Frame], str] = lambda frame: ""
         """How a frame is written into the trace."""
         self.may_lose: Callable[[int, str], bool] = lambda node, kind: False
@@ -94,6 +102,9 @@ class SimulatedCluster(Generic[Frame, Write]):
             machine.thaw()
         self._down.clear()
         self._frozen.clear()
+        for node in self._draining:
+            self.crash(node, stays_up=True)
+        self._draining.clear()
         for node in absent:
             self._down[node] = 1
             self.crash(node)
@@ -163,6 +174,7 @@ class SimulatedCluster(Generic[Frame, Write]):
         return {
             faults.CRASH: (self._take_down, self._bring_up),
             faults.KILL: (self._kill, self._bring_up),
+            faults.DRAIN: (self._drain, nothing),
             faults.FREEZE: (self._freeze, self._thaw),
             faults.PARTITION: (self._separate, self._rejoin),
             faults.ONE_WAY: (self._separate, self._rejoin),
@@ -228,6 +240,36 @@ class SimulatedCluster(Generic[Frame, Write]):
         for node in fault.nodes:
             self._down[node] = self._down.get(node, 0) + 1
             self.crash(node, stays_up=True)
+
+    def _drain(self, fault: Fault) -> None:
+        for node in fault.nodes:
+            machine = self.machines[node]
+            if node in self._draining or not machine.serving or machine.frozen:
+                continue
+            self._draining[node] = None
+            self.trace.add("drain", node)
+            machine.call(partial(self.begin_drain, node))
+            self._when_drained(node, machine.life, fault.duration_us)
+
+    def _when_drained(self, node: int, life: int, away_us: int) -> None:
+        """Its process ends when it has drained, unless it died before; it starts again after a while."""
+        machine = self.machines[node]
+        if node not in self._draining:
+            return
+        if machine.life != life or not machine.running:
+            del self._draining[node]
+        elif machine.frozen or not self.is_drained(node):
+            self.queue.after(DRAIN_LOOK_US, partial(self._when_drained, node, life, away_us))
+        else:
+            del self._draining[node]
+            self.count(faults.DRAIN)
+            gone = Fault(self.queue.now_us, faults.KILL, (node,), away_us)
+            self._kill(gone)
+            self.queue.after(away_us, partial(self._return, gone))
+
+    def _return(self, gone: Fault) -> None:
+        if not self._calm:
+            self._bring_up(gone)
 
     def _bring_up(self, fault: Fault) -> None:
         for node in fault.nodes:

@@ -29,6 +29,10 @@ KILL = "kill"
 """As CRASH, but the machine stays up, and with it what its processes take for the time. Not drawn: for plans made by
 hand."""
 
+DRAIN = "drain"
+"""Told to stop: the node drains, ends when it has, and is away for the time. Not drawn with the others: see
+`draw_drains`, and plans made by hand."""
+
 FAILING_SYNC = "failing-sync"
 ROT_ENTRY = "rot-entry"
 ROT_SNAPSHOT = "rot-snapshot"
@@ -115,6 +119,15 @@ def draw_plan(
             return tuple(faults)
         kind = random.choice(appetite.kinds)
         faults.extend(_draw_fault(random, kind, appetite, nodes, wanderer, at_us, end_us))
+
+
+def draw_drains(random: Random, nodes: Sequence[int], start_us: int, end_us: int) -> tuple[Fault, ...]:
+    """Nodes that are told to stop now and then; none in two seeds of three."""
+    times = sorted(random.randint(start_us, end_us) for _ in range(random.choice((0, 0, random.randint(1, 4)))))
+    return tuple(
+        Fault(at_us, DRAIN, (random.choice(nodes),), random.choice((100, 1_500, 4_000)) * MILLISECOND_US)
+        for at_us in times
+    )
 
 
 def _draw_fault(

@@ -12,6 +12,7 @@ from cluster.transport import framing
 from cluster.transport.complaints import Complaints
 from cluster.transport.framing import LENGTH, FrameCutter, NotFrames
 
+_BACKLOG: Final = 100
 _USER_TIMEOUT_MS: Final = limits.KEEPALIVE_INTERVAL_MS + limits.KEEPALIVE_TIMEOUT_MS
 
 
@@ -119,7 +120,11 @@ class StreamHolder(Protocol):
 
 
 class FrameListener:
-    """Takes connections of peers that have a ticket. What others cost is bounded."""
+    """Takes connections of peers that have a ticket. What others cost is bounded.
+
+    It accepts the sockets itself: so who never ends its TLS handshake is counted as well, and who speaks before it is
+    accepted loses no word, as it may when a transport in plain is made first and secured afterwards.
+    """
 
     def __init__(
         self,
@@ -132,38 +137,67 @@ class FrameListener:
         self.complaints = complaints
         self.tls = tls
         self.port = 0
-        self._server: asyncio.Server | None = None
+        self._sockets: list[socket.socket] = []
+        self._accepting: list[asyncio.Task[None]] = []
         self._connections: dict[FrameConnection, None] = {}
         self._strangers: dict[FrameConnection, None] = {}
 
     async def start(self, host: str, port: int) -> None:
         """Listen. Raises `OSError`."""
-        loop = asyncio.get_running_loop()
         try:
-            if host == "::" and socket.has_dualstack_ipv6():
-                family = socket.AF_INET6
-                both = socket.create_server((host, port), family=family, dualstack_ipv6=True)
-                self._server = await loop.create_server(lambda: FrameConnection(self), sock=both)
-            else:
-                if port == 0:
-                    # A name with several addresses would get a port of its own for each.
-                    host = str((await loop.getaddrinfo(host, 0, type=socket.SOCK_STREAM))[0][4][0])
-                self._server = await loop.create_server(lambda: FrameConnection(self), host, port)
+            await self._bind(host, port)
         except OSError as error:
+            self._close()
             text = f"can't listen on {host}:{port} for frames: {error.strerror or error}"
             raise OSError(text) from None
-        self.port = self._server.sockets[0].getsockname()[1]
+        self.port = self._sockets[0].getsockname()[1]
+        for listening in self._sockets:
+            listening.setblocking(False)
+            self._accepting.append(asyncio.create_task(self._accept(listening), name="accepting frame streams"))
+
+    async def _bind(self, host: str, port: int) -> None:
+        """Listen at all addresses of a name, at the first one if any port will do."""
+        if host == "::" and socket.has_dualstack_ipv6():
+            both = socket.create_server((host, port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=_BACKLOG)
+            self._sockets.append(both)
+            return
+        found = await asyncio.get_running_loop().getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        addresses = {(family, sockaddr[:2]): None for family, _, _, _, sockaddr in found}
+        for family, (address, _) in list(addresses)[: 1 if port == 0 else None]:
+            self._sockets.append(socket.create_server((str(address), port), family=family, backlog=_BACKLOG))
 
     async def stop(self) -> None:
         """Listen no more, and break all connections."""
-        if self._server is not None:
-            self._server.close()
-        for connection in list(self._connections):
+        for task in self._accepting:
+            task.cancel()
+        await asyncio.gather(*self._accepting, return_exceptions=True)
+        connections = list(self._connections)
+        for connection in connections:
             connection.abort()
-        if self._server is not None:
-            await self._server.wait_closed()
+        await asyncio.gather(*(connection.secured for connection in connections))
+        self._close()
 
-    def came(self, connection: "FrameConnection") -> None:
+    def _close(self) -> None:
+        for listening in self._sockets:
+            listening.close()
+
+    async def _accept(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                accepted, address = await loop.sock_accept(listening)
+            except ConnectionError:
+                continue  # It went while it waited.
+            except OSError as error:
+                # No file descriptors, or no memory: others have to give theirs back first.
+                self.complaints.say_first("the port for frames", f"can't accept: {error.strerror or error}")
+                await asyncio.sleep(limits.ACCEPT_RETRY_SECONDS)
+                continue
+            self._came(FrameConnection(self, accepted, str(address[0])))
+
+    def _came(self, connection: "FrameConnection") -> None:
         """Somebody has connected and not shown a ticket; of too many, who waits longest has to go."""
         self._connections[connection] = self._strangers[connection] = None
         if len(self._strangers) > limits.MAX_FRAME_STRANGERS:
@@ -182,43 +216,32 @@ class FrameListener:
 class FrameConnection(asyncio.Protocol):
     """The end that listens: it waits for a greeting with a ticket, answers, and hands frames over."""
 
-    def __init__(self, listener: FrameListener) -> None:
-        self.host = ""
+    def __init__(self, listener: FrameListener, accepted: socket.socket, host: str) -> None:
+        self.host = host
         self._listener = listener
-        self._transport: asyncio.Transport
-        self._securing: asyncio.Task[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._socket = accepted
+        self._transport: asyncio.Transport | None = None
         self._greeting = b""
         self._holder: StreamHolder | None = None
         self._cutter = FrameCutter()
         self._ended = False
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See `asyncio.Protocol`."""
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's are not of this class
-        self.host = _peer_host(transport)
         timeout_s = limits.HELLO_TIMEOUT_SECONDS
         self._timer = asyncio.get_running_loop().call_later(timeout_s, self._late, timeout_s)
-        self._listener.came(self)
-        if self._listener.tls is not None and not self._ended:
-            # Only from here, and not by the server: so that who never ends its handshake is counted as well.
-            self._transport.pause_reading()
-            self._securing = asyncio.create_task(self._secure(self._listener.tls), name="TLS of a frame stream")
+        self.secured = asyncio.create_task(self._secure(), name="TLS of a frame stream")
+        """Done when there is a transport, with TLS if that is asked for, or will be none."""
 
-    async def _secure(self, tls: ssl.SSLContext) -> None:
+    async def _secure(self) -> None:
+        loop = asyncio.get_running_loop()
         try:
-            secured = await asyncio.get_running_loop().start_tls(self._transport, self, tls, server_side=True)
+            await loop.connect_accepted_socket(lambda: self, self._socket, ssl=self._listener.tls)
         except (OSError, ssl.SSLError) as error:
             self.turn_away(f"TLS: {getattr(error, 'reason', None) or error or 'no handshake'}")
-            self._closed()
-            return
-        if secured is None or self._ended:
-            self._closed()
-            return
-        self._transport = secured
-        self._securing = None
-        # A greeting may have come with the end of the handshake, before there was a transport to answer it on.
-        self.data_received(b"")
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See `asyncio.Protocol`; with TLS, the handshake is over."""
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's are not of this class
+        if self._ended:
+            self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
         """See `asyncio.Protocol`."""
@@ -241,17 +264,15 @@ class FrameConnection(asyncio.Protocol):
     def _greeted(self, data: bytes) -> None:
         """Some of a greeting has come. Raises `NotFrames`."""
         self._greeting += data[: framing.GREETING_BYTES + 1 - len(self._greeting)]
-        if self._securing is not None:
-            return
         framing.check_beginning(self._greeting)
         if len(self._greeting) > framing.GREETING_BYTES:
             raise NotFrames("more than a greeting before the answer")
         if len(self._greeting) == framing.GREETING_BYTES:
             self._holder = self._listener.redeem(*framing.decode_greeting(self._greeting))
-            if self._timer is not None:
-                self._timer.cancel()
+            self._timer.cancel()
             self._listener.admitted(self)
             self._listener.complaints.forget(self.host)
+            assert self._transport is not None
             self._transport.write(framing.ANSWER)
             self._holder.attached(self)
 
@@ -270,9 +291,12 @@ class FrameConnection(asyncio.Protocol):
     def abort(self) -> None:
         """End it at once."""
         self._ended = True
-        if self._securing is not None:
-            self._securing.cancel()
-        self._transport.abort()
+        if self._transport is not None:
+            self._transport.abort()
+        else:
+            # The transport that is being made for it finds the end, and closes it.
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
         self._closed()
 
     def _late(self, timeout_s: float) -> None:
@@ -280,8 +304,7 @@ class FrameConnection(asyncio.Protocol):
 
     def _closed(self) -> None:
         self._ended = True
-        if self._timer is not None:
-            self._timer.cancel()
+        self._timer.cancel()
         self._listener.gone(self)
         holder, self._holder = self._holder, None
         if holder is not None:
@@ -300,11 +323,6 @@ def _give_up_in_time(transport: asyncio.BaseTransport) -> None:
     if handle is not None and hasattr(socket, "TCP_USER_TIMEOUT"):
         with contextlib.suppress(OSError):
             handle.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _USER_TIMEOUT_MS)
-
-
-def _peer_host(transport: asyncio.BaseTransport) -> str:
-    name = transport.get_extra_info("peername")
-    return str(name[0]) if isinstance(name, tuple) else "an unknown address"
 
 
 def _nothing() -> None:

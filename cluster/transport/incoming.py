@@ -350,6 +350,11 @@ class Incoming:
                 f"node {self._node_id} belongs to cluster {self._cluster_id!r}, "
                 f"node {hello.node_id} to {hello.cluster_id!r}",
             )
+        if hello.target not in (0, self._node_id):
+            # Heartbeats do not say for whom they are: those for a predecessor must not come here.
+            raise TurnedAway(
+                grpc.StatusCode.UNAVAILABLE, f"node {hello.node_id} means node {hello.target}, this is {self._node_id}"
+            )
         self._check_data(hello.node_id, hello.store, hello.starts, hello.previous)
         counters = self._counters(hello.node_id)
         if counters is None and hello.address and self._gate.is_newcomer(hello.node_id):

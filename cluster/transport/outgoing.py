@@ -76,7 +76,9 @@ class PeerLink:
         self.up = False
         self.attempts = 0
         """How often the stream was tried to be opened, since the start or the last success."""
-        self._hello = hello
+        self._hello = peer_pb2.Hello()
+        self._hello.CopyFrom(hello)
+        self._hello.target = peer
         self._peer = peer
         self._credentials = credentials
         self._counters = counters

@@ -8,11 +8,14 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from node.amqp.connection import Connection
+from node.amqp.content import Content
 from node.amqp.settings import ConnectionSettings
-from node.broker.cluster_facade import ClusterFacade
+from node.broker.channel import Channel
+from node.broker.cluster_facade import ClusterFacade, Done
 from node.broker.connection import ClientConnection, ConnectionHost
 from node.broker.consumers import Consumer
 from node.broker.credentials import CredentialCache
+from node.broker.failed_logins import FailedLogins
 from node.broker.operation import AmqpError
 from node.broker.routes import Routes
 from node.shard.effects import ConsumerCancelled, Deliver
@@ -51,12 +54,23 @@ class Broker:
         self.settings: BrokerSettings = settings or BrokerSettings()
         self._random_token = random_token
         self.credentials: CredentialCache = CredentialCache(random_token() + random_token())
+        self.failed_logins: FailedLogins = FailedLogins()
+        self.password_checks: dict[bytes, list[Done]] = {}
+        """Who waits for which check: clients that come at the same time with the same password share one."""
+        self.now_ms: int = 0
+        """As connections were last told."""
         self.connections: dict[str, ClientConnection] = {}
         self._consumers: dict[int, Consumer] = {}
+        self.reply_channels: dict[str, Channel] = {}
+        """Channels that consume direct replies, by the key in their address."""
         self._routes: dict[tuple[str, str], Routes] = {}
+        self._permissions_version: int = cluster.catalog.permissions_version
         # Consumer ids of an earlier life of the node may still come up in its log.
         self._next_id = ((cluster.incarnation >> _INCARNATION_STEP_BITS) << _IDS_BITS) + 1
         self._next_connection = 1
+        self.deliveries_stopped: bool = False
+        self.reading_stopped: bool = False
+        self._pauses_under_way = 0
 
     # -- connections --------------------------------------------------------------
 
@@ -76,7 +90,56 @@ class Broker:
     def close_all(self, text: str) -> None:
         """The node goes down: tell every client (320)."""
         for connection in list(self.connections.values()):
+            for channel in connection.channels.values():
+                channel.publisher.send_confirms()
             connection.fail(AmqpError(320, text), 0, 0)
+
+    # -- before the node stops (see node.duties.drain) -------------------------------
+
+    def stop_deliveries(self) -> None:
+        """No more deliveries to clients of this node; `deliveries_under_way` says when there are none any more."""
+        self.deliveries_stopped = True
+        for consumer in list(self._consumers.values()):
+            self.hold_back(consumer)
+
+    def hold_back(self, consumer: Consumer) -> None:
+        """Stop the deliveries to one consumer."""
+        if consumer.set_paused(True, self._paused):
+            self._pauses_under_way += 1
+
+    def _paused(self, result: object) -> None:
+        self._pauses_under_way -= 1
+
+    @property
+    def deliveries_under_way(self) -> bool:
+        """Whether some consumer may be given a message still."""
+        return self._pauses_under_way > 0
+
+    def stop_reading(self) -> None:
+        """Take nothing from clients any more; what they have asked for is still answered."""
+        self.reading_stopped = True
+        for connection in list(self.connections.values()):
+            connection.reading_may_change()
+
+    def resume(self) -> None:
+        """Serve clients again."""
+        self.deliveries_stopped = self.reading_stopped = False
+        for connection in list(self.connections.values()):
+            connection.reading_may_change()
+            for channel in connection.channels.values():
+                channel.pause_consumers(connection.output_blocked)
+
+    @property
+    def unacknowledged(self) -> int:
+        """Deliveries that clients of this node have not settled."""
+        channels = [channel for connection in self.connections.values() for channel in connection.channels.values()]
+        return sum(channel.unacknowledged.count for channel in channels)
+
+    @property
+    def owes_answers(self) -> bool:
+        """Whether a client waits for something that it has asked for."""
+        connections = self.connections.values()
+        return any(channel.owes_answers for connection in connections for channel in connection.channels.values())
 
     def routes_of(self, vhost: str, user: str) -> Routes:
         """The routes that connections of one user to one vhost share."""
@@ -132,13 +195,29 @@ class Broker:
                 if consumer is not None:
                     consumer.channel.consumer_cancelled(consumer)
 
+    def reply_came(self, key: str, content: Content) -> None:
+        """See `ClusterEvents.reply_came`."""
+        channel = self.reply_channels.get(key)
+        if channel is not None:
+            channel.deliver_reply(content)
+
+    def awaits_reply(self, key: str) -> bool:
+        """See `ClusterEvents.awaits_reply`."""
+        return key in self.reply_channels
+
     def session_lost(self, shard_id: int) -> None:
         """See `ClusterEvents.session_lost`."""
         for connection in list(self.connections.values()):
             connection.session_lost(shard_id)
 
     def catalog_changed(self) -> None:
-        """See `ClusterEvents.catalog_changed`; routes notice by themselves."""
+        """See `ClusterEvents.catalog_changed`; routes notice by themselves. Connections of users and vhosts that are
+        gone go."""
+        version = self.cluster.catalog.permissions_version
+        if version != self._permissions_version:
+            self._permissions_version = version
+            for connection in list(self.connections.values()):
+                connection.permissions_changed()
 
     def alarm_changed(self, text: str | None) -> None:
         """See `ClusterEvents.alarm_changed`."""

@@ -13,7 +13,7 @@ from pamqp.base import Frame
 
 from node.amqp.content import Content
 from node.amqp.events import ACK, Event, MethodReceived, PublishesReceived, SettlementsReceived
-from node.broker.consumers import Consumer
+from node.broker.consumers import Consumer, ReplyConsumer
 from node.broker.operation import AmqpError, BarrierStep, Operation, Steps, known
 from node.broker.operations import basic, exchange, queue, session
 from node.broker.publishing import BASIC_CLASS, PUBLISH_METHOD, Publisher
@@ -45,6 +45,7 @@ class Channel:
         self.publisher: Publisher = Publisher(self, connection.routes)
         self.unacknowledged: Unacknowledged = Unacknowledged()
         self.consumers: dict[str, Consumer] = {}
+        self.reply_consumer: ReplyConsumer | None = None
         self.get_holders: dict[int, Holder] = {}
         self.prefetch: int = 0
         self.prefetch_is_global: bool = False
@@ -64,7 +65,7 @@ class Channel:
         """Take an event of this channel, now or after what is under way."""
         if not self.open:
             return
-        if self._operation is not None:
+        if self._operation is not None or not self.connection.takes_answers():
             size = _size_of(event)
             self.waiting_bytes += size
             self.connection.waiting_bytes += size
@@ -85,12 +86,6 @@ class Channel:
         try:
             if connection.has_published is False:
                 connection.first_publish()
-            alarm = self.broker.cluster.disk_alarm
-            if alarm is not None:
-                self.publisher.refuse_all(
-                    len(contents), f"disk alarm: {alarm}; publishes are refused until it is over"
-                )
-                return
             position = self.publisher.publish(contents, flags, 0, False)
         except AmqpError as error:
             self.fail(error, BASIC_CLASS, PUBLISH_METHOD)
@@ -106,9 +101,13 @@ class Channel:
 
     def _settle(self, settlements: list[tuple[int, int, bool, bool]]) -> None:
         unacknowledged = self.unacknowledged
+        transaction = self.publisher.transaction
         try:
             for kind, tag, multiple, requeue in settlements:
-                if kind == ACK:
+                if transaction is not None:
+                    outcome = OUTCOME_ACK if kind == ACK else OUTCOME_REQUEUE if requeue else OUTCOME_REJECT
+                    transaction.settle(unacknowledged, tag, multiple, outcome)
+                elif kind == ACK:
                     unacknowledged.settle(tag, multiple, OUTCOME_ACK)
                 else:
                     unacknowledged.settle(tag, multiple, OUTCOME_REQUEUE if requeue else OUTCOME_REJECT)
@@ -155,6 +154,11 @@ class Channel:
         self._operation.start()
 
     @property
+    def owes_answers(self) -> bool:
+        """Whether the client waits for something that it has asked for: a method's answer, a confirm."""
+        return self._operation is not None or bool(self._waiting) or self.publisher.owes_confirms
+
+    @property
     def _busy(self) -> bool:
         """Whether an operation is under way. (The type checker, and so mypyc, would remember an answer of None.)"""
         return self._operation is not None
@@ -171,11 +175,15 @@ class Channel:
         for tag in self._cancelled_meanwhile:
             self.connection.send_cancel(self.channel_id, tag)
         self._cancelled_meanwhile.clear()
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Take the events that wait, as far as nothing is under way and the client takes the answers."""
         if self._draining:
             return
         self._draining = True
         try:
-            while self._waiting and not self._busy and self.open:
+            while self._waiting and not self._busy and self.open and self.connection.takes_answers():
                 event = self._waiting.popleft()
                 size = _size_of(event)
                 self.waiting_bytes -= size
@@ -216,6 +224,7 @@ class Channel:
         self.connection.waiting_bytes -= self.waiting_bytes
         self.waiting_bytes = 0
         self.connection.reading_may_change()
+        self.forget_reply_consumer()
         if self._operation is None:
             self._release()
 
@@ -244,6 +253,20 @@ class Channel:
         self.consumers.clear()
         self.get_holders.clear()
         self.connection.channel_released(self)
+
+    def forget_reply_consumer(self) -> None:
+        """Direct replies to this channel go nowhere from now on."""
+        if self.reply_consumer is not None:
+            self.broker.reply_channels.pop(self.reply_consumer.key, None)
+            self.reply_consumer = None
+
+    def deliver_reply(self, content: Content) -> None:
+        """A direct reply has come."""
+        consumer = self.reply_consumer
+        if consumer is not None and self.open:
+            tag = self.unacknowledged.skip(1)
+            self.connection.amqp.send_deliveries(self.channel_id, consumer.wire_tag, [(tag, False, content)])
+            self.connection.mark()
 
     # -- what the shards tell ---------------------------------------------------
 

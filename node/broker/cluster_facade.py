@@ -25,6 +25,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
+    from node.amqp.content import Content
     from node.catalog import Catalog, CatalogCommand
 
 TRANSIENT_SHARD_BASE: Final = 0x10000
@@ -126,6 +127,16 @@ class ClusterFacade(Protocol):
         A node that is not connected is not waited for, one that takes too long not for long."""
         ...
 
+    def reply(self, address: str, content: Content) -> None:
+        """Send a direct reply to the channel of this address (`node.broker.direct_replies`), wherever it is; it may
+        get lost."""
+        ...
+
+    def ask_for_reply_address(self, address: str, done: Done) -> None:
+        """`done(True)`, perhaps at once, if the channel of this address is there; else, or if its node does not
+        answer, `done(False)`."""
+        ...
+
     def shard(self, shard_id: int) -> ShardHandle:
         """The handle of a shard, replicated or transient.  A transient shard that
         cannot be reached answers every command with SESSION_LOST."""
@@ -137,8 +148,9 @@ class ClusterFacade(Protocol):
         ...
 
     @property
-    def disk_alarm(self) -> str | None:
-        """Why nothing can be stored, in words for a client; None when all is well."""
+    def blocked(self) -> str | None:
+        """Why publishers are not read from, in words for a client: an alarm, here or on another node; None when all is
+        well."""
         ...
 
 
@@ -154,12 +166,20 @@ class ClusterEvents(Protocol):
         they held has been returned.  Called after the pending `done(SESSION_LOST)`."""
         ...
 
+    def reply_came(self, key: str, content: Content) -> None:
+        """A direct reply to the channel with this key; it may be gone."""
+        ...
+
+    def awaits_reply(self, key: str) -> bool:
+        """Whether a channel of this node has this key."""
+        ...
+
     def catalog_changed(self) -> None:
         """The local catalog replica has applied commands."""
         ...
 
     def alarm_changed(self, text: str | None) -> None:
-        """`ClusterFacade.disk_alarm` has become `text`."""
+        """`ClusterFacade.blocked` has become `text`."""
         ...
 
     def pressure_changed(self, overloaded: bool) -> None:

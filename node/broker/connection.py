@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from pamqp.commands import Basic
 
@@ -22,10 +22,12 @@ from node.amqp.events import (
 from node.amqp.methods import unchecked
 from node.broker.channel import Channel
 from node.broker.cluster_facade import Done, SessionLost
+from node.broker.failed_logins import origin_of
 from node.broker.operation import AmqpError, BarrierStep, Operation, Steps, check
-from node.catalog import RemoveQueues
+from node.catalog import RemoveQueues, UpgradePassword, UserRecord
+from node.catalog.passwords import NOBODYS_HASH
 from node.catalog.permissions import check_vhost
-from node.limits import WAITING_EVENTS_BYTES
+from node.limits import OUTPUT_FULL_BYTES, OUTPUT_HIGH_WATER_BYTES, PASSWORD_CHECKS_WAITING, WAITING_EVENTS_BYTES
 from node.shard.commands import encode_delete_queue
 
 if TYPE_CHECKING:
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     from node.broker.routes import Routes
 
 logger = logging.getLogger(__name__)
+
+CONNECTION_FORCED: Final = 320
 
 
 class ConnectionHost(Protocol):
@@ -43,7 +47,8 @@ class ConnectionHost(Protocol):
         ...
 
     def verify_password(self, stored_hash: str, password: str, done: Done) -> None:
-        """Call `done(True)` or `done(False)` later; the check is slow on purpose."""
+        """Call `done(True)` or `done(False)` later; the check is slow on purpose. Or `done` with a string: the password
+        is right, and this hash of it is better than the stored one."""
         ...
 
     def reading_changed(self) -> None:
@@ -72,9 +77,18 @@ class ClientConnection:
         """Exclusive queues of this connection: queue id -> shard id."""
         self.has_published: bool = False
         self.output_blocked: bool = False
+        self.output_full: bool = False
         self.waiting_bytes: int = 0
         self.over: bool = False
         self._loopback = loopback
+        # As whom, and where: a user or vhost that is deleted and made anew is another one.
+        self._user_serial: int = 0
+        self._vhost_serial: int = 0
+        self._in_vhost = False
+        self._origin = origin_of(peer)
+        self._slowed: AuthenticationRequested | None = None
+        """A login that waits, because others from there have failed."""
+        self._slowed_until_ms = 0
         self._told_blocked = False
         self._dirty = False
         self._marked: list[Channel] = []
@@ -90,6 +104,11 @@ class ClientConnection:
 
     def tick(self, now_ms: int) -> None:
         """Heartbeats and time limits."""
+        self.broker.now_ms = now_ms
+        slowed = self._slowed
+        if slowed is not None and now_ms >= self._slowed_until_ms and not self.over:
+            self._stop_waiting()
+            self._check_password(slowed)
         events = self.amqp.tick(now_ms)
         if events:
             self._handle(events)
@@ -169,6 +188,7 @@ class ClientConnection:
         if self.over:
             return
         self.over = True
+        self._stop_waiting()
         channels = list(self.channels.values())
         self.channels.clear()
         self._unreleased.update(channel for channel in channels if not channel.released)
@@ -191,40 +211,104 @@ class ClientConnection:
 
     def _authenticate(self, event: AuthenticationRequested) -> None:
         broker = self.broker
+        user, password = event.username, event.password.encode("utf-8", "surrogateescape")
+        record = broker.cluster.catalog.user(user)
+        if user in broker.settings.loopback_users and not self._loopback:
+            self._refuse_login(event, f"user '{user}' can only connect via localhost")
+        elif record is not None and broker.credentials.known(user, record.password_hash, password):
+            self._logged_in(record)
+        else:
+            delay_ms = broker.failed_logins.delay_ms(self._origin, broker.now_ms)
+            if not delay_ms:
+                self._check_password(event)
+            elif broker.failed_logins.begin_waiting(self._origin):
+                self._slowed, self._slowed_until_ms = event, broker.now_ms + delay_ms
+            else:
+                self._refuse_login(event, "too many logins from there wait already")
+
+    def _stop_waiting(self) -> None:
+        if self._slowed is not None:
+            self._slowed = None
+            self.broker.failed_logins.end_waiting(self._origin)
+
+    def _check_password(self, event: AuthenticationRequested) -> None:
+        """Have the password checked: in a thread, and for users that are not there as well, so that the time taken does
+        not tell who is."""
+        broker = self.broker
         record = broker.cluster.catalog.user(event.username)
-        if record is None or not record.password_hash:
-            self._refuse_login(event, "no such user, or none with a password")
-            return
-        if event.username in broker.settings.loopback_users and not self._loopback:
-            self._refuse_login(event, f"user '{event.username}' can only connect via localhost")
-            return
-        stored = record.password_hash
-        password = event.password.encode("utf-8", "surrogateescape")
-        if broker.credentials.known(event.username, stored, password):
-            self._logged_in(event.username)
-            return
+        serial = -1 if record is None or not record.password_hash else record.serial
+        stored = NOBODYS_HASH if record is None or not record.password_hash else record.password_hash
+        digest = broker.credentials.digest(
+            event.username, stored, event.password.encode("utf-8", "surrogateescape")
+        )
 
         def verified(result: object) -> None:
-            if self.over:
-                return
-            if result is True:
-                broker.credentials.remember(event.username, stored, password)
-                self._logged_in(event.username)
-            else:
-                self._refuse_login(event, "wrong password")
-            self.mark()
+            self._password_checked(event, stored, serial, result)
 
-        self.host.verify_password(stored, event.password, verified)
+        waiting = broker.password_checks.get(digest)
+        if waiting is not None:
+            waiting.append(verified)
+            return
+        if len(broker.password_checks) >= PASSWORD_CHECKS_WAITING:
+            self._refuse_login(event, "too many passwords wait to be checked")
+            return
+        broker.password_checks[digest] = [verified]
+
+        def answered(result: object) -> None:
+            for each in broker.password_checks.pop(digest, []):
+                each(result)
+
+        self.host.verify_password(stored, event.password, answered)
+
+    def _password_checked(self, event: AuthenticationRequested, stored: str, serial: int, result: object) -> None:
+        if self.over:
+            return
+        broker = self.broker
+        record = broker.cluster.catalog.user(event.username)
+        if serial < 0:
+            self._refuse_login(event, "no such user, or none with a password")
+        elif result is not True and not isinstance(result, str):
+            self._refuse_login(event, "wrong password")
+        elif record is None or record.serial != serial:
+            self._refuse_login(event, "deleted meanwhile")
+        elif record.password_hash != stored:
+            self._check_password(event)  # It was changed meanwhile, or stored in a better way.
+        else:
+            password = event.password.encode("utf-8", "surrogateescape")
+            broker.credentials.remember(event.username, stored, password)
+            if isinstance(result, str):
+                broker.credentials.remember(event.username, result, password)
+                broker.cluster.submit_catalog(UpgradePassword(event.username, stored, result), _nothing)
+            self._logged_in(record)
+        self.mark()
 
     def _refuse_login(self, event: AuthenticationRequested, why: str) -> None:
         logger.warning("connection %s: login of %r refused: %s", self.name, event.username, why)
+        self.broker.failed_logins.failed(self._origin, self.broker.now_ms)
         self.amqp.authentication_failed(why)
         self.mark()
 
-    def _logged_in(self, user: str) -> None:
-        self.user = user
+    def _logged_in(self, user: UserRecord) -> None:
+        self.user = user.name
+        self._user_serial = user.serial
+        self.broker.failed_logins.succeeded()
         self.amqp.authenticated()
         self.receive(b"")
+
+    def permissions_changed(self) -> None:
+        """Users, vhosts or permissions have changed: without its user or its vhost the connection goes. What else it
+        may do is looked up when it does it."""
+        if self.over or not self.user:
+            return
+        catalog = self.broker.cluster.catalog
+        user = catalog.user(self.user)
+        if user is None or user.serial != self._user_serial:
+            self.fail(AmqpError(CONNECTION_FORCED, f"user '{self.user}' is deleted"), 0, 0)
+            return
+        if self._in_vhost:
+            vhost = catalog.vhost(self.vhost)
+            if vhost is None or vhost.serial != self._vhost_serial:
+                self.fail(AmqpError(CONNECTION_FORCED, f"vhost '{self.vhost}' is deleted"), 0, 0)
 
     def _open(self, vhost: str) -> None:
         """connection.open: the vhost must be there and the user must have permissions in it."""
@@ -246,7 +330,11 @@ class ClientConnection:
             check(check_vhost(catalog, self.user, vhost))
         if self.over:
             return
+        record = catalog.vhost(vhost)
+        assert record is not None
         self.vhost = vhost
+        self._vhost_serial = record.serial
+        self._in_vhost = True
         self.routes = self.broker.routes_of(vhost, self.user)
         self.amqp.opened()
         self.receive(b"")
@@ -256,9 +344,16 @@ class ClientConnection:
     @property
     def wants_reading(self) -> bool:
         """Whether the socket should be read from."""
-        if self.waiting_bytes > WAITING_EVENTS_BYTES or not self.amqp.wants_input:
+        if self.waiting_bytes > WAITING_EVENTS_BYTES or self.output_full or not self.amqp.wants_input:
             return False
-        return not (self.has_published and self.broker.cluster.overloaded)
+        if self.over:
+            return True
+        if self.broker.reading_stopped:
+            return False
+        if not self.has_published:
+            return True
+        cluster = self.broker.cluster
+        return not cluster.overloaded and cluster.blocked is None
 
     def reading_may_change(self) -> None:
         """Tell the socket to look at `wants_reading`."""
@@ -269,16 +364,38 @@ class ClientConnection:
         if blocked != self.output_blocked:
             self.output_blocked = blocked
             for channel in self.channels.values():
-                channel.pause_consumers(blocked)
+                channel.pause_consumers(blocked or self.broker.deliveries_stopped)
+
+    def note_output(self) -> None:
+        """Deliveries were added to what is to be written. Where that is much, there shall be no more before the socket
+        has shown how much of it it takes: what a shard has at hand it delivers in one go."""
+        if self.amqp.output_bytes > OUTPUT_HIGH_WATER_BYTES:
+            self.set_output_blocked(True)
+
+    def takes_answers(self) -> bool:
+        """Whether what the client asks for may be done now: there is room for the answer."""
+        if self.amqp.output_bytes > OUTPUT_FULL_BYTES:
+            self.set_output_full(True)
+        return not self.output_full
+
+    def set_output_full(self, full: bool) -> None:
+        """So much is to be sent that the client is not read, and nothing done for it, until it takes some of that."""
+        if full != self.output_full:
+            self.output_full = full
+            if not full:
+                for channel in list(self.channels.values()):
+                    channel.go_on()
+            self.reading_may_change()
 
     def first_publish(self) -> None:
         """The client turns out to be a publisher: alarms and pressure concern it from now on."""
         self.has_published = True
-        self.alarm_changed(self.broker.cluster.disk_alarm)
+        self.alarm_changed(self.broker.cluster.blocked)
         self.reading_may_change()
 
     def alarm_changed(self, text: str | None) -> None:
-        """connection.blocked and unblocked for publishers that can take them."""
+        """Publishers are not read from while there is an alarm, and told so if they can take that. RabbitMQ tells once,
+        whatever comes on top."""
         if not self.has_published or self.over or (text is not None) == self._told_blocked:
             return
         self._told_blocked = text is not None
@@ -287,6 +404,7 @@ class ClientConnection:
         else:
             self.amqp.send_unblocked()
         self.mark()
+        self.reading_may_change()
 
     def send_cancel(self, channel_id: int, consumer_tag: str) -> None:
         """basic.cancel from the server, for clients with consumer_cancel_notify."""

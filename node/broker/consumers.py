@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from node.amqp.content import HEADERS, Content, property_span, replace_properties
 from node.amqp.field_table import FieldTable, long_integer
-from node.broker.cluster_facade import ShardHandle
+from node.broker.cluster_facade import Done, ShardHandle
 from node.broker.unacknowledged import Holder
 from node.shard.commands import encode_flow
 from node.shard.message import Message
@@ -72,14 +72,28 @@ class Consumer:
             tag += 1
         connection = channel.connection
         connection.amqp.send_deliveries(channel.channel_id, self.wire_tag, deliveries)
+        connection.note_output()
         connection.mark()
 
-    def set_paused(self, paused: bool) -> None:
-        """Tell the shard to hold deliveries back, or to go on."""
-        if paused != self.paused:
-            self.paused = paused
-            holder = self.holder
-            self.handle.submit(encode_flow(holder.queue_id, holder.holder_id, not paused), None)
+    def set_paused(self, paused: bool, done: Done | None = None) -> bool:
+        """Tell the shard to hold deliveries back, or to go on; False if it was told so before. After `done` there are
+        no more deliveries."""
+        if paused == self.paused:
+            return False
+        self.paused = paused
+        holder = self.holder
+        self.handle.submit(encode_flow(holder.queue_id, holder.holder_id, not paused), done)
+        return True
+
+
+class ReplyConsumer:
+    """A channel's consumer of direct replies: no queue, no acknowledgements (see `node.broker.direct_replies`)."""
+
+    def __init__(self, tag: str, key: str, address: str) -> None:
+        self.tag: str = tag
+        self.wire_tag: bytes = tag.encode("utf-8", "surrogateescape")
+        self.key: str = key
+        self.address: str = address
 
 
 def content_of(handle: ShardHandle, message: Message, counts_deliveries: bool) -> Content:

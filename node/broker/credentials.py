@@ -22,17 +22,18 @@ class CredentialCache:
 
     def known(self, user: str, password_hash: str, password: bytes) -> bool:
         """Whether exactly this was verified.  A changed stored hash is another triple."""
-        return self._digest(user, password_hash, password) in self._known
+        return self.digest(user, password_hash, password) in self._known
 
     def remember(self, user: str, password_hash: str, password: bytes) -> None:
         """Note that the password was verified against the stored hash; the oldest goes."""
         if len(self._known) >= self._capacity:
             del self._known[next(iter(self._known))]
-        self._known[self._digest(user, password_hash, password)] = None
+        self._known[self.digest(user, password_hash, password)] = None
 
-    def _digest(self, user: str, password_hash: str, password: bytes) -> bytes:
+    def digest(self, user: str, password_hash: str, password: bytes) -> bytes:
+        """What stands for the three, in this process alone."""
         digest = hashlib.blake2b(key=self._key, digest_size=32)
-        for part in (user.encode(), password_hash.encode(), password):
+        for part in (user.encode("utf-8", "surrogateescape"), password_hash.encode(), password):
             digest.update(len(part).to_bytes(4, "big"))
             digest.update(part)
         return digest.digest()

@@ -10,7 +10,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from node.amqp.content import Content
 from node.broker.cluster_facade import SESSION_LOST, TRANSIENT_SHARD_BASE, ClusterEvents, Done, ShardHandle
+from node.broker.direct_replies import DirectReplies
 from node.broker.local_shard import LocalHandle, LocalShard, UnreachableHandle
 from node.catalog import Catalog, CatalogCommand, NodeStarted, RemoveQueues, decode, encode
 
@@ -29,8 +31,9 @@ class DirectCluster:
         self.catalog: Catalog = Catalog(shard_count)
         self.events: ClusterEvents | None = None
         self.overloaded: bool = False
-        self.disk_alarm: str | None = None
+        self.blocked: str | None = None
         self.now_ms: int = now_ms
+        self.replies: DirectReplies = DirectReplies(node_id, _nowhere, lambda: self.events)
         self.barriers: int = 0
         """How many barriers were asked for."""
         self._wake = wake or _nothing
@@ -60,6 +63,14 @@ class DirectCluster:
     def catalog_spread(self, done: Done) -> None:
         """See `ClusterFacade.catalog_spread`; there is no other node."""
         done(None)
+
+    def reply(self, address: str, content: Content) -> None:
+        """See `ClusterFacade.reply`."""
+        self.replies.reply(address, content)
+
+    def ask_for_reply_address(self, address: str, done: Done) -> None:
+        """See `ClusterFacade.ask_for_reply_address`."""
+        self.replies.ask(address, done)
 
     def shard(self, shard_id: int) -> ShardHandle:
         """See `ClusterFacade.shard`."""
@@ -139,6 +150,10 @@ class DirectCluster:
     def room(self, target_shard: int, queue: int, next_bytes: int) -> tuple[int, int]:
         """See `LocalShardPort.room`."""
         return self.shards[target_shard].shard.room(queue, next_bytes)
+
+
+def _nowhere(node_id: int, kind: int, data: bytes) -> None:
+    """There is no other node."""
 
 
 def _nothing() -> None:

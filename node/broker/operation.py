@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator
+from functools import partial
 from typing import Any, Final
 
 from node.broker.cluster_facade import SESSION_LOST, ClusterFacade, Done, SessionLost
@@ -65,6 +66,16 @@ class SpreadStep(Request):
         cluster.catalog_spread(done)
 
 
+class ReplyAddressStep(Request):
+    """Ask whether the channel of an address for direct replies is there; answers a bool."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+    def start(self, cluster: ClusterFacade, done: Done) -> None:
+        cluster.ask_for_reply_address(self.address, done)
+
+
 class ShardStep(Request):
     """Submit a session command to a shard; answers with its result."""
 
@@ -74,6 +85,29 @@ class ShardStep(Request):
 
     def start(self, cluster: ClusterFacade, done: Done) -> None:
         cluster.shard(self.shard_id).submit(self.command, done)
+
+
+class ShardsStep(Request):
+    """Submit a session command to each of several shards at once; answers with their results, in order."""
+
+    def __init__(self, commands: list[tuple[int, bytes]]) -> None:
+        self.commands = commands
+        self._results: list[object] = [None] * len(commands)
+        self._open = len(commands)
+        self._done: Done | None = None
+
+    def start(self, cluster: ClusterFacade, done: Done) -> None:
+        self._done = done
+        if not self.commands:
+            done(self._results)
+        for place, (shard_id, command) in enumerate(self.commands):
+            cluster.shard(shard_id).submit(command, partial(self._answered, place))
+
+    def _answered(self, place: int, result: object) -> None:
+        self._results[place] = result
+        self._open -= 1
+        if self._open == 0 and self._done is not None:
+            self._done(self._results)
 
 
 Steps = Generator[Request, Any, None]
@@ -169,8 +203,10 @@ __all__ = [
     "BarrierStep",
     "CatalogStep",
     "Operation",
+    "ReplyAddressStep",
     "Request",
     "ShardStep",
+    "ShardsStep",
     "SpreadStep",
     "Steps",
     "as_error",

@@ -11,13 +11,15 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from node.amqp.content import USER_ID, Content
+from node.amqp.content import REPLY_TO, USER_ID, Content, replace_properties, short_string
 from node.amqp.events import IMMEDIATE, MANDATORY
 from node.broker.cluster_facade import SESSION_LOST, Done, ShardHandle
 from node.broker.confirms import Confirms, PublishGroup
 from node.broker.consumers import without_bcc
+from node.broker.direct_replies import REPLY_TO_OCTETS, is_address
 from node.broker.operation import AmqpError, as_error
 from node.broker.routes import Route, Routes, Target, copies_of
+from node.broker.transaction import Transaction
 from node.catalog import Refusal, expiration_ttl_ms
 from node.shard.commands import NO_TTL, encode_guard, encode_publish
 from node.shard.results import Published
@@ -26,8 +28,8 @@ if TYPE_CHECKING:
     from node.broker.channel import Channel
 
 _FLAGS_AT: Final = 12
-_HEADERS_OR_EXPIRATION: Final = 0x21
-"""In the first octet of the property flags: headers and expiration (AMQP 0-9-1, 4.2.6.1)."""
+_WITH_CARE: Final = 0x23
+"""In the first octet of the property flags: headers, reply-to and expiration (AMQP 0-9-1, 4.2.6.1)."""
 _USER_ID: Final = 0x10
 """In the second octet: user-id."""
 
@@ -63,6 +65,8 @@ class Publisher:
         self.channel: Channel = channel
         self.routes: Routes = routes
         self.confirms: Confirms | None = None
+        self.transaction: Transaction | None = None
+        """Set in tx mode: what is published waits there for its commit."""
 
     def publish(self, contents: list[Content], flags: list[int], first: int, fresh: bool) -> int:
         """Publish contents[first:].  The position reached: less than their number if the
@@ -89,7 +93,7 @@ class Publisher:
                     route is None
                     or route.only is None
                     or flags[position] & IMMEDIATE
-                    or header[_FLAGS_AT] & _HEADERS_OR_EXPIRATION
+                    or header[_FLAGS_AT] & _WITH_CARE
                     or header[_FLAGS_AT + 1] & _USER_ID
                 ):
                     if not self._publish_with_care(content, flags[position], position, route, runs, fresh):
@@ -134,6 +138,8 @@ class Publisher:
                 if error.code != 404 or fresh:
                     raise
                 return False
+        if content.short_property(REPLY_TO) == REPLY_TO_OCTETS:
+            content = self._with_reply_address(content)
         if content.header[_FLAGS_AT + 1] & _USER_ID:
             self._check_user(content)
         ttl_ms = NO_TTL
@@ -151,13 +157,14 @@ class Publisher:
                 sent = Content(content.exchange_and_key, without_bcc(content.header), content.body)
         if route.by_headers or copies:
             route = routes.find_by_content(content, copies)
+        addresses = _reply_addresses(content, copies)
+        if not route.targets and not fresh and len(addresses) <= len(copies):
+            # Some of its keys are no addresses.
+            return False
+        self._reply(addresses, sent)
         if not route.targets:
-            if not fresh:
-                return False
             if flags & MANDATORY:
-                channel = self.channel
-                channel.connection.amqp.send_return(channel.channel_id, 312, "NO_ROUTE", content)
-                channel.connection.mark()
+                self._return(content)
             return True
         for target in route.targets:
             run = runs.get(target.shard_id)
@@ -170,24 +177,51 @@ class Publisher:
             run.offsets.append(position)
         return True
 
+    def _with_reply_address(self, content: Content) -> Content:
+        """The request, with the address of this channel to reply to."""
+        consumer = self.channel.reply_consumer
+        if consumer is None:
+            raise AmqpError(406, "fast reply consumer does not exist")
+        header = replace_properties(content.header, {REPLY_TO: short_string(consumer.address)})
+        return Content(content.exchange_and_key, header, content.body)
+
+    def _reply(self, addresses: list[str], content: Content) -> None:
+        """Send a direct reply, in tx mode with the commit."""
+        for address in addresses:
+            if self.transaction is not None:
+                self.transaction.replies.append((address, content))
+            else:
+                self.channel.broker.cluster.reply(address, content)
+
+    def _return(self, content: Content) -> None:
+        """basic.return, in tx mode with the commit."""
+        if self.transaction is not None:
+            self.transaction.returned.append(content)
+        else:
+            self.send_returns([content])
+
+    def send_returns(self, contents: list[Content]) -> None:
+        """Tell the client what was mandatory and had no route."""
+        channel = self.channel
+        for content in contents:
+            channel.connection.amqp.send_return(channel.channel_id, 312, "NO_ROUTE", content)
+        channel.connection.mark()
+
     def _check_user(self, content: Content) -> None:
         """The user-id property must be the user's own, as RabbitMQ has it."""
         named = content.short_property(USER_ID)
         user = self.channel.connection.user
         if named is not None and named != user.encode("utf-8", "surrogateescape"):
+            record = self.channel.broker.cluster.catalog.user(user)
+            if record is not None and "impersonator" in record.tags:
+                return
             shown = named.decode("utf-8", "replace")
             raise AmqpError(406, f"user_id property set to '{shown}' but authenticated user was '{user}'")
 
-    def refuse_all(self, count: int, why: str) -> None:
-        """Nothing can be stored: nack in confirm mode, else refuse with an error (406)."""
-        confirms = self.confirms
-        if confirms is None:
-            raise AmqpError(406, why)
-        base = confirms.assign(count)
-        confirms.refuse(base, base + count - 1)
-        self.channel.connection.mark_channel(self.channel)
-
     def _send(self, runs: dict[int, Run], first: int, end: int) -> None:
+        if self.transaction is not None:
+            self.transaction.publish(runs)
+            return
         confirms = self.confirms
         if confirms is None:
             for run in runs.values():
@@ -235,6 +269,12 @@ class Publisher:
         group.settled(offsets, result is SESSION_LOST)
         self.channel.connection.mark_channel(self.channel)
 
+    @property
+    def owes_confirms(self) -> bool:
+        """Whether a confirm is still to be sent."""
+        confirms = self.confirms
+        return confirms is not None and (confirms.lowest_open < confirms.next_sequence or confirms.has_news)
+
     def send_confirms(self) -> None:
         """Tell the client what was settled since the last call."""
         confirms = self.confirms
@@ -259,3 +299,11 @@ class Publisher:
             amqp.send_confirms(channel_id, acks)
         if nacks:
             amqp.send_confirms(channel_id, nacks, nack=True)
+
+
+def _reply_addresses(content: Content, copies: tuple[str, ...]) -> list[str]:
+    """The channels that a message goes to as a direct reply: keys in the default exchange that are addresses, each
+    once."""
+    if content.exchange_and_key[0]:
+        return []
+    return [key for key in dict.fromkeys((content.routing_key, *copies)) if is_address(key)]

@@ -15,7 +15,7 @@ from node.broker.cluster_facade import ClusterFacade, ShardHandle
 from node.broker.operation import AmqpError, as_error, check
 from node.broker.queue_settings import refuses_publishes
 from node.catalog import Refusal
-from node.catalog.permissions import check_access
+from node.catalog.permissions import check_access, check_topic
 from node.limits import ROUTES_CACHED
 
 if TYPE_CHECKING:
@@ -71,10 +71,12 @@ class Routes:
         """
         exchange = content.exchange
         catalog = self._cluster.catalog
+        check(check_access(catalog, self._user, "write", "exchange", self._vhost, exchange))
         record = catalog.find_exchange_to_publish(self._vhost, exchange)
         if isinstance(record, Refusal):
             raise as_error(record)
-        check(check_access(catalog, self._user, "write", "exchange", self._vhost, exchange))
+        if record.type == "topic":
+            check(check_topic(catalog, self._user, "write", self._vhost, exchange, content.routing_key))
         if catalog.looks_at_headers(self._vhost, exchange):
             route = Route([], True)
         else:
@@ -89,8 +91,13 @@ class Routes:
 
     def find_by_content(self, content: Content, copies: tuple[str, ...]) -> Route:
         """The route of one message, by its headers and the further routing keys of CC and BCC."""
+        catalog = self._cluster.catalog
+        record = catalog.exchange(self._vhost, content.exchange)
+        if record is not None and record.type == "topic":
+            for key in copies:
+                check(check_topic(catalog, self._user, "write", self._vhost, content.exchange, key))
         headers: Any = content.properties().headers if content.has_property(HEADERS) else None
-        queues = self._cluster.catalog.route(
+        queues = catalog.route(
             self._vhost, content.exchange, content.routing_key, headers, extra_keys=copies
         )
         return Route(self._targets(queues), False)

@@ -155,6 +155,25 @@ class Unacknowledged:
         if run.lowest_tag == run.end_tag and position == self._head:
             self._pop_head()
 
+    def outstanding(self, tag: int, multiple: bool) -> list[int]:
+        """The tags that `settle` would settle, in order.  Raises UnknownTag as it does."""
+        if not multiple:
+            self._find(tag)
+            return [tag]
+        if tag:
+            self._find(tag)
+        else:
+            tag = self.next_tag - 1
+        tags: list[int] = []
+        for run in self._runs[self._head :]:
+            settled = run.settled or ()
+            tags += [each for each in range(run.lowest_tag, min(tag + 1, run.end_tag)) if each not in settled]
+        return tags
+
+    def holder_of(self, tag: int) -> Holder:
+        """Who holds an outstanding delivery.  Raises UnknownTag."""
+        return self._runs[self._find(tag)].holder
+
     def take(self) -> list[Settlement]:
         """What was settled since the last call; per holder in the order of the calls."""
         settlements = self._settlements

@@ -8,6 +8,7 @@ from node.catalog.commands import (
     CatalogCommand,
     ClearPermissions,
     ClearPolicy,
+    ClearTopicPermissions,
     DeclareExchange,
     DeclareQueue,
     DeleteExchange,
@@ -23,9 +24,12 @@ from node.catalog.commands import (
     PutUser,
     RemoveMember,
     RemoveQueues,
+    SetLimit,
     SetPermissions,
     SetPolicy,
+    SetTopicPermissions,
     Unbind,
+    UpgradePassword,
     decode,
     encode,
 )
@@ -44,6 +48,7 @@ from node.catalog.records import (
     PolicyRecord,
     QueueRecord,
     QueueSettings,
+    TopicPermissionRecord,
     UserRecord,
     VhostRecord,
     transient_shard,
@@ -59,6 +64,7 @@ from node.catalog.results import (
     Refusal,
 )
 from node.catalog.snapshot import MalformedSnapshot
+from node.catalog.state import CatalogState
 
 __all__ = [
     "DEFAULT_DELIVERY_LIMIT",
@@ -72,8 +78,10 @@ __all__ = [
     "Catalog",
     "CatalogCommand",
     "CatalogResult",
+    "CatalogState",
     "ClearPermissions",
     "ClearPolicy",
+    "ClearTopicPermissions",
     "DeclareExchange",
     "DeclareQueue",
     "DeleteExchange",
@@ -106,9 +114,13 @@ __all__ = [
     "Refusal",
     "RemoveMember",
     "RemoveQueues",
+    "SetLimit",
     "SetPermissions",
     "SetPolicy",
+    "SetTopicPermissions",
+    "TopicPermissionRecord",
     "Unbind",
+    "UpgradePassword",
     "UserRecord",
     "VhostRecord",
     "check_policy",

@@ -11,7 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, cast
 
+from msgspec.structs import replace
+
 from node.catalog import refusals, snapshot
+from node.catalog.access_limits import check_room_for_queue, with_limit
 from node.catalog.arguments import exchange_argument, stored_arguments
 from node.catalog.commands import (
     AddMember,
@@ -20,6 +23,7 @@ from node.catalog.commands import (
     CatalogCommand,
     ClearPermissions,
     ClearPolicy,
+    ClearTopicPermissions,
     DeclareExchange,
     DeclareQueue,
     DeleteExchange,
@@ -34,9 +38,12 @@ from node.catalog.commands import (
     PutUser,
     RemoveMember,
     RemoveQueues,
+    SetLimit,
     SetPermissions,
     SetPolicy,
+    SetTopicPermissions,
     Unbind,
+    UpgradePassword,
 )
 from node.catalog.declarations import (
     RESERVED_PREFIX,
@@ -60,6 +67,7 @@ from node.catalog.records import (
     PolicyRecord,
     QueueRecord,
     QueueSettings,
+    TopicPermissionRecord,
     UserRecord,
     VhostRecord,
     transient_shard,
@@ -104,10 +112,14 @@ class Catalog:
             DeleteUser: self._delete_user,
             SetPermissions: self._set_permissions,
             ClearPermissions: self._clear_permissions,
+            SetTopicPermissions: self._set_topic_permissions,
+            ClearTopicPermissions: self._clear_topic_permissions,
+            SetLimit: self._set_limit,
+            UpgradePassword: self._upgrade_password,
             NodeStarted: self._node_started,
             NodeLost: self._node_lost,
             FoundCluster: lambda command, time_ms: Done(self.members.found(command, time_ms)),
-            AddMember: lambda command, time_ms: MemberAdded(self.members.add(command, time_ms)),
+            AddMember: lambda command, time_ms: MemberAdded(self.members.add(command, time_ms, self._is_up)),
             RemoveMember: lambda command, time_ms: Done(self.members.remove(command.name, time_ms)),
             MemberGone: self._member_gone,
             PlaceGroup: lambda command, _: Done(self.members.place(command)),
@@ -134,7 +146,15 @@ class Catalog:
 
     def restore(self, data: bytes) -> None:
         """Replace the whole state. Raises MalformedSnapshot and changes nothing then."""
-        self._state = snapshot.load(data, self._state.shard_count)
+        self.become(self.read_snapshot(data))
+
+    def read_snapshot(self, data: bytes) -> CatalogState:
+        """What a snapshot says, for `become`. Raises MalformedSnapshot."""
+        return snapshot.load(data, self._state.shard_count)
+
+    def become(self, state: CatalogState) -> None:
+        """Replace the whole state by what `read_snapshot` gave."""
+        self._state = state
         self.routing_version += 1
         self.permissions_version += 1
         self._policy_changes.forget()
@@ -308,6 +328,11 @@ class Catalog:
         """Whether there is such a vhost."""
         return name in self._state.vhosts
 
+    def vhost(self, name: str) -> VhostRecord | None:
+        """The vhost of that name."""
+        found = self._state.vhosts.get(name)
+        return None if found is None else found.record
+
     def vhosts(self) -> list[VhostRecord]:
         """All vhosts."""
         return [vhost.record for vhost in self._state.vhosts.values()]
@@ -327,6 +352,14 @@ class Catalog:
     def permissions(self) -> Iterable[PermissionRecord]:
         """All permissions."""
         return self._state.permissions.values()
+
+    def topic_permission(self, user: str, vhost: str, exchange: str) -> TopicPermissionRecord | None:
+        """What restricts the user's routing keys at the exchange."""
+        return self._state.topic_permissions.get((user, vhost, exchange))
+
+    def topic_permissions(self) -> Iterable[TopicPermissionRecord]:
+        """All topic permissions."""
+        return self._state.topic_permissions.values()
 
     def node(self, node_id: int) -> NodeRecord | None:
         """The node with that id."""
@@ -348,6 +381,8 @@ class Catalog:
         if queue is not None:
             return QueueDeclared(queue, created=False)
         settings = new_queue_settings(command)
+        vhost = self._vhost(command.vhost)
+        check_room_for_queue(vhost.record, len(vhost.queues), command.name)
         arguments, settings = self._state.shared(stored_arguments(command.arguments), settings)
         queue = self._new_queue(command, arguments, settings, time_ms)
         self._state.next_queue_id += 1
@@ -446,13 +481,12 @@ class Catalog:
     # Applying: vhosts, users, permissions
 
     def _add_vhost(self, command: AddVhost, _time_ms: int) -> CatalogResult:
-        record = VhostRecord(command.name, command.description)
         known = self._state.vhosts.get(command.name)
         if known is not None:
-            changed = known.record != record
-            known.record = record
+            changed = known.record.description != command.description
+            known.record = replace(known.record, description=command.description)
             return Done(changed)
-        self._state.add_vhost(record)
+        self._state.add_vhost(VhostRecord(command.name, command.description, serial=self._state.new_serial()))
         self.permissions_version += 1
         return Done()
 
@@ -464,24 +498,43 @@ class Catalog:
         return QueuesRemoved(queues)
 
     def _put_user(self, command: PutUser, _time_ms: int) -> CatalogResult:
-        record = UserRecord(command.name, command.password_hash, command.tags)
+        known = self._state.users.get(command.name)
+        if known is None:
+            known = UserRecord(command.name, "", serial=self._state.new_serial())
+        record = replace(known, password_hash=command.password_hash, tags=command.tags)
         changed = self._state.users.get(command.name) != record
         self._state.users[command.name] = record
         self.permissions_version += 1
         return Done(changed)
 
+    def _upgrade_password(self, command: UpgradePassword, _time_ms: int) -> CatalogResult:
+        known = self._state.users.get(command.name)
+        if known is None or known.password_hash != command.known_hash:
+            return Done(changed=False)
+        self._state.users[command.name] = replace(known, password_hash=command.password_hash)
+        return Done()
+
     def _delete_user(self, command: DeleteUser, _time_ms: int) -> CatalogResult:
-        known = self._state.users.pop(command.name, None)
-        self._state.permissions = {
-            key: record for key, record in self._state.permissions.items() if record.user != command.name
-        }
         self.permissions_version += 1
-        return Done(known is not None)
+        return Done(self._state.remove_user(command.name))
+
+    def _set_limit(self, command: SetLimit, _time_ms: int) -> CatalogResult:
+        record: VhostRecord | UserRecord
+        if command.kind == "vhost":
+            vhost = self._vhost(command.name)
+            record = vhost.record
+            vhost.record = with_limit(vhost.record, command.limit, command.value)
+            changed = vhost.record != record
+        else:
+            record = self._user(command.name)
+            self._state.users[command.name] = with_limit(record, command.limit, command.value)
+            changed = self._state.users[command.name] != record
+        self.permissions_version += 1
+        return Done(changed)
 
     def _set_permissions(self, command: SetPermissions, _time_ms: int) -> CatalogResult:
         self._vhost(command.vhost)
-        if command.user not in self._state.users:
-            raise refusals.invalid_permission(f"no user '{command.user}'")
+        self._user(command.user)
         record = PermissionRecord(command.user, command.vhost, command.configure, command.write, command.read)
         key = (command.user, command.vhost)
         changed = self._state.permissions.get(key) != record
@@ -493,6 +546,29 @@ class Catalog:
         known = self._state.permissions.pop((command.user, command.vhost), None)
         self.permissions_version += 1
         return Done(known is not None)
+
+    def _set_topic_permissions(self, command: SetTopicPermissions, _time_ms: int) -> CatalogResult:
+        self._vhost(command.vhost)
+        self._user(command.user)
+        record = TopicPermissionRecord(
+            command.user, command.vhost, command.exchange, command.write, command.read
+        )
+        key = (command.user, command.vhost, command.exchange)
+        changed = self._state.topic_permissions.get(key) != record
+        self._state.topic_permissions[key] = record
+        self.permissions_version += 1
+        return Done(changed)
+
+    def _clear_topic_permissions(self, command: ClearTopicPermissions, _time_ms: int) -> CatalogResult:
+        table = self._state.topic_permissions
+        gone = [
+            key for key in table
+            if key[:2] == (command.user, command.vhost) and command.exchange in (None, key[2])
+        ]
+        for key in gone:
+            del table[key]
+        self.permissions_version += 1
+        return Done(bool(gone))
 
     # Applying: policies
 
@@ -534,6 +610,10 @@ class Catalog:
         )
         return self._drop_transient(command.node_id, command.incarnation - 1)
 
+    def _is_up(self, node_id: int) -> bool:
+        known = self._state.nodes.get(node_id)
+        return known is None or known.alive
+
     def _member_gone(self, command: MemberGone, time_ms: int) -> CatalogResult:
         known = self._state.nodes.get(command.node_id)
         if not self.members.gone(command.node_id, time_ms) or known is None:
@@ -551,6 +631,12 @@ class Catalog:
     def _drop_transient(self, node_id: int, up_to_incarnation: int) -> QueuesRemoved:
         lost = self._state.transient_queues(node_id, up_to_incarnation)
         return self._removed(self._state.remove_queues(queue.id for queue in lost))
+
+    def _user(self, name: str) -> UserRecord:
+        user = self._state.users.get(name)
+        if user is None:
+            raise refusals.user_not_found(name)
+        return user
 
     def _vhost(self, name: str) -> Vhost:
         vhost = self._state.vhosts.get(name)

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from node.catalog.records import DestinationKind
+from node.catalog.records import DestinationKind, LimitedKind
 
 
 class MalformedCommand(ValueError):
@@ -98,7 +98,7 @@ class Unbind(msgspec.Struct, frozen=True, tag_field="command", tag="unbind"):
 
 
 class AddVhost(msgspec.Struct, frozen=True, tag_field="command", tag="add_vhost"):
-    """Answers Done; an existing vhost keeps what it has and takes the new description."""
+    """Answers Done; an existing vhost keeps what it has, its limits too, and takes the new description."""
 
     name: str
     description: str = ""
@@ -111,7 +111,7 @@ class DeleteVhost(msgspec.Struct, frozen=True, tag_field="command", tag="delete_
 
 
 class PutUser(msgspec.Struct, frozen=True, tag_field="command", tag="put_user"):
-    """Add a user or replace one. Answers Done.
+    """Add a user, or give one another password and tags: permissions and limits stay. Answers Done.
 
     The caller computes `password_hash` (`passwords.make_password_hash`).
     """
@@ -119,6 +119,23 @@ class PutUser(msgspec.Struct, frozen=True, tag_field="command", tag="put_user"):
     name: str
     password_hash: str
     tags: tuple[str, ...] = ()
+
+
+class UpgradePassword(msgspec.Struct, frozen=True, tag_field="command", tag="upgrade_password"):
+    """Store another hash of the same password, unless the user has got another one since. Answers Done."""
+
+    name: str
+    known_hash: str
+    password_hash: str
+
+
+class SetLimit(msgspec.Struct, frozen=True, tag_field="command", tag="set_limit"):
+    """Set a limit of a vhost or a user (`access_limits`), or clear it (None). Answers Done, or Refusal."""
+
+    kind: LimitedKind
+    name: str
+    limit: str
+    value: int | None
 
 
 class DeleteUser(msgspec.Struct, frozen=True, tag_field="command", tag="delete_user"):
@@ -139,6 +156,25 @@ class SetPermissions(msgspec.Struct, frozen=True, tag_field="command", tag="set_
     configure: str
     write: str
     read: str
+
+
+class SetTopicPermissions(msgspec.Struct, frozen=True, tag_field="command", tag="set_topic_permissions"):
+    """Give a user regular expressions for routing keys of a topic exchange, which need not be there. Answers Done, or
+    Refusal (unknown user or vhost). The caller has checked the expressions, as for SetPermissions."""
+
+    user: str
+    vhost: str
+    exchange: str
+    write: str
+    read: str
+
+
+class ClearTopicPermissions(msgspec.Struct, frozen=True, tag_field="command", tag="clear_topic_permissions"):
+    """Those of one exchange, or (None) of all in the vhost. Answers Done."""
+
+    user: str
+    vhost: str
+    exchange: str | None = None
 
 
 class ClearPermissions(msgspec.Struct, frozen=True, tag_field="command", tag="clear_permissions"):
@@ -245,7 +281,8 @@ class ClearPolicy(msgspec.Struct, frozen=True, tag_field="command", tag="clear_p
 
 CatalogCommand = (
     DeclareQueue | RemoveQueues | DeclareExchange | DeleteExchange | Bind | Unbind | AddVhost | DeleteVhost
-    | PutUser | DeleteUser | SetPermissions | ClearPermissions | NodeStarted | NodeLost
+    | PutUser | UpgradePassword | DeleteUser | SetPermissions | ClearPermissions | SetTopicPermissions
+    | ClearTopicPermissions | SetLimit | NodeStarted | NodeLost
     | FoundCluster | AddMember | RemoveMember | MemberGone | PlaceGroup | PreferLeader
     | SetPolicy | ClearPolicy
 )

@@ -4,7 +4,7 @@ The plan follows the members by `cluster.placement.replanned`; every replica com
 """
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -15,6 +15,8 @@ from node.catalog.results import Refusal
 
 _REFUSED = 406
 _HIGHEST_NODE_ID = 0xFFFF
+STILL_THERE = "is still there"
+"""In the refusal of a node that comes as another one's successor too early."""
 
 
 class StoredMembers(msgspec.Struct, frozen=True, array_like=True):
@@ -97,8 +99,14 @@ class Members:
         self.version += 1
         return True
 
-    def add(self, command: AddMember, time_ms: int) -> MemberRecord:
-        """A new member, or the one that it is already. Raises Refusal."""
+    def add(
+        self, command: AddMember, time_ms: int, is_up: Callable[[int], bool] = lambda id: True
+    ) -> MemberRecord:
+        """A new member, or the one that it is already. Raises Refusal.
+
+        A member that has the same name and address can't be another one: its data is gone, and it is replaced, as soon
+        as it is not `is_up` any more. Nodes that come with a name of their own only: others are not known again.
+        """
         if not self._records:
             raise Refusal(_REFUSED, "the cluster has not been founded yet; try again")
         if not command.store:
@@ -108,6 +116,9 @@ class Members:
                 if record.state == "removed":
                     raise Refusal(_REFUSED, f"{record.name} (node {record.id}) was removed; empty its data folder")
                 return record
+        for record in self.with_replicas():
+            if command.name and (record.name, record.address) == (command.name, command.address):
+                self._succeeded(record, time_ms, is_up)
         for record in self.with_replicas():
             if record.name == command.name:
                 raise Refusal(_REFUSED, f"there is a member '{record.name}' (node {record.id}); remove it first")
@@ -121,6 +132,17 @@ class Members:
         record = self._records[id] = MemberRecord(id, name, command.address, "joining", command.store, time_ms)
         self.version += 1
         return record
+
+    def _succeeded(self, record: MemberRecord, time_ms: int, is_up: Callable[[int], bool]) -> None:
+        """A node with new data takes a member's name and address: the member goes. Raises Refusal while it is up.
+
+        It has no address any more: what is sent there now would come to the wrong node."""
+        if is_up(record.id):
+            raise Refusal(_REFUSED, f"{record.name} (node {record.id}) at {record.address} {STILL_THERE}; try again")
+        if record.state != "leaving":
+            self.remove(str(record.id), time_ms)
+        old = self._records[record.id]
+        self._put(msgspec.structs.replace(old, name=f"{record.name}-was-{record.id}", address=""), time_ms)
 
     def started(
         self, id: int, name: str, address: str, store: str, time_ms: int, failure_domain: str = ""

@@ -11,7 +11,14 @@ from typing import Any, Literal, Protocol
 
 from node.catalog import refusals
 from node.catalog.commands import Bind, DeclareExchange, DeclareQueue, Unbind
-from node.catalog.records import DestinationKind, ExchangeRecord, PermissionRecord, QueueRecord
+from node.catalog.policy_patterns import compiled, pattern_fault
+from node.catalog.records import (
+    DestinationKind,
+    ExchangeRecord,
+    PermissionRecord,
+    QueueRecord,
+    TopicPermissionRecord,
+)
 from node.catalog.results import Refusal
 
 Access = Literal["configure", "write", "read"]
@@ -22,25 +29,21 @@ class PermissionSource(Protocol):
 
     def has_vhost(self, name: str) -> bool: ...
     def permission(self, user: str, vhost: str) -> PermissionRecord | None: ...
+    def topic_permission(self, user: str, vhost: str, exchange: str) -> TopicPermissionRecord | None: ...
     def queue(self, vhost: str, name: str) -> QueueRecord | None: ...
     def exchange(self, vhost: str, name: str) -> ExchangeRecord | None: ...
 
 
 def permission_fault(expression: str) -> str | None:
-    """What is wrong with a permission's regular expression, or None."""
-    try:
-        re.compile(expression)
-    except (re.error, OverflowError, RecursionError) as error:
-        return str(error)
-    return None
+    """What is wrong with a permission's regular expression, or None. Clients choose the names that it is searched in,
+    so the same are refused as in policies."""
+    return pattern_fault(expression)
 
 
 @lru_cache(maxsize=8192)
 def _allows(expression: str, name: str) -> bool:
-    try:
-        return bool(expression) and re.search(expression, name) is not None
-    except (re.error, OverflowError, RecursionError):
-        return False
+    pattern = compiled(expression) if expression else None
+    return pattern is not None and pattern.search(name) is not None
 
 
 def check_vhost(catalog: PermissionSource, user: str, vhost: str) -> Refusal | None:
@@ -64,7 +67,22 @@ def check_access(
             expression = permission.configure
         if _allows(expression, name or "amq.default" if kind == "exchange" else name):
             return None
-    return refusals.access_refused(access, kind, vhost, name, user)
+    return refusals.access_refused(kind, vhost, name, user)
+
+
+def check_topic(
+    catalog: PermissionSource, user: str, access: Literal["write", "read"], vhost: str, exchange: str, key: str
+) -> Refusal | None:
+    """May the user publish with this routing key to the topic exchange, or bind with it? For after `check_access`."""
+    record = catalog.topic_permission(user, vhost, exchange)
+    if record is None:
+        return None
+    template = record.write if access == "write" else record.read
+    # Escaped: a name is a name, whatever characters are in it.
+    expression = template.replace("{username}", re.escape(user)).replace("{vhost}", re.escape(vhost))
+    if not expression:
+        expression = "^$"
+    return None if _allows(expression, key) else refusals.topic_refused(key, exchange, vhost, user)
 
 
 def check_declare_queue(catalog: PermissionSource, user: str, command: DeclareQueue) -> Refusal | None:
@@ -90,11 +108,16 @@ def check_declare_exchange(catalog: PermissionSource, user: str, command: Declar
 
 
 def check_binding(catalog: PermissionSource, user: str, command: Bind | Unbind) -> Refusal | None:
-    """Write on the destination, read on the source."""
+    """Write on the destination, read on the source; of a topic exchange, on the key, too."""
     vhost = command.vhost
-    return check_access(
+    refusal = check_access(
         catalog, user, "write", command.destination_kind, vhost, command.destination
     ) or check_access(catalog, user, "read", "exchange", vhost, command.source)
+    if refusal is None:
+        source = catalog.exchange(vhost, command.source)
+        if source is not None and source.type == "topic":
+            refusal = check_topic(catalog, user, "read", vhost, command.source, command.routing_key)
+    return refusal
 
 
 def _check_forwarding(

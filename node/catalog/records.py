@@ -17,6 +17,7 @@ ExchangeType = Literal["direct", "fanout", "topic", "headers"]
 Overflow = Literal["drop-head", "reject-publish", "reject-publish-dlx"]
 MemberState = Literal["joining", "member", "leaving", "removed"]
 DeadLetterStrategy = Literal["at-least-once", "at-most-once"]
+LimitedKind = Literal["vhost", "user"]
 ApplyTo = Literal["all", "queues", "classic_queues", "quorum_queues", "exchanges"]
 
 
@@ -25,14 +26,22 @@ class VhostRecord(msgspec.Struct, frozen=True, array_like=True):
 
     name: str
     description: str = ""
+    limits: dict[str, int] = {}
+    """See `access_limits`; one that is not there is none."""
+    serial: int = 0
+    """Tells it from others that had or will have its name."""
 
 
 class UserRecord(msgspec.Struct, frozen=True, array_like=True):
-    """A user. `password_hash` is `scrypt$n$r$p$salt$hash` (see `passwords`), or empty: no password login."""
+    """A user. `password_hash` is as `passwords` has it, or empty: no password login."""
 
     name: str
     password_hash: str
     tags: tuple[str, ...] = ()
+    limits: dict[str, int] = {}
+    """See `access_limits`; one that is not there is none."""
+    serial: int = 0
+    """Tells the user from others that had or will have that name: who logged in as one of them is not this one."""
 
 
 class PermissionRecord(msgspec.Struct, frozen=True, array_like=True):
@@ -44,6 +53,17 @@ class PermissionRecord(msgspec.Struct, frozen=True, array_like=True):
     user: str
     vhost: str
     configure: str
+    write: str
+    read: str
+
+
+class TopicPermissionRecord(msgspec.Struct, frozen=True, array_like=True):
+    """With which routing keys a user may publish to a topic exchange, and bind to it: regular expressions, searched in
+    keys, in which {username} and {vhost} stand for those names. Without a record any key will do."""
+
+    user: str
+    vhost: str
+    exchange: str
     write: str
     read: str
 

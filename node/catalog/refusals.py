@@ -41,12 +41,43 @@ def vhost_refused(vhost: str, user: str) -> Refusal:
     return Refusal(_NOT_ALLOWED, f"access to vhost '{vhost}' refused for user '{user}'", hard=True)
 
 
-def access_refused(access: str, kind: DestinationKind, vhost: str, name: str, user: str) -> Refusal:
-    """`access` is configure, write or read; the default exchange goes by its permission name."""
+def access_refused(kind: DestinationKind, vhost: str, name: str, user: str) -> Refusal:
+    """Whatever was to be done with it; the default exchange goes by its permission name."""
     shown = name or "amq.default" if kind == "exchange" else name
+    return Refusal(_ACCESS_REFUSED, f"access to {resource(kind, vhost, shown)} refused for user '{user}'")
+
+
+def topic_refused(key: str, exchange: str, vhost: str, user: str) -> Refusal:
+    """A routing key at a topic exchange that the user may not publish or bind with."""
     return Refusal(
-        _ACCESS_REFUSED, f"{access} access to {resource(kind, vhost, shown)} refused for user '{user}'"
+        _ACCESS_REFUSED,
+        f"access to topic '{key}' in {resource('exchange', vhost, exchange)} refused for user '{user}'",
     )
+
+
+def queue_limit(vhost: str, name: str, most: int) -> Refusal:
+    """The vhost has as many queues as it may have."""
+    return Refusal(
+        _PRECONDITION_FAILED, f"cannot declare queue '{name}': queue limit in vhost '{vhost}' ({most}) is reached"
+    )
+
+
+def vhost_connection_limit(vhost: str, user: str, most: int) -> Refusal:
+    """The vhost has as many connections as it may have; closes the connection."""
+    text = f"access to vhost '{vhost}' refused for user '{user}': connection limit ({most}) is reached"
+    return Refusal(_NOT_ALLOWED, text, hard=True)
+
+
+def user_connection_limit(user: str, most: int) -> Refusal:
+    """The user has as many connections as allowed; closes the connection."""
+    text = f"connection refused for user '{user}': user connection limit ({most}) is reached"
+    return Refusal(_NOT_ALLOWED, text, hard=True)
+
+
+def user_channel_limit(user: str, most: int) -> Refusal:
+    """The user has as many channels as allowed; closes the connection."""
+    text = f"number of channels opened for user '{user}' has reached the maximum allowed user limit of ({most})"
+    return Refusal(_NOT_ALLOWED, text, hard=True)
 
 
 def reserved_name(kind: DestinationKind, name: str) -> Refusal:
@@ -130,9 +161,9 @@ def unreasonable_arguments(text: str) -> Refusal:
     return Refusal(_PRECONDITION_FAILED, text)
 
 
-def invalid_permission(text: str) -> Refusal:
-    """Permissions that cannot be set."""
-    return Refusal(_PRECONDITION_FAILED, text)
+def user_not_found(user: str) -> Refusal:
+    """Nobody of that name can have permissions or limits."""
+    return Refusal(_NOT_FOUND, f"no user '{user}'")
 
 
 def no_such_node(node_id: int) -> Refusal:

@@ -16,17 +16,19 @@ from node.catalog.records import (
     PermissionRecord,
     PolicyRecord,
     QueueRecord,
+    TopicPermissionRecord,
     UserRecord,
     VhostRecord,
 )
 from node.catalog.state import CatalogState
 from node.catalog.vhost import Vhost
 
-FORMAT_VERSION: Final = 3
+FORMAT_VERSION: Final = 4
 """2: vhosts have policies; what was written as 1 is read as having none. 3: members have failure domains; what was
-written before is read as knowing none."""
+written before is read as knowing none. 4: topic permissions, and limits and serials of users and vhosts; before: none,
+and serial 0."""
 
-_READABLE: Final = (1, 2, FORMAT_VERSION)
+_READABLE: Final = (1, 2, 3, FORMAT_VERSION)
 
 
 class MalformedSnapshot(ValueError):
@@ -55,6 +57,8 @@ class _StoredCatalog(msgspec.Struct, frozen=True, array_like=True):
     permissions: list[PermissionRecord]
     nodes: list[NodeRecord]
     members: StoredMembers = StoredMembers()
+    topic_permissions: list[TopicPermissionRecord] = []
+    next_serial: int = 1
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -81,6 +85,8 @@ def dump(state: CatalogState) -> bytes:
             list(state.permissions.values()),
             list(state.nodes.values()),
             state.members.stored(),
+            list(state.topic_permissions.values()),
+            state.next_serial,
         )
     )
 
@@ -122,6 +128,10 @@ def load(data: bytes, shard_count: int) -> CatalogState:
         raise MalformedSnapshot(f"the catalog snapshot contradicts itself: {error}") from error
     state.users = {user.name: user for user in stored.users}
     state.permissions = {(record.user, record.vhost): record for record in stored.permissions}
+    state.topic_permissions = {
+        (record.user, record.vhost, record.exchange): record for record in stored.topic_permissions
+    }
+    state.next_serial = stored.next_serial
     state.nodes = {node.id: node for node in stored.nodes}
     state.members = Members(shard_count, stored.members)
     return state

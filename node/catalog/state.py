@@ -13,6 +13,7 @@ from node.catalog.records import (
     PermissionRecord,
     QueueRecord,
     QueueSettings,
+    TopicPermissionRecord,
     UserRecord,
     VhostRecord,
 )
@@ -39,9 +40,13 @@ class CatalogState:
     def __init__(self, shard_count: int) -> None:
         self.shard_count = shard_count
         self.next_queue_id = 1
+        self.next_serial = 1
+        """Of users and vhosts; those that every cluster begins with have 0."""
         self.vhosts: dict[str, Vhost] = {}
         self.users: dict[str, UserRecord] = {}
         self.permissions: dict[tuple[str, str], PermissionRecord] = {}
+        self.topic_permissions: dict[tuple[str, str, str], TopicPermissionRecord] = {}
+        """By user, vhost and exchange."""
         self.nodes: dict[int, NodeRecord] = {}
         self.members = Members(shard_count)
         self.queues: dict[int, QueueRecord] = {}
@@ -70,7 +75,21 @@ class CatalogState:
         for queue in queues:
             self._forget_queue(queue)
         self.permissions = {key: record for key, record in self.permissions.items() if record.vhost != name}
+        self.topic_permissions = {
+            key: record for key, record in self.topic_permissions.items() if record.vhost != name
+        }
         return queues
+
+    def remove_user(self, name: str) -> bool:
+        """Remove a user with all permissions; whether there was one."""
+        self.permissions = {key: record for key, record in self.permissions.items() if record.user != name}
+        self.topic_permissions = {key: record for key, record in self.topic_permissions.items() if record.user != name}
+        return self.users.pop(name, None) is not None
+
+    def new_serial(self) -> int:
+        """A serial for a new user or vhost."""
+        self.next_serial += 1
+        return self.next_serial - 1
 
     def shared(
         self, arguments: dict[str, Any], settings: QueueSettings

@@ -1,6 +1,7 @@
 """`mayfly cluster`: the members of the cluster, who comes and who goes."""
 
 import json
+import sys
 import time
 from typing import Any, Final
 
@@ -9,6 +10,7 @@ from rich import box
 from rich.table import Table
 
 from node.command_line.operator_client import as_administrator, asks_a_node, console, get, post, warn_if_old
+from node.command_line.ready_command import tell_when
 
 _POLL_S: Final = 0.25
 
@@ -80,6 +82,18 @@ def remove(name: str, address: str, user: str, password: str, no_wait: bool, tim
             raise click.ClickException(f"not done after {timeout_s:.0f} s; it goes on by itself")
         time.sleep(_POLL_S)
     click.echo(f"{wanted['name']} (node {wanted['id']}) " + ("is leaving" if no_wait else "is removed"))
+
+
+@command.command("await")
+@asks_a_node
+@click.option("--members", type=click.IntRange(1), help="So many members, none on its way in or out, votes as planned.")
+@click.option("--quorum-plus-one", is_flag=True, help="Every group could lose one of its voters, and still serve.")
+@click.option("--timeout", "timeout_s", type=float, default=600.0, show_default=True, help="Seconds to wait.")
+def await_(address: str, members: int | None, quorum_plus_one: bool, timeout_s: float) -> None:
+    """Wait until the cluster is as it should be: exit code 0, or 1 at the timeout with what is in the way."""
+    if members is None and not quorum_plus_one:
+        raise click.UsageError("say what to wait for: --members N, --quorum-plus-one, or both")
+    sys.exit(tell_when(address, quorum_plus_one, members, timeout_s, serves=False))
 
 
 def _find(address: str, name: str) -> dict[str, Any]:

@@ -113,13 +113,21 @@ def _event_loop_runner() -> Callable[[Any], int]:
 async def _serve(settings: NodeSettings, supervised: bool) -> int:
     """Run the node until SIGTERM or SIGINT; the exit code."""
     from cluster.log.batch import StoreRefused, StoreUnfit
-    from node.membership_shell import NodeRefused
+    from node.membership_shell import NodeRefused, begin_anew
     from node.process import NodeProcess
 
     process = NodeProcess(settings)
     stop_asked = _stop_on_signals(supervised)
     try:
         with _monitor(settings):
+            try:
+                return await _run(process, settings, stop_asked)
+            except NodeRefused as refused:
+                if not process.may_join_anew():
+                    raise
+                _LOG.warning("%s; it never served, so it gives its data up and joins as a new member", refused)
+            begin_anew(settings.data_dir)
+            process = NodeProcess(settings)
             return await _run(process, settings, stop_asked)
     except (OSError, NodeRefused, StoreRefused) as error:
         _LOG.error("%s cannot start: %s", settings.name or "the node", error)
@@ -146,6 +154,9 @@ async def _run(process: "NodeProcess", settings: NodeSettings, stop_asked: async
     try:
         await asyncio.wait({running, asked}, return_when=asyncio.FIRST_COMPLETED)
         if asked.done():
+            draining = asyncio.create_task(process.drain_before_stop())
+            await asyncio.wait({running, draining}, return_when=asyncio.FIRST_COMPLETED)
+            draining.cancel()
             return 0
         await running
         _LOG.error("%s stopped by itself: %s", settings.name, process.failure or "no reason given")

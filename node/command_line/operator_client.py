@@ -9,7 +9,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import click
+from rich import box
 from rich.console import Console
+from rich.table import Table
 
 from node.command_line.local_cluster import fetch
 from node.settings import NodeSettings
@@ -130,6 +132,23 @@ def parsed(address: str) -> Address:
         return Address.parse(address)
     except ValueError as error:
         raise click.BadParameter(f"expected {error}", param_hint="--node") from None
+
+
+def limit_value(text: str) -> int | None:
+    """What a limit is to be; None for no limit. Raises BadParameter."""
+    if text == "none":
+        return None
+    if not (text.isascii() and text.isdigit()):
+        raise click.BadParameter(f"'{text}' is neither a number from 0 nor none", param_hint="VALUE")
+    return int(text)
+
+
+def table_of(*headings: str) -> Table:
+    """An empty table as the commands show them."""
+    table = Table(box=box.SIMPLE)
+    for heading in headings:
+        table.add_column(heading)
+    return table
 
 
 def console() -> Console:

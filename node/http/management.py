@@ -61,14 +61,14 @@ class ManagementPages:
             given = credentials(request.headers.get("Authorization", ""))
             user = None if given is None else await self._port.login(*given, is_loopback(request.remote))
             if user is None:
-                return _not_authorised("Login failed")
+                return not_authorised("Login failed")
             if not tags & set(user.tags):
-                return _not_authorised(f"Not {' or '.join(sorted(tags))} user")
+                return not_authorised(f"Not {' or '.join(sorted(tags))} user")
             vhost = request.match_info.get("vhost")
             if vhost is not None and not self._port.has_vhost(vhost):
                 return answer({"error": "Object Not Found", "reason": f"no vhost '{vhost}'"}, HTTPStatus.NOT_FOUND)
             if vhost is not None and not may(user.name, vhost):
-                return _not_authorised(f"User not authorised to access virtual host '{vhost}'")
+                return not_authorised(f"User not authorised to access virtual host '{vhost}'")
             return await handler(request, user.name)
 
         return handle
@@ -134,7 +134,8 @@ def _answered(status: HTTPStatus, content: dict[str, Any]) -> web.Response:
     return answer(content, status) if content else web.Response(status=status)
 
 
-def _not_authorised(reason: str) -> web.Response:
+def not_authorised(reason: str) -> web.Response:
+    """401: no login, or not as somebody who may."""
     response = answer({"error": "not_authorised", "reason": reason}, HTTPStatus.UNAUTHORIZED)
     response.headers["WWW-Authenticate"] = 'Basic realm="mayfly"'
     return response

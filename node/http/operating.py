@@ -23,6 +23,7 @@ from node.shard.outbox import REASONS
 
 PAGES: Final = {
     "/cluster/members": "the members; POST /cluster/remove takes one out",
+    "/node/drain": "POST: clients and leaders go to other nodes; POST /node/revive ends that",
     "/deadletters": "dead letters that wait; POST /deadletters/release and /deadletters/drop settle them",
     "/shards": "who votes and leads where; POST /shards/{group}/move and /shards/{group}/transfer change it",
 }
@@ -30,6 +31,10 @@ PAGES: Final = {
 _JSON: Final = "application/json"
 ADMINISTRATOR: Final = "administrator"
 MONITORING: Final = "monitoring"
+
+
+class _Nothing(msgspec.Struct, forbid_unknown_fields=True):
+    """`{}`."""
 
 
 class _Remove(msgspec.Struct, forbid_unknown_fields=True):
@@ -72,6 +77,8 @@ class OperatorPages:
         router.add_get("/deadletters", self._dead_letters)
         router.add_post("/deadletters/release", self._for_administrators(self._release))
         router.add_post("/deadletters/drop", self._for_administrators(self._drop))
+        router.add_post("/node/drain", self._for_administrators(self._drain_node))
+        router.add_post("/node/revive", self._for_administrators(self._revive))
         router.add_post("/cluster/remove", self._for_administrators(self._remove))
         router.add_post("/shards/{group}/move", self._for_administrators(self._move))
         router.add_post("/shards/{group}/transfer", self._for_administrators(self._transfer))
@@ -107,6 +114,16 @@ class OperatorPages:
         if asked.all == (given != (None,) * len(given)):
             raise ValueError("say which by vhost, queue, reason or shard, or say all")
         status, content = await self._operator.settle_dead_letters(release, selection)
+        return answer(content, status)
+
+    async def _drain_node(self, request: web.Request, body: bytes) -> web.Response:
+        msgspec.json.decode(body, type=_Nothing)
+        status, content = self._operator.drain()
+        return answer(content, status)
+
+    async def _revive(self, request: web.Request, body: bytes) -> web.Response:
+        msgspec.json.decode(body, type=_Nothing)
+        status, content = await self._operator.revive()
         return answer(content, status)
 
     async def _remove(self, request: web.Request, body: bytes) -> web.Response:

@@ -9,6 +9,8 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler
 
+from node.http.access import PAGES as ACCESS_PAGES
+from node.http.access import AccessPages
 from node.http.management import PAGES as MANAGEMENT_PAGES
 from node.http.management import ManagementPages
 from node.http.metrics import CONTENT_TYPE, MetricsPage
@@ -16,7 +18,7 @@ from node.http.observing import PAGES as OBSERVING_PAGES
 from node.http.observing import ObservingPages
 from node.http.operating import PAGES as OPERATOR_PAGES
 from node.http.operating import OperatorPages, answer
-from node.http.provider import ManagementPort, OperatorPort, StatusProvider
+from node.http.provider import AccessPort, ManagementPort, OperatorPort, StatusProvider
 from node.settings.kinds import Address
 from node.version import VERSION
 
@@ -32,6 +34,7 @@ _PAGES: Final = {
     **OBSERVING_PAGES,
     **OPERATOR_PAGES,
     **MANAGEMENT_PAGES,
+    **ACCESS_PAGES,
 }
 
 
@@ -45,11 +48,13 @@ class HttpServer:
         port: int,
         operator: OperatorPort | None = None,
         management: ManagementPort | None = None,
+        access: AccessPort | None = None,
     ) -> None:
         """Without the port for them there are no pages for operators, and none of RabbitMQ's management API."""
         self._provider = provider
         self._operator = operator
         self._management = management
+        self._access = access
         self._address = Address(host, port)
         self._metrics = MetricsPage(provider)
         self._runner: web.AppRunner | None = None
@@ -102,6 +107,8 @@ class HttpServer:
             OperatorPages(self._operator).add_to(application.router)
         if self._management is not None:
             ManagementPages(self._management).add_to(application.router)
+        if self._access is not None:
+            AccessPages(self._access).add_to(application.router)
         return application
 
     async def _index(self, request: web.Request) -> web.Response:

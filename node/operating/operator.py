@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from node.catalog import CatalogCommand, PlaceGroup, PreferLeader, Refusal, RemoveMember
 from node.engine import CATALOG_GROUP
@@ -19,6 +19,22 @@ _PATIENCE_S: Final = 10.0
 Answer = tuple[HTTPStatus, dict[str, Any]]
 
 
+class DrainControl(Protocol):
+    """The node, as far as an operator drains it."""
+
+    def begin_drain(self) -> None:
+        """Begin, or go on."""
+        ...
+
+    async def revive(self) -> None:
+        """Serve clients again. Raises OSError."""
+        ...
+
+    def drain_status(self) -> dict[str, object]:
+        """How far it has come."""
+        ...
+
+
 class Operator:
     """Implements `node.http.provider.OperatorPort`."""
 
@@ -29,8 +45,10 @@ class Operator:
         office: DeadLetterOffice,
         now_ms: Callable[[], int],
         wake: Callable[[], None],
+        node: DrainControl,
     ) -> None:
         """`wake()`: the engine has something to do."""
+        self._node = node
         self._logins = logins
         self._membership = membership
         self._office = office
@@ -66,6 +84,19 @@ class Operator:
     async def transfer_group(self, group: int, leader: str) -> Answer:
         """See `OperatorPort.transfer_group`."""
         return await self._run(PreferLeader(group, leader))
+
+    def drain(self) -> Answer:
+        """See `OperatorPort.drain`."""
+        self._node.begin_drain()
+        return HTTPStatus.OK, {"drain": self._node.drain_status()}
+
+    async def revive(self) -> Answer:
+        """See `OperatorPort.revive`."""
+        try:
+            await self._node.revive()
+        except OSError as error:
+            return HTTPStatus.CONFLICT, {"error": f"clients can't be taken again: {error}"}
+        return HTTPStatus.OK, {"drain": self._node.drain_status()}
 
     def dead_letters(self, selection: Selection) -> dict[str, Any]:
         """See `OperatorPort.dead_letters`."""

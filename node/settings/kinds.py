@@ -206,8 +206,23 @@ class OptionalAddress(Kind[Address | None]):
         return "host:port, such as node1.example:25672"
 
 
+_RANGE: Final = re.compile(r"\{(\d{1,4})\.\.(\d{1,4})\}")
+_MOST_OF_A_RANGE: Final = 1000
+
+
+def expanded(text: str) -> list[str]:
+    """`a-{0..2}:1` is a-0:1, a-1:1 and a-2:1; a text without such a range is itself. Raises ValueError."""
+    match = _RANGE.search(text)
+    if match is None:
+        return [text]
+    first, last = int(match[1]), int(match[2])
+    if not first <= last < first + _MOST_OF_A_RANGE:
+        raise ValueError(f"a range that rises, of up to {_MOST_OF_A_RANGE} numbers, such as {{0..2}}")
+    return [text[: match.start()] + str(number) + text[match.end() :] for number in range(first, last + 1)]
+
+
 class AddressList(Kind[tuple[Address, ...]]):
-    """Addresses, in text separated by commas; each at most once."""
+    """Addresses, in text separated by commas; each at most once. One with a range such as {0..2} in it is several."""
 
     placeholder = "HOST:PORT,..."
 
@@ -220,7 +235,7 @@ class AddressList(Kind[tuple[Address, ...]]):
         return self._distinct([str(part) for part in value])
 
     def _distinct(self, parts: list[str]) -> tuple[Address, ...]:
-        addresses = tuple(Address.parse(part) for part in parts)
+        addresses = tuple(Address.parse(each) for part in parts for each in expanded(part))
         if len(set(addresses)) != len(addresses):
             raise ValueError("every address at most once")
         return addresses

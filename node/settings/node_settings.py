@@ -111,10 +111,16 @@ class NodeSettings:
         "where possible [default: the machine's host name]",
     )
     seeds: tuple[Address, ...] = _setting(
-        AddressList(), (), "peer addresses of all nodes, in the same order on each; none: a single node"
+        AddressList(),
+        (),
+        "peer addresses of the nodes that found the cluster, in the same order on each; none: a single node. "
+        "pod-{0..2}:25672 is three",
     )
     join: Address | None = _setting(
-        OptionalAddress(), None, "peer address of a member of the cluster to join, at the first start [default: none]"
+        OptionalAddress(),
+        None,
+        "where a node that is not among the seeds joins at its first start: peer address of a member, or a name with "
+        "the addresses of several [default: none]",
     )
     shards: int = _setting(Number(1, 1024), 16, "number of Raft groups that hold queues, for good")
     replication_factor: int = _setting(Number(1, 15), 3, "voting replicas of each shard, at most one a node")
@@ -151,10 +157,36 @@ class NodeSettings:
         "with a clock this far ahead of its peers a node may not lead",
     )
 
+    drain_notice_ms: int = _setting(
+        Number(0, 600_000, "milliseconds"),
+        0,
+        "how long a node that drains, or was told to stop, says that it is not ready before it does anything else",
+    )
+    drain_acks_ms: int = _setting(
+        Number(0, 600_000, "milliseconds"),
+        1000,
+        "...and waits for the next acknowledgement before it gives back what its clients hold",
+    )
+    drain_timeout_ms: int = _setting(
+        Number(0, 3_600_000, "milliseconds"),
+        5000,
+        "...and how long, after the notice, before it closes its clients' connections whatever is under way",
+    )
+
     cache_bytes: int = _setting(Size(_MEBI, _TEBI), 32 * _MEBI, "memory for recent log entries")
     disk_map_bytes: int = _setting(Size(16 * _MEBI, 64 * _TEBI), 64 * _GIBI, "most that the log may take")
     disk_free_limit_bytes: int = _setting(
-        Size(0, _TEBI), 128 * _MEBI, "publishes are refused while less than this is free on the disk"
+        Size(0, _TEBI), 128 * _MEBI, "publishers are blocked while less than this is free on the disk"
+    )
+    memory_limit_bytes: int = _setting(
+        Size(0, _TEBI),
+        0,
+        "publishers are blocked while this process uses more memory [default: memory_limit_percent]",
+    )
+    memory_limit_percent: int = _setting(
+        Number(0, 100, "percent"),
+        60,
+        "...or more than this share of what its control group or machine has; 0: no limit",
     )
 
     compact_bytes: int = _setting(
@@ -185,13 +217,18 @@ class NodeSettings:
         ]
         if problems:
             raise SettingsError(problems)
-        if not self.name and self.join is None:
+        if not self.name and not self.joins:
             object.__setattr__(self, "name", f"node{self.node_id}")
 
     @property
     def reachable_peer_address(self) -> Address:
         """The address of this node in `seeds`."""
         return self.advertised_peer_address or self.peer_address
+
+    @property
+    def joins(self) -> bool:
+        """Whether a node that has no data joins a cluster, instead of beginning one alone or with the other seeds."""
+        return self.join is not None and self.reachable_peer_address not in self.seeds
 
     @property
     def frames_listen_address(self) -> Address:
@@ -201,7 +238,9 @@ class NodeSettings:
 
     @property
     def node_id(self) -> int:
-        """1 for a single node, else the node's place in `seeds`, counted from 1."""
+        """1 for a single node, else the node's place in `seeds`, counted from 1; 0 for one that joins."""
+        if self.joins:
+            return 0
         return self.seeds.index(self.reachable_peer_address) + 1 if self.seeds else 1
 
     @property
@@ -233,13 +272,12 @@ class NodeSettings:
             yield "election_timeout_ms", f"at least {least}, {_HEARTBEATS_IN_ELECTION_TIMEOUT} x heartbeat_ms"
         if self.session_timeout_ms < self.election_timeout_ms:
             yield "session_timeout_ms", f"at least election_timeout_ms ({self.election_timeout_ms})"
-        if self.seeds and self.reachable_peer_address not in self.seeds:
+        if self.seeds and self.reachable_peer_address not in self.seeds and self.join is None:
             own = self.reachable_peer_address
-            yield "seeds", f"this node's own address among them ({own}); else set advertised_peer_address"
+            text = f"this node's own address among them ({own}); else set advertised_peer_address, or join"
+            yield "seeds", text
         elif is_any_host(self.reachable_peer_address.host) and (len(self.seeds) > 1 or self.join is not None):
             yield "advertised_peer_address", "an address that other nodes can connect to"
-        if self.seeds and self.join is not None:
-            yield "join", "no seeds: a node begins a cluster with others, or joins one that is there"
         if self.join is not None and self.join == self.reachable_peer_address:
             yield "join", "the address of another node"
         yield from self._address_contradictions()

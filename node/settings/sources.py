@@ -12,7 +12,10 @@ from node.settings import NodeSettings, Problem, SettingsError, setting_keys, se
 PREFIX: Final = "MAYFLY_"
 # Names with the prefix that belong to the command, the build, the benchmark and the tests, not to the node.
 OTHER_VARIABLES: Final = frozenset(
-    {"MAYFLY_CONFIG", "MAYFLY_PASSWORD", "MAYFLY_PURE", "MAYFLY_RAFT_TRANSCRIPTS", "MAYFLY_SHARED"}
+    {
+        "MAYFLY_CONFIG", "MAYFLY_NEW_PASSWORD", "MAYFLY_PASSWORD", "MAYFLY_PURE", "MAYFLY_RAFT_TRANSCRIPTS",
+        "MAYFLY_SHARED",
+    }
 )
 # Container platforms put variables like these into the environment for every service whose name starts
 # with "mayfly" (`MAYFLY_PORT_5672_TCP_ADDR`, `MAYFLY_HEADLESS_SERVICE_HOST`); nobody meant them as settings.

@@ -25,6 +25,7 @@ DELETE_QUEUE: Final = 9
 FLOW: Final = 10
 NOOP: Final = 11
 PUBLISH_GUARDED: Final = 12
+TRANSACTION: Final = 13
 EXPIRE_DUE: Final = 32
 EXPIRE_QUEUE: Final = 33
 ROUTE: Final = 34
@@ -39,7 +40,7 @@ DROP_PARKED: Final = 42
 FORGET_SOURCES: Final = 43
 
 ANSWERING: Final = frozenset(
-    (GET, ATTACH, DETACH, CREATE_QUEUE, TOUCH_QUEUE, PURGE, DELETE_QUEUE, NOOP, PUBLISH_GUARDED)
+    (GET, ATTACH, DETACH, CREATE_QUEUE, TOUCH_QUEUE, PURGE, DELETE_QUEUE, NOOP, PUBLISH_GUARDED, TRANSACTION)
 )
 
 ACK: Final = 0
@@ -79,6 +80,8 @@ DELETE_HEAD: Final = Struct("<BBQ")
 NUMBERED_HEAD: Final = Struct("<BQQ")
 # kind, count: FORGET_DELETED, RETRY_PARKED, DROP_PARKED, FORGET_SOURCES, ROUTE, PUBLISH_GUARDED
 LIST_HEAD: Final = Struct("<BI")
+# kind, publishes, bytes of all that follows
+TRANSACTION_HEAD: Final = Struct("<BII")
 # kind, count, source, lane, first sequence
 TRANSFER_HEAD: Final = Struct("<BIQQQ")
 # key length, header length, body length
@@ -125,6 +128,14 @@ def encode_guard(count: int) -> bytes:
     Without it nothing can be refused, since nobody would hear of it.
     """
     return LIST_HEAD.pack(PUBLISH_GUARDED, count)
+
+
+def encode_transaction(publishes: int, parts: Sequence[bytes]) -> bytes:
+    """TRANSACTION: so many PUBLISHes and then any SETTLEs (``parts``, in this order) are applied as one, or not at all.
+
+    Answers Done, or Refused with FULL when a queue would refuse one of the publishes.
+    """
+    return b"".join([TRANSACTION_HEAD.pack(TRANSACTION, publishes, sum(map(len, parts))), *parts])
 
 
 def encode_settle(queue_id: int, holder_id: int, outcome: int, delivery_ids: Sequence[int]) -> bytes:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from node.shard.consumers import Band, Holder
+from node.shard.consumers import UNLIMITED, Band, Holder
 from node.shard.effects import Deliver
 from node.shard.line import Line
 from node.shard.message import Message
@@ -64,46 +64,73 @@ def resume_lease(state: State, queue: Queue) -> None:
             state.lease_timers.arm(queue.queue_id, queue.lease.started_ms + queue.expires_ms)
 
 
-def take(state: State, queue: Queue, count: int, fresh_index: int) -> list[Message]:
+def take(state: State, queue: Queue, count: int, fresh_index: int, most_bytes: int = UNLIMITED) -> list[Message]:
     """Take at most ``count`` live messages off the queue, returned ones first; expired heads leave on the way
     (T5).
 
     A message whose deadline is this very moment is live only if it was enqueued by the entry ``fresh_index``:
     TTL 0 gives it this one chance (RULES T8). Fewer than ``count`` come when the queue or the bound of
-    expiries ends.
+    expiries ends, or when they have ``most_bytes`` of bodies or more.
     """
     messages: list[Message] = []
     if queue.returned.items:
-        _take_from(state, queue, queue.returned, count, fresh_index, messages)
+        most_bytes = _take_from(state, queue, queue.returned, count, fresh_index, messages, most_bytes)
         if queue.returned.items:
             # There are more, or what heads the line is expired and the bound is reached: order is kept.
             return messages
-    if len(messages) < count:
-        _take_from(state, queue, queue.ready, count - len(messages), fresh_index, messages)
+    if len(messages) < count and most_bytes > 0:
+        _take_from(state, queue, queue.ready, count - len(messages), fresh_index, messages, most_bytes)
     return messages
 
 
 def _take_from(
-    state: State, queue: Queue, line: Line, count: int, fresh_index: int, messages: list[Message]
-) -> None:
-    """Move at most ``count`` live messages from the line to ``messages``."""
+    state: State, queue: Queue, line: Line, count: int, fresh_index: int, messages: list[Message], most_bytes: int
+) -> int:
+    """Move at most ``count`` live messages from the line to ``messages``; how many bytes are left of the most."""
+    while count > 0 and most_bytes > 0 and line.items:
+        first = len(messages)
+        if line.timed == 0:
+            taken = line.items[line.head : line.head + count]
+            bytes_taken = 0
+            number = 0
+            for message in taken:
+                bytes_taken += message.body_length
+                number += 1
+                if bytes_taken >= most_bytes:
+                    break
+            if number < len(taken):
+                del taken[number:]
+            line.advance(number)
+            messages.extend(taken)
+            count -= number
+            most_bytes -= bytes_taken
+            continue
+        left = _take_timed_from(state, queue, line, count, fresh_index, messages, most_bytes)
+        for message in messages[first:]:
+            most_bytes -= message.body_length
+        if left < 0:
+            break
+        count = left
+    return most_bytes
+
+
+def _take_timed_from(
+    state: State, queue: Queue, line: Line, count: int, fresh_index: int, messages: list[Message], most_bytes: int
+) -> int:
+    """As ``_take_from``, of those that are at hand in the line; how many are still wanted, -1 for none at all."""
     items = line.items
     head = line.head
-    if line.timed == 0:
-        taken = items[head : head + count]
-        line.advance(len(taken))
-        messages.extend(taken)
-        return
     now_ms = state.time_ms
     position = head
     end = len(items)
     timed = 0
-    while count and position < end:
+    while count and position < end and most_bytes > 0:
         message = items[position]
         deadline_ms = message.deadline_ms
         if deadline_ms >= 0:
             if deadline_ms < now_ms or (deadline_ms == now_ms and message.index != fresh_index):
                 if state.expiry_budget <= 0:
+                    count = -1
                     break
                 _expire(state, queue, message)
                 timed += 1
@@ -111,10 +138,12 @@ def _take_from(
                 continue
             timed += 1
         messages.append(message)
+        most_bytes -= message.body_length
         count -= 1
         position += 1
     line.timed -= timed
     line.advance(position - head)
+    return count
 
 
 def _expire_head(state: State, queue: Queue, line: Line) -> None:
@@ -122,26 +151,30 @@ def _expire_head(state: State, queue: Queue, line: Line) -> None:
     (T8).
     """
     now_ms = state.time_ms
-    items = line.items
-    position = line.head
-    end = len(items)
-    while position < end:
-        message = items[position]
-        if not 0 <= message.deadline_ms <= now_ms or state.expiry_budget <= 0:
-            break
-        _expire(state, queue, message)
-        position += 1
-    gone = position - line.head
-    if gone:
-        line.timed -= gone
-        line.advance(gone)
+    more = True
+    while more:
+        items = line.items
+        position = line.head
+        end = len(items)
+        while position < end:
+            message = items[position]
+            if not 0 <= message.deadline_ms <= now_ms or state.expiry_budget <= 0:
+                break
+            _expire(state, queue, message)
+            position += 1
+        gone = position - line.head
+        # All that were at hand have left: others may have come to their place.
+        more = gone > 0 and position == end
+        if gone:
+            line.timed -= gone
+            line.advance(gone)
 
 
 def _drop_heads(state: State, queue: Queue) -> None:
     """The oldest messages leave while the queue is over its limit: drop-head (RULES D2, reason maxlen)."""
     while state.expiry_budget > 0 and queue.is_over_limit():
         line = queue.returned if queue.returned.items else queue.ready
-        message = line.items[line.head]
+        message = line.first()
         if message.deadline_ms >= 0:
             line.timed -= 1
         line.advance(1)
@@ -162,6 +195,19 @@ def has_room(state: State, queue: Queue, body_bytes: int) -> bool:
     return queue.fits(body_bytes) or (
         queue.ready_count() == 0 and queue.consumers.top_band() is not None and state.delivery_budget > 0
     )
+
+
+def has_room_for(state: State, queue: Queue, messages: int, body_bytes: int) -> bool:
+    """Whether a queue that refuses what is too much takes so many messages together, with bodies of so many bytes.
+
+    As with `has_room`, what its consumers would be given at once does not count.
+    """
+    if queue.ready_count() + messages > queue.max_length or queue.ready_bytes + body_bytes > queue.max_length_bytes:
+        serve(state, queue)
+    waiting = queue.ready_count() + messages
+    if waiting <= queue.max_length and queue.ready_bytes + body_bytes <= queue.max_length_bytes:
+        return True
+    return queue.ready_count() == 0 and min(queue.consumers.credit(), state.delivery_budget) >= messages
 
 
 def _expire(state: State, queue: Queue, message: Message) -> None:
@@ -188,10 +234,14 @@ def _deliver(state: State, queue: Queue) -> None:
                 room += holder.room()
         else:
             room = waiting
-        messages = take(state, queue, min(room, state.delivery_budget), state.index)
+        messages = take(state, queue, min(room, state.delivery_budget), state.index, state.delivery_bytes)
         if not messages:
             break
         state.delivery_budget -= len(messages)
+        for message in messages:
+            state.delivery_bytes -= message.body_length
+        if state.delivery_bytes <= 0:
+            state.delivery_budget = 0
         queue.delivered += len(messages)
         if waiting == 1:
             holder = band.waiting[0]

@@ -1,47 +1,94 @@
-"""A line of messages: first in, first out, in a list with a head, so that runs leave it by slice. HOT."""
+"""A line of messages: first in, first out, in a list with a head, so that runs leave it by slice. HOT.
 
+Millions may wait. Only those that come next and those that came last are objects; what is deep inside a long line is
+packed, piece by piece (`node.shard.packed`).
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from node.shard.message import Message
+from node.shard.packed import Packed, pack
 
+PIECE: Final = 4096
+"""Messages that are packed together: a few milliseconds of work."""
 _TRIM_FROM: Final = 256
 _NOTHING: Final[list[Message]] = []
-"""What all lines that were always empty have in common; never added to. Most queues are such, and a list takes 56
-bytes."""
+_NO_PIECES: Final[deque[Packed]] = deque()
+"""What all lines that were always empty, or short, have in common; never added to. Most queues are such, and a list
+takes 56 bytes, a deque 600."""
 
 
 class Line:
-    """Messages in order. ``items[head:]`` are in it; what is before ``head`` has left and is trimmed now and
-    then.
+    """Messages in order: ``items[head:]``, then those in ``packed``, then those in ``back``.
+
+    What is before ``head`` has left and is trimmed now and then. There is something in ``items[head:]`` unless the
+    line is empty. Where a line is cut follows from what happened to it alone, so all replicas cut at the same places.
 
     ``timed`` counts those with a deadline: without any, a whole run can leave unlooked at. ``gone`` counts
     all that have left since this object was made: whoever looks from outside knows a message again by its
     place, ``gone`` for the first in line.
     """
 
-    __slots__ = ("gone", "head", "items", "timed")
+    __slots__ = ("back", "gone", "head", "items", "packed", "packed_count", "piece", "timed")
 
-    def __init__(self) -> None:
+    def __init__(self, piece: int = PIECE) -> None:
+        """``piece``: messages packed together; tests lower it."""
         self.items = _NOTHING
         self.head = 0
+        self.packed = _NO_PIECES
+        self.packed_count = 0
+        self.back = _NOTHING
+        self.piece = piece
         self.timed = 0
         self.gone = 0
 
     def count(self) -> int:
         """How many are in line."""
-        return len(self.items) - self.head
+        return len(self.items) - self.head + self.packed_count + len(self.back)
 
     def append(self, message: Message) -> None:
         """Add one at the end."""
-        self.own_items().append(message)
+        self.own_end().append(message)
         if message.deadline_ms >= 0:
             self.timed += 1
+        self.grown()
 
-    def own_items(self) -> list[Message]:
-        """``items``, to append to."""
+    def own_end(self) -> list[Message]:
+        """The end of the line, to append to; then ``grown`` is to be called. (``timed`` is the caller's.)"""
+        if self.back or self.packed_count:
+            if self.back is _NOTHING:
+                self.back = []
+            return self.back
         if self.items is _NOTHING:
             self.items = []
         return self.items
+
+    def grown(self) -> None:
+        """Messages were put at the end: what is deep inside now is packed."""
+        piece = self.piece
+        if not self.back and not self.packed_count:
+            if len(self.items) - self.head < 3 * piece:
+                return
+            cut = self.head + piece
+            self.back = self.items[cut:]
+            del self.items[cut:]
+        back = self.back
+        if len(back) < 2 * piece:
+            return
+        if self.packed is _NO_PIECES:
+            self.packed = deque()
+        start = 0
+        while len(back) - start >= 2 * piece:
+            self.packed.append(pack(back[start : start + piece]))
+            self.packed_count += piece
+            start += piece
+        del back[:start]
+
+    def first(self) -> Message:
+        """The head. IndexError when there is none."""
+        return self.items[self.head]
 
     def first_deadline_ms(self) -> int:
         """The deadline of the head; -1 when it has none or there is no head."""
@@ -50,30 +97,95 @@ class Line:
         return self.items[self.head].deadline_ms
 
     def advance(self, count: int) -> None:
-        """The first ``count`` have left (their share of ``timed`` is taken off by the caller)."""
+        """The first ``count`` of ``items[head:]`` have left (their share of ``timed`` is taken off by the caller).
+        ``items`` and ``head`` may be others afterwards."""
         self.gone += count
         head = self.head + count
         items = self.items
         if head == len(items):
             items.clear()
             self.head = 0
+            if self.packed_count or self.back:
+                self._refill()
         elif head >= _TRIM_FROM and head * 2 >= len(items):
             del items[:head]
             self.head = 0
         else:
             self.head = head
 
-    def live(self) -> list[Message]:
-        """A copy of what is in line, in order."""
-        return self.items[self.head :]
+    def _refill(self) -> None:
+        """Those that come next are wanted as objects."""
+        if self.packed_count:
+            packed = self.packed.popleft()
+            self.packed_count -= packed.count
+            self.items = packed.messages()
+            if not self.packed_count:
+                self.packed = _NO_PIECES
+        else:
+            self.items = self.back
+            self.back = _NOTHING
 
-    def replace(self, messages: list[Message]) -> None:
-        """These instead of what was in line."""
-        self.gone += self.count()
-        self.items = messages
-        self.head = 0
-        timed = 0
+    def pieces(self) -> Iterator[list[Message]]:
+        """Copies of what is in line, some at a time, in order; the line is not to change meanwhile."""
+        if self.head < len(self.items):
+            yield self.items[self.head :]
+        for packed in self.packed:
+            yield packed.messages()
+        if self.back:
+            yield self.back[:]
+
+    def live(self) -> list[Message]:
+        """A copy of what is in line, in order. Of a long line `pieces` takes less memory."""
+        messages: list[Message] = []
+        for piece in self.pieces():
+            messages += piece
+        return messages
+
+    def between(self, start: int, stop: int) -> list[Message]:
+        """Those that are ``start`` to ``stop`` behind the head."""
+        found: list[Message] = []
+        place = len(self.items) - self.head
+        if start < place:
+            found += self.items[self.head + start : self.head + min(stop, place)]
+        if stop <= place:
+            return found
+        for packed in self.packed:
+            after = place + packed.count
+            if start < after and stop > place:
+                found += packed.messages()[max(0, start - place) : stop - place]
+            place = after
+            if place >= stop:
+                return found
+        found += self.back[max(0, start - place) : stop - place]
+        return found
+
+    def replace(self, messages: Iterable[Message]) -> None:
+        """These instead of what was in line; they may be made from its ``pieces`` as they are asked for."""
+        fresh = Line(self.piece)
         for message in messages:
-            if message.deadline_ms >= 0:
-                timed += 1
+            fresh.append(message)
+        self.gone += self.count()
+        self.put_together(fresh.items, fresh.packed, fresh.back, fresh.timed)
+
+    def put_together(
+        self, items: list[Message], packed: "deque[Packed]", back: list[Message], timed: int
+    ) -> None:
+        """What is in line now, as another line had it."""
+        self.items = items
+        self.head = 0
+        self.packed = packed or _NO_PIECES
+        self.packed_count = sum([piece.count for piece in packed])
+        self.back = back or _NOTHING
         self.timed = timed
+
+    def leave(self) -> "Line":
+        """All that is in line leaves it, and is the line that is returned; however much, that takes no time."""
+        left = Line(self.piece)
+        left.items, left.head, left.back = self.items, self.head, self.back
+        left.packed, left.packed_count = self.packed, self.packed_count
+        left.timed = self.timed
+        self.gone += self.count()
+        self.items, self.head, self.back = _NOTHING, 0, _NOTHING
+        self.packed, self.packed_count = _NO_PIECES, 0
+        self.timed = 0
+        return left

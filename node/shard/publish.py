@@ -55,7 +55,7 @@ def apply_publishes(state: State, position: int, end: int) -> int:
                 queue = queues.get(target)
                 if queue is not None:
                     state.touch(queue)
-                    items = queue.ready.own_items()
+                    items = queue.ready.own_end()
                     queue_ttl_ms = queue.ttl_ms
                     queue_deadline_ms = now_ms + queue_ttl_ms if queue_ttl_ms >= 0 else -1
             messages += 1
@@ -93,10 +93,12 @@ def apply_publishes(state: State, position: int, end: int) -> int:
 def _count(state: State, queue: Queue, messages: int, body_bytes: int, timed: int) -> None:
     """A run of messages was put at the end of this queue."""
     queue.ready.timed += timed
+    queue.ready.grown()
     queue.ready_bytes += body_bytes
     queue.enqueued += messages
     state.expiry_budget += messages
     state.delivery_budget += messages
+    state.delivery_bytes += body_bytes
     state.retain(messages)
 
 

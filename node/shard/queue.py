@@ -4,7 +4,7 @@ from typing import Final
 
 from node.shard.consumers import Consumers, Holder
 from node.shard.lease import Lease
-from node.shard.line import Line
+from node.shard.line import PIECE, Line
 from node.shard.settings import DROP_HEAD, REJECT_PUBLISH_DLX, ShardQueueSettings, decode_settings
 
 UNLIMITED: Final = 1 << 62
@@ -67,12 +67,12 @@ class Queue:
     )
 
     def __init__(
-        self, queue_id: int, settings: ShardQueueSettings, settings_bytes: bytes, lease: Lease
+        self, queue_id: int, settings: ShardQueueSettings, settings_bytes: bytes, lease: Lease, piece: int = PIECE
     ) -> None:
         self.queue_id = queue_id
         self.lease = lease
-        self.ready = Line()
-        self.returned = Line()
+        self.ready = Line(piece)
+        self.returned = Line(piece)
         self.ready_bytes = 0
         self.held_count = 0
         self.held_bytes = 0

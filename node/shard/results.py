@@ -8,6 +8,7 @@ EXCLUSIVE: Final = "exclusive"
 IN_USE: Final = "in-use"
 NOT_EMPTY: Final = "not-empty"
 DUPLICATE_CONSUMER: Final = "duplicate-consumer"
+FULL: Final = "full"
 
 
 class Gone:
@@ -79,7 +80,9 @@ class Detached:
 
 
 class Refused:
-    """ATTACH or DELETE_QUEUE refused: EXCLUSIVE, DUPLICATE_CONSUMER, IN_USE or NOT_EMPTY. Nothing changed."""
+    """ATTACH, DELETE_QUEUE or TRANSACTION refused: EXCLUSIVE, DUPLICATE_CONSUMER, IN_USE, NOT_EMPTY or FULL. Nothing
+    changed.
+    """
 
     __slots__ = ("reason",)
 
@@ -106,7 +109,7 @@ class Deleted:
 
 
 class Done:
-    """Answer to NOOP: everything before it in the session is applied."""
+    """Answer to NOOP and TRANSACTION: it and everything before it in the session is applied."""
 
     __slots__ = ()
 

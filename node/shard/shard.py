@@ -10,20 +10,23 @@ from hashlib import sha256
 from itertools import islice
 from typing import Final
 
+from cluster.machine import BadSnapshot
 from node.shard import commands, dead_letters, holders, queues, settle
 from node.shard.delivery import serve
 from node.shard.errors import ShardError
 from node.shard.expiry_lag import ExpiryLag
+from node.shard.line import PIECE
 from node.shard.outbox import Death, Lane
 from node.shard.packing import NUMBER_BYTES, unpack_numbers
 from node.shard.publish import apply_guarded, apply_publishes
 from node.shard.queue import UNLIMITED, Queue
 from node.shard.results import Detached, Done
-from node.shard.snapshot import MESSAGES_PER_STEP, SnapshotInSteps, restore, snapshot
+from node.shard.snapshot import MESSAGES_PER_STEP, RestoreInSteps, SnapshotInSteps, restore, snapshot
 from node.shard.state import DELIVERIES_PER_ENTRY, EXPIRIES_PER_ENTRY, State
 from node.shard.statistics import QueueStatistics, ShardStatistics
 from node.shard.timers import NEVER
 from node.shard.tombstone import Tombstone
+from node.shard.transaction import apply_transaction
 
 SessionKey = tuple[int, int]
 
@@ -45,11 +48,12 @@ class Shard:
         local_node: int,
         expiries_per_entry: int = EXPIRIES_PER_ENTRY,
         deliveries_per_entry: int = DELIVERIES_PER_ENTRY,
+        messages_per_piece: int = PIECE,
     ) -> None:
         self.shard_id = shard_id
         self.local_node = local_node
-        self._bounds = (expiries_per_entry, deliveries_per_entry)
-        self._state = State(shard_id, local_node, expiries_per_entry, deliveries_per_entry)
+        self._bounds = (expiries_per_entry, deliveries_per_entry, messages_per_piece)
+        self._state = State(shard_id, local_node, expiries_per_entry, deliveries_per_entry, messages_per_piece)
 
     # -- entries -------------------------------------------------------------------------------------------
 
@@ -190,6 +194,9 @@ class Shard:
         elif kind == commands.PUBLISH_GUARDED:
             _after(commands.LIST_HEAD, position, end)
             after = apply_guarded(state, position, end, results)
+        elif kind == commands.TRANSACTION:
+            _after(commands.TRANSACTION_HEAD, position, end)
+            after = apply_transaction(state, _required(session), position, end, results)
         elif kind == commands.CREATE_QUEUE:
             after, queue_id, settings = _settings(data, position, end)
             results.append(queues.create_queue(state, queue_id, settings, session is None))
@@ -282,9 +289,19 @@ class Shard:
 
         ShardError when it can't be read; the shard stays what it was then.
         """
-        expiries_per_entry, deliveries_per_entry = self._bounds
-        state = State(self.shard_id, self.local_node, expiries_per_entry, deliveries_per_entry)
+        state = self._new_state()
         restore(state, data)
+        self._become(state)
+
+    def restore_steps(self, data: bytes) -> "ShardRestore":
+        """The same in steps; until the end it is, and goes on as, what it was."""
+        return ShardRestore(self, self._new_state(), data)
+
+    def _new_state(self) -> State:
+        expiries_per_entry, deliveries_per_entry, messages_per_piece = self._bounds
+        return State(self.shard_id, self.local_node, expiries_per_entry, deliveries_per_entry, messages_per_piece)
+
+    def _become(self, state: State) -> None:
         state.expiry_lag = self._state.expiry_lag
         self._state = state
 
@@ -438,6 +455,26 @@ class Shard:
         """Counts of one queue."""
         queue = self._state.queues.get(queue_id)
         return None if queue is None else QueueStatistics(queue)
+
+
+class ShardRestore:
+    """A snapshot that a shard is to become: `cluster.machine.RestoreSteps`."""
+
+    def __init__(self, shard: Shard, state: State, data: bytes) -> None:
+        self._shard = shard
+        self._state = state
+        self._reading = RestoreInSteps(state, data, MESSAGES_PER_STEP)
+
+    def step(self) -> bool:
+        """Read some messages; whether these were the last. Raises BadSnapshot."""
+        try:
+            return self._reading.step()
+        except ShardError as error:
+            raise BadSnapshot(str(error)) from error
+
+    def finish(self) -> None:
+        """The shard is what was read."""
+        self._shard._become(self._state)
 
 
 def _required(session: SessionKey | None) -> SessionKey:

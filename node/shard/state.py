@@ -5,6 +5,7 @@ from typing import Final
 from node.shard.consumers import Holder
 from node.shard.errors import ShardError
 from node.shard.expiry_lag import ExpiryLag
+from node.shard.line import PIECE
 from node.shard.message import Message
 from node.shard.outbox import EXPIRED, REASONS, Outbox
 from node.shard.queue import Queue
@@ -18,6 +19,9 @@ besides as many as it enqueues itself (RULES C4)."""
 DELIVERIES_PER_ENTRY: Final = 10_000
 """Messages that one entry delivers at most, besides as many as it enqueues itself; the rest is due at once.
 """
+DELIVERED_BYTES_PER_ENTRY: Final = 4 * 1024 * 1024
+"""Bytes of bodies that one entry delivers, besides those it enqueues itself, before it leaves the rest to others: a
+client that reads nothing gets what a few entries deliver until the shard hears of it. One message may go beyond."""
 
 
 class Past:
@@ -65,7 +69,7 @@ class State:
 
     ``live`` counts, per log entry, the places in which the state still refers to it. ``unserved`` are queues
     with messages and willing consumers that the bound of an entry left waiting, ``overfull`` those that still have
-    to drop messages. ``remains`` by queue id, the oldest first; ``queue_expired`` counts what died of its queue's end.
+    to drop messages. ``remains``, the oldest first; ``queue_expired`` counts what died of its queue's end.
 
     ``dead_lettered_for`` counts deaths by reason, all but EXPIRED, by far the most frequent one: those are the
     rest of the queues' ``dead_lettered``. ``gone_for`` counts queues by reason. ``expiry_lag`` is this replica's own
@@ -79,6 +83,7 @@ class State:
         "deleted",
         "deliveries_per_entry",
         "delivery_budget",
+        "delivery_bytes",
         "effects",
         "expiries_per_entry",
         "expiry_budget",
@@ -91,6 +96,7 @@ class State:
         "live",
         "local_node",
         "message_timers",
+        "messages_per_piece",
         "missing_targets",
         "next_order",
         "outbox",
@@ -112,12 +118,14 @@ class State:
     )
 
     def __init__(
-        self, shard_id: int, local_node: int, expiries_per_entry: int, deliveries_per_entry: int
+        self, shard_id: int, local_node: int, expiries_per_entry: int, deliveries_per_entry: int,
+        messages_per_piece: int = PIECE,
     ) -> None:
         self.shard_id = shard_id
         self.local_node = local_node
         self.expiries_per_entry = expiries_per_entry
         self.deliveries_per_entry = deliveries_per_entry
+        self.messages_per_piece = messages_per_piece
         self.time_ms = 0
         self.led_ms = 0
         self.queues: dict[int, Queue] = {}
@@ -131,7 +139,7 @@ class State:
         self.refused_routes = 0
         self.dead_lettered_for: dict[str, int] = dict.fromkeys(REASONS, 0)
         self.gone_for: dict[str, int] = dict.fromkeys(GONE_FOR, 0)
-        self.remains: dict[int, Remains] = {}
+        self.remains: list[Remains] = []
         self.queue_expired = 0
         # Derived.
         self.sessions: dict[tuple[int, int], dict[tuple[int, int], Holder]] = {}
@@ -153,11 +161,13 @@ class State:
         self.expiry_due = False
         self.expiry_budget = 0
         self.delivery_budget = 0
+        self.delivery_bytes = 0
 
     def begin_entry(self) -> None:
         """The bounds are fresh."""
         self.expiry_budget = self.expiries_per_entry
         self.delivery_budget = self.deliveries_per_entry
+        self.delivery_bytes = DELIVERED_BYTES_PER_ENTRY
         self.expiry_due = False
 
     def end_entry(self) -> None:
@@ -243,4 +253,5 @@ class State:
         queue.enqueued += 1
         self.expiry_budget += 1
         self.delivery_budget += 1
+        self.delivery_bytes += message.body_length
         self.touch(queue)

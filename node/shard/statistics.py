@@ -120,8 +120,8 @@ class ShardStatistics:
         self.refused_routes = state.refused_routes
         self.queue_expired = state.queue_expired
         self.remains = 0
-        for remains in state.remains.values():
-            self.remains += len(remains.messages) - remains.position
+        for remains in state.remains:
+            self.remains += remains.line.count()
         self.ready = 0
         self.ready_bytes = 0
         self.unacknowledged = 0

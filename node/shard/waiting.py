@@ -48,8 +48,8 @@ class _Chunk:
     __slots__ = ("deadlines", "oldest_ms", "place")
 
     def __init__(self, place: int, size: int, line: Line) -> None:
-        start = line.head + place - line.gone
-        messages = line.items[start : start + size]
+        start = place - line.gone
+        messages = line.between(start, start + size)
         self.place = place
         self.deadlines = array("q", sorted([m.deadline_ms for m in messages if m.deadline_ms >= 0]))
         self.oldest_ms = min([m.enqueued_ms for m in messages])
@@ -86,7 +86,7 @@ class _LineIndex:
             if waiting.looked_at + step > most:
                 # What is not looked at is likely to be younger than the head.
                 waiting.exact = False
-                waiting.older(line.items[line.head].enqueued_ms)
+                waiting.older(line.first().enqueued_ms)
                 return
             if step < size:
                 _look_at(line, place, end, now_ms, waiting)
@@ -103,8 +103,7 @@ def _look_at(line: Line, place: int, end: int, now_ms: int, waiting: Waiting) ->
     """Look at the messages in these places one by one."""
     expired = 0
     oldest_ms = waiting.oldest_ms
-    start = line.head - line.gone
-    for message in line.items[start + place : start + end]:
+    for message in line.between(place - line.gone, end - line.gone):
         if 0 <= message.deadline_ms <= now_ms:
             expired += 1
         if oldest_ms == _NONE or message.enqueued_ms < oldest_ms:

@@ -26,11 +26,14 @@ from node.broker.broker import Broker
 from node.broker.cluster_facade import Done
 from node.broker.connection import ClientConnection
 from node.catalog import Catalog
+from node.duties.drain import NOT_DRAINING, TEXT_OF_STOP, Drain, DrainSettings
 from node.engine import Engine, EngineSettings
 from node.simulation.probe import Probe, Seen
 from node.simulation.sockets import Wire
 
 MILLISECOND_US = 1_000
+DRAIN_ACKS_MS = 300
+DRAIN_TIMEOUT_MS = 3_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +94,7 @@ class SimulatedNode:
         """What the probe saw of each group the last time."""
         self.broker = Broker(probe.watch(self), random_token=lambda: random.randbytes(16))
         self.engine.broker = probe.watch_effects(self, self.broker)
+        self.drain = Drain(self.engine.host, self.broker, self, DrainSettings(0, DRAIN_ACKS_MS, DRAIN_TIMEOUT_MS))
         self._random = random
         self._sockets: dict[int, ServerSocket] = {}
         self._next_socket = 0
@@ -113,6 +117,20 @@ class SimulatedNode:
     def _become_ready(self, result: object) -> None:
         """Clients are served once the catalog here is up to date."""
         self.ready = True
+
+    # ------------------------------------------------------------------ draining
+
+    def begin_drain(self) -> None:
+        """The process was told to stop."""
+        self.drain.begin(TEXT_OF_STOP, self.machine.now_ms())
+
+    def take_no_clients(self) -> None:
+        """See `DrainPort.take_no_clients`."""
+        self.ready = False
+
+    def pending_bytes(self) -> int:
+        """See `DrainPort.pending_bytes`."""
+        return self.engine.pending_bytes()
 
     # ------------------------------------------------------------------ clients
 
@@ -157,6 +175,8 @@ class SimulatedNode:
     def tick(self, now_ms: int) -> None:
         """See `Engine.tick`."""
         self.engine.tick(now_ms)
+        if self.drain.step != NOT_DRAINING:
+            self.drain.tick(now_ms)
 
     def receive(self, peer_id: int, frame: Frame, now_ms: int) -> None:
         """See `Engine.receive`. The transport takes nothing from a node that is not let in."""
@@ -314,6 +334,9 @@ class ServerSocket:
     def flush(self) -> None:
         """Send what the connection has to write."""
         octets = b"".join(self.connection.flush())
+        # These sockets take everything at once.
+        self.connection.set_output_blocked(False)
+        self.connection.set_output_full(False)
         if octets:
             self._wire.write_from_server(octets)
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from cluster.raft import StateType
 from cluster.simulator.clocks import EPOCH_MS
 from cluster.simulator.events import EventQueue
+from node.amqp.content import Content
 from node.broker.cluster_facade import ClusterEvents, ClusterFacade, Done, ShardHandle
 from node.catalog import Catalog, CatalogCommand
 from node.shard.effects import Deliver
@@ -198,6 +199,12 @@ class _WatchedCluster:
     def submit_catalog(self, command: CatalogCommand, done: Done) -> None:
         self._node.engine.submit_catalog(command, done)
 
+    def reply(self, address: str, content: Content) -> None:
+        self._node.engine.reply(address, content)
+
+    def ask_for_reply_address(self, address: str, done: Done) -> None:
+        self._node.engine.ask_for_reply_address(address, done)
+
     def catalog_barrier(self, done: Done) -> None:
         self._node.engine.catalog_barrier(done)
 
@@ -216,8 +223,8 @@ class _WatchedCluster:
         return self._node.engine.overloaded
 
     @property
-    def disk_alarm(self) -> str | None:
-        return self._node.engine.disk_alarm
+    def blocked(self) -> str | None:
+        return self._node.engine.blocked
 
 
 class _WatchedShard:
@@ -271,6 +278,12 @@ class _WatchedEvents:
 
     def session_lost(self, shard_id: int) -> None:
         self._inner.session_lost(shard_id)
+
+    def reply_came(self, key: str, content: Content) -> None:
+        self._inner.reply_came(key, content)
+
+    def awaits_reply(self, key: str) -> bool:
+        return self._inner.awaits_reply(key)
 
     def catalog_changed(self) -> None:
         self._inner.catalog_changed()

@@ -70,6 +70,8 @@ class Simulation:
         )
         self.cluster.frame_text = frame_text
         self.cluster.transfer_leadership = self._transfer_leadership
+        self.cluster.begin_drain = self._begin_drain
+        self.cluster.is_drained = self._is_drained
         self.cluster.may_lose = self._may_lose
         self.cluster.lost = self._lose
         self._lost: dict[int, None] = {}
@@ -149,6 +151,15 @@ class Simulation:
     def _look(self, machine: Machine[Frame, WriteBatch]) -> None:
         if isinstance(machine.program, SimulatedNode):
             self.world.probe.look(machine.program)
+
+    def _begin_drain(self, node: int) -> None:
+        program = self.cluster.machines[node].program
+        if isinstance(program, SimulatedNode):
+            program.begin_drain()
+
+    def _is_drained(self, node: int) -> bool:
+        program = self.cluster.machines[node].program
+        return not isinstance(program, SimulatedNode) or program.drain.state == "drained"
 
     def _transfer_leadership(self, node: int, number: int) -> None:
         """Whoever leads the group of that number is asked to hand over to `node`."""

@@ -13,6 +13,7 @@ from node.catalog import (
     CatalogCommand,
     ClearPermissions,
     ClearPolicy,
+    ClearTopicPermissions,
     DeclareExchange,
     DeclareQueue,
     DeleteExchange,
@@ -26,9 +27,12 @@ from node.catalog import (
     QueueSettings,
     Refusal,
     RemoveQueues,
+    SetLimit,
     SetPermissions,
     SetPolicy,
+    SetTopicPermissions,
     Unbind,
+    UpgradePassword,
     decode,
     encode,
 )
@@ -78,6 +82,11 @@ COMMANDS: st.SearchStrategy[CatalogCommand] = st.one_of(
     st.builds(DeleteVhost, st.just("v")),
     st.builds(PutUser, st.sampled_from(["u", "guest"]), st.just("h")),
     st.builds(DeleteUser, st.just("u")),
+    st.builds(UpgradePassword, st.just("u"), st.sampled_from(["h", "i"]), st.just("i")),
+    st.builds(SetTopicPermissions, st.just("u"), VHOSTS, NAMES, st.just("^a"), st.sampled_from(["", "b"])),
+    st.builds(ClearTopicPermissions, st.just("u"), VHOSTS, st.one_of(st.none(), NAMES)),
+    st.builds(SetLimit, st.just("vhost"), VHOSTS, st.just("max-queues"), st.sampled_from([None, 1, 3])),
+    st.builds(SetLimit, st.just("user"), st.just("u"), st.just("max-channels"), st.sampled_from([None, 1])),
     st.builds(SetPermissions, st.sampled_from(["u", "w"]), VHOSTS, st.just(".*"), st.just(""), st.just("^a")),
     st.builds(ClearPermissions, st.just("u"), VHOSTS),
     st.builds(
@@ -159,9 +168,9 @@ def test_routes_lead_to_queues_that_are_there(commands: list[CatalogCommand]) ->
 
 def test_snapshot_has_a_format_version() -> None:
     stored = msgspec.msgpack.decode(Catalog(3).snapshot())
-    assert stored[0] == 3
-    with pytest.raises(MalformedSnapshot, match="format 4"):
-        Catalog(3).restore(msgspec.msgpack.encode([4, *stored[1:]]))
+    assert stored[0] == 4
+    with pytest.raises(MalformedSnapshot, match="format 5"):
+        Catalog(3).restore(msgspec.msgpack.encode([5, *stored[1:]]))
 
 
 @pytest.mark.parametrize("operator", [False, True])
@@ -180,7 +189,7 @@ def test_snapshot_from_before_there_were_policies_is_read() -> None:
     catalog = Catalog(3)
     catalog.apply(DeclareQueue("/", "q", durable=True))
     stored = msgspec.msgpack.decode(catalog.snapshot())
-    old = [1, *stored[1:3], [vhost[:3] for vhost in stored[3]], *stored[4:]]
+    old = [1, *stored[1:3], [vhost[:3] for vhost in stored[3]], *stored[4:9]]
     again = Catalog(3)
     again.restore(msgspec.msgpack.encode(old))
     assert again.snapshot() == catalog.snapshot()
@@ -192,6 +201,16 @@ def test_snapshot_from_before_there_were_failure_domains_is_read() -> None:
     stored = msgspec.msgpack.decode(catalog.snapshot())
     members = stored[8]
     old = [2, *stored[1:8], [*members[:3], [record[:6] for record in members[3]], *members[4:]]]
+    again = Catalog(3)
+    again.restore(msgspec.msgpack.encode(old))
+    assert again.snapshot() == catalog.snapshot()
+
+
+def test_snapshot_from_before_there_were_limits_is_read() -> None:
+    catalog = Catalog(3)
+    stored = msgspec.msgpack.decode(catalog.snapshot())
+    vhosts = [[vhost[0][:2], *vhost[1:]] for vhost in stored[3]]
+    old = [3, *stored[1:3], vhosts, stored[4], [user[:3] for user in stored[5]], *stored[6:9]]
     again = Catalog(3)
     again.restore(msgspec.msgpack.encode(old))
     assert again.snapshot() == catalog.snapshot()

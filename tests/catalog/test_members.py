@@ -17,6 +17,7 @@ from node.catalog import (
     Refusal,
     RemoveMember,
 )
+from node.catalog.members import Members
 
 THREE = FoundCluster(tuple((id, f"n{id}", f"h{id}:1") for id in (1, 2, 3)), 3)
 
@@ -164,3 +165,32 @@ def test_an_incarnation_that_was_lost_stays_lost(catalog: Catalog) -> None:
     node, member = catalog.node(1), catalog.members.get(1)
     assert node is not None and not node.alive
     assert member is not None and member.failure_domain == "a"
+
+
+def test_a_member_whose_data_is_gone_is_replaced_by_its_namesake() -> None:
+    """Same name and address, other data, and the old one not up: it leaves, and the new one is another member."""
+    members = Members(2, None)
+    members.found(FoundCluster(((1, "a", "a:1"), (2, "b", "b:1"), (3, "c", "c:1")), 3), 0)
+    comes = AddMember("c", "c:1", "new data")
+    version = members.version
+    with pytest.raises(Refusal, match="still there"):
+        members.add(comes, 1, lambda id: True)
+    assert members.version == version
+    with pytest.raises(Refusal, match="remove it first"):
+        members.add(AddMember("c", "elsewhere:1", "new data"), 1, lambda id: id != 3)
+    new = members.add(comes, 1, lambda id: id != 3)
+    old = members.get(3)
+    assert (new.id, new.name, new.address, new.state) == (4, "c", "c:1", "joining")
+    assert old is not None and (old.state, old.name) == ("leaving", "c-was-3")
+    assert members.add(comes, 2, lambda id: id != 3) == new
+    assert all(3 not in voters for voters in members.plan.values())
+    # Its disk is lost once more, before the first one is out.
+    again = members.add(AddMember("c", "c:1", "newer data"), 3, lambda id: id not in (3, 4))
+    assert again.id == 5 and members.find("c") == again
+
+
+def test_the_last_member_is_nobodys_predecessor() -> None:
+    members = Members(2, None)
+    members.found(FoundCluster(((1, "a", "a:1"),), 3), 0)
+    with pytest.raises(Refusal, match="last member"):
+        members.add(AddMember("a", "a:1", "new data"), 1, lambda id: False)

@@ -4,7 +4,15 @@ from __future__ import annotations
 import pytest
 
 from node.catalog import Catalog
-from node.catalog.passwords import make_password_hash, verify_password
+from node.catalog.passwords import (
+    NOBODYS_HASH,
+    check_and_renew,
+    from_imported,
+    is_quick,
+    make_password_hash,
+    shown_hash,
+    verify_password,
+)
 
 SALT = b"0123456789abcdef"
 
@@ -40,3 +48,53 @@ def test_unreadable_hashes_fit_nothing(stored: str) -> None:
 def test_a_salt_has_a_least_length() -> None:
     with pytest.raises(ValueError, match="salt"):
         make_password_hash("p", b"short")
+
+
+# Made by RabbitMQ's rule, and accepted by RabbitMQ 3.10.8: the password is "pw", the salt "abcd".
+IMPORTED = {
+    "rabbit_password_hashing_sha256": "YWJjZCUocPu+lAjLXU4Se7RFyins8lJaz+A5gv/b19IpfqUF",
+    "rabbit_password_hashing_sha512": (
+        "YWJjZAGZtNiCgC8g+Kc8wlg0lAQ+vPUzRi1/37+W08kOpdtM8gWHtFJpVmp2aWLUUUoal3oXnLMKe3FIBxv63fFyApM="
+    ),
+    "rabbit_password_hashing_md5": "YWJjZODzy6NRiTHUYpNJdsHFvNQ=",
+}
+
+
+@pytest.mark.parametrize(("algorithm", "imported"), IMPORTED.items())
+def test_hashes_of_rabbitmq_are_taken_and_renewed(algorithm: str, imported: str) -> None:
+    stored = from_imported(algorithm, imported)
+    assert shown_hash(stored) == (algorithm, imported)
+    assert verify_password(stored, "pw")
+    assert not verify_password(stored, "pW")
+    assert check_and_renew(stored, "pW", SALT) == (False, "")
+    right, better = check_and_renew(stored, "pw", SALT)
+    assert right
+    assert not is_quick(better)
+    assert check_and_renew(better, "pw", SALT) == (True, "")
+
+
+def test_our_own_hashes_can_be_taken_elsewhere() -> None:
+    stored = make_password_hash("pw", SALT, n=16)
+    assert from_imported(*shown_hash(stored)) == stored
+    assert from_imported(*shown_hash("")) == ""
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "imported", "text"),
+    [
+        ("rabbit_password_hashing_sha256", "x!", "base64"),
+        ("rabbit_password_hashing_sha256", IMPORTED["rabbit_password_hashing_md5"], "20 octets, 36 are expected"),
+        ("nonsense", IMPORTED["rabbit_password_hashing_md5"], "hashing_algorithm is 'nonsense', one of rabbit_"),
+        ("scrypt", "x", "scrypt"),
+        ("scrypt", "scrypt$1048576$8$16$00$00", "at most"),
+    ],
+)
+def test_hashes_that_can_not_be_used_are_refused_and_not_quoted(algorithm: str, imported: str, text: str) -> None:
+    with pytest.raises(ValueError, match=text) as refused:
+        from_imported(algorithm, imported)
+    assert len(imported) < 3 or imported not in str(refused.value)
+
+
+def test_nobody_has_that_hash() -> None:
+    assert not verify_password(NOBODYS_HASH, "")
+    assert not verify_password(NOBODYS_HASH, "guest")

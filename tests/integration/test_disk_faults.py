@@ -10,6 +10,7 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
 from cluster.log import records
+from cluster.log.write_ahead_store import WriteAheadStore
 from tests.integration.clients import channel, connect, drain, publish_all
 from tests.integration.nodes import Nodes, wait_for
 
@@ -21,18 +22,18 @@ NODE_WITH_FAILING_SYNC = '''
 import os
 from pathlib import Path
 
-import lmdb
-from cluster.log.lmdb_store import LmdbLogStore
+from cluster.log import write_ahead_files
 from node.command_line import main
 
-apply = LmdbLogStore._apply
+sync = write_ahead_files._sync
 
-def failing(self, transaction, batch):
-    if (Path(os.environ["FAILING_SYNC_SWITCHES"]) / self._folder.path.parent.name).exists():
-        raise lmdb.Error("mdb_txn_commit: Input/output error")
-    apply(self, transaction, batch)
+def failing(descriptor):
+    folder = Path(os.readlink(f"/proc/self/fd/{descriptor}")).parent.parent
+    if (Path(os.environ["FAILING_SYNC_SWITCHES"]) / folder.name).exists():
+        raise OSError(5, os.strerror(5))
+    sync(descriptor)
 
-LmdbLogStore._apply = failing
+write_ahead_files._sync = failing
 main()
 '''
 
@@ -96,6 +97,7 @@ def test_a_sync_that_fails_stops_the_node_and_a_restart_has_all_that_was_confirm
 
 def damage_an_entry(data: Path, at_least_bytes: int = 0) -> tuple[int, int]:
     """Flip one bit in the last entry of some shard's log; (group, index)."""
+    WriteAheadStore(data / "log").close()  # Now all is in the log file.
     with lmdb.open(str(data / "log"), max_dbs=8, map_size=1 << 34) as environment:
         table = environment.open_db(b"entries", create=False)
         with environment.begin(write=True, db=table) as transaction:
@@ -148,7 +150,8 @@ def test_damage_found_while_running_is_not_delivered_stops_the_node_and_is_rebui
     """LMDB maps the file, so what changes in it under a running node is what that node reads."""
     with channel(three, 1) as declaring:
         declaring.queue_declare("kept", durable=True)
-    bodies = [b"%06d" % number + b"x" * 30_000 for number in range(100)]  # three times the cache
+    # Many times the cache, and more than waits in write-ahead files.
+    bodies = [b"%06d" % number + b"x" * 30_000 for number in range(400)]
     publish_all(three, 1, "kept", bodies)
     three.until_well()
     file = three.plan(3).data_dir / "log" / "data.mdb"

@@ -364,8 +364,8 @@ def test_a_foreign_lmdb_file_with_tables_is_refused(tmp_path: Path) -> None:
 
 def test_a_newer_format_is_refused(tmp_path: Path) -> None:
     LmdbLogStore(tmp_path, MAP_BYTES).close()
-    damage(tmp_path, b"meta", b"\x00format", b"mayfly log 2")
-    with pytest.raises(StoreUnfit, match=r"format 2, written by a newer MayflyMQ; .* up to format 1"):
+    damage(tmp_path, b"meta", b"\x00format", b"mayfly log 3")
+    with pytest.raises(StoreUnfit, match=r"format 3, written by a newer MayflyMQ; .* up to format 2"):
         LmdbLogStore(tmp_path, MAP_BYTES)
 
 

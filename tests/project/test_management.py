@@ -48,6 +48,9 @@ class Membership:
     async def command(self, command: CatalogCommand) -> object:
         return self.catalog.apply(command) if self.answers else None
 
+    async def spread(self) -> None:
+        """There are no other nodes."""
+
 
 class Engine:
     """The part of an engine that policies need."""

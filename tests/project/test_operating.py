@@ -54,6 +54,14 @@ class SomeOperator:
         self.asked.append(name)
         return (HTTPStatus.CONFLICT, {"error": "last"}) if name == "last" else (HTTPStatus.OK, {"changed": True})
 
+    def drain(self) -> Answer:
+        self.asked.append("drain")
+        return HTTPStatus.OK, {"drain": {}}
+
+    async def revive(self) -> Answer:
+        self.asked.append("revive")
+        return HTTPStatus.OK, {"drain": {}}
+
     async def move_group(self, group: int, voters: tuple[str, ...]) -> Answer:
         self.asked.append((group, voters))
         return HTTPStatus.OK, {}
@@ -113,6 +121,8 @@ def test_changing_takes_an_administrator(password: str | None) -> None:
     operator = SomeOperator()
     for path, body in (
         ("/cluster/remove", {"name": "a"}),
+        ("/node/drain", {}),
+        ("/node/revive", {}),
         ("/shards/1/move", {"voters": []}),
         ("/deadletters/release", {"all": True}),
         ("/deadletters/drop", {"queue": "q"}),
@@ -127,14 +137,16 @@ def test_changes_reach_the_catalog_and_its_answers_the_operator() -> None:
     assert ask("POST", "/cluster/remove", {"name": "last"}, operator) == (409, {"error": "last"})
     assert ask("POST", "/shards/3/move", {"voters": ["a", "b"]}, operator)[0] == 200
     assert ask("POST", "/shards/0/transfer", {"leader": "a"}, operator)[0] == 200
-    assert operator.asked == ["a", "last", (3, ("a", "b")), (0, "a")]
+    assert ask("POST", "/node/drain", {}, operator)[0] == ask("POST", "/node/revive", {}, operator)[0] == 200
+    assert operator.asked == ["a", "last", (3, ("a", "b")), (0, "a"), "drain", "revive"]
 
 
 @pytest.mark.parametrize(
     ("path", "body"),
     [
         ("/cluster/remove", {}), ("/cluster/remove", {"name": 1}), ("/cluster/remove", []),
-        ("/cluster/remove", {"name": "a", "force": True}), ("/shards/x/move", {"voters": []}),
+        ("/cluster/remove", {"name": "a", "force": True}), ("/node/drain", {"now": 1}), ("/node/revive", []),
+        ("/shards/x/move", {"voters": []}),
         ("/deadletters/drop", {}), ("/deadletters/drop", {"all": True, "queue": "q"}),
         ("/deadletters/release", {"reason": "old age"}), ("/deadletters/release", {"shard": "1"}),
         ("/deadletters/release", {"queues": ["q"]}),

@@ -82,7 +82,11 @@ def test_all_keys_can_be_set_in_all_sources(toml: Any, tmp_path: Path) -> None:
         "session_timeout_ms": 100,
         "expiry_tick_ms": 5,
         "clock_bound_ms": 10,
+        "drain_notice_ms": 500,
+        "drain_acks_ms": 100,
+        "drain_timeout_ms": 2000,
         "compact_entries": 1000,
+        "memory_limit_percent": 50,
     }
     texts = given | {key: str(value) for key, value in numbers.items()}
     assert set(texts) == set(setting_keys()) - {"join"}, "join and seeds contradict each other"
@@ -286,12 +290,30 @@ def test_sizes_read_back_as_they_are_shown() -> None:
 
 
 def test_joining(toml: Any) -> None:
-    """A node that joins has no name of its own yet, no seeds, and an address that others can use."""
+    """A node that joins has no name of its own yet, is not among the seeds, and has an address that others can use."""
     joining = load_settings(options={"join": "10.0.0.1:25672", "peer_address": "10.0.0.4:25672"})
     variables = {"MAYFLY_JOIN": "10.0.0.1:25672", "MAYFLY_PEER_ADDRESS": "10.0.0.4:25672"}
     assert joining == load_settings(environment=variables)
     assert joining == load_settings(toml("join = '10.0.0.1:25672'\npeer_address = '10.0.0.4:25672'"))
     assert joining.name == ""
-    for wrong in ({"seeds": "10.0.0.4:25672"}, {"peer_address": "0.0.0.0:25672"}, {"peer_address": "10.0.0.1:25672"}):
+    assert joining.joins and joining.node_id == 0
+    for wrong in ({"peer_address": "0.0.0.0:25672"}, {"peer_address": "10.0.0.1:25672"}):
         with pytest.raises(SettingsError):
             load_settings(options={"join": "10.0.0.1:25672", "peer_address": "10.0.0.4:25672", **wrong})
+
+
+def test_one_command_for_founders_and_those_that_come_later() -> None:
+    """As in a stateful set: whoever is among the seeds founds the cluster, the others join."""
+    options = {"seeds": "pod-{0..2}.mayfly:25672", "join": "mayfly:25672", "peer_address": "0.0.0.0:25672"}
+    founder, later = (
+        load_settings(options=options | {"advertised_peer_address": f"pod-{number}.mayfly:25672"}) for number in (2, 3)
+    )
+    assert [str(seed) for seed in founder.seeds] == [f"pod-{number}.mayfly:25672" for number in range(3)]
+    assert (founder.node_id, founder.joins, founder.name) == (3, False, "node3")
+    assert (later.node_id, later.joins, later.name) == (0, True, "")
+
+
+@pytest.mark.parametrize("seeds", ["a-{2..0}:1", "a-{0..5000}:1", "a-{0..1}:x", "a-{0..1}:1,a-0:1"])
+def test_ranges_that_are_none(seeds: str) -> None:
+    with pytest.raises(SettingsError, match="seeds"):
+        load_settings(options={"seeds": seeds})

@@ -112,14 +112,14 @@ def with_nodes(run: Run, folder: Path, work: Callable[[Nodes, Network | None], N
 
 
 def _under_load(run: Run, nodes: Nodes, network: Network | None, say: bool) -> None:
-    queues = _declare(nodes)
+    queues = declare_queues(nodes)
     clients = run.clients = clients_of(nodes, run.seed)
     clients.begin(publishers_of(clients, queues, run.seed, run.rate), consumers_of(clients, queues, run.seed))
     try:
         wait_for(lambda: len(clients.proven) > 200, "messages that come and go")
         ends_s = time.monotonic() + run.seconds
         hit_until(lambda: time.monotonic() > ends_s, run, nodes, network, clients, queues, say)
-        _calm(run, nodes, clients, queues)
+        calm(run, nodes, clients, queues)
     except AssertionError as error:
         # What was not found may still be there: only a run that came to its end can be judged.
         run.violations.append(Violation("recovery", str(error)))
@@ -135,7 +135,7 @@ def clients_of(nodes: Nodes, seed: int) -> Clients:
     return Clients({id: nodes.plan(id).amqp for id in nodes.ids}, LOGIN, seed)
 
 
-def _declare(nodes: Nodes) -> list[str]:
+def declare_queues(nodes: Nodes) -> list[str]:
     """As many queues led by each node."""
     connection = connect(nodes, 1, credentials=pika.PlainCredentials(*LOGIN))
     channel = connection.channel()
@@ -163,7 +163,7 @@ def hit_until(
     ids = list(nodes.ids)
     while not enough():
         time.sleep(random.uniform(0.5, 5.0))
-        leaders = _leaders(nodes, queues)
+        leaders = leaders_of(nodes, queues)
         led = Counter(leaders.values())
         busiest = random.choice([id for id in ids if led[id] == max(led.values())] or ids)
         kind = next(kinds)
@@ -171,19 +171,19 @@ def hit_until(
         fault.led = tuple(queue for queue, leader in leaders.items() if leader in fault.victims)
         run.faults.append(fault)
         carry_out(fault, nodes, network, random, clients.now_us)
-        wait_for(partial(_whole, nodes), f"a whole cluster after {fault}", WHOLE_WITHIN_S, every_s=0.05)
+        wait_for(partial(is_whole, nodes), f"a whole cluster after {fault}", WHOLE_WITHIN_S, every_s=0.05)
         fault.whole_us = clients.now_us()
         clients.check()
         if say:
             print(f"  {fault}; whole {(fault.whole_us - fault.healed_us) / 1e6:.1f} s later", flush=True)
 
 
-def _leaders(nodes: Nodes, queues: Sequence[str]) -> dict[str, int]:
+def leaders_of(nodes: Nodes, queues: Sequence[str]) -> dict[str, int]:
     """Who leads each queue now, as node 1 knows it."""
     return {queue: nodes.leader_of(queue) for queue in queues}
 
 
-def _whole(nodes: Nodes) -> bool:
+def is_whole(nodes: Nodes) -> bool:
     """Whether all nodes are ready and know the same leader of every group. One that ended will never be."""
     ends = [end.describe() for end in nodes._cluster.ended()]
     assert not ends, f"{ends}; {[nodes.log_text(id)[-500:] for id in nodes.ids if not nodes.runs(id)]}"
@@ -196,7 +196,7 @@ def _whole(nodes: Nodes) -> bool:
     return 0 not in views[0].values() and all(view == views[0] for view in views)
 
 
-def _calm(run: Run, nodes: Nodes, clients: Clients, queues: list[str]) -> None:
+def calm(run: Run, nodes: Nodes, clients: Clients, queues: list[str]) -> None:
     """No more faults: everything is answered, consumers take what there is, and the rest is taken and kept."""
     clients.history.calm_us = clients.now_us()
     began_s = time.monotonic()
@@ -210,11 +210,11 @@ def _calm(run: Run, nodes: Nodes, clients: Clients, queues: list[str]) -> None:
     clients.stop_consuming(within_s=30)
     nodes.until_well()
     clients.drain(queues)
-    wait_for(lambda: all(_drained(nodes, queue) for queue in queues), "empty queues", 30, every_s=0.1)
+    wait_for(lambda: all(is_drained(nodes, queue) for queue in queues), "empty queues", 30, every_s=0.1)
     clients.stop_consuming(within_s=30)
 
 
-def _drained(nodes: Nodes, queue: str) -> bool:
+def is_drained(nodes: Nodes, queue: str) -> bool:
     """Whether there is a consumer and nothing is left for it."""
     info = nodes.queue(1, queue)
     return info is not None and info["consumers"] > 0 and info["ready"] == 0

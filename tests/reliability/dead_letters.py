@@ -83,15 +83,15 @@ def carry_out_dead_letters(run: DeadLetterRun, folder: Path, say: bool = True) -
 
 
 def _under_load(run: DeadLetterRun, nodes: Nodes, network: Network | None, say: bool) -> None:
-    run.sources = _declare(nodes)
+    run.sources = declare_sources(nodes)
     clients = run.clients = clients_of(nodes, run.seed)
     watched = [target.queue for target in run.targets if target.consumed]
-    clients.begin(_publishers(run, clients), _consumers(run, clients, watched))
+    clients.begin(dead_letter_publishers(run, clients), dead_letter_consumers(run, clients, watched))
     try:
         wait_for(lambda: len(clients.history.deliveries) > 100, "dead letters")
         queues = [source.queue for source in run.sources] + [target.queue for target in run.targets]
         hit_until(lambda: clients.confirmed() >= run.messages, run, nodes, network, clients, queues, say)
-        _calm(run, nodes, clients)
+        calm_dead_letters(run, nodes, clients)
     except AssertionError as error:
         # What was not found may still be there: only a run that came to its end can be judged.
         run.violations.append(Violation("recovery", str(error)))
@@ -102,7 +102,7 @@ def _under_load(run: DeadLetterRun, nodes: Nodes, network: Network | None, say: 
         clients.end()
 
 
-def _declare(nodes: Nodes) -> list[Source]:
+def declare_sources(nodes: Nodes) -> list[Source]:
     """For each node a source with a TTL and one for messages with expirations; their targets are led by other nodes.
 
     A target that is left alone gets the dead of two sources, and each of these goes to two such targets.
@@ -133,7 +133,7 @@ def _led_by(
     return declare_led_by(nodes, channel, prefix, lambda leader: leader == id, arguments)
 
 
-def _publishers(run: DeadLetterRun, clients: Clients) -> list[Publisher]:
+def dead_letter_publishers(run: DeadLetterRun, clients: Clients) -> list[Publisher]:
     """For each source a publisher at each node."""
     places = [(source, node) for source in run.sources for node in sorted(clients.nodes)]
     return [
@@ -151,7 +151,7 @@ def _publishers(run: DeadLetterRun, clients: Clients) -> list[Publisher]:
     ]
 
 
-def _consumers(run: DeadLetterRun, clients: Clients, queues: Sequence[str]) -> list[Client]:
+def dead_letter_consumers(run: DeadLetterRun, clients: Clients, queues: Sequence[str]) -> list[Client]:
     """One for each queue, at the nodes in turn."""
     ids = sorted(clients.nodes)
     return [
@@ -162,7 +162,7 @@ def _consumers(run: DeadLetterRun, clients: Clients, queues: Sequence[str]) -> l
     ]
 
 
-def _calm(run: DeadLetterRun, nodes: Nodes, clients: Clients) -> None:
+def calm_dead_letters(run: DeadLetterRun, nodes: Nodes, clients: Clients) -> None:
     """No more faults: the rest dies and arrives, then the targets that were left alone are emptied."""
     history = clients.history
     history.calm_us = clients.now_us()
@@ -176,7 +176,7 @@ def _calm(run: DeadLetterRun, nodes: Nodes, clients: Clients) -> None:
     wait_for(lambda: _nothing_under_way(run, nodes), "the last dead letters", ARRIVED_WITHIN_S, every_s=0.05)
     run.last_arrival_us = clients.now_us()
     kept = [target.queue for target in run.targets if not target.consumed]
-    clients.consume(_consumers(run, clients, kept))
+    clients.consume(dead_letter_consumers(run, clients, kept))
     wait_for(
         lambda: all(_emptied(nodes, target.queue) for target in run.targets), "empty targets", EMPTIED_WITHIN_S, 0.1
     )

@@ -2,6 +2,7 @@
 points.
 """
 
+from itertools import groupby
 from typing import Any
 
 from hypothesis import HealthCheck, given, settings
@@ -18,6 +19,7 @@ from tests.shard.model import Item, Model
 
 EXPIRIES = 3
 DELIVERIES = 4
+PIECE = 1
 QUEUES = st.integers(1, 4)
 SESSIONS = st.sampled_from([(1, 7), (2, 9)])
 SOME_QUEUES = st.lists(QUEUES, min_size=1, max_size=3, unique=True)
@@ -91,7 +93,7 @@ class Run:
     def __init__(self) -> None:
         self.model = Model(EXPIRIES, DELIVERIES)
         # So low that the bounds of an entry are met all the time.
-        self.one, self.restored, self.two = (Shard(1, node, EXPIRIES, DELIVERIES) for node in (1, 1, 2))
+        self.one, self.restored, self.two = (Shard(1, node, EXPIRIES, DELIVERIES, PIECE) for node in (1, 1, 2))
         self.log: dict[int, Entry] = {}
         self.now = 1000
         self.led = 500
@@ -219,8 +221,8 @@ class Run:
         due = model.due()
         assert self.one.next_message_due_ms() == (0 if model.unfinished() else due[0][0] if due else -1)
         remains = [
-            (left.queue_id, [self.item(message) for message in left.messages[left.position :]])
-            for left in state.remains.values()
+            (number, [self.item(message) for left in lines for message in left.line.live()])
+            for number, lines in groupby(state.remains, lambda left: left.queue_id)
         ]
         assert remains == [(number, [self.item_of(item) for item in items]) for number, items in model.remains]
         assert self.one.statistics().queue_expired == model.queue_expired

@@ -18,6 +18,7 @@ EVERY = {
     "settle list": commands.encode_settle(1, 5, ACK, [1, 3]),
     "settle range": commands.encode_settle(1, 5, ACK, [1, 2]),
     "settle up to": commands.encode_settle_up_to(1, 5, ACK, 2),
+    "transaction": commands.encode_transaction(1, [publish("body", 1), commands.encode_settle(1, 5, ACK, [2])]),
     "get": commands.encode_get(1, 99, False),
     "attach": attach(1, 8),
     "detach": commands.encode_detach(1, 5, True),

@@ -32,7 +32,8 @@ CHUNK = 50
 EFFECTS = (
     "answered", "change add", "change remove", "change replace", "crashed in a write", "disk full", "met damage",
     "payload read", "read", "rebuilt", "refused to start", "repeated", "rot-entry", "rot-snapshot", "rot-state",
-    "sent away", "session lost", "snapshot sent", "sync failed", "wipe", "wiped sent away",
+    "sent away", "session lost", "snapshot damaged", "snapshot refused", "snapshot sent", "sync failed",
+    "wipe", "wiped sent away",
 )  # fmt: skip
 """What has to happen somewhere in 200 seeds, or they are wasted."""
 
@@ -72,7 +73,7 @@ def test_in_200_seeds_every_kind_of_fault_has_an_effect() -> None:
     drawn: Counter[str] = Counter()
     total: Counter[str] = Counter()
     # A node that meets damage while it runs is rare, one seed in some hundred: most damage is met at a start.
-    for seed in (*range(1, 201), 402):
+    for seed in (*range(1, 201), 450):
         simulation = run(seed)
         total += happened(simulation)
         drawn += Counter(fault.kind for fault in simulation.scenario.plan)

@@ -160,3 +160,21 @@ def test_joining() -> None:
         assert nobody.value.again
 
     run(test())
+
+
+def test_who_means_another_node_is_turned_away(caplog: pytest.LogCaptureFixture) -> None:
+    """A node has taken the place of another, at its address: what is for that one must not reach it."""
+
+    async def test() -> None:
+        mistaken, right, successor = Door(1), Door(2), Door(4)
+        await _two(mistaken, right)
+        await successor.transport.start()
+        await successor.transport.set_peers({1: mistaken.address, 2: right.address})
+        await mistaken.transport.set_peers({3: successor.address})
+        await right.transport.set_peers({4: successor.address})
+        await until(lambda: right.transport.is_up(4), "the stream of who means it")
+        await until(lambda: "node 1 means node 3, this is 4" in caplog.text, "a refusal")
+        assert not mistaken.transport.is_up(3) and not mistaken.gate.sent_away
+        await _stop(mistaken, right, successor)
+
+    run(test())

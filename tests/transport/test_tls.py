@@ -2,6 +2,8 @@
 
 import asyncio
 import shutil
+import socket
+import ssl
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +15,7 @@ from cluster import limits
 from cluster.frame import Frame
 from cluster.transport.complaints import Complaints
 from cluster.transport.frame_stream import FrameListener, StreamHolder
-from cluster.transport.framing import TICKET_BYTES, encode_greeting
+from cluster.transport.framing import TICKET_BYTES, NotFrames, encode_greeting
 from cluster.transport.tls import TlsFiles
 from tests.transport.members import members, run, until
 
@@ -81,9 +83,7 @@ def test_nodes_of_one_authority_talk(files: dict[str, TlsFiles], pair: tuple[str
 
 
 @pytest.mark.parametrize("other", ["stranger", "impostor", "", "by name"])
-def test_others_are_kept_out(
-    files: dict[str, TlsFiles], other: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_others_are_kept_out(files: dict[str, TlsFiles], other: str, caplog: pytest.LogCaptureFixture) -> None:
     def reasons() -> list[str]:
         return [text for text in caplog.messages if text.startswith("can't reach node")]
 
@@ -136,6 +136,47 @@ def test_strangers_without_tls_are_not_kept_at_the_port_for_frames(
     with asyncio.Runner(loop_factory=loop) as runner:
         runner.run(scenario())
     assert any("turned away a peer at 127.0.0.1" in text for text in caplog.messages)
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_peer_that_speaks_before_it_is_accepted_is_heard_at_the_port_for_frames(
+    files: dict[str, TlsFiles], loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    """A busy loop comes to a connection when the first words of the handshake have long been there."""
+    redeemed: list[int] = []
+
+    def nobody(node_id: int, ticket: bytes) -> StreamHolder:
+        redeemed.append(node_id)
+        raise NotFrames("not known")
+
+    async def scenario() -> None:
+        listener = FrameListener(nobody, Complaints(), files["one"].server_context())
+        await listener.start("127.0.0.1", 0)
+        # All of this in one turn of the loop: the kernel has the words, the listener has seen nothing.
+        peer = socket.create_connection(("127.0.0.1", listener.port))
+        come, gone = ssl.MemoryBIO(), ssl.MemoryBIO()
+        secured = files["two"].client_context().wrap_bio(come, gone, server_hostname="127.0.0.1")
+        with pytest.raises(ssl.SSLWantReadError):
+            secured.do_handshake()
+        peer.sendall(gone.read())
+        peer.setblocking(False)
+        async with asyncio.timeout(5):
+            while True:
+                come.write(await asyncio.get_running_loop().sock_recv(peer, 65536))
+                try:
+                    secured.do_handshake()
+                except ssl.SSLWantReadError:
+                    continue
+                break
+            secured.write(encode_greeting(2, bytes(TICKET_BYTES)))
+            await asyncio.get_running_loop().sock_sendall(peer, gone.read())
+            await until(lambda: redeemed == [2], "its greeting")
+        await until(lambda: not listener._connections, "nobody there")
+        peer.close()
+        await listener.stop()
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(scenario())
 
 
 def test_missing_files_are_an_error(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 from pamqp import commands
 
 from node.amqp.methods import unchecked
-from node.broker.consumers import Consumer, content_of
+from node.broker.consumers import Consumer, ReplyConsumer, content_of
+from node.broker.direct_replies import REPLY_TO, make_address
 from node.broker.operation import AmqpError, ShardStep, Steps, as_error, check
 from node.broker.operations.steps import find_queue, on_queue, queue_name
 from node.broker.unacknowledged import Holder
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 NO_HOLDER: Final = Holder(0, 0, 0)
 """Who holds a message that was got without acknowledgement."""
 GENERATED_TAG: Final = "amq.ctag-"
-DIRECT_REPLY_TO: Final = "amq.rabbitmq.reply-to"
 _LOWEST_PRIORITY: Final = -(2**31)
 _HIGHEST_PRIORITY: Final = 2**31 - 1
 _GET_ATTEMPTS: Final = 1000
@@ -44,12 +44,11 @@ def consume(channel: Channel, method: Any, arguments: bytes) -> Steps:
     connection = channel.connection
     broker = channel.broker
     name = queue_name(channel, method.queue)
-    if name == DIRECT_REPLY_TO:
-        raise AmqpError(540, f"direct reply-to ({name}) is not supported; declare an exclusive queue")
+    if name == REPLY_TO:
+        _consume_replies(channel, method)
+        return
     check(check_access(broker.cluster.catalog, connection.user, "read", "queue", connection.vhost, name))
-    tag = method.consumer_tag or GENERATED_TAG + broker.random_name()
-    if tag in channel.consumers:
-        raise AmqpError(530, f"attempt to reuse consumer tag '{tag}'")
+    tag = _new_tag(channel, method.consumer_tag)
     yield from find_queue(channel, name)
     if channel.prefetch_is_global:
         raise AmqpError(540, f"queue '{name}' in vhost '{connection.vhost}' does not support global qos")
@@ -79,8 +78,33 @@ def consume(channel: Channel, method: Any, arguments: bytes) -> Steps:
     broker.add_consumer(consumer)
     if not method.nowait:
         channel.send(unchecked(commands.Basic.ConsumeOk, consumer_tag=tag))
-    if connection.output_blocked:
+    if broker.deliveries_stopped:
+        broker.hold_back(consumer)
+    elif connection.output_blocked:
         consumer.set_paused(True)
+
+
+def _new_tag(channel: Channel, wanted: str) -> str:
+    tag = wanted or GENERATED_TAG + channel.broker.random_name()
+    replies = channel.reply_consumer
+    if tag in channel.consumers or (replies is not None and replies.tag == tag):
+        raise AmqpError(530, f"attempt to reuse consumer tag '{tag}'")
+    return tag
+
+
+def _consume_replies(channel: Channel, method: Any) -> None:
+    """basic.consume from the name that stands for direct replies to this channel."""
+    broker = channel.broker
+    tag = _new_tag(channel, method.consumer_tag)
+    if not method.no_ack:
+        raise AmqpError(406, "reply consumer cannot acknowledge")
+    if channel.reply_consumer is not None:
+        raise AmqpError(406, "reply consumer already set")
+    key = broker.random_name()
+    channel.reply_consumer = ReplyConsumer(tag, key, make_address(broker.cluster.node_id, key))
+    broker.reply_channels[key] = channel
+    if not method.nowait:
+        channel.send(unchecked(commands.Basic.ConsumeOk, consumer_tag=tag))
 
 
 def _priority(vhost: str, queue: str, arguments: dict[str, Any]) -> int:
@@ -94,6 +118,9 @@ def _priority(vhost: str, queue: str, arguments: dict[str, Any]) -> int:
 def cancel(channel: Channel, method: Any, arguments: bytes) -> Steps:
     """basic.cancel: no more deliveries after cancel-ok.  What the consumer holds stays held.  An unknown
     tag is no error."""
+    replies = channel.reply_consumer
+    if replies is not None and replies.tag == method.consumer_tag:
+        channel.forget_reply_consumer()
     consumer = channel.consumers.get(method.consumer_tag)
     if consumer is not None:
         holder = consumer.holder
@@ -168,7 +195,14 @@ def recover_async(channel: Channel, method: Any, arguments: bytes) -> None:
 def _requeue_all(channel: Channel, method: Any) -> None:
     if not method.requeue:
         raise AmqpError(540, "requeue=false")
-    channel.unacknowledged.settle(0, True, REQUEUE)
+    transaction = channel.publisher.transaction
+    unacknowledged = channel.unacknowledged
+    if transaction is None:
+        unacknowledged.settle(0, True, REQUEUE)
+    else:
+        for tag in unacknowledged.outstanding(0, True):
+            if not transaction.is_settled(tag):
+                unacknowledged.settle(tag, False, REQUEUE)
     channel.submit_settlements()
 
 

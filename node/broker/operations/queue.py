@@ -9,10 +9,12 @@ from pamqp import commands
 
 from node.amqp.methods import unchecked
 from node.broker.cluster_facade import SESSION_LOST
+from node.broker.direct_replies import REPLY_TO
 from node.broker.operation import (
     AmqpError,
     BarrierStep,
     CatalogStep,
+    ReplyAddressStep,
     Request,
     ShardStep,
     SpreadStep,
@@ -23,7 +25,7 @@ from node.broker.operation import (
 )
 from node.broker.operations.steps import create_missing, on_queue, queue_name, refuse_unreachable
 from node.broker.queue_settings import shard_settings
-from node.catalog import Bind, DeclareQueue, QueueRecord, Refusal, RemoveQueues, Unbind
+from node.catalog import Bind, DeclareQueue, QueueRecord, Refusal, RemoveQueues, Unbind, refusals
 from node.catalog.permissions import check_access, check_binding, check_declare_queue
 from node.limits import DECLARE_ATTEMPTS
 from node.shard.commands import (
@@ -42,6 +44,8 @@ SERVER_NAMED: Final = "amq.gen-"
 
 def declare(channel: Channel, method: Any, arguments: bytes) -> Steps:
     """queue.declare, active or passive."""
+    if method.queue.startswith(REPLY_TO):
+        return _declare_reply_address(channel, method)
     if method.passive:
         return _declare_passive(channel, method)
     return _declare_active(channel, method)
@@ -58,6 +62,14 @@ def _declare_ok(channel: Channel, method: Any, name: str, counts: QueueCounts) -
                 consumer_count=counts.consumers,
             )
         )
+
+
+def _declare_reply_address(channel: Channel, method: Any) -> Steps:
+    """The names of direct replies are no queues: declaring one, in whatever way, asks whether it is there."""
+    name = method.queue
+    if name != REPLY_TO and not (yield ReplyAddressStep(name)):
+        raise as_error(refusals.not_found("queue", channel.connection.vhost, name))
+    _declare_ok(channel, method, name, QueueCounts(0, 1, False))
 
 
 def _declare_passive(channel: Channel, method: Any) -> Steps:

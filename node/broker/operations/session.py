@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 from pamqp import commands
 
 from node.broker.confirms import Confirms
-from node.broker.operation import AmqpError, Steps
+from node.broker.operation import AmqpError, ShardsStep, Steps
+from node.broker.transaction import Transaction
+from node.shard.results import Done
 
 if TYPE_CHECKING:
     from node.broker.channel import Channel
@@ -16,20 +18,63 @@ if TYPE_CHECKING:
 
 def select(channel: Channel, method: Any, arguments: bytes) -> None:
     """confirm.select; a second one changes nothing."""
+    if channel.publisher.transaction is not None:
+        raise AmqpError(406, "cannot switch from tx to confirm mode")
     if channel.publisher.confirms is None:
         channel.publisher.confirms = Confirms()
     if not method.nowait:
         channel.send(commands.Confirm.SelectOk())
 
 
-def transactions(channel: Channel, method: Any, arguments: bytes) -> None:
-    """tx.*: not there; publisher confirms are."""
-    raise AmqpError(540, "transactions (tx) are not supported; use publisher confirms (confirm.select)")
+def select_transactions(channel: Channel, method: Any, arguments: bytes) -> None:
+    """tx.select; a second one changes nothing."""
+    publisher = channel.publisher
+    if publisher.confirms is not None:
+        raise AmqpError(406, "cannot switch from confirm to tx mode")
+    if publisher.transaction is None:
+        publisher.transaction = Transaction()
+    channel.send(commands.Tx.SelectOk())
+
+
+def commit(channel: Channel, method: Any, arguments: bytes) -> Steps:
+    """tx.commit: answered when all of it is stored.
+
+    What a queue refuses, or nobody knows the fate of, closes the channel with 406, as in RabbitMQ; of the shard that
+    refused nothing is done then, and nothing is acknowledged unless all publishes to other shards are stored.
+    """
+    transaction = _transaction(channel)
+    channel.publisher.transaction = Transaction()
+    channel.publisher.send_returns(transaction.returned)
+    unacknowledged = channel.unacknowledged
+    _all_done((yield ShardsStep(transaction.first_round(unacknowledged))))
+    _all_done((yield ShardsStep(transaction.second_round(unacknowledged))))
+    for address, content in transaction.replies:
+        channel.broker.cluster.reply(address, content)
+    channel.send(commands.Tx.CommitOk())
+
+
+def _all_done(results: list[object]) -> None:
+    if not all(isinstance(result, Done) for result in results):
+        raise AmqpError(406, "partial tx completion")
+
+
+def roll_back(channel: Channel, method: Any, arguments: bytes) -> None:
+    """tx.rollback: publishes are forgotten, what was settled is outstanding as before."""
+    _transaction(channel)
+    channel.publisher.transaction = Transaction()
+    channel.send(commands.Tx.RollbackOk())
+
+
+def _transaction(channel: Channel) -> Transaction:
+    transaction = channel.publisher.transaction
+    if transaction is None:
+        raise AmqpError(406, "channel is not transactional")
+    return transaction
 
 
 HANDLERS: Final[dict[str, Callable[[Channel, Any, bytes], Steps | None]]] = {
     "Confirm.Select": select,
-    "Tx.Select": transactions,
-    "Tx.Commit": transactions,
-    "Tx.Rollback": transactions,
+    "Tx.Select": select_transactions,
+    "Tx.Commit": commit,
+    "Tx.Rollback": roll_back,
 }

@@ -1,0 +1,162 @@
+"""The two write-ahead files of a log's folder: one takes records, the other is cleared for its turn.
+
+Both have their full size from the beginning and are written over and over: an append changes no length and takes no
+room, and one sync makes it durable.
+"""
+
+import errno
+import os
+import random
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from cluster.log.batch import DiskFailed, DiskFull, StoreRefused, StoreUnfit
+from cluster.log.lmdb_room import OUT_OF_ROOM
+from cluster.log.write_ahead_format import FILE_HEADER_BYTES, file_header, file_salt
+
+FILE_NAMES: Final = ("ahead-1", "ahead-2")
+
+_DRAFT: Final = ".new"
+
+
+class WriteAheadFiles:
+    """The files, open. `append` and `turn` are for one thread at a time, `clear_other` may run beside `append`."""
+
+    def __init__(self, folder: Path, segment_bytes: int, may_create: bool) -> None:
+        """Opens the files, or makes them if there never were any. Raises `StoreUnfit`, `StoreRefused`."""
+        self._descriptors: list[int] = []
+        self._salts: list[int] = []
+        self._ends: list[int] = []
+        self._sizes: list[int] = []
+        self._active = 0
+        paths = [folder / name for name in FILE_NAMES]
+        try:
+            for path in paths:
+                if not path.exists():
+                    if not may_create:
+                        raise StoreUnfit(f"{path} is missing, and with it what was written last. Restore it.")
+                    _create(path, segment_bytes)
+            _sync_folder(folder)
+            for path in paths:
+                self._descriptors.append(os.open(path, os.O_RDWR | os.O_CLOEXEC))
+        except OSError as error:
+            self.close()
+            raise StoreRefused(f"can't open the write-ahead files in {folder}: {error}") from error
+        except BaseException:
+            self.close()
+            raise
+        self._paths = paths
+
+    def images(self) -> list[tuple[str, bytes]]:
+        """Name and content of each file. Raises `StoreRefused`."""
+        try:
+            return [(str(path), path.read_bytes()) for path in self._paths]
+        except OSError as error:
+            raise StoreRefused(f"can't read a write-ahead file: {error}") from error
+
+    def begin(self, images: list[tuple[str, bytes]]) -> None:
+        """Clear both files, whose content is in the log file by now. Raises `DiskFailed`."""
+        for number, (name, image) in enumerate(images):
+            self._salts.append(file_salt(image, name))
+            self._ends.append(FILE_HEADER_BYTES)
+            self._sizes.append(len(image))
+            if image.count(0, FILE_HEADER_BYTES) < len(image) - FILE_HEADER_BYTES:
+                self._clear(number, FILE_HEADER_BYTES, len(image))
+
+    # --- records --------------------------------------------------------------------------------------
+
+    @property
+    def salt(self) -> int:
+        """The salt of the file that takes records now."""
+        return self._salts[self._active]
+
+    def fits(self, record: bytes) -> bool:
+        """Whether there is room for a record; if not, it is the other file's turn."""
+        return self._ends[self._active] + len(record) <= self._sizes[self._active]
+
+    def append(self, record: bytes) -> None:
+        """Write a record that fits, and sync it. Raises `DiskFull` (no trace of it is left), `DiskFailed`."""
+        descriptor, start = self._descriptors[self._active], self._ends[self._active]
+        try:
+            _write(descriptor, record, start)
+        except OSError as error:
+            if error.errno not in OUT_OF_ROOM:
+                raise DiskFailed(self._text(error)) from error
+            # Only file systems that never write in place can run short here.
+            self._clear(self._active, start, start + len(record))
+            raise DiskFull(self._text(error)) from error
+        try:
+            _sync(descriptor)
+        except OSError as error:
+            raise DiskFailed(self._text(error)) from error
+        self._ends[self._active] = start + len(record)
+
+    def turn(self) -> None:
+        """The other file takes records from now on. It has to be clear."""
+        self._active = 1 - self._active
+
+    def clear_other(self) -> None:
+        """The records of the file that takes none are in the log file by now. Raises `DiskFailed`."""
+        other = 1 - self._active
+        if self._ends[other] > FILE_HEADER_BYTES:
+            self._clear(other, FILE_HEADER_BYTES, self._ends[other])
+            self._ends[other] = FILE_HEADER_BYTES
+
+    def _clear(self, number: int, start: int, end: int) -> None:
+        """Zeros: what a torn record lacks must not look like something. Raises `DiskFailed`."""
+        try:
+            _write(self._descriptors[number], bytes(end - start), start)
+            _sync(self._descriptors[number])
+        except OSError as error:
+            raise DiskFailed(self._text(error)) from error
+
+    def _text(self, error: OSError) -> str:
+        return f"{self._paths[0].parent / 'ahead-*'}: {error.strerror}"
+
+    def close(self) -> None:
+        """Close the files."""
+        for descriptor in self._descriptors:
+            os.close(descriptor)
+        self._descriptors = []
+
+
+def _create(path: Path, segment_bytes: int) -> None:
+    """A file of full size with its header, or none at all."""
+    draft = path.with_name(path.name + _DRAFT)
+    with draft.open("wb", buffering=0) as file:
+        try:
+            _write(file.fileno(), file_header(segment_bytes, random.SystemRandom().getrandbits(64)), 0)
+            # Blocks that were written once need no change of the file system's own records when they are synced.
+            _write(file.fileno(), bytes(segment_bytes - FILE_HEADER_BYTES), FILE_HEADER_BYTES)
+            os.fsync(file.fileno())
+        except OSError:
+            with suppress(OSError):
+                draft.unlink()
+            raise
+    draft.rename(path)
+
+
+def _write(descriptor: int, data: bytes, start: int) -> None:
+    done = os.pwrite(descriptor, data, start)
+    while done < len(data):
+        written = os.pwrite(descriptor, data[done:], start + done)
+        if not written:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        done += written
+
+
+def _sync(descriptor: int) -> None:
+    """Not every system has fdatasync."""
+    if hasattr(os, "fdatasync"):
+        os.fdatasync(descriptor)
+    else:
+        os.fsync(descriptor)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

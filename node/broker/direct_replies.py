@@ -1,0 +1,174 @@
+"""Direct reply-to: replies that go from a responder's node to the requester's channel, through no queue.  Pure.
+
+    requester   consumes from amq.rabbitmq.reply-to: its channel gets an address, amq.rabbitmq.reply-to.NODE.KEY
+                publishes with reply_to amq.rabbitmq.reply-to: the address is put in its place
+    responder   publishes to the address in the default exchange, through any node: a REPLY to the address's node
+
+The key is a secret of 128 bits: who has not got it with a request cannot reply.  A reply whose channel or node is gone
+is dropped, as in RabbitMQ: requesters have a time limit.  queue.declare with an address asks whether its channel is
+there.  Datagrams between nodes, in the frames between them and in their order:
+
+    REPLY  any -> requester's node   key length u16, names length u16, header length u32, then key, names, header, body
+    ASK    any -> requester's node   number u64, key
+    TOLD   requester's node -> any   number u64, whether the key is known u8
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Callable
+from struct import Struct
+from typing import Final
+
+from node.amqp.content import Content
+from node.broker.cluster_facade import ClusterEvents, Done
+
+logger = logging.getLogger(__name__)
+
+REPLY_TO: Final = "amq.rabbitmq.reply-to"
+REPLY_TO_OCTETS: Final = b"amq.rabbitmq.reply-to"
+_PREFIX: Final = "amq.rabbitmq.reply-to."
+
+REPLY: Final = 16
+ASK: Final = 17
+TOLD: Final = 18
+"""Kinds of datagrams; `node.broker.remote_transient` has those below, `node.duties.catalog_spread` has 254."""
+
+ANSWER_WITHIN_MS: Final = 5000
+"""A node that has not said whether it knows an address counts as one that does not."""
+
+_REPLY_HEAD: Final = Struct("<HHI")
+_NUMBER: Final = Struct("<Q")
+_TOLD: Final = Struct("<QB")
+
+
+def is_address(name: str) -> bool:
+    """Whether a routing key of the default exchange means a channel instead of a queue."""
+    return name.startswith(_PREFIX)
+
+
+def make_address(node_id: int, key: str) -> str:
+    """The address of a channel of this node."""
+    return f"{_PREFIX}{node_id}.{key}"
+
+
+def parse_address(name: str) -> tuple[int, str] | None:
+    """Node and key of an address; None for what no node has made."""
+    node, _, key = name.removeprefix(_PREFIX).partition(".")
+    if not is_address(name) or not (node.isascii() and node.isdigit() and len(node) <= 9 and key):
+        return None
+    return int(node), key
+
+
+class DirectReplies:
+    """The way of replies between the channels of all nodes, at one of them."""
+
+    def __init__(
+        self,
+        node_id: int,
+        send: Callable[[int, int, bytes], None],
+        events: Callable[[], ClusterEvents | None],
+    ) -> None:
+        """`send(node id, kind, datagram)`.  `events()` is this node's broker, once there is one."""
+        self.node_id: int = node_id
+        self._send = send
+        self._events = events
+        self._reachable: set[int] = set()
+        self._asked: dict[int, tuple[int, int, Done]] = {}
+        """By number: the node, since when, and who waits."""
+        self._next_number = 1
+        self._now_ms = 0
+
+    # -- for the broker -------------------------------------------------------------
+
+    def reply(self, address: str, content: Content) -> None:
+        """Send a reply on its way, or drop it."""
+        parsed = parse_address(address)
+        if parsed is None:
+            return
+        node_id, key = parsed
+        if node_id == self.node_id:
+            events = self._events()
+            if events is not None:
+                events.reply_came(key, content)
+        elif node_id in self._reachable:
+            octets = key.encode("utf-8", "surrogateescape")
+            names, header = content.exchange_and_key, content.header
+            head = _REPLY_HEAD.pack(len(octets), len(names), len(header))
+            self._send(node_id, REPLY, b"".join((head, octets, names, header, content.body)))
+
+    def ask(self, address: str, done: Done) -> None:
+        """`done(True)` if the channel of an address is there, `done(False)` if it is gone, or its node is."""
+        parsed = parse_address(address)
+        if parsed is None:
+            done(False)
+            return
+        node_id, key = parsed
+        if node_id == self.node_id:
+            done(self._is_known(key))
+        elif node_id in self._reachable:
+            number = self._next_number
+            self._next_number = number + 1
+            self._asked[number] = (node_id, self._now_ms, done)
+            self._send(node_id, ASK, _NUMBER.pack(number) + key.encode("utf-8", "surrogateescape"))
+        else:
+            done(False)
+
+    # -- for the node ---------------------------------------------------------------
+
+    def peer_up(self, node_id: int) -> None:
+        """The stream to a node opened."""
+        self._reachable.add(node_id)
+
+    def peer_down(self, node_id: int) -> None:
+        """The stream to a node broke."""
+        self._reachable.discard(node_id)
+        self._give_up([number for number, asked in self._asked.items() if asked[0] == node_id])
+
+    def tick(self, now_ms: int) -> None:
+        """Time has passed."""
+        self._now_ms = now_ms
+        if self._asked:
+            late_ms = now_ms - ANSWER_WITHIN_MS
+            self._give_up([number for number, asked in self._asked.items() if asked[1] <= late_ms])
+
+    def datagram(self, node_id: int, kind: int, data: bytes) -> None:
+        """A datagram of another node.  What cannot be read is dropped."""
+        try:
+            if kind == REPLY:
+                self._reply_came(data)
+            elif kind == ASK:
+                (number,) = _NUMBER.unpack_from(data)
+                key = data[_NUMBER.size :].decode("utf-8", "surrogateescape")
+                self._send(node_id, TOLD, _TOLD.pack(number, self._is_known(key)))
+            elif kind == TOLD:
+                number, is_known = _TOLD.unpack(data)
+                asked = self._asked.get(number)
+                if asked is not None and asked[0] == node_id:
+                    del self._asked[number]
+                    asked[2](is_known == 1)
+        except (struct.error, ValueError) as error:
+            logger.warning("a datagram of kind %d from node %d cannot be read: %s", kind, node_id, error)
+
+    # -- inside ---------------------------------------------------------------------
+
+    def _reply_came(self, data: bytes) -> None:
+        key_length, names_length, header_length = _REPLY_HEAD.unpack_from(data)
+        names_at = _REPLY_HEAD.size + key_length
+        header_at = names_at + names_length
+        body_at = header_at + header_length
+        if body_at > len(data):
+            raise ValueError(f"a reply of {len(data)} bytes whose body begins at {body_at}")
+        key = data[_REPLY_HEAD.size : names_at].decode("utf-8", "surrogateescape")
+        events = self._events()
+        if events is not None:
+            events.reply_came(key, Content(data[names_at:header_at], data[header_at:body_at], data[body_at:]))
+
+    def _is_known(self, key: str) -> bool:
+        events = self._events()
+        return events is not None and events.awaits_reply(key)
+
+    def _give_up(self, numbers: list[int]) -> None:
+        for number in numbers:
+            self._asked.pop(number)[2](False)

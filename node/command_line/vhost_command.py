@@ -1,0 +1,74 @@
+"""`mayfly vhost`: name spaces of queues and exchanges."""
+
+import json
+from typing import Any, Final
+from urllib.parse import quote
+
+import click
+from rich.text import Text
+
+from node.command_line.operator_client import as_administrator, console, limit_value, manage, table_of
+
+LIMITS: Final = ("max-connections", "max-queues")
+
+
+@click.group("vhost")
+def command() -> None:
+    """Add, list, limit and delete vhosts."""
+
+
+@command.command("add")
+@click.argument("name")
+@click.option("--description", default="", help="What it is for.")
+@as_administrator
+def add(name: str, description: str, address: str, user: str, password: str) -> None:
+    """Add vhost NAME; whoever adds it may do everything in it."""
+    manage("PUT", address, _path(name), {"description": description}, user, password)
+    click.echo(f"vhost '{name}' is there")
+
+
+@command.command("list")
+@click.option("--json", "as_json", is_flag=True, help="As JSON, for scripts.")
+@as_administrator
+def list_vhosts(as_json: bool, address: str, user: str, password: str) -> None:
+    """List the vhosts with their limits."""
+    rows: list[dict[str, Any]] = manage("GET", address, "/api/vhosts", None, user, password)
+    limits = {row["vhost"]: row["value"] for row in manage("GET", address, "/api/vhost-limits", None, user, password)}
+    rows = [{**row, "limits": limits.get(row["name"], {})} for row in rows]
+    if as_json:
+        click.echo(json.dumps(rows, indent=2))
+        return
+    table = table_of("name", "description", "limits")
+    for row in rows:
+        shown = ", ".join(f"{key} {value}" for key, value in row["limits"].items())
+        table.add_row(*map(Text, (row["name"], row["description"], shown)))
+    console().print(table)
+
+
+@command.command("limits")
+@click.argument("name")
+@click.argument("limit", type=click.Choice(LIMITS))
+@click.argument("value")
+@as_administrator
+def set_limit(name: str, limit: str, value: str, address: str, user: str, password: str) -> None:
+    """Let vhost NAME have no more than VALUE connections (over all nodes) or queues; none: as many as there are."""
+    path = f"/api/vhost-limits/{quote(name, safe='')}/{limit}"
+    number = limit_value(value)
+    if number is None:
+        manage("DELETE", address, path, None, user, password, f"vhost '{name}'")
+    else:
+        manage("PUT", address, path, {"value": number}, user, password, f"vhost '{name}'")
+    click.echo(f"{limit} of vhost '{name}' is " + ("not limited" if number is None else value))
+
+
+@command.command("delete")
+@click.argument("name")
+@as_administrator
+def delete(name: str, address: str, user: str, password: str) -> None:
+    """Delete vhost NAME with its queues, messages, exchanges, policies and permissions; its connections are closed."""
+    manage("DELETE", address, _path(name), None, user, password, f"vhost '{name}'")
+    click.echo(f"vhost '{name}' is deleted")
+
+
+def _path(name: str) -> str:
+    return f"/api/vhosts/{quote(name, safe='')}"

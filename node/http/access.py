@@ -1,0 +1,162 @@
+"""Users, vhosts, permissions and limits over HTTP, with RabbitMQ's paths, fields and status codes.
+
+All pages take the tag administrator, but these take any tag of the management API: `/api/whoami`, and
+`GET /api/vhosts`, which shows the vhosts that the user may see. Errors are `{"error": ..., "reason": ...}`.
+"""
+
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from typing import Any, Final
+
+import msgspec
+from aiohttp import web
+
+from node.http.management import NOT_FOUND, not_authorised
+from node.http.operating import ADMINISTRATOR, answer, credentials, is_loopback
+from node.http.provider import AccessPort, User
+
+PAGES: Final = {
+    "/api/whoami": "who is logged in",
+    "/api/users/{name}": "a user; GET, PUT and DELETE; /api/users lists",
+    "/api/vhosts/{vhost}": "a vhost; GET, PUT and DELETE; /api/vhosts lists",
+    "/api/permissions/{vhost}/{user}": "what a user may do in a vhost; /api/permissions lists",
+    "/api/topic-permissions/{vhost}/{user}": "with which routing keys; /api/topic-permissions lists",
+    "/api/vhost-limits/{vhost}/{limit}": "limits of vhosts; PUT and DELETE; /api/vhost-limits[/{vhost}] lists",
+    "/api/user-limits/{user}/{limit}": "limits of users; PUT and DELETE; /api/user-limits[/{user}] lists",
+}
+
+MANAGEMENT_TAGS: Final = frozenset({ADMINISTRATOR, "monitoring", "policymaker", "management"})
+
+Changed = tuple[HTTPStatus, dict[str, Any]]
+Handler = Callable[[web.Request, User], Awaitable[web.Response]]
+
+
+class AccessPages:
+    """Handlers for the application of a node."""
+
+    def __init__(self, port: AccessPort) -> None:
+        self._port = port
+
+    def add_to(self, router: web.UrlDispatcher) -> None:
+        """Put the pages where RabbitMQ's clients look for them."""
+        port, everyone = self._port, MANAGEMENT_TAGS
+        router.add_get("/api/whoami", self._for(everyone, _who_am_i))
+        router.add_get("/api/vhosts", self._for(everyone, self._vhosts))
+        self._add(router, "/api/users", lambda _: port.users())
+        self._add(router, "/api/users/{user}", lambda at: _one(port.users(at["user"])), port.put_user, port.delete_user)
+        self._add(
+            router, "/api/vhosts/{vhost}", lambda at: _one(port.vhosts(at["vhost"])), port.put_vhost, port.delete_vhost
+        )
+        for path, list_of, put, delete in (
+            ("permissions", port.permissions, port.put_permissions, port.delete_permissions),
+            ("topic-permissions", port.topic_permissions, port.put_topic_permissions, port.delete_topic_permissions),
+        ):
+            several = path == "topic-permissions"
+            self._add(router, f"/api/{path}", _rows(list_of))
+            self._add(router, f"/api/users/{{user}}/{path}", _rows(list_of))
+            self._add(router, f"/api/vhosts/{{vhost}}/{path}", _rows(list_of))
+            self._add(
+                router, f"/api/{path}/{{vhost}}/{{user}}", _rows(list_of, one=not several, any_at_all=True), put, delete
+            )
+        self._add(router, "/api/topic-permissions/{vhost}/{user}/{exchange}", None, None, port.delete_topic_permissions)
+        for kind in ("vhost", "user"):
+            self._add(router, f"/api/{kind}-limits", _limits(port, kind))
+            self._add(router, f"/api/{kind}-limits/{{{kind}}}", _limits(port, kind))
+            self._add(router, f"/api/{kind}-limits/{{{kind}}}/{{limit}}", None, port.put_limit, port.delete_limit)
+
+    def _add(
+        self,
+        router: web.UrlDispatcher,
+        path: str,
+        get: Callable[[dict[str, str]], Any] | None,
+        put: Callable[[dict[str, str], dict[str, Any], str], Awaitable[Changed]] | None = None,
+        delete: Callable[[dict[str, str]], Awaitable[Changed]] | None = None,
+    ) -> None:
+        """A path for administrators. The names in it are given to the functions; `put` gets the body as well, and the
+        name of who asks."""
+
+        async def read(request: web.Request, _user: User) -> web.Response:
+            assert get is not None
+            found = get(dict(request.match_info))
+            return answer(NOT_FOUND, HTTPStatus.NOT_FOUND) if found is None else answer(found)
+
+        async def write(request: web.Request, user: User) -> web.Response:
+            assert put is not None
+            try:
+                content = _object_in(await request.read())
+                return _changed(*await put(dict(request.match_info), content, user.name))
+            except ValueError as error:
+                return answer({"error": "bad_request", "reason": str(error)}, HTTPStatus.BAD_REQUEST)
+
+        async def remove(request: web.Request, _user: User) -> web.Response:
+            assert delete is not None
+            return _changed(*await delete(dict(request.match_info)))
+
+        administrators = frozenset({ADMINISTRATOR})
+        if get is not None:
+            router.add_get(path, self._for(administrators, read))
+        if put is not None:
+            router.add_put(path, self._for(administrators, write))
+        if delete is not None:
+            router.add_delete(path, self._for(administrators, remove))
+
+    async def _vhosts(self, _request: web.Request, user: User) -> web.Response:
+        return answer([row for row in self._port.vhosts() if self._port.may_see(user.name, row["name"])])
+
+    def _for(self, tags: frozenset[str], handler: Handler) -> Callable[[web.Request], Awaitable[web.Response]]:
+        """The handler for users with one of these tags."""
+
+        async def handle(request: web.Request) -> web.Response:
+            given = credentials(request.headers.get("Authorization", ""))
+            user = None if given is None else await self._port.login(*given, is_loopback(request.remote))
+            if user is None:
+                return not_authorised("Login failed")
+            if not tags & set(user.tags):
+                return not_authorised(f"Not {'management' if len(tags) > 1 else ADMINISTRATOR} user")
+            return await handler(request, user)
+
+        return handle
+
+
+async def _who_am_i(_request: web.Request, user: User) -> web.Response:
+    return answer({"name": user.name, "tags": list(user.tags)})
+
+
+def _one(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
+    return rows[0] if rows else None
+
+
+def _rows(
+    list_of: Callable[[str | None, str | None], list[dict[str, Any]] | None],
+    one: bool = False,
+    any_at_all: bool = False,
+) -> Callable[[dict[str, str]], Any]:
+    """The rows for the vhost and user in the path, those that are there; None: no such page. `one`: the only row."""
+
+    def read(at: dict[str, str]) -> Any:
+        rows = list_of(at.get("vhost"), at.get("user"))
+        if rows is None or (any_at_all and not rows):
+            return None
+        return rows[0] if one else rows
+
+    return read
+
+
+def _limits(port: AccessPort, kind: str) -> Callable[[dict[str, str]], Any]:
+    return lambda at: port.limits(kind, at.get(kind))
+
+
+def _object_in(body: bytes) -> dict[str, Any]:
+    """The JSON object in a body; an empty one for no body. Raises ValueError with a text for the client."""
+    try:
+        content: object = msgspec.json.decode(body) if body else {}
+    except (ValueError, RecursionError) as error:
+        # Not the error's text: it could quote what is in the body, a password.
+        raise ValueError(f"the body is not JSON ({type(error).__name__})") from None
+    if not isinstance(content, dict):
+        raise ValueError("the body is a JSON object")
+    return content
+
+
+def _changed(status: HTTPStatus, content: dict[str, Any]) -> web.Response:
+    return answer(content, status) if content else web.Response(status=status)

@@ -1,0 +1,283 @@
+"""Users, vhosts, permissions and limits as operators set them: the `AccessPort` of `node.http`."""
+
+import asyncio
+import random
+from collections.abc import Iterable
+from concurrent.futures import Executor
+from http import HTTPStatus
+from typing import Any, Final
+
+from node.catalog import (
+    AddVhost,
+    CatalogCommand,
+    ClearPermissions,
+    ClearTopicPermissions,
+    DeleteUser,
+    DeleteVhost,
+    PutUser,
+    Refusal,
+    SetLimit,
+    SetPermissions,
+    SetTopicPermissions,
+    UserRecord,
+)
+from node.catalog.access_limits import limit_fault
+from node.catalog.passwords import ALGORITHMS, SALT_BYTES, from_imported, make_password_hash, shown_hash
+from node.catalog.permissions import permission_fault
+from node.engine import CATALOG_GROUP, Engine
+from node.http.management import NOT_FOUND
+from node.membership_shell import MembershipShell
+from node.operating.operator_login import Logins
+
+Answer = tuple[HTTPStatus, dict[str, Any]]
+Path = dict[str, str]
+
+LONGEST_NAME_BYTES: Final = 255
+LONGEST_PASSWORD_BYTES: Final = 1024
+_SEES_ALL: Final = frozenset({"administrator", "monitoring"})
+_NO_VHOST: Final = 530
+
+
+class Access:
+    """Implements `node.http.provider.AccessPort`. The local replica is read, brought up to date at the login."""
+
+    def __init__(self, engine: Engine, membership: MembershipShell, logins: Logins, threads: Executor | None) -> None:
+        """Passwords are hashed in the threads; None: the loop's own."""
+        self._engine = engine
+        self._catalog = engine.catalog
+        self._membership = membership
+        self._logins = logins
+        self._threads = threads
+
+    async def login(self, user: str, password: str, loopback: bool) -> UserRecord | None:
+        """See `AccessPort.login`."""
+        await self._membership.current.behind((CATALOG_GROUP,))
+        return await self._logins.login(user, password, loopback)
+
+    # Reading
+
+    def may_see(self, user: str, vhost: str) -> bool:
+        """See `AccessPort.may_see`."""
+        record = self._catalog.user(user)
+        if record is None:
+            return False
+        return bool(_SEES_ALL & set(record.tags)) or self._catalog.permission(user, vhost) is not None
+
+    def users(self, name: str | None = None) -> list[dict[str, Any]]:
+        """See `AccessPort.users`."""
+        return [_shown_user(user) for user in self._catalog.users() if name in (None, user.name)]
+
+    def vhosts(self, name: str | None = None) -> list[dict[str, Any]]:
+        """See `AccessPort.vhosts`."""
+        return [
+            {"name": vhost.name, "description": vhost.description}
+            for vhost in self._catalog.vhosts()
+            if name in (None, vhost.name)
+        ]
+
+    def permissions(self, vhost: str | None, user: str | None) -> list[dict[str, Any]] | None:
+        """See `AccessPort.permissions`."""
+        if not self._are_there(vhost, user):
+            return None
+        return [
+            {
+                "user": each.user,
+                "vhost": each.vhost,
+                "configure": each.configure,
+                "write": each.write,
+                "read": each.read,
+            }
+            for each in self._catalog.permissions()
+            if vhost in (None, each.vhost) and user in (None, each.user)
+        ]
+
+    def topic_permissions(self, vhost: str | None, user: str | None) -> list[dict[str, Any]] | None:
+        """See `AccessPort.topic_permissions`."""
+        if not self._are_there(vhost, user):
+            return None
+        return [
+            {"user": each.user, "vhost": each.vhost, "exchange": each.exchange, "write": each.write, "read": each.read}
+            for each in self._catalog.topic_permissions()
+            if vhost in (None, each.vhost) and user in (None, each.user)
+        ]
+
+    def limits(self, kind: str, name: str | None) -> list[dict[str, Any]] | None:
+        """See `AccessPort.limits`."""
+        records: Iterable[Any] = self._catalog.vhosts() if kind == "vhost" else self._catalog.users()
+        found = [record for record in records if name in (None, record.name)]
+        if not found:
+            return None
+        return [{kind: record.name, "value": record.limits} for record in found if record.limits]
+
+    def _are_there(self, vhost: str | None, user: str | None) -> bool:
+        no_vhost = vhost is not None and not self._catalog.has_vhost(vhost)
+        return not no_vhost and (user is None or self._catalog.user(user) is not None)
+
+    # Changing
+
+    async def put_user(self, at: Path, content: dict[str, Any], _by: str) -> Answer:
+        """See `AccessPort.put_user`."""
+        name = _name(at["user"], "a user's name")
+        _known(content, "name", "password", "password_hash", "hashing_algorithm", "tags")
+        tags = _tags(content)
+        if content.get("password") is not None:
+            password = _text(content, "password")
+            if not 0 < len(password.encode("utf-8", "surrogatepass")) <= LONGEST_PASSWORD_BYTES:
+                raise ValueError(f"a password has 1 to {LONGEST_PASSWORD_BYTES} octets; for none leave it out")
+            salt = random.SystemRandom().randbytes(SALT_BYTES)
+            loop = asyncio.get_running_loop()
+            stored = await loop.run_in_executor(self._threads, make_password_hash, password, salt)
+        else:
+            algorithm = content.get("hashing_algorithm", ALGORITHMS[0])
+            stored = from_imported(str(algorithm), _text(content, "password_hash", ""))
+        existed = self._catalog.user(name) is not None
+        return await self._put(PutUser(name, stored, tags), existed)
+
+    async def delete_user(self, at: Path) -> Answer:
+        """See `AccessPort.delete_user`."""
+        return await self._delete(DeleteUser(at["user"]))
+
+    async def put_vhost(self, at: Path, content: dict[str, Any], by: str) -> Answer:
+        """See `AccessPort.put_vhost`."""
+        name = _name(at["vhost"], "a vhost's name")
+        _known(content, "name", "description", "tracing")
+        existed = self._catalog.has_vhost(name)
+        known = self._catalog.vhost(name)
+        description = _text(content, "description", "" if known is None else known.description)
+        done = await self._put(AddVhost(name, description), existed)
+        if not existed and done[0] == HTTPStatus.CREATED:
+            await self._put(SetPermissions(by, name, ".*", ".*", ".*"), False)
+        return done
+
+    async def delete_vhost(self, at: Path) -> Answer:
+        """See `AccessPort.delete_vhost`."""
+        return await self._delete(DeleteVhost(at["vhost"]))
+
+    async def put_permissions(self, at: Path, content: dict[str, Any], _by: str) -> Answer:
+        """See `AccessPort.put_permissions`."""
+        _known(content, "user", "vhost", "configure", "write", "read")
+        configure, write, read = (_expression(content, key) for key in ("configure", "write", "read"))
+        existed = self._catalog.permission(at["user"], at["vhost"]) is not None
+        command = SetPermissions(at["user"], at["vhost"], configure, write, read)
+        return _without_either(await self._put(command, existed))
+
+    async def delete_permissions(self, at: Path) -> Answer:
+        """See `AccessPort.delete_permissions`."""
+        return await self._delete(ClearPermissions(at["user"], at["vhost"]))
+
+    async def put_topic_permissions(self, at: Path, content: dict[str, Any], _by: str) -> Answer:
+        """See `AccessPort.put_topic_permissions`."""
+        _known(content, "user", "vhost", "exchange", "write", "read")
+        exchange = _text(content, "exchange")
+        write, read = _expression(content, "write"), _expression(content, "read")
+        existed = self._catalog.topic_permission(at["user"], at["vhost"], exchange) is not None
+        command = SetTopicPermissions(at["user"], at["vhost"], exchange, write, read)
+        return _without_either(await self._put(command, existed))
+
+    async def delete_topic_permissions(self, at: Path) -> Answer:
+        """See `AccessPort.delete_topic_permissions`."""
+        return await self._delete(ClearTopicPermissions(at["user"], at["vhost"], at.get("exchange")))
+
+    async def put_limit(self, at: Path, content: dict[str, Any], _by: str) -> Answer:
+        """See `AccessPort.put_limit`."""
+        kind, name = _limited(at)
+        _known(content, "value")
+        fault = limit_fault(kind, at["limit"], content.get("value"))
+        if fault is not None:
+            raise ValueError(fault)
+        return await self._put(SetLimit(kind, name, at["limit"], content["value"]), True)
+
+    async def delete_limit(self, at: Path) -> Answer:
+        """See `AccessPort.delete_limit`."""
+        kind, name = _limited(at)
+        return await self._put(SetLimit(kind, name, at["limit"], None), True)
+
+    async def _put(self, command: CatalogCommand, existed: bool) -> Answer:
+        result = await self._membership.command(command)
+        if result is None or isinstance(result, Refusal):
+            return _failed(result)
+        await self._membership.spread()
+        return (HTTPStatus.NO_CONTENT if existed else HTTPStatus.CREATED), {}
+
+    async def _delete(self, command: CatalogCommand) -> Answer:
+        result = await self._membership.command(command)
+        if result is None or isinstance(result, Refusal):
+            return _failed(result)
+        await self._membership.spread()
+        if not getattr(result, "changed", True):
+            return HTTPStatus.NOT_FOUND, NOT_FOUND
+        return HTTPStatus.NO_CONTENT, {}
+
+
+def _without_either(done: Answer) -> Answer:
+    """RabbitMQ's answer where the user or the vhost of permissions is missing."""
+    status, content = done
+    if status != HTTPStatus.NOT_FOUND:
+        return done
+    return HTTPStatus.BAD_REQUEST, {"error": "bad_request", "reason": f"vhost_or_user_not_found: {content['reason']}"}
+
+
+def _failed(result: Refusal | None) -> Answer:
+    if result is None:
+        reason = "the catalog did not answer in time; whether it is done shows later"
+        return HTTPStatus.GATEWAY_TIMEOUT, {"error": "timeout", "reason": reason}
+    if result.code in (HTTPStatus.NOT_FOUND, _NO_VHOST):
+        return HTTPStatus.NOT_FOUND, {"error": "Object Not Found", "reason": result.text}
+    return HTTPStatus.BAD_REQUEST, {"error": "bad_request", "reason": result.text}
+
+
+def _shown_user(user: UserRecord) -> dict[str, Any]:
+    algorithm, password_hash = shown_hash(user.password_hash)
+    return {
+        "name": user.name,
+        "password_hash": password_hash,
+        "hashing_algorithm": algorithm,
+        "tags": list(user.tags),
+        "limits": user.limits,
+    }
+
+
+def _limited(at: Path) -> tuple[Any, str]:
+    return ("vhost", at["vhost"]) if "vhost" in at else ("user", at["user"])
+
+
+def _known(content: dict[str, Any], *fields: str) -> None:
+    unknown = sorted(content.keys() - set(fields))
+    if unknown:
+        raise ValueError(f"the body has the unknown field {unknown[0]!r}; known are {', '.join(fields)}")
+
+
+def _text(content: dict[str, Any], field: str, default: str | None = None) -> str:
+    """Never quotes the value: it may be a password."""
+    value = content.get(field, default)
+    if value is None:
+        raise ValueError(f"{field} is missing in the body")
+    if not isinstance(value, str):
+        raise ValueError(f"{field} takes a string")
+    return value
+
+
+def _expression(content: dict[str, Any], field: str) -> str:
+    expression = _text(content, field)
+    fault = permission_fault(expression)
+    if fault is not None:
+        raise ValueError(f"{field} takes a regular expression, and '{expression}' can't be used: {fault}")
+    return expression
+
+
+def _name(name: str, what: str) -> str:
+    size = len(name.encode("utf-8", "surrogatepass"))
+    if not 0 < size <= LONGEST_NAME_BYTES or any(ord(character) < 32 for character in name):
+        raise ValueError(f"{what} has 1 to {LONGEST_NAME_BYTES} octets and no control characters")
+    return name
+
+
+def _tags(content: dict[str, Any]) -> tuple[str, ...]:
+    """As RabbitMQ takes them: words with commas between, or a list."""
+    tags = content.get("tags")
+    if tags is None:
+        raise ValueError('tags_not_present: tags is missing in the body; "" is none')
+    words = tags.split(",") if isinstance(tags, str) else tags
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise ValueError("tags takes words with commas between, or a list of words")
+    return tuple(dict.fromkeys(word.strip() for word in words if word.strip()))

@@ -1,0 +1,96 @@
+"""TRANSACTION: publishes and settlements of one client that this shard applies together or not at all."""
+
+from node.shard.commands import (
+    LIST,
+    NUMBER,
+    NUMBER_PAIR,
+    PUBLISH,
+    PUBLISH_HEAD,
+    RANGE,
+    REJECT,
+    SETTLE,
+    SETTLE_HEAD,
+    TRANSACTION_HEAD,
+    UP_TO,
+)
+from node.shard.delivery import has_room_for
+from node.shard.errors import ShardError
+from node.shard.packing import NUMBER_BYTES, unpack_numbers
+from node.shard.publish import apply_publishes
+from node.shard.results import FULL, Done, Refused
+from node.shard.settings import MAX_NUMBER
+from node.shard.settle import apply_settle
+from node.shard.state import State
+
+
+def apply_transaction(state: State, session: tuple[int, int], position: int, end: int, results: list[object]) -> int:
+    """Apply the TRANSACTION at ``position``; where it ends. Appends its answer, Done or Refused.
+
+    Everything is read before anything is done: ShardError for what does not fit, and nothing of it is applied.
+    """
+    _, publishes, size_bytes = TRANSACTION_HEAD.unpack_from(state.data, position)
+    first = position + TRANSACTION_HEAD.size
+    stop: int = first + size_bytes
+    if stop > end:
+        raise ShardError(f"TRANSACTION at {position} reaches to {stop}, its batch to {end}")
+    asked: dict[int, tuple[int, int]] = {}
+    settles_at = first
+    for _ in range(publishes):
+        settles_at = _read_publish(state, settles_at, stop, asked)
+    after = settles_at
+    while after < stop:
+        after = _end_of_settle(state.data, after, stop)
+    if _is_too_much(state, asked):
+        results.append(Refused(FULL))
+        return stop
+    apply_publishes(state, first, settles_at)
+    after = settles_at
+    while after < stop:
+        after = apply_settle(state, session, after, stop)
+    results.append(Done())
+    return stop
+
+
+def _read_publish(state: State, position: int, stop: int, asked: dict[int, tuple[int, int]]) -> int:
+    """Where the PUBLISH at ``position`` ends; adds to ``asked``, by queue that may refuse: messages and bytes."""
+    data = state.data
+    if position + PUBLISH_HEAD.size > stop or data[position] != PUBLISH:
+        raise ShardError(f"PUBLISH of a TRANSACTION expected at {position}")
+    _, key_length, extra, header_length, body_length, target, ttl_ms = PUBLISH_HEAD.unpack_from(data, position)
+    targets_at = position + PUBLISH_HEAD.size
+    offset = targets_at + extra * NUMBER_BYTES
+    after: int = offset + key_length + header_length + body_length
+    if after > stop or ttl_ms > MAX_NUMBER:
+        raise ShardError(f"PUBLISH at {position} reaches to {after} of {stop}, with TTL {ttl_ms}")
+    targets = [target, *unpack_numbers(data, targets_at, extra, offset)] if extra else [target]
+    for queue_id in targets:
+        queue = state.queues.get(queue_id)
+        if queue is not None and queue.refuses:
+            messages, body_bytes = asked.get(queue_id, (0, 0))
+            asked[queue_id] = (messages + 1, body_bytes + body_length)
+    return after
+
+
+def _end_of_settle(data: bytes, position: int, stop: int) -> int:
+    """Where the SETTLE at ``position`` ends."""
+    if position + SETTLE_HEAD.size > stop or data[position] != SETTLE:
+        raise ShardError(f"SETTLE of a TRANSACTION expected at {position}")
+    _, outcome, form, count, _, _ = SETTLE_HEAD.unpack_from(data, position)
+    lengths: dict[int, int] = {LIST: count * NUMBER.size, UP_TO: NUMBER.size, RANGE: NUMBER_PAIR.size}
+    if form not in lengths or outcome > REJECT:
+        raise ShardError(f"SETTLE of unknown form {form} or outcome {outcome}")
+    after: int = position + SETTLE_HEAD.size + lengths[form]
+    if after > stop:
+        raise ShardError(f"SETTLE at {position} reaches to {after} of {stop}")
+    return after
+
+
+def _is_too_much(state: State, asked: dict[int, tuple[int, int]]) -> bool:
+    """Whether a queue has no room for all of its publishes; those that have none count them as refused."""
+    refused = False
+    for queue_id, (messages, body_bytes) in asked.items():
+        queue = state.queues[queue_id]
+        if not has_room_for(state, queue, messages, body_bytes):
+            queue.refused += messages
+            refused = True
+    return refused

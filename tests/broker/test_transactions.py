@@ -1,0 +1,236 @@
+"""Class tx: publishes and settlements wait for their commit (AMQP 0-9-1, 1.9), refusals as RabbitMQ 3.10 has them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pamqp import commands
+
+from node.broker.transaction import Transaction
+from tests.broker.three_brokers import ThreeBrokers
+
+
+def closed(got: Any) -> tuple[str, int, str]:
+    kind = "channel" if isinstance(got, commands.Channel.Close) else "connection"
+    return kind, got.reply_code, got.reply_text
+
+
+def select(client: Any, channel: int = 1) -> None:
+    assert isinstance(client.call(channel, commands.Tx.Select()), commands.Tx.SelectOk)
+
+
+def commit(client: Any, channel: int = 1) -> Any:
+    return client.call(channel, commands.Tx.Commit())
+
+
+def test_publishes_wait_for_the_commit(world: Any, client: Any) -> None:
+    queues = [f"q{number}" for number in range(6)]
+    for name in queues:
+        client.declare(name)
+    other = world.client()
+    select(client)
+    for name in queues:
+        client.publish(1, name, b"one")
+        client.publish(1, name, b"two")
+    assert [other.count(name) for name in queues] == [0] * 6
+    assert isinstance(commit(client), commands.Tx.CommitOk)
+    assert [other.count(name) for name in queues] == [2] * 6
+    client.publish(1, "q0", b"three")
+    assert isinstance(client.call(1, commands.Tx.Rollback()), commands.Tx.RollbackOk)
+    assert isinstance(commit(client), commands.Tx.CommitOk)
+    assert [other.get("q0").body for _ in range(2)] == [b"one", b"two"]
+    assert isinstance(other.get("q0"), commands.Basic.GetEmpty)
+
+
+def test_what_was_not_committed_goes_with_its_channel(world: Any, client: Any) -> None:
+    client.declare("q")
+    select(client)
+    client.publish(1, "q")
+    client.send(1, commands.Channel.Close(200, "bye", 0, 0))
+    client.open_channel(2)
+    assert client.count("q", 2) == 0
+
+
+def test_acknowledgements_wait_for_the_commit(world: Any, client: Any) -> None:
+    client.declare("q")
+    for number in range(5):
+        client.publish(1, "q", b"%d" % number)
+    other = world.client()
+    select(client)
+    got = client.consume("q")
+    client.send(1, commands.Basic.Ack(delivery_tag=got[1].tag))
+    client.send(1, commands.Basic.Ack(delivery_tag=got[2].tag, multiple=True))
+    assert isinstance(client.call(1, commands.Tx.Rollback()), commands.Tx.RollbackOk)
+    client.send(1, commands.Basic.Ack(delivery_tag=got[1].tag))
+    client.send(1, commands.Basic.Reject(delivery_tag=got[3].tag, requeue=False))
+    assert isinstance(commit(client), commands.Tx.CommitOk)
+    client.lose()
+    assert [other.get("q").body for _ in range(3)] == [b"0", b"2", b"4"]
+    assert isinstance(other.get("q"), commands.Basic.GetEmpty)
+
+
+def test_a_nack_gives_back_with_the_commit(client: Any) -> None:
+    client.declare("q")
+    client.publish(1, "q")
+    select(client)
+    got = client.get("q", no_ack=False)
+    client.send(1, commands.Basic.Nack(delivery_tag=got.tag, requeue=True))
+    assert client.count("q") == 0
+    commit(client)
+    assert client.count("q") == 1
+
+
+@pytest.mark.parametrize("multiple", [False, True])
+def test_a_tag_settles_once_in_a_transaction(client: Any, multiple: bool) -> None:
+    client.declare("q")
+    client.publish(1, "q")
+    select(client)
+    got = client.get("q", no_ack=False)
+    client.send(1, commands.Basic.Ack(delivery_tag=got.tag))
+    refused = client.call(1, commands.Basic.Ack(delivery_tag=got.tag, multiple=multiple))
+    assert closed(refused) == ("channel", 406, f"PRECONDITION_FAILED - unknown delivery tag {got.tag}")
+    assert (refused.class_id, refused.method_id) == (60, 80)
+    client.send(1, commands.Channel.CloseOk())
+    client.open_channel(1)
+    assert client.count("q") == 1
+
+
+def test_recover_leaves_what_the_commit_will_settle(client: Any) -> None:
+    client.declare("q")
+    for number in range(3):
+        client.publish(1, "q", b"%d" % number)
+    select(client)
+    tags = [client.get("q", no_ack=False).tag for _ in range(3)]
+    client.send(1, commands.Basic.Ack(delivery_tag=tags[1]))
+    assert isinstance(client.call(1, commands.Basic.Recover(requeue=True)), commands.Basic.RecoverOk)
+    assert client.count("q") == 2
+    assert isinstance(commit(client), commands.Tx.CommitOk)
+    assert [client.get("q").body for _ in range(2)] == [b"0", b"2"]
+
+
+@pytest.mark.parametrize(
+    "before, method, text",
+    [
+        (None, commands.Tx.Commit(), "channel is not transactional"),
+        (None, commands.Tx.Rollback(), "channel is not transactional"),
+        (commands.Confirm.Select(), commands.Tx.Select(), "cannot switch from confirm to tx mode"),
+        (commands.Tx.Select(), commands.Confirm.Select(), "cannot switch from tx to confirm mode"),
+    ],
+)
+def test_refusals(client: Any, before: Any, method: Any, text: str) -> None:
+    if before is not None:
+        client.call(1, before)
+    got = client.call(1, method)
+    assert closed(got) == ("channel", 406, f"PRECONDITION_FAILED - {text}")
+    assert got.class_id << 16 | got.method_id == method.index
+
+
+def test_selecting_twice_changes_nothing(client: Any) -> None:
+    client.declare("q")
+    select(client)
+    client.publish(1, "q")
+    select(client)
+    commit(client)
+    assert client.count("q") == 1
+
+
+def test_publishes_are_checked_at_once_and_returned_with_the_commit(client: Any) -> None:
+    select(client)
+    client.publish(1, "nowhere", mandatory=True)
+    assert client.take(1) == []
+    client.send(1, commands.Tx.Commit())
+    returned, done = client.take(1)
+    assert (returned.method.reply_code, returned.method.reply_text) == (312, "NO_ROUTE")
+    assert isinstance(done, commands.Tx.CommitOk)
+    client.publish(1, "nowhere", mandatory=True)
+    assert isinstance(client.call(1, commands.Tx.Rollback()), commands.Tx.RollbackOk)
+    client.send_bytes(client.publish_bytes(1, "k", exchange="nonesuch"))
+    (refused,) = client.take(1)
+    assert closed(refused) == ("channel", 404, "NOT_FOUND - no exchange 'nonesuch' in vhost '/'")
+
+
+def test_a_full_queue_refuses_the_whole_part_of_its_shard(world: Any, client: Any) -> None:
+    """RabbitMQ takes what fits, and settles: it says only that the transaction is partial."""
+    client.declare("full", arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
+    shard = world.cluster.catalog.queue("/", "full").shard
+    names = (f"q{number}" for number in range(50))
+    for name in names:
+        client.declare(name)
+        if world.cluster.catalog.queue("/", name).shard == shard:
+            break
+    client.publish(1, name)
+    select(client)
+    got = client.get(name, no_ack=False)
+    client.send(1, commands.Basic.Ack(delivery_tag=got.tag))
+    for _ in range(2):
+        client.publish(1, "full")
+    client.publish(1, name, b"too")
+    refused = commit(client)
+    assert closed(refused) == ("channel", 406, "PRECONDITION_FAILED - partial tx completion")
+    assert (refused.class_id, refused.method_id) == (90, 20)
+    client.send(1, commands.Channel.CloseOk())
+    client.open_channel(1)
+    assert client.count("full") == 0
+    assert client.count(name) == 1 and client.get(name).method.redelivered
+
+
+def test_nothing_is_acknowledged_unless_publishes_elsewhere_are_stored(world: Any, client: Any) -> None:
+    client.declare("full", arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
+    client.publish(1, "full")
+    shard = world.cluster.catalog.queue("/", "full").shard
+    name = ""
+    for name in (f"q{number}" for number in range(50)):
+        client.declare(name)
+        if world.cluster.catalog.queue("/", name).shard != shard:
+            break
+    client.publish(1, name)
+    select(client)
+    got = client.get(name, no_ack=False)
+    client.send(1, commands.Basic.Ack(delivery_tag=got.tag))
+    client.publish(1, "full", b"too much")
+    assert closed(commit(client))[1:] == (406, "PRECONDITION_FAILED - partial tx completion")
+    client.send(1, commands.Channel.CloseOk())
+    client.open_channel(1)
+    assert client.count(name) == 1
+
+
+def test_a_transaction_has_a_largest_size(client: Any) -> None:
+    client.declare("q")
+    select(client)
+    client.connection.channels[1].publisher.transaction = Transaction(1000)
+    client.publish(1, "q", b"x" * 900)
+    client.publish(1, "q", b"x" * 900)
+    (refused,) = client.take(1)
+    assert closed(refused) == ("channel", 406, "PRECONDITION_FAILED - transaction is larger than 1000 bytes")
+    client.send(1, commands.Channel.CloseOk())
+    client.open_channel(1)
+    assert client.count("q") == 0
+
+
+def test_transactions_through_any_node_on_queues_of_any_node() -> None:
+    """Replicated queues, and one that lives on another node."""
+    brokers = ThreeBrokers()
+    home, elsewhere = brokers.nodes[1].client(), brokers.nodes[2].client()
+    for name, durable in (("a", True), ("b", True), ("c", True), ("transient", False)):
+        home.send(1, commands.Queue.Declare(queue=name, durable=durable))
+        brokers.run_until(lambda: home.received)
+        assert isinstance(home.take(1)[0], commands.Queue.DeclareOk)
+    elsewhere.send(1, commands.Tx.Select())
+    for name in ("a", "b", "c", "transient"):
+        elsewhere.publish(1, name)
+    elsewhere.send(1, commands.Tx.Commit())
+    brokers.run_until(lambda: len(elsewhere.received) == 2)
+    assert [item.name for item in elsewhere.take(1)] == ["Tx.SelectOk", "Tx.CommitOk"]
+    elsewhere.send(1, commands.Basic.Consume(queue="transient", consumer_tag="t"))
+    brokers.run_until(lambda: len(elsewhere.received) >= 4)
+    _, got = elsewhere.take(1)
+    elsewhere.send(1, commands.Basic.Ack(delivery_tag=got.tag))
+    elsewhere.publish(1, "a")
+    elsewhere.send(1, commands.Tx.Commit())
+    brokers.run_until(lambda: elsewhere.received)
+    assert [item.name for item in elsewhere.take(1)] == ["Tx.CommitOk"]
+    for name, left in (("a", 2), ("b", 1), ("c", 1), ("transient", 0)):
+        home.send(1, commands.Queue.Declare(queue=name, passive=True))
+        brokers.run_until(lambda: home.received)
+        assert home.take(1)[0].message_count == left, name

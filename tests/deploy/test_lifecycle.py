@@ -1,0 +1,151 @@
+"""What a pod does when it starts and stops: who begins the cluster, who joins, who leaves it and comes back."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+import pytest
+
+FILE: Final = Path(__file__).resolve().parent.parent.parent / "helm" / "mayfly" / "files" / "lifecycle.py"
+DOMAIN: Final = "mq-headless.prod.svc.cluster.local"
+
+
+@pytest.fixture
+def lifecycle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The chart's script, with a volume of its own."""
+    monkeypatch.setenv("CHART_VOLUME", str(tmp_path))
+    spec = importlib.util.spec_from_file_location("lifecycle", FILE)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class World:
+    """The cluster around a pod, as its script sees it."""
+
+    def __init__(self, lifecycle: ModuleType, monkeypatch: pytest.MonkeyPatch, number: int, founders: int = 3) -> None:
+        environment = {
+            "POD_NAME": f"mq-{number}",
+            "POD_NAMESPACE": "prod",
+            "CHART_FOUNDERS": str(founders),
+            "CHART_DOMAIN": DOMAIN,
+            "MAYFLY_DEFAULT_USER": "me",
+        }
+        self.pod = lifecycle.Pod(environment)
+        self.names: set[str] = set()
+        self.replicas: int | None = None
+        self.commands: list[tuple[str, ...]] = []
+        self.failures = 0
+        self.can_drain = True
+        self.started: dict[str, str] = {}
+        self._lifecycle = lifecycle
+        self._slept_s = 0.0
+        monkeypatch.setattr(lifecycle, "members", lambda pod: (pod.peer(0), self.names) if self.names else None)
+        monkeypatch.setattr(lifecycle, "wanted_replicas", lambda pod: self.replicas)
+        monkeypatch.setattr(lifecycle, "mayfly", self._mayfly)
+        monkeypatch.setattr(lifecycle.subprocess, "run", lambda *words, **how: self)
+        monkeypatch.setattr(lifecycle.time, "sleep", self._sleep)
+        monkeypatch.setattr(lifecycle.os, "execvp", lambda *words: None)
+        monkeypatch.setattr(lifecycle.os, "environ", self.started)
+
+    @property
+    def returncode(self) -> int:
+        """Of `mayfly drain --help`."""
+        return 0 if self.can_drain else 2
+
+    def _mayfly(self, *words: str) -> bool:
+        self.commands.append(words)
+        self.failures -= 1
+        return self.failures < 0
+
+    def _sleep(self, seconds: float) -> None:
+        self._slept_s += seconds
+        assert self._slept_s < 600, "waits for ever"
+
+    def start(self) -> dict[str, str]:
+        """The settings that the node gets."""
+        self.started.clear()
+        self._lifecycle.start(self.pod)
+        return dict(self.started)
+
+
+def peer(number: int) -> str:
+    return f"mq-{number}.{DOMAIN}:25672"
+
+
+def test_the_first_pods_begin_together(lifecycle: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody is asked: nobody could answer before they serve."""
+    settings = World(lifecycle, monkeypatch, 1).start()
+    assert settings["MAYFLY_SEEDS"] == ",".join(map(peer, range(3)))
+    assert settings["MAYFLY_ADVERTISED_PEER_ADDRESS"] == peer(1)
+    assert settings["MAYFLY_NAME"] == "mq-1"
+    assert "MAYFLY_JOIN" not in settings
+
+
+def test_later_ones_join(lifecycle: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(lifecycle, monkeypatch, 3)
+    world.names = {"mq-0", "mq-1", "mq-2"}
+    settings = world.start()
+    assert settings["MAYFLY_JOIN"] == peer(0)
+    assert "MAYFLY_SEEDS" not in settings
+
+
+def test_a_node_with_data_starts_though_nobody_answers(lifecycle: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All pods may have been down."""
+    lifecycle.DATA.mkdir()
+    settings = World(lifecycle, monkeypatch, 4).start()
+    assert settings["MAYFLY_JOIN"] == peer(0)
+
+
+def test_a_restart_drains(lifecycle: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(lifecycle, monkeypatch, 2)
+    for replicas in (3, None, 0):
+        world.replicas, world.commands = replicas, []
+        lifecycle.stop(world.pod)
+        assert [words[0] for words in world.commands] == ["drain"], replicas
+        assert not lifecycle.LEAVING.exists()
+    world.can_drain, world.commands = False, []
+    lifecycle.stop(world.pod)
+    assert world.commands == []
+
+
+def test_a_pod_that_is_scaled_away_leaves_through_one_that_stays(
+    lifecycle: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(lifecycle, monkeypatch, 4)
+    world.replicas, world.failures = 3, 4
+    lifecycle.stop(world.pod)
+    assert [words[:3] for words in world.commands] == [("cluster", "remove", "mq-4")] * 5
+    assert [words[4] for words in world.commands] == [f"mq-{n}.{DOMAIN}:15672" for n in (0, 1, 2, 0, 1)]
+    assert lifecycle.LEAVING.exists()
+
+
+@pytest.mark.parametrize("number", [2, 4])
+def test_who_left_comes_back_as_a_new_node(lifecycle: ModuleType, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """Also one of those that begin: the cluster knows them no more."""
+    lifecycle.DATA.mkdir()
+    (lifecycle.DATA / "log").touch()
+    lifecycle.LEAVING.touch()
+    world = World(lifecycle, monkeypatch, number)
+    world.names = {"mq-0", "mq-1"}
+    for _ in range(2):
+        settings: dict[str, Any] = world.start()
+        assert settings["MAYFLY_JOIN"] == peer(0)
+        assert not lifecycle.LEAVING.exists()
+        assert not (lifecycle.DATA / "log").exists()
+        world.names.add(f"mq-{number}")
+
+
+def test_who_was_to_leave_and_did_not_keeps_its_data(lifecycle: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    lifecycle.DATA.mkdir()
+    (lifecycle.DATA / "log").touch()
+    lifecycle.LEAVING.touch()
+    world = World(lifecycle, monkeypatch, 2)
+    world.names = {"mq-0", "mq-1", "mq-2"}
+    assert "MAYFLY_SEEDS" in world.start()
+    assert (lifecycle.DATA / "log").exists()
+    assert not lifecycle.LEAVING.exists()

@@ -1,0 +1,76 @@
+"""Every fault once, on containers of a real engine, with messages, TTL, dead letters and leases in flight.
+
+Nothing here is judged by the time it takes. FAILOVER_SEED repeats the choices of a run, though not its timing.
+"""
+
+import os
+import random
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.failover.engine import DEMANDED, IMAGE, make_image, why_no_engine
+from tests.integration.nodes import wait_for
+
+pytestmark = [pytest.mark.processes, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def image() -> str:
+    """The image of these sources. Without an engine the tests are skipped, or fail where one is demanded."""
+    reason = why_no_engine()
+    if reason and not DEMANDED:
+        pytest.skip(f"no failover tests on this machine: {reason}")
+    assert not reason, f"an engine is demanded (FAILOVER_DEMAND_ENGINE): {reason}"
+    make_image()
+    return IMAGE
+
+
+def test_a_container_that_is_stopped_while_it_starts_ends_at_once(image: str) -> None:
+    """Python has no handler for SIGTERM yet then; 137 would be the engine's SIGKILL, when its patience was over."""
+    made = docker("run", "--detach", image)
+    try:
+        docker("stop", "--time", "30", made)
+        assert docker("inspect", "--format", "{{.State.ExitCode}}", made) in ("0", "143")
+    finally:
+        docker("rm", "--force", "--volumes", made)
+
+
+def test_the_image_needs_no_rights_and_is_healthy(image: str) -> None:
+    """Read-only, no capabilities, not root; a node serves and stops in order."""
+    made = docker("run", "--detach", "--read-only", "--cap-drop", "ALL", "--health-interval", "1s", image)
+    try:
+        wait_for(
+            lambda: docker("inspect", "--format", "{{.State.Health.Status}}", made) == "healthy", "health", 60, 0.5
+        )
+        assert docker("exec", made, "id", "-u") == "10001"
+        docker("stop", "--time", "30", made)
+        assert docker("inspect", "--format", "{{.State.ExitCode}}", made) == "0"
+    finally:
+        docker("rm", "--force", "--volumes", made)
+
+
+def docker(*words: str) -> str:
+    """What the command says."""
+    done = subprocess.run(["docker", *words], capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, f"docker {' '.join(words)}: {done.stderr}"
+    return done.stdout.strip()
+
+
+def test_every_fault_once(image: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D6, D7, L1, L7, T5: nothing confirmed is lost, nothing comes twice, early or out of order."""
+    monkeypatch.setenv("TESTCONTAINERS_RYUK_DISABLED", "true")
+    from tests.failover.run import FailoverRun, carry_out_run, messages_checked
+    from tests.failover.run_failover import report
+
+    seed = int(os.environ.get("FAILOVER_SEED", random.randrange(1_000_000)))
+    run = FailoverRun(seed)
+    carry_out_run(run, tmp_path)
+    print(report(run))
+    assert not run.violations, f"FAILOVER_SEED={seed}: {run.violations[:10]}; logs in {tmp_path}"
+    # Something happened, and was seen by both sides.
+    assert {fault.kind for fault in run.faults} | set(run.impossible) == set(run.kinds)
+    assert not set(run.impossible) - {"slow disk"}
+    assert messages_checked(run) > 1_000
+    assert run.leases is not None and any(lease.gone_s for lease in run.leases.leases)

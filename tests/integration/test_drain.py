@@ -1,0 +1,118 @@
+"""Nodes that are drained and stopped under load: a short pause for others, and for their own clients a clean cut."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+
+import pika.exceptions
+import pytest
+
+from node.command_line.local_cluster import this_mayfly
+from tests.integration.clients import Consumer, Publisher, channel, connect, declare_led_by, drain, judge
+from tests.integration.nodes import Nodes, wait_for
+
+pytestmark = [pytest.mark.processes]
+
+Record = Callable[[str, object], None]
+VICTIM = 3
+
+
+def mayfly(nodes: Nodes, id: int, *arguments: str, password: str = "guest") -> subprocess.CompletedProcess[str]:
+    """An operator's command for one node."""
+    words = [*this_mayfly(), *arguments, "--node", str(nodes.plan(id).http)]
+    environment = {**os.environ, "MAYFLY_PASSWORD": password}
+    return subprocess.run(words, capture_output=True, text=True, timeout=90, check=False, env=environment)
+
+
+def reason(nodes: Nodes, id: int) -> str:
+    """Why a node is not ready; "" if it is."""
+    return str(nodes.page(id, "/health/ready")[1].get("reason", ""))
+
+
+def test_a_stopped_node_costs_its_clients_and_others_nothing(whole: Nodes, record_property: Record) -> None:
+    """SIGTERM under load. What its publisher has confirms for is stored, and nothing else: so repeating the rest makes
+    no duplicates. Its consumer acknowledged all it was given: nothing is delivered twice. Clients of others go on."""
+    with channel(whole, 1) as declaring:
+        own = declare_led_by(whole, declaring, "own", lambda leader: leader == VICTIM)
+        taken = declare_led_by(whole, declaring, "taken", lambda leader: leader != VICTIM)
+        others = declare_led_by(whole, declaring, "others", lambda leader: leader == VICTIM)
+    cut = Publisher(whole, VICTIM, own, rate=600)
+    feeder, torn, heir = (
+        Publisher(whole, 1, taken, rate=400), Consumer(whole, VICTIM, taken).begin(), Consumer(whole, 2, taken).begin(),
+    )  # fmt: skip
+    publisher, consumer = Publisher(whole, 1, others, rate=400), Consumer(whole, 2, others).begin()
+    for each in (cut, feeder, publisher):
+        each.start()
+    for each in (cut, feeder, publisher):
+        each.until_confirmed(200)
+    torn.until_received(50)
+    os.kill(whole.pid(VICTIM), signal.SIGTERM)
+    assert whole.ends_by_itself(VICTIM) == 0
+    assert whole.leads_nothing(VICTIM, witness=1)
+    cut.join(30)
+    assert cut.error is not None
+    wait_for(lambda: torn.error, "the close at the consumer")
+    assert "CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'" in str(torn.error)
+    for each in (feeder, publisher):
+        each.until_confirmed(100)
+        each.finish()
+    wait_for(lambda: len(torn.deliveries) + len(heir.deliveries) >= len(feeder.confirmed), "what was fed")
+    consumer.until_received(len(publisher.confirmed))
+    for taker in (heir, consumer):
+        taker.finish()
+    judge(publisher, [consumer])
+    judge(feeder, [torn, heir])
+    stored = sorted(int(body.split(b" ")[0]) for body, _ in drain(whole, 1, own))
+    assert stored == sorted(cut.confirmed)
+    pause_ms = publisher.longest_pause_ms()
+    record_property("longest_confirm_pause_ms", pause_ms)
+    print(f"longest pause between confirms of a publisher on another node: {pause_ms} ms")
+    # Nobody waits for the session of the node that went: it gave everything back.
+    whole.heal()
+
+
+def test_drain_and_revive(whole: Nodes) -> None:
+    """`mayfly drain` comes back when it is done; the node stays up, not ready, without clients and leaders."""
+    refused = mayfly(whole, VICTIM, "drain", password="wrong")
+    assert refused.returncode == 1 and "administrator" in refused.stderr
+    client = connect(whole, VICTIM)
+    opened = client.channel()
+    opened.queue_declare("kept", durable=True)
+    opened.basic_publish("", "kept", b"held")
+    method, _, _ = opened.basic_get("kept")
+    assert method is not None
+    done = mayfly(whole, VICTIM, "drain")
+    assert done.returncode == 0, done.stderr
+    # This client does not read by itself: its close-ok is still to come.
+    assert done.stdout.splitlines()[-1] == "drained: leads 0 groups, has 1 connections with 0 unacknowledged deliveries"
+    with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="Node was put into maintenance mode"):
+        client.process_data_events(time_limit=5)
+    wait_for(lambda: whole.status(VICTIM)["drain"]["connections"] == 0, "the end of the connection")
+    assert "drained" in reason(whole, VICTIM)
+    assert whole.page(VICTIM, "/health/live")[0] == 200
+    with pytest.raises(pika.exceptions.AMQPConnectionError):
+        connect(whole, VICTIM)
+    assert drain(whole, 1, "kept") == [(b"held", True)]
+    assert whole.leads_nothing(VICTIM, witness=1)
+    revived = mayfly(whole, VICTIM, "revive")
+    assert revived.returncode == 0 and revived.stdout.startswith("serving")
+    whole.until_balanced()
+    with channel(whole, VICTIM, confirms=True) as again:
+        again.basic_publish("", "kept", b"after")
+    whole.until_well()
+    assert reason(whole, VICTIM) == ""
+
+
+def test_hooks_see_whether_another_node_may_go(whole: Nodes) -> None:
+    """`mayfly ready --quorum-plus-one` and `mayfly cluster await`, as a rollout asks before the next node."""
+    asked = ("ready", "--quorum-plus-one", "--members", "3")
+    assert mayfly(whole, 1, *asked, "--timeout", "20").returncode == 0
+    whole.kill(VICTIM)
+    # It counts as up until it has not been heard of for an election timeout.
+    wait_for(lambda: "one less is no majority" in mayfly(whole, 1, *asked).stderr, "a refusal")
+    assert mayfly(whole, 1, "ready").returncode == 0
+    assert mayfly(whole, VICTIM, "ready").returncode == 1
+    whole.start(VICTIM)
+    again = mayfly(whole, 1, "cluster", "await", "--quorum-plus-one", "--members", "3", "--timeout", "60")
+    assert again.returncode == 0, again.stderr
