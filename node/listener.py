@@ -300,8 +300,10 @@ class ClientProtocol(asyncio.Protocol):
         connection = self._connection
         if connection is None:
             return
+        # Its close-ok may still wait for this turn's flush, which closes the socket.
+        was_over = connection.amqp.should_close
         connection.tick(now_ms)
-        if connection.amqp.should_close and not self._transport.is_closing():
+        if connection.amqp.should_close and not was_over and not self._transport.is_closing():
             # It is silent, or took too long: what waits for it is for nobody.
             self.abort()
         elif self._transport.is_closing():

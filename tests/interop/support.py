@@ -1,4 +1,4 @@
-"""What tests of clients share: addresses, programs that run beside the test, and what a node's death must not change."""
+"""What tests of clients share: addresses, programs that run beside the test, a node's death."""
 
 import os
 import signal
@@ -6,7 +6,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final
@@ -80,7 +80,9 @@ def waits_for_priorities(nodes: Nodes) -> None:
         pytest.skip("waits for priorities: x-max-priority is not enforced")
 
 
-def _waits_for(nodes: Nodes, what: str, ask: Callable[[pika.adapters.blocking_connection.BlockingChannel], object]) -> None:
+def _waits_for(
+    nodes: Nodes, what: str, ask: Callable[[pika.adapters.blocking_connection.BlockingChannel], object]
+) -> None:
     connection = pika.BlockingConnection(pika.URLParameters(url(nodes, 1)))
     try:
         ask(connection.channel())
@@ -96,9 +98,7 @@ def _waits_for(nodes: Nodes, what: str, ask: Callable[[pika.adapters.blocking_co
 class Program:
     """A client's own process, such as a worker; what it prints is kept."""
 
-    def __init__(
-        self, words: Sequence[str | Path], folder: Path, environment: dict[str, str] | None = None
-    ) -> None:
+    def __init__(self, words: Sequence[str | Path], folder: Path, environment: dict[str, str] | None = None) -> None:
         """Starts it. `folder` takes its output."""
         self.output_file = folder / f"{fresh('output')}.txt"
         self.words = [str(word) for word in words]
@@ -142,14 +142,10 @@ class Program:
         """SIGTERM to the process, then, for whatever of its session is left, SIGKILL."""
         if self._process.poll() is None:
             self._process.terminate()
-            try:
+            with suppress(subprocess.TimeoutExpired):
                 self._process.wait(_END_WITHIN_S)
-            except subprocess.TimeoutExpired:
-                pass
-        try:
+        with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         self._process.wait()
 
     def finish(self, within_s: float = WITHIN_S) -> str:

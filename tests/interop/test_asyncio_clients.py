@@ -56,12 +56,12 @@ def test_aio_pika_patterns(whole: Nodes) -> None:
 
         await served.register(name, square, auto_delete=True)
         answer = await asyncio.wait_for(asked.call(name, {"x": 7}), WITHIN_S)
+
+        async def fail() -> None:
+            raise ZeroDivisionError
+
+        await served.register(name + "-fails", fail, auto_delete=True)
         with pytest.raises(ZeroDivisionError):
-
-            async def fail() -> None:
-                raise ZeroDivisionError
-
-            await served.register(name + "-fails", fail, auto_delete=True)
             await asyncio.wait_for(asked.call(name + "-fails"), WITHIN_S)
 
         done: list[int] = []
@@ -165,7 +165,7 @@ def test_a_robust_connection_comes_back_with_its_node(whole: Nodes) -> None:
 
     async def until(so: Any) -> None:
         async with asyncio.timeout(WITHIN_S):
-            while not so():
+            while not so():  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
 
     asyncio.run(main())

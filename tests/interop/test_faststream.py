@@ -1,6 +1,6 @@
 """FastStream: an application as a process, on aio-pika's robust connection.
 
-All of it waits for direct reply-to: FastStream 0.7 declares the address passively before anything else.
+FastStream 0.7 declares the direct reply-to address passively before anything else.
 """
 
 import asyncio
@@ -19,11 +19,10 @@ from tests.interop.support import (
     fresh,
     python,
     url,
-    waits_for_direct_reply_to,
 )
 
 pytest.importorskip("faststream", reason=NO_PYTHON_CLIENTS)
-from faststream.rabbit import RabbitBroker  # noqa: E402
+from faststream.rabbit import RabbitBroker
 
 pytestmark = [pytest.mark.processes]
 
@@ -37,10 +36,10 @@ def served(nodes: Nodes, folder: Path, prefix: str) -> Program:
 async def double(nodes: Nodes, prefix: str, *numbers: int) -> list[int]:
     """Publish numbers as they come; what comes back, in order of size."""
     async with RabbitBroker(url(nodes, 2)) as broker, await aio_pika.connect(url(nodes, 3)) as connection:
+        channel = await connection.channel()
+        queue = await channel.declare_queue(prefix + "-out", durable=True)
         for number in numbers:
             await broker.publish(number, routing_key=f"number.{number}", exchange=prefix)
-        channel = await connection.channel()
-        queue = await channel.get_queue(prefix + "-out")
         doubles: set[int] = set()
         async with queue.iterator(timeout=WITHIN_S) as messages:
             async for message in messages:
@@ -52,7 +51,6 @@ async def double(nodes: Nodes, prefix: str, *numbers: int) -> list[int]:
 
 
 def test_subscribers_and_publishers(whole: Nodes, tmp_path: Path) -> None:
-    waits_for_direct_reply_to(whole)
     prefix = fresh("stream")
     with served(whole, tmp_path, prefix) as program:
         program.until_it_prints("started successfully")
@@ -61,7 +59,6 @@ def test_subscribers_and_publishers(whole: Nodes, tmp_path: Path) -> None:
 
 def test_requests(whole: Nodes, tmp_path: Path) -> None:
     """`request` asks through the direct reply-to address."""
-    waits_for_direct_reply_to(whole)
     prefix = fresh("stream")
 
     async def ask() -> int:
@@ -76,7 +73,6 @@ def test_requests(whole: Nodes, tmp_path: Path) -> None:
 
 @pytest.mark.interop_long
 def test_the_application_comes_back_with_its_node(whole: Nodes, tmp_path: Path) -> None:
-    waits_for_direct_reply_to(whole)
     prefix = fresh("stream")
     with served(whole, tmp_path, prefix) as program:
         program.until_it_prints("started successfully")

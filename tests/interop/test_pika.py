@@ -22,6 +22,20 @@ pytestmark = [pytest.mark.processes]
 PERSISTENT = pika.BasicProperties(delivery_mode=pika.DeliveryMode.Persistent)
 
 
+def get_soon(channel: Any, queue: str) -> tuple[Any, Any, bytes]:
+    """A message that is on its way into a queue."""
+    found: list[tuple[Any, Any, bytes]] = []
+
+    def got() -> bool:
+        method, properties, body = channel.basic_get(queue, auto_ack=True)
+        if method is not None:
+            found.append((method, properties, body))
+        return bool(found)
+
+    wait_for(got, f"a message in {queue}")
+    return found[0]
+
+
 def test_work_queue_and_topics(whole: Nodes) -> None:
     """Publisher on one node, workers on the others; a rejected task is dead-lettered, a returned one comes again."""
     publishing, working = (pika.BlockingConnection(pika.URLParameters(address)) for address in urls(whole)[:2])
@@ -68,9 +82,7 @@ def test_work_queue_and_topics(whole: Nodes) -> None:
         worker.start_consuming()
         assert sorted(map(int, done)) == [number for number in range(30) if number != 7]
         assert seen_again == [b"8"]
-        found: list[Any] = []
-        wait_for(lambda: found.append(channel.basic_get(failed, auto_ack=True)) or found[-1][0], "the dead letter")
-        _, properties, body = found[-1]
+        _, properties, body = get_soon(channel, failed)
         assert (body, properties.headers["x-death"][0]["reason"]) == (b"7", "rejected")
 
 
@@ -111,9 +123,8 @@ def test_direct_reply_to(whole: Nodes) -> None:
         answers: list[bytes] = []
         client.basic_consume("amq.rabbitmq.reply-to", lambda *message: answers.append(message[3]), auto_ack=True)
         client.basic_publish("", name, b"6", pika.BasicProperties(reply_to="amq.rabbitmq.reply-to"))
-        found: list[Any] = []
-        wait_for(lambda: found.append(server.basic_get(name, auto_ack=True)) or found[-1][0], "the request")
-        server.basic_publish("", found[-1][1].reply_to, b"36")
+        _, properties, _ = get_soon(server, name)
+        server.basic_publish("", properties.reply_to, b"36")
         asking.process_data_events(time_limit=WITHIN_S)
         assert answers == [b"36"]
 

@@ -1,4 +1,4 @@
-"""Tasks for tests/interop/test_celery.py: a Celery application as its first steps have it, configured by environment."""
+"""Tasks for tests/interop/test_celery.py: a Celery application as in its first steps, configured by environment."""
 
 import os
 import time
@@ -14,8 +14,6 @@ app.conf.update(
     task_default_queue=os.environ["TASK_QUEUE"],
     worker_cancel_long_running_tasks_on_connection_loss=False,
 )
-if os.environ.get("SHARED_CONTROL"):
-    app.conf.control_queue_exclusive = False
 if os.environ.get("QUEUE_TYPE"):
     app.conf.task_default_queue_type = os.environ["QUEUE_TYPE"]
     app.conf.task_default_exchange_type = "topic"
