@@ -3,8 +3,8 @@
     python -P tests/k8s/run_k8s.py --kubeconfig FILE --image mayfly:test [--write docs/kubernetes.md]
 
 Install, `helm test`, an upgrade that can't work and its rollback, an upgrade that works, 3 -> 5 -> 3 nodes, a killed
-pod, a drained machine; messages come and go all the time and are judged as in tests/reliability. The API server may have one
-machine and no provisioner of volumes: volumes are folders here.
+pod, a drained machine; messages come and go all the time and are judged as in tests/reliability. The API server may
+have one machine and no provisioner of volumes: volumes are folders here.
 """
 
 from __future__ import annotations
