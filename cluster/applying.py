@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 
 from cluster.clock import GroupClock
 from cluster.compaction import StateSteps
-from cluster.group_state import decode_group_state, encode_group_state
-from cluster.machine import BadCommand, GroupEvents, StateMachine
+from cluster.group_state import GroupStateError, SessionRow, decode_group_state, encode_group_state
+from cluster.machine import BadCommand, BadSnapshot, GroupEvents, RestoreSteps, StateMachine
 from cluster.sessions import (
     BATCH_HEADER,
     ENTRY_HEADER,
@@ -22,6 +22,21 @@ from cluster.sessions import (
     SessionSender,
     SessionTable,
 )
+
+
+class StateReading:
+    """A group's state (see `cluster.group_state`) that is read in steps: it is not in place before `Applying.restore`.
+    """
+
+    def __init__(self, time_ms: int, led_ms: int, rows: list[SessionRow], machine: RestoreSteps) -> None:
+        self.time_ms: int = time_ms
+        self.led_ms: int = led_ms
+        self.rows: list[SessionRow] = rows
+        self.machine: RestoreSteps = machine
+
+    def step(self) -> bool:
+        """Read a bounded part of it; whether that was the last. Raises BadSnapshot."""
+        return self.machine.step()
 
 
 class Applying:
@@ -129,16 +144,23 @@ class Applying:
         head = encode_group_state(self.clock.time_ms, self.clock.applied_led_ms, self.sessions.rows(), b"")
         return StateSteps(head, self.machine.snapshot_steps())
 
-    def restore(self, state: bytes) -> None:
-        """Take over a state made by `state_steps`."""
-        time_ms, led_ms, rows, machine_state = decode_group_state(state)
-        self.machine.restore(machine_state)
-        self.sessions.restore(rows)
-        self.clock.applied(time_ms, led_ms)
+    def reading(self, state: bytes) -> "StateReading":
+        """Begin to read a state made by `state_steps`. Raises BadSnapshot."""
+        try:
+            time_ms, led_ms, rows, machine_state = decode_group_state(state)
+        except GroupStateError as error:
+            raise BadSnapshot(str(error)) from error
+        return StateReading(time_ms, led_ms, rows, self.machine.restore_steps(machine_state))
 
-    def install(self, state: bytes) -> None:
+    def restore(self, read: "StateReading") -> None:
+        """Take over a state that was read to its end."""
+        read.machine.finish()
+        self.sessions.restore(read.rows)
+        self.clock.applied(read.time_ms, read.led_ms)
+
+    def install(self, read: "StateReading") -> None:
         """Take over a leader's state while running: this node has missed what happened before it."""
-        self.restore(state)
+        self.restore(read)
         self.machine.take_released()
         self.machine.take_effects()
         known = self.sessions.last(self._node)

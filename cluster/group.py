@@ -21,7 +21,7 @@ from cluster.group_settings import GroupSettings
 from cluster.log.batch import GroupWrite, StoredGroup, StoredSnapshot
 from cluster.log.group_log import EntryCache, GroupLog
 from cluster.log.snapshot_codec import live_entries
-from cluster.machine import GroupEvents, StateMachine
+from cluster.machine import BadSnapshot, GroupEvents, StateMachine
 from cluster.raft import (
     NO_LEADER,
     Config,
@@ -54,6 +54,7 @@ from cluster.sessions import (
     Waiter,
     encode_batch,
 )
+from cluster.snapshot_intake import SnapshotIntake
 from cluster.snapshot_offer import SnapshotOffer
 
 HURRIED_COMPACTION = 64
@@ -132,9 +133,10 @@ class Group:
         self._left: bool = False
         self._reader: Callable[[int, int], Entry] = reader
         self._offer: SnapshotOffer = SnapshotOffer()
+        self.intake: SnapshotIntake = SnapshotIntake(id, self._applying, settings.refusal_ms)
         self._to_apply: list[Entry] = []
         if stored.snapshot is not None and stored.snapshot.state:
-            self._applying.restore(stored.snapshot.state)
+            self._restore(stored.snapshot.state)
         self.raw: RawNode = RawNode(
             Config(
                 id=node,
@@ -303,6 +305,7 @@ class Group:
 
     def tick(self, now_ms: int, may_campaign: bool) -> None:
         """One tick of Raft's clock; a replica that may not campaign (RULES C3) stays quiet."""
+        self._read_snapshot(now_ms)
         if self.rebuild is not None:
             return
         if self._compacting is not None:
@@ -334,13 +337,35 @@ class Group:
         """Whether this replica is the only voter."""
         return self.raw.raft.tracker.is_singleton()
 
-    def step(self, message: Message) -> None:
-        """A Raft message from a peer. A replica with a damaged log hears nothing but the snapshot it waits for."""
+    def step(self, message: Message, now_ms: int) -> None:
+        """A Raft message from a peer. A replica with a damaged log hears nothing but the snapshot it waits for.
+
+        A snapshot that is to take the place of the log is read first (`cluster.snapshot_intake`): a small one now, a
+        large one in the ticks that follow."""
         if self.rebuild is not None and not self.rebuild.is_ended_by(message):
             return
         if message.type == MessageType.READ_INDEX and not self.leads:
             return  # Whoever asks repeats it, and knows better by then who leads.
+        snapshot = message.snapshot
+        if message.type == MessageType.SNAP and snapshot is not None and self._would_install(message.term, snapshot):
+            self.raw.check(message)
+            self.intake.begin(message, snapshot, now_ms)
+            self._read_snapshot(now_ms)
+            return
+        behind = message.type == MessageType.APP and message.index > self.raw.raft.raft_log.last_index()
+        if behind and self.intake.is_busy(message.from_, now_ms):
+            return
         self.raw.step(message)
+
+    def _would_install(self, term: int, snapshot: Snapshot) -> bool:
+        log, metadata = self.raw.raft.raft_log, snapshot.metadata
+        return term >= self.term and metadata.index > log.committed and not log.matches(metadata.index, metadata.term)
+
+    def _read_snapshot(self, now_ms: int) -> None:
+        message = self.intake.step(now_ms)
+        if message is not None:
+            self.raw.step(message)
+            self.intake.keep(self.raw.raft.raft_log.unstable.snapshot)
 
     def propose(self, now_ms: int, trusted_ms: int) -> None:
         """If this replica leads, make one entry (or a few, by size) of what has gathered; stamp it (RULES C1, C2)."""
@@ -601,13 +626,22 @@ class Group:
         """Keep no snapshot for a transfer that might go on: what it held back is deleted with the next write."""
         self._release += self._offer.drop()
 
+    def _restore(self, state: bytes) -> None:
+        try:
+            reading = self._applying.reading(state)
+            while not reading.step():
+                pass
+        except BadSnapshot as error:
+            raise BadSnapshot(f"the snapshot that group {self.id} has stored can't be read: {error}") from error
+        self._applying.restore(reading)
+
     def _install(self, snapshot: Snapshot) -> None:
         """The leader's snapshot is on disk in place of our log: go on from it."""
         self.applied = snapshot.metadata.index
         self.conf_state = snapshot.metadata.conf_state
         self.log.install_snapshot(snapshot.metadata)
         self.rebuild = None
-        self._applying.install(snapshot.data)
+        self._applying.install(self.intake.take(snapshot))
         self.events.group_applied(self.id)
 
     def broken_session(self) -> SessionKey | None:

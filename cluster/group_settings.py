@@ -1,9 +1,15 @@
 """What all groups of a node share."""
 
+from typing import Final
+
+SNAPSHOT_REFUSED_FOR_MS: Final = 40_000
+"""Longer than a leader keeps a snapshot on offer (`cluster.snapshot_offer`): the next one that comes is a new one."""
+
 
 class GroupSettings:
     """Settings of every group of a node. Ticks are calls of `Host.tick`. Commands that nobody waits for wait
-    `unhurried_ms` at most for others to go with."""
+    `unhurried_ms` at most for others to go with. A replica that was sent a snapshot which it can't read has
+    none sent for `refusal_ms`."""
 
     def __init__(
         self,
@@ -18,6 +24,7 @@ class GroupSettings:
         compact_entries: int,
         inflight_bytes: int,
         unhurried_ms: int = 5,
+        refusal_ms: int = SNAPSHOT_REFUSED_FOR_MS,
     ) -> None:
         self.election_ticks: int = election_ticks
         self.heartbeat_ticks: int = heartbeat_ticks
@@ -30,3 +37,4 @@ class GroupSettings:
         self.compact_entries: int = compact_entries
         self.inflight_bytes: int = inflight_bytes
         self.unhurried_ms: int = unhurried_ms
+        self.refusal_ms: int = refusal_ms

@@ -172,11 +172,12 @@ class Host:
             self._leaders_told[group.id] = leader
             self._trace(f"group {group.id} is led by node {group.leader} in term {group.term}")
 
-    def _ask_for_rebuilds(self) -> None:
+    def _ask_for_rebuilds(self, now_ms: int) -> None:
         for group in self.groups.values():
             if group.rebuild is not None:
                 for peer in self.peers:
-                    self.send_datagram(peer, REBUILD_DATAGRAM, group.rebuild.request(group.id))
+                    if not group.intake.is_busy(peer, now_ms):
+                        self.send_datagram(peer, REBUILD_DATAGRAM, group.rebuild.request(group.id))
 
     def _silent(self, id: int, now_ms: int) -> list[int]:
         """Nodes whose replica of a group is damaged, as they said a moment ago: those will not lead it."""
@@ -342,6 +343,7 @@ class Host:
             # Raft makes the heartbeats with which reads wait; the others are in `_beats`.
             raft.heartbeat_elapsed = since_heartbeat if raft.read_only.context() else -1
             group.tick(now_ms, not outvoted and (quick or group.decides_alone))
+            self._tell_of_intake(group)
             if beats and group.leads:
                 self._beats.are_due(group)
             if group.has_work:
@@ -354,7 +356,7 @@ class Host:
             self._next_balance_ms = now_ms + self.BALANCE_EVERY_MS
             self._close_silent_sessions(now_ms)
             self._balance_leaders(now_ms)
-            self._ask_for_rebuilds()
+            self._ask_for_rebuilds(now_ms)
             for group in self.groups.values():
                 if group.compact(self._slowest_match(group), self.short_of_disk):
                     self._dirty[group.id] = None
@@ -411,7 +413,8 @@ class Host:
         if message.type == MessageType.TIMEOUT_NOW and not self.disk.may_lead(now_ms):
             return  # Who leads means to hand over to us, but could not know of our disk.
         try:
-            group.step(message)
+            group.step(message, now_ms)
+            self._tell_of_intake(group)
         except LogLost as lost:
             self.log_lost = f"group {id}: {lost}"
         except CorruptEntry:
@@ -437,6 +440,11 @@ class Host:
 
     def _refuse(self, peer: int, text: str) -> None:
         self._tell(f"node {peer} sent what can't be used: {text}")
+
+    def _tell_of_intake(self, group: Group) -> None:
+        complaint = group.intake.take_complaint()
+        if complaint:
+            self._tell(complaint)
 
     def _tell(self, text: str) -> None:
         if self._trace is not None:

@@ -1,6 +1,6 @@
 """What a replicated group asks of the state machine it carries, and what it tells the node around it."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Protocol
 
 from cluster.sessions import SessionKey
@@ -8,6 +8,10 @@ from cluster.sessions import SessionKey
 
 class BadCommand(Exception):
     """Bytes that are no command: the rest of that batch is passed over, on every replica alike."""
+
+
+class BadSnapshot(Exception):
+    """Bytes that are no snapshot of a group's state. Whoever was to become what they say stays what it is."""
 
 
 class SnapshotSteps(Protocol):
@@ -27,6 +31,37 @@ class SnapshotAtOnce:
     def step(self) -> bytes | None:
         """See `SnapshotSteps`."""
         return self._snapshot
+
+
+class RestoreSteps(Protocol):
+    """A snapshot that is read bit by bit, while the state machine goes on with the state that it has."""
+
+    def step(self) -> bool:
+        """Read a bounded part of it; whether that was the last. Raises BadSnapshot."""
+        ...
+
+    def finish(self) -> None:
+        """All was read: from now on it is the state. Nothing can go wrong here, what it says is stored by now."""
+        ...
+
+
+class RestoreAtOnce:
+    """For a state so small that reading its snapshot takes no time to speak of."""
+
+    def __init__(self, read: Callable[[], Callable[[], None]]) -> None:
+        """`read` raises BadSnapshot; what it returns puts the state that was read in place."""
+        self._read: Callable[[], Callable[[], None]] = read
+        self._put: Callable[[], None] | None = None
+
+    def step(self) -> bool:
+        """See `RestoreSteps`."""
+        self._put = self._read()
+        return True
+
+    def finish(self) -> None:
+        """See `RestoreSteps`."""
+        if self._put is not None:
+            self._put()
 
 
 class StateMachine(Protocol):
@@ -74,8 +109,8 @@ class StateMachine(Protocol):
         """The whole state as of now, without payloads of entries, in steps that may be far apart."""
         ...
 
-    def restore(self, data: bytes) -> None:
-        """Replace the state by such a snapshot. Raises an error that names what is wrong, and changes nothing then."""
+    def restore_steps(self, data: bytes) -> RestoreSteps:
+        """Read such a snapshot, in steps that may be far apart, to become what it says in the end."""
         ...
 
 

@@ -7,9 +7,9 @@ import struct
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from cluster.machine import SnapshotAtOnce, SnapshotSteps
+from cluster.machine import BadSnapshot, RestoreAtOnce, RestoreSteps, SnapshotAtOnce, SnapshotSteps
 from cluster.sessions import SessionKey
-from node.catalog import Catalog, MalformedCommand, Refusal, decode
+from node.catalog import Catalog, CatalogState, MalformedCommand, MalformedSnapshot, Refusal, decode
 
 _LENGTH: Final = struct.Struct("<I")
 
@@ -86,8 +86,18 @@ class CatalogMachine:
         """The whole catalog, at once: it has no messages."""
         return SnapshotAtOnce(self.catalog.snapshot())
 
-    def restore(self, data: bytes) -> None:
-        """Replace the catalog by a snapshot."""
-        self.catalog.restore(data)
+    def restore_steps(self, data: bytes) -> RestoreSteps:
+        """The whole catalog is read at once, too."""
+        return RestoreAtOnce(lambda: self._read(data))
+
+    def _read(self, data: bytes) -> Callable[[], None]:
+        try:
+            state = self.catalog.read_snapshot(data)
+        except MalformedSnapshot as error:
+            raise BadSnapshot(str(error)) from error
+        return lambda: self._restored(state)
+
+    def _restored(self, state: CatalogState) -> None:
+        self.catalog.become(state)
         self.restored = True
         self._changed()

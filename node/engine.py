@@ -23,6 +23,7 @@ from node.broker.direct_replies import DirectReplies
 from node.broker.transient_shards import TransientShards
 from node.catalog import Catalog, CatalogCommand, NodeLost, NodeStarted, RemoveQueues, encode
 from node.catalog_machine import CatalogMachine, frame_command
+from node.duties.alarms import ALARMS_DATAGRAM, DISK, MEMORY, Alarms
 from node.duties.catalog_spread import APPLIED_DATAGRAM, CatalogSpread
 from node.duties.membership_duties import Founder, MembershipDuties
 from node.duties.shard_leader import ShardLeader
@@ -144,7 +145,7 @@ class Engine:
         )
         self.replies: DirectReplies = DirectReplies(self.node_id, self._send_datagram, lambda: self.broker)
         self.overloaded: bool = False
-        self.disk_alarm: str | None = None
+        self.alarms: Alarms = Alarms(lambda: self.host.peers, self.host.send_datagram, self._alarms_changed)
         self._handles: dict[int, ShardHandle] = {}
         self._replicated: dict[int, ReplicatedShard] = {}
         self._leaders: dict[int, ShardLeader] = {}
@@ -200,6 +201,8 @@ class Engine:
             for kind, data in frame.datagrams:
                 if kind == APPLIED_DATAGRAM:
                     self.spread.datagram(peer, data)
+                elif kind == ALARMS_DATAGRAM:
+                    self.alarms.datagram(peer, data)
                 self.transient.datagram(peer, kind, data)
                 self.replies.datagram(peer, kind, data)
 
@@ -209,6 +212,7 @@ class Engine:
         self.transient.peer_up(peer)
         self.replies.peer_up(peer)
         self.spread.peer_up(peer)
+        self.alarms.peer_up(peer)
 
     def peer_down(self, peer: int, now_ms: int) -> None:
         """The stream to a peer broke."""
@@ -216,6 +220,7 @@ class Engine:
         self.transient.peer_down(peer)
         self.replies.peer_down(peer)
         self.spread.peer_down(peer)
+        self.alarms.peer_down(peer)
 
     def pump(self, now_ms: int) -> Output:
         """Do what is due; frames to send and a batch to write. Call again while `busy`."""
@@ -246,25 +251,35 @@ class Engine:
         """The batch of the last `pump` is on disk."""
         self._now_ms = now_ms
         self.host.persisted(now_ms)
-        if self.disk_alarm is not None and not self._disk_short:
-            self._set_alarm(None)
+        if self.host.short_of_disk and not self._disk_short:
+            self._set_disk_alarm(None)
 
     def disk_full(self, text: str) -> None:
         """The batch could not be written for lack of room; the shell keeps trying."""
-        self._set_alarm(text)
+        self._set_disk_alarm(text)
 
     def disk_space(self, text: str | None) -> None:
-        """The shell's look at the disk: why publishes must be refused, or None when there is room."""
+        """The shell's look at the disk: why publishers must be blocked, or None when there is room."""
         self._disk_short = text is not None
         if text is not None or not self.host.writing:
-            self._set_alarm(text)
+            self._set_disk_alarm(text)
 
-    def _set_alarm(self, text: str | None) -> None:
+    def memory_used(self, text: str | None) -> None:
+        """The shell's look at the memory of the process: why publishers must be blocked, or None."""
+        self.alarms.set(MEMORY, text)
+
+    def _set_disk_alarm(self, text: str | None) -> None:
         self.host.short_of_disk = text is not None
-        if text != self.disk_alarm:
-            self.disk_alarm = text
-            if self.broker is not None:
-                self.broker.alarm_changed(text)
+        self.alarms.set(DISK, text)
+
+    def _alarms_changed(self) -> None:
+        if self.broker is not None:
+            self.broker.alarm_changed(self.alarms.reason)
+
+    @property
+    def blocked(self) -> str | None:
+        """See `ClusterFacade.blocked`."""
+        return self.alarms.reason
 
     # ------------------------------------------------------------------ ClusterFacade
 

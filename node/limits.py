@@ -110,6 +110,23 @@ OUTPUT_HIGH_WATER_BYTES: Final = 4 * MIB
 OUTPUT_LOW_WATER_BYTES: Final = 1 * MIB
 """Unsent bytes of one connection below which its consumers go on."""
 
+OUTPUT_FULL_BYTES: Final = 16 * MIB
+"""Unsent bytes of one connection above which it is not read from: what it asks for would be answered with more. Clients
+that send without reading get so many confirms and answers ahead."""
+
+OUTPUT_STALL_SECONDS: Final = 300.0
+"""A client that takes nothing of what waits for it is given up after this. One that agreed on heartbeats and does not
+send them goes sooner; RabbitMQ has heartbeats alone."""
+
+KEEPALIVE_IDLE_SECONDS: Final = 60
+"""TCP asks whether the other side is there after so much silence: for clients without heartbeats..."""
+
+KEEPALIVE_INTERVAL_SECONDS: Final = 15
+"""...then so often..."""
+
+KEEPALIVE_PROBES: Final = 4
+"""...and this many times."""
+
 WAITING_EVENTS_BYTES: Final = 8 * MIB
 """Bytes of events behind a waiting operation above which the connection is not read."""
 

@@ -14,6 +14,7 @@ import logging
 import random
 import socket
 import ssl
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -28,8 +29,13 @@ from node.limits import (
     CLOSE_OK_SECONDS,
     CONNECTIONS,
     HANDSHAKE_SECONDS,
+    KEEPALIVE_IDLE_SECONDS,
+    KEEPALIVE_INTERVAL_SECONDS,
+    KEEPALIVE_PROBES,
+    OUTPUT_FULL_BYTES,
     OUTPUT_HIGH_WATER_BYTES,
     OUTPUT_LOW_WATER_BYTES,
+    OUTPUT_STALL_SECONDS,
 )
 
 logger = logging.getLogger(__name__)
@@ -37,6 +43,8 @@ logger = logging.getLogger(__name__)
 _TICK_SECONDS: Final = 0.5
 _PASSWORD_THREADS: Final = 2
 _BACKLOG: Final = 1024
+_TCP_INFO: Final[int | None] = getattr(socket, "TCP_INFO", None) if sys.platform == "linux" else None
+_TCP_ESTABLISHED: Final = 1
 
 
 class AmqpListener:
@@ -51,6 +59,7 @@ class AmqpListener:
         tls: ssl.SSLContext | None = None,
         connection_limit: int = CONNECTIONS,
         reuse_port: bool = False,
+        stall_seconds: float = OUTPUT_STALL_SECONDS,
     ) -> None:
         """`port` 0 takes a free one.  With `reuse_port` other processes may listen there as well.
         `schedule()` must lead to a call of `flush` soon, after the cluster was given the chance to do what the clients
@@ -62,6 +71,7 @@ class AmqpListener:
         self._schedule = schedule
         self._tls = tls
         self._connection_limit = connection_limit
+        self.stall_ms: int = int(stall_seconds * 1000)
         self._server: asyncio.Server | None = None
         self._protocols: set[ClientProtocol] = set()
         self._dirty: list[ClientProtocol] = []
@@ -182,6 +192,11 @@ class ClientProtocol(asyncio.Protocol):
         self._transport: asyncio.Transport
         self._connection: ClientConnection | None = None
         self._reading = True
+        self._writing_paused = False
+        self._given_bytes = 0
+        self._taken_bytes = 0
+        self._taken_ms = -1
+        self._closing_ms = -1
 
     # -- asyncio ----------------------------------------------------------------------
 
@@ -195,6 +210,7 @@ class ClientProtocol(asyncio.Protocol):
         own_socket = transport.get_extra_info("socket")
         if own_socket is not None and own_socket.family in (socket.AF_INET, socket.AF_INET6):
             own_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            _keep_alive(own_socket)
         self._transport.set_write_buffer_limits(OUTPUT_HIGH_WATER_BYTES, OUTPUT_LOW_WATER_BYTES)
         self._connection = self._listener.broker.connect(self, _name_of(peer), _is_loopback(peer))
 
@@ -228,14 +244,17 @@ class ClientProtocol(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """The client does not read as fast as it is written to."""
+        self._writing_paused = True
         if self._connection is not None:
             self._connection.set_output_blocked(True)
             self._listener.schedule()
 
     def resume_writing(self) -> None:
         """The client has caught up."""
+        self._writing_paused = False
         if self._connection is not None:
             self._connection.set_output_blocked(False)
+            self._connection.set_output_full(False)
             self._listener.schedule()
 
     # -- ConnectionHost ---------------------------------------------------------------
@@ -266,8 +285,32 @@ class ClientProtocol(asyncio.Protocol):
 
     def tick(self, now_ms: int) -> None:
         """Heartbeats and time limits."""
-        if self._connection is not None:
-            self._connection.tick(now_ms)
+        connection = self._connection
+        if connection is None:
+            return
+        connection.tick(now_ms)
+        if connection.amqp.should_close and not self._transport.is_closing():
+            # It is silent, or took too long: what waits for it is for nobody.
+            self.abort()
+        elif self._transport.is_closing():
+            # What is left to write may be for nobody.
+            self._closing_ms = now_ms if self._closing_ms < 0 else self._closing_ms
+            if now_ms - self._closing_ms > CLOSE_OK_SECONDS * 1000:
+                self.abort()
+        elif self._is_stalled(now_ms):
+            seconds = self._listener.stall_ms // 1000
+            logger.warning("connection %s has taken nothing for %d s: given up", connection.name, seconds)
+            self.abort()
+        elif not self._reading and _is_left(self._transport.get_extra_info("socket")):
+            self.abort()
+
+    def _is_stalled(self, now_ms: int) -> bool:
+        """Whether something has been waiting to be sent for too long, and nothing of it was."""
+        waiting_bytes = self._transport.get_write_buffer_size()
+        taken_bytes = self._given_bytes - waiting_bytes
+        if waiting_bytes == 0 or taken_bytes != self._taken_bytes or self._taken_ms < 0:
+            self._taken_bytes, self._taken_ms = taken_bytes, now_ms
+        return now_ms - self._taken_ms > self._listener.stall_ms
 
     def flush(self) -> None:
         """Write what there is to write."""
@@ -276,7 +319,16 @@ class ClientProtocol(asyncio.Protocol):
             return
         output = connection.flush()
         if output and not self._transport.is_closing():
-            self._transport.write(output[0] if len(output) == 1 else b"".join(output))
+            octets = output[0] if len(output) == 1 else b"".join(output)
+            self._given_bytes += len(octets)
+            self._transport.write(octets)
+            if self._writing_paused:
+                if self._transport.get_write_buffer_size() > OUTPUT_FULL_BYTES:
+                    connection.set_output_full(True)
+            elif connection.output_blocked or connection.output_full:
+                connection.set_output_blocked(False)
+                connection.set_output_full(False)
+                self._listener.schedule()
         if connection.amqp.should_close:
             self._transport.close()
         elif not self._reading:
@@ -285,6 +337,29 @@ class ClientProtocol(asyncio.Protocol):
     def abort(self) -> None:
         """Drop the socket."""
         self._transport.abort()
+
+
+def _keep_alive(own_socket: Any) -> None:
+    """Have TCP find out when the other side is gone without a word."""
+    own_socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (
+        ("TCP_KEEPIDLE", KEEPALIVE_IDLE_SECONDS),
+        ("TCP_KEEPINTVL", KEEPALIVE_INTERVAL_SECONDS),
+        ("TCP_KEEPCNT", KEEPALIVE_PROBES),
+    ):
+        if hasattr(socket, name):
+            own_socket.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def _is_left(own_socket: Any) -> bool:
+    """Whether the other side has closed a connection that is not read from, as far as the system tells (Linux)."""
+    if own_socket is None or own_socket.family not in (socket.AF_INET, socket.AF_INET6) or _TCP_INFO is None:
+        return False
+    try:
+        state: int = own_socket.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, 1)[0]
+    except OSError:
+        return True
+    return state != _TCP_ESTABLISHED
 
 
 def _name_of(peer: Any) -> str:

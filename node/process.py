@@ -16,6 +16,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 from cluster.frame import Frame
@@ -31,6 +32,7 @@ from node import limits
 from node.broker.broker import Broker
 from node.catalog import Catalog, DeleteUser, PutUser, SetPermissions, UpgradePassword
 from node.catalog.passwords import make_password_hash, verify_password
+from node.duties.alarms import DISK, MEMORY, NAMES, disk_watermark
 from node.duties.drain import DRAINED, NOT_DRAINING, TEXT_OF_DRAIN, TEXT_OF_STOP, Drain, DrainSettings
 from node.engine import Engine, EngineSettings
 from node.http.provider import Histogram
@@ -58,9 +60,9 @@ from node.operating.operator_login import Logins
 from node.operating.queue_metrics import queue_metrics
 from node.operating.queue_selection import QueueSelection
 from node.operating.queue_views import QueueViews
-from node.operating.status import Metric, engine_metrics, engine_status
+from node.operating.status import Metric, alarm_texts, engine_metrics, engine_status
 from node.process_clock import ProcessClock, forget_clock, kept_clock, this_boot
-from node.process_memory import FreedMemory
+from node.process_memory import FreedMemory, MemoryWatch, available_bytes
 from node.settings import NodeSettings
 from node.settings import TlsFiles as SettingsTls
 
@@ -85,6 +87,11 @@ def _client_tls(files: SettingsTls | None) -> ssl.SSLContext | None:
         context.load_verify_locations(files.authority)
         context.verify_mode = ssl.CERT_REQUIRED
     return context
+
+
+def _memory_limit_bytes(settings: NodeSettings) -> int:
+    """What `memory_limit_bytes` and `memory_limit_percent` come to here; 0: no limit."""
+    return settings.memory_limit_bytes or (available_bytes() or 0) * settings.memory_limit_percent // 100
 
 
 class NodeProcess:
@@ -117,6 +124,7 @@ class NodeProcess:
         self._pump_scheduled = False
         self._due_scheduled = False
         self._writing: WriteBatch | None = None
+        self._memory: MemoryWatch = MemoryWatch(_memory_limit_bytes(settings))
         self._serving = False
         self._door_closed = False
         self._drained = asyncio.Event()
@@ -485,14 +493,33 @@ class NodeProcess:
         await self._loop.run_in_executor(None, forget_clock, self.settings.data_dir)
 
     async def _watch_disk_and_memory(self) -> None:
-        limit = self.settings.disk_free_limit_bytes
+        disk = disk_watermark(self.settings.disk_free_limit_bytes)
         freed = FreedMemory()
         while True:
-            free = await self._loop.run_in_executor(None, self._store.free_bytes)
+            free = await self._loop.run_in_executor(None, self._free_bytes, disk.limit)
             await self._loop.run_in_executor(None, freed.look, self._store.written_bytes)
-            short = free < limit
-            self.engine.disk_space(f"{free} bytes free, at least {limit} are needed" if short else None)
+            why_memory = await self._loop.run_in_executor(None, self._memory.look)
+            short = disk.look(free)
+            why_disk = f"{free} bytes free, the limit is {disk.limit} (disk_free_limit_bytes)" if short else None
+            self._feed(partial(self._looked, why_disk, why_memory))
             await asyncio.sleep(LOOK_S)
+
+    def _looked(self, why_disk: str | None, why_memory: str | None, now_ms: int) -> None:
+        before = alarm_texts(self.engine)
+        self.engine.disk_space(why_disk)
+        self.engine.memory_used(why_memory)
+        after = alarm_texts(self.engine)
+        if bool(before) != bool(after):
+            log.warning("publishers are blocked: %s" if after else "publishers go on%s", "; ".join(after))
+
+    def _free_bytes(self, limit: int) -> int:
+        """Room for the log; when it is short, what was released has given its room back first."""
+        free = self._store.free_bytes()
+        if free < limit:
+            with suppress(LogError):  # the next write says so
+                self._store.settle()
+            free = self._store.free_bytes()
+        return free
 
     def _feed(self, take_in: Callable[[int], None]) -> None:
         """Give the engine some input, and pump it at the end of this turn."""
@@ -529,13 +556,17 @@ class NodeProcess:
         without = [str(group.id) for group in self.engine.host.groups.values() if group.leader == 0]
         if without:
             return False, f"no leader known for groups {', '.join(without)}"
-        if self.engine.disk_alarm is not None:
-            return False, self.engine.disk_alarm
+        for alarm in (DISK, MEMORY):
+            text = self.engine.alarms.own(alarm)
+            if text is not None:
+                return False, f"low on {NAMES[alarm]}: {text}"
         return True, "ready"
 
     def status(self) -> dict[str, object]:
         """The state of the cluster as this node sees it, for people and scripts."""
-        return engine_status(self.engine, self.settings, self.clock.now_ms()) | {"drain": self.drain_status()}
+        status = engine_status(self.engine, self.settings, self.clock.now_ms())
+        memory = {"used_bytes": self._memory.used_bytes, "limit_bytes": self._memory.limit_bytes}
+        return status | {"drain": self.drain_status(), "memory": memory}
 
     def queue_info(self, vhost: str, name: str) -> dict[str, object] | None:
         """One queue, or None."""
@@ -558,9 +589,19 @@ class NodeProcess:
     def metrics_snapshot(self) -> list[Metric]:
         """(name, help, type, samples) of every metric."""
         syncs = Histogram(SYNC_BOUNDS_S, *self._writer.syncs())
+        used: Metric = (
+            "mayfly_memory_used_bytes", "Memory of the process, without mapped files", "gauge",
+            [({}, float(self._memory.used_bytes))],
+        )
+        limit: Metric = (
+            "mayfly_memory_limit_bytes", "Above it publishers are blocked; 0: no limit", "gauge",
+            [({}, float(self._memory.limit_bytes))],
+        )
         return [
             *engine_metrics(self.engine, self.settings, self.clock.now_ms()),
             ("mayfly_log_sync_seconds", "Until a batch of the log is written and synced", "histogram", [({}, syncs)]),
+            used,
+            limit,
         ]
 
 

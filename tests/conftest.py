@@ -2,11 +2,18 @@
 
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 import cluster.transport  # noqa: F401  (before gRPC: it says what gRPC logs)
 import node
 from node.build import describe_version
+
+# How long an example takes says how busy the machine is, and nothing about what is tested.
+hypothesis.settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("any machine")
 
 
 def pytest_report_header() -> str:

@@ -86,9 +86,7 @@ class WriteAheadStore:
 
     def load(self) -> dict[int, StoredGroup]:
         """See `LogStore.load`; brings the log file up to date first."""
-        with self._lock:
-            self._refuse_after_failure()
-            self._settle()
+        self.settle()
         return self._log_file.load()
 
     def read_entry(self, group: int, index: int) -> Entry:
@@ -216,8 +214,14 @@ class WriteAheadStore:
         if self._moving is not None:
             self._move()
 
+    def settle(self) -> None:
+        """Bring the log file up to date: only there does what was released give its room back. Raises what `write`
+        does. Any thread may ask; a write waits meanwhile."""
+        with self._lock:
+            self._refuse_after_failure()
+            self._settle()
+
     def _settle(self) -> None:
-        """Bring the log file up to date."""
         self._finish_move()
         if not self._gathered.empty():
             self._log_file.write_together([self._gathered.batch], self._number, keep_reserve=False)

@@ -104,6 +104,10 @@ class RawNode:
         """
         return apply_conf_change(self.raft, change.as_v2())
 
+    def check(self, message: Message) -> None:
+        """Raise what `step` would for a message that no member can have sent, for a caller that keeps it for later."""
+        check_message(self.raft, message, self._async_storage_writes)
+
     def step(self, message: Message) -> None:
         """Take a message of another member (or, with asynchronous writes, of the own storage).
 

@@ -16,6 +16,7 @@ from cluster import placement
 from cluster.frame import Frame
 from cluster.log.batch import CorruptStore, WriteBatch
 from cluster.log.memory_store import SimulatedDisk
+from cluster.raft import Message, Snapshot
 from cluster.simulator import faults
 from cluster.simulator.clocks import EPOCH_MS, MachineClock
 from cluster.simulator.cluster import SimulatedCluster
@@ -31,6 +32,7 @@ from cluster.simulator.network import LinkProfile
 from cluster.simulator.raft_invariants import InvariantError
 from cluster.simulator.randomness import exponential_us, stream
 from cluster.simulator.trace import Trace
+from cluster.snapshot_intake import UNREADABLE
 
 CHAOS_US = 12 * SECOND_US
 LONGEST_CALM_US = 90 * SECOND_US
@@ -55,12 +57,15 @@ class HostScenario:
     gap_us: int
     repeated: float
     """How many frames arrive a second time, late and behind others: more than a gRPC stream does."""
+    damaged: float
+    """How many snapshots are damaged before they are sent: their digest is right, and they can't be read."""
 
     def describe(self) -> str:
         """The scenario in a few lines, for a failing seed."""
         return "\n".join([
             f"seed {self.seed}: {len(self.founders)} hosts; {self.profile}",
-            f"frame loss {self.links.frame_loss}, repeated {self.repeated}; a command every {self.gap_us} us",
+            f"frame loss {self.links.frame_loss}, repeated {self.repeated}, snapshots damaged {self.damaged}",
+            f"a command every {self.gap_us} us",
             "faults:",
             faults.describe(self.plan),
             "members: " + (", ".join(f"{it.kind} at {it.at_us / SECOND_US:.3f}s" for it in self.changes) or "as ever"),
@@ -100,6 +105,7 @@ def draw_scenario(seed: int) -> HostScenario:
         offsets_us=_draw_offsets(random, size, faults.CLOCK_STEP in appetite.kinds),
         gap_us=random.choice((60, 120, 250)) * MILLISECOND_US,
         repeated=random.choice((0.0, 0.0, 0.05, 0.3)),
+        damaged=stream(seed, "host damage").choice((0.0, 0.0, 0.0, 0.4, 0.9)),
     )
 
 
@@ -141,6 +147,7 @@ class HostSimulation:
         self.cluster.may_lose = self._may_lose
         self.cluster.lost = self._lost
         self._repeats = stream(scenario.seed, "host repeats")
+        self._damage = stream(scenario.seed, "host damaged snapshots")
         for place, node in enumerate(scenario.founders):
             self._add(node, Acquaintance(self._new_store(), list(scenario.founders)), scenario.offsets_us[place])
         self.operator = HostOperator(self, scenario.changes)
@@ -252,6 +259,15 @@ class HostSimulation:
             self.cluster.network.send(source, target, frame, True)
             self.count("repeated")
 
+    def as_sent(self, message: Message) -> Message:
+        """A message with a snapshot as its sender has it in memory: its digest is worked out from there on."""
+        snapshot = message.snapshot
+        if snapshot is None or self._calm or self._damage.random() >= self.scenario.damaged:
+            return message
+        self.count("snapshot damaged")
+        cut = Snapshot(snapshot.metadata, snapshot.data[:-1])
+        return Message(message.type, message.to, message.from_, message.term, snapshot=cut)
+
     # ------------------------------------------------------------------ what happens to nodes
 
     def count(self, what: str) -> None:
@@ -260,6 +276,8 @@ class HostSimulation:
 
     def tell(self, text: str) -> None:
         """A line for people who read the trace."""
+        if UNREADABLE in text:
+            self.count("snapshot refused")
         if self._sink is not None:
             self._sink(f"{self.queue.now_us} # {text}")
 

@@ -11,7 +11,9 @@ import json
 import struct
 from collections.abc import Callable, Collection, Iterable, Sequence
 from hashlib import blake2b
+from typing import Any
 
+from cluster.machine import BadSnapshot
 from cluster.placement import first_plan, replanned
 from cluster.sessions import SessionKey
 from cluster.simulator.raft_invariants import InvariantError
@@ -120,6 +122,10 @@ SNAPSHOT_TAKES = 40
 between them."""
 
 
+RESTORE_TAKES = 12
+"""Steps to read a snapshot are fewer than this: elections, newer snapshots and crashes fall between them."""
+
+
 class _SlowSnapshot:
     """A snapshot that takes so many steps before the one that has it."""
 
@@ -131,6 +137,33 @@ class _SlowSnapshot:
         """See `SnapshotSteps`."""
         self._left -= 1
         return None if self._left >= 0 else self._snapshot
+
+
+class _SlowRestore:
+    """A snapshot that takes so many steps to read."""
+
+    def __init__(self, machine: ChainMachine, data: bytes) -> None:
+        self._machine = machine
+        self._data = data
+        self._left = len(data) % RESTORE_TAKES
+        self._stored: list[Any] | None = None
+
+    def step(self) -> bool:
+        """See `RestoreSteps`. Nothing at all is the state that a founder begins with."""
+        self._left -= 1
+        if self._left >= 0:
+            return False
+        if self._data:
+            try:
+                self._stored = json.loads(self._data)
+            except ValueError as error:
+                raise BadSnapshot(str(error)) from error
+        return True
+
+    def finish(self) -> None:
+        """See `RestoreSteps`."""
+        if self._stored is not None:
+            self._machine.become(self._stored)
 
 
 class ChainMachine:
@@ -233,11 +266,13 @@ class ChainMachine:
         """See `StateMachine`."""
         return _SlowSnapshot(self.snapshot(), self.index % SNAPSHOT_TAKES)
 
-    def restore(self, data: bytes) -> None:
-        """See `StateMachine`. Nothing at all is the state that a founder begins with."""
-        if not data:
-            return
-        index, digest, counters, kept, directory = json.loads(data)
+    def restore_steps(self, data: bytes) -> _SlowRestore:
+        """See `StateMachine`."""
+        return _SlowRestore(self, data)
+
+    def become(self, stored: list[Any]) -> None:
+        """What was read of a snapshot."""
+        index, digest, counters, kept, directory = stored
         self.index, self.digest = index, bytes.fromhex(digest)
         self.counters = dict(counters)
         self.kept = kept

@@ -57,6 +57,7 @@ class HostProfile:
     compact_entries: int = 10_000
     cache_bytes: int = 1 << 20
     inflight_bytes: int = 1 << 20
+    refusal_ms: int = 1_500
     nodes_per_domain: int = 1
     """So many nodes, in the order of their ids, are in one failure domain, and the directory knows it."""
 
@@ -77,6 +78,7 @@ class HostProfile:
             compact_bytes=1 << 30,
             compact_entries=self.compact_entries,
             inflight_bytes=self.inflight_bytes,
+            refusal_ms=self.refusal_ms,
         )
 
 
@@ -420,7 +422,7 @@ class HostNode:
             self._simulation.count("snapshot sent")
             alone = Frame(frame.clock_ms)
             try:
-                alone.raft.append((group, carried(group, message)))
+                alone.raft.append((group, carried(group, self._simulation.as_sent(message))))
             except MissingEntry:
                 self._snapshot_fate(peer_id, group)(False)
                 continue

@@ -52,6 +52,8 @@ class Channel:
         self.last_queue: str = ""
         self._operation: Operation | None = None
         self._failing_method: tuple[int, int] = (0, 0)
+        # Tags of consumers that ended during an operation: its answer goes first, as with RabbitMQ.
+        self._cancelled_meanwhile: list[str] = []
         self._waiting: deque[Event] = deque()
         self.waiting_bytes: int = 0
         self._draining = False
@@ -63,7 +65,7 @@ class Channel:
         """Take an event of this channel, now or after what is under way."""
         if not self.open:
             return
-        if self._operation is not None:
+        if self._operation is not None or not self.connection.takes_answers():
             size = _size_of(event)
             self.waiting_bytes += size
             self.connection.waiting_bytes += size
@@ -84,12 +86,6 @@ class Channel:
         try:
             if connection.has_published is False:
                 connection.first_publish()
-            alarm = self.broker.cluster.disk_alarm
-            if alarm is not None:
-                self.publisher.refuse_all(
-                    len(contents), f"disk alarm: {alarm}; publishes are refused until it is over"
-                )
-                return
             position = self.publisher.publish(contents, flags, 0, False)
         except AmqpError as error:
             self.fail(error, BASIC_CLASS, PUBLISH_METHOD)
@@ -176,11 +172,18 @@ class Channel:
         if not self.open:
             self._release()
             return
+        for tag in self._cancelled_meanwhile:
+            self.connection.send_cancel(self.channel_id, tag)
+        self._cancelled_meanwhile.clear()
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Take the events that wait, as far as nothing is under way and the client takes the answers."""
         if self._draining:
             return
         self._draining = True
         try:
-            while self._waiting and not self._busy and self.open:
+            while self._waiting and not self._busy and self.open and self.connection.takes_answers():
                 event = self._waiting.popleft()
                 size = _size_of(event)
                 self.waiting_bytes -= size
@@ -272,7 +275,9 @@ class Channel:
         self.broker.forget_consumer(consumer)
         if self.consumers.get(consumer.tag) is consumer:
             del self.consumers[consumer.tag]
-            if self.open:
+            if self._operation is not None:
+                self._cancelled_meanwhile.append(consumer.tag)
+            elif self.open:
                 self.connection.send_cancel(self.channel_id, consumer.tag)
 
     def session_lost(self, shard_id: int) -> None:

@@ -148,8 +148,9 @@ class ClusterFacade(Protocol):
         ...
 
     @property
-    def disk_alarm(self) -> str | None:
-        """Why nothing can be stored, in words for a client; None when all is well."""
+    def blocked(self) -> str | None:
+        """Why publishers are not read from, in words for a client: an alarm, here or on another node; None when all is
+        well."""
         ...
 
 
@@ -178,7 +179,7 @@ class ClusterEvents(Protocol):
         ...
 
     def alarm_changed(self, text: str | None) -> None:
-        """`ClusterFacade.disk_alarm` has become `text`."""
+        """`ClusterFacade.blocked` has become `text`."""
         ...
 
     def pressure_changed(self, overloaded: bool) -> None:

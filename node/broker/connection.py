@@ -27,7 +27,7 @@ from node.broker.operation import AmqpError, BarrierStep, Operation, Steps, chec
 from node.catalog import RemoveQueues, UpgradePassword, UserRecord
 from node.catalog.passwords import NOBODYS_HASH
 from node.catalog.permissions import check_vhost
-from node.limits import PASSWORD_CHECKS_WAITING, WAITING_EVENTS_BYTES
+from node.limits import OUTPUT_FULL_BYTES, OUTPUT_HIGH_WATER_BYTES, PASSWORD_CHECKS_WAITING, WAITING_EVENTS_BYTES
 from node.shard.commands import encode_delete_queue
 
 if TYPE_CHECKING:
@@ -77,6 +77,7 @@ class ClientConnection:
         """Exclusive queues of this connection: queue id -> shard id."""
         self.has_published: bool = False
         self.output_blocked: bool = False
+        self.output_full: bool = False
         self.waiting_bytes: int = 0
         self.over: bool = False
         self._loopback = loopback
@@ -343,11 +344,16 @@ class ClientConnection:
     @property
     def wants_reading(self) -> bool:
         """Whether the socket should be read from."""
-        if self.waiting_bytes > WAITING_EVENTS_BYTES or not self.amqp.wants_input:
+        if self.waiting_bytes > WAITING_EVENTS_BYTES or self.output_full or not self.amqp.wants_input:
             return False
-        if self.broker.reading_stopped and not self.over:
+        if self.over:
+            return True
+        if self.broker.reading_stopped:
             return False
-        return not (self.has_published and self.broker.cluster.overloaded)
+        if not self.has_published:
+            return True
+        cluster = self.broker.cluster
+        return not cluster.overloaded and cluster.blocked is None
 
     def reading_may_change(self) -> None:
         """Tell the socket to look at `wants_reading`."""
@@ -360,14 +366,36 @@ class ClientConnection:
             for channel in self.channels.values():
                 channel.pause_consumers(blocked or self.broker.deliveries_stopped)
 
+    def note_output(self) -> None:
+        """Deliveries were added to what is to be written. Where that is much, there shall be no more before the socket
+        has shown how much of it it takes: what a shard has at hand it delivers in one go."""
+        if self.amqp.output_bytes > OUTPUT_HIGH_WATER_BYTES:
+            self.set_output_blocked(True)
+
+    def takes_answers(self) -> bool:
+        """Whether what the client asks for may be done now: there is room for the answer."""
+        if self.amqp.output_bytes > OUTPUT_FULL_BYTES:
+            self.set_output_full(True)
+        return not self.output_full
+
+    def set_output_full(self, full: bool) -> None:
+        """So much is to be sent that the client is not read, and nothing done for it, until it takes some of that."""
+        if full != self.output_full:
+            self.output_full = full
+            if not full:
+                for channel in list(self.channels.values()):
+                    channel.go_on()
+            self.reading_may_change()
+
     def first_publish(self) -> None:
         """The client turns out to be a publisher: alarms and pressure concern it from now on."""
         self.has_published = True
-        self.alarm_changed(self.broker.cluster.disk_alarm)
+        self.alarm_changed(self.broker.cluster.blocked)
         self.reading_may_change()
 
     def alarm_changed(self, text: str | None) -> None:
-        """connection.blocked and unblocked for publishers that can take them."""
+        """Publishers are not read from while there is an alarm, and told so if they can take that. RabbitMQ tells once,
+        whatever comes on top."""
         if not self.has_published or self.over or (text is not None) == self._told_blocked:
             return
         self._told_blocked = text is not None
@@ -376,6 +404,7 @@ class ClientConnection:
         else:
             self.amqp.send_unblocked()
         self.mark()
+        self.reading_may_change()
 
     def send_cancel(self, channel_id: int, consumer_tag: str) -> None:
         """basic.cancel from the server, for clients with consumer_cancel_notify."""

@@ -72,6 +72,7 @@ class Consumer:
             tag += 1
         connection = channel.connection
         connection.amqp.send_deliveries(channel.channel_id, self.wire_tag, deliveries)
+        connection.note_output()
         connection.mark()
 
     def set_paused(self, paused: bool, done: Done | None = None) -> bool:

@@ -31,7 +31,7 @@ class DirectCluster:
         self.catalog: Catalog = Catalog(shard_count)
         self.events: ClusterEvents | None = None
         self.overloaded: bool = False
-        self.disk_alarm: str | None = None
+        self.blocked: str | None = None
         self.now_ms: int = now_ms
         self.replies: DirectReplies = DirectReplies(node_id, _nowhere, lambda: self.events)
         self.barriers: int = 0

@@ -218,15 +218,6 @@ class Publisher:
             shown = named.decode("utf-8", "replace")
             raise AmqpError(406, f"user_id property set to '{shown}' but authenticated user was '{user}'")
 
-    def refuse_all(self, count: int, why: str) -> None:
-        """Nothing can be stored: nack in confirm mode, else refuse with an error (406)."""
-        confirms = self.confirms
-        if confirms is None:
-            raise AmqpError(406, why)
-        base = confirms.assign(count)
-        confirms.refuse(base, base + count - 1)
-        self.channel.connection.mark_channel(self.channel)
-
     def _send(self, runs: dict[int, Run], first: int, end: int) -> None:
         if self.transaction is not None:
             self.transaction.publish(runs)

@@ -64,6 +64,7 @@ from node.catalog.results import (
     Refusal,
 )
 from node.catalog.snapshot import MalformedSnapshot
+from node.catalog.state import CatalogState
 
 __all__ = [
     "DEFAULT_DELIVERY_LIMIT",
@@ -77,6 +78,7 @@ __all__ = [
     "Catalog",
     "CatalogCommand",
     "CatalogResult",
+    "CatalogState",
     "ClearPermissions",
     "ClearPolicy",
     "ClearTopicPermissions",

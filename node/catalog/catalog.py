@@ -146,7 +146,15 @@ class Catalog:
 
     def restore(self, data: bytes) -> None:
         """Replace the whole state. Raises MalformedSnapshot and changes nothing then."""
-        self._state = snapshot.load(data, self._state.shard_count)
+        self.become(self.read_snapshot(data))
+
+    def read_snapshot(self, data: bytes) -> CatalogState:
+        """What a snapshot says, for `become`. Raises MalformedSnapshot."""
+        return snapshot.load(data, self._state.shard_count)
+
+    def become(self, state: CatalogState) -> None:
+        """Replace the whole state by what `read_snapshot` gave."""
+        self._state = state
         self.routing_version += 1
         self.permissions_version += 1
         self._policy_changes.forget()

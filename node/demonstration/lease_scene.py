@@ -26,7 +26,7 @@ KILL_AFTER_S: Final = 2.5
 PROMPT_MS: Final = 1500
 NEW_LEADER_WITHIN_MS: Final = 1000
 PAUSE_WITHIN_MS: Final = 2000
-_PATIENCE_S: Final = 10.0
+_PATIENCE_S: Final = 60.0
 _NOT_FOUND: Final = 404
 
 
@@ -103,8 +103,9 @@ def _kill(narrator: Narrator, cluster: LocalCluster, victim: NodePlan, witness: 
     name = cluster.plans[new_leader - 1].name if new_leader else "nobody"
     narrator.promise(
         f"a killed leader is replaced within {NEW_LEADER_WITHIN_MS} ms",
-        new_leader not in (0, leader_before) and leaderless_ms <= NEW_LEADER_WITHIN_MS,
+        new_leader not in (0, leader_before),
         f"{name} leads the shard after {leaderless_ms} ms",
+        leaderless_ms <= NEW_LEADER_WITHIN_MS,
     )
     return Kill(at_s, leaderless_ms)
 
@@ -138,8 +139,9 @@ def _watch_lease(
     overdue = f"{1000 * (last_s - used.after_s) - LEASE_MS:.0f} ms after its end, on all survivors"
     narrator.promise(
         f"and promptly after: within {PROMPT_MS} ms and the time without a leader",
-        last_s <= latest_s,
+        len(gone_s) == len(survivors),
         overdue,
+        last_s <= latest_s,
     )
 
 
@@ -166,8 +168,9 @@ def _judge_traffic(narrator: Narrator, publisher: Publisher, consumer: Consumer,
     errors = [error for error in (publisher.error, consumer.error) if error]
     narrator.promise(
         f"clients of the surviving nodes see a pause of less than {PAUSE_WITHIN_MS} ms, and no error",
-        not errors and pause_ms < PAUSE_WITHIN_MS,
+        not errors,
         "; ".join(errors) or f"longest time without a confirm {pause_ms} ms",
+        pause_ms < PAUSE_WITHIN_MS,
     )
     confirmed, received = set(publisher.confirmed), consumer.received
     after = sum(at_s > kill.at_s for at_s in publisher.confirmed_at_s)

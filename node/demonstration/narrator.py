@@ -11,11 +11,13 @@ from rich.text import Text
 
 
 class Promise(NamedTuple):
-    """Something that was promised, whether it was kept, and what was measured."""
+    """Something that was promised, whether it was kept, what was measured, and whether that was within a time that a
+    machine which is not busy allows."""
 
     text: str
     kept: bool
     measured: str
+    in_time: bool = True
 
 
 class Narrator:
@@ -36,15 +38,16 @@ class Narrator:
         """Tell what just happened."""
         self._line(Text(text))
 
-    def promise(self, text: str, kept: bool, measured: str) -> None:
+    def promise(self, text: str, kept: bool, measured: str, in_time: bool = True) -> None:
         """Tell whether a promise was kept, and note it for the summary."""
-        self.promises.append(Promise(text, kept, measured))
-        self._line(Text.assemble(_verdict(kept), f"  {text}: {measured}"))
+        promise = Promise(text, kept, measured, in_time)
+        self.promises.append(promise)
+        self._line(Text.assemble(_verdict(promise), f"  {text}: {measured}"))
 
     @property
     def all_kept(self) -> bool:
-        """Whether anything was promised and nothing was broken."""
-        return bool(self.promises) and all(promise.kept for promise in self.promises)
+        """Whether anything was promised and nothing was broken, or late."""
+        return bool(self.promises) and all(promise.kept and promise.in_time for promise in self.promises)
 
     def summary(self) -> None:
         """A table of all promises."""
@@ -53,14 +56,15 @@ class Narrator:
         table.add_column("promise")
         table.add_column("measured")
         for promise in self.promises:
-            table.add_row(_verdict(promise.kept), Text(promise.text), Text(promise.measured))
+            table.add_row(_verdict(promise), Text(promise.text), Text(promise.measured))
         self.console.print()
         self.console.print(table)
         broken = sum(not promise.kept for promise in self.promises)
+        late = sum(promise.kept and not promise.in_time for promise in self.promises)
         took = f"{time.monotonic() - self._started_s:.0f} s"
-        if broken:
+        if broken or late:
             self._line(
-                Text(f"{broken} of {len(self.promises)} promises broken, in {took}.", style="bold red")
+                Text(f"{broken} of {len(self.promises)} promises broken, {late} late, in {took}.", style="bold red")
             )
         else:
             self._line(Text(f"All {len(self.promises)} promises kept, in {took}.", style="bold green"))
@@ -70,5 +74,7 @@ class Narrator:
         self.console.print(Text.assemble((clock, "cyan"), "  ", text), soft_wrap=True)
 
 
-def _verdict(kept: bool) -> Text:
-    return Text("kept", style="green") if kept else Text("BROKEN", style="bold red")
+def _verdict(promise: Promise) -> Text:
+    if not promise.kept:
+        return Text("BROKEN", style="bold red")
+    return Text("kept", style="green") if promise.in_time else Text("LATE", style="bold yellow")

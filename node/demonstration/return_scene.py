@@ -9,6 +9,7 @@ from node.demonstration.narrator import Narrator
 from node.settings import NodeSettings
 
 BACK_WITHIN_S: Final = 10.0
+_PATIENCE_S: Final = 60.0
 _QUEUE: Final = "demo.after"
 
 
@@ -21,7 +22,7 @@ def play(narrator: Narrator, cluster: LocalCluster, victim: NodePlan, settings: 
     started_s = time.monotonic()
     pid = cluster.start_node(victim)
     try:
-        cluster.wait_until_serving(timeout_s=BACK_WITHIN_S)
+        cluster.wait_until_serving(timeout_s=_PATIENCE_S)
     except ClusterError as error:
         narrator.promise(f"it serves again within {BACK_WITHIN_S:.0f} s", False, str(error))
         return
@@ -29,13 +30,14 @@ def play(narrator: Narrator, cluster: LocalCluster, victim: NodePlan, settings: 
     if victim not in cluster.running():
         narrator.promise(f"it serves again within {BACK_WITHIN_S:.0f} s", False, f"it ended; {log_tail(victim)}")
         return
-    narrator.promise(f"it serves again within {BACK_WITHIN_S:.0f} s", True, f"pid {pid}, after {took_ms} ms")
+    text = f"it serves again within {BACK_WITHIN_S:.0f} s"
+    narrator.promise(text, True, f"pid {pid}, after {took_ms} ms", took_ms <= 1000 * BACK_WITHIN_S)
 
     def caught_up() -> bool:
         here = _commits(victim, "applied")
         return all(here.get(group, -1) >= index for group, index in goal.items())
 
-    kept = wait_until(caught_up, BACK_WITHIN_S)
+    kept = wait_until(caught_up, _PATIENCE_S)
     took_ms = round(1000 * (time.monotonic() - started_s))
     narrator.promise(
         "it has caught up with what was committed without it",

@@ -29,7 +29,7 @@ from node.settings import NodeSettings, SettingsError
 from node.settings.sources import load_settings
 
 NODES: Final = 3
-_START_WITHIN_S: Final = 20.0
+_START_WITHIN_S: Final = 60.0
 _PORT_STEP: Final = 100
 _PORTS_TRIED: Final = 50
 _WATCH_S: Final = 0.2

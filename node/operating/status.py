@@ -5,6 +5,7 @@ from typing import Any
 
 from cluster.group import Group
 from node.catalog.arguments import queue_type
+from node.duties.alarms import DISK, MEMORY
 from node.engine import CATALOG_GROUP, Engine
 from node.http.provider import Histogram
 from node.operating.lanes import lane_rows
@@ -34,10 +35,22 @@ def engine_status(engine: Engine, settings: NodeSettings, now_ms: int) -> dict[s
         "nodes": [_node_status(engine, id, names, now_ms) for id in engine.host.members],
         "groups": groups,
         "queues": totals,
-        "alarms": [engine.disk_alarm] if engine.disk_alarm else [],
+        "alarms": alarm_texts(engine),
+        "blocked": engine.blocked,
         "clock_excess_ms": engine.host.clocks.excess_ms(),
         "clock_refusals": engine.host.clock_refusals,
     }
+
+
+def alarm_texts(engine: Engine) -> list[str]:
+    """Why publishers are blocked: this node's alarms in full, of others which there are."""
+    texts = [text for text in map(engine.alarms.own, (MEMORY, DISK)) if text is not None]
+    names = {record.id: record.name for record in engine.catalog.nodes()}
+    texts += [
+        f"{names.get(peer, f'node{peer}')} is low on {' & '.join(engine.alarms.of_peer(peer))}"
+        for peer in engine.alarms.with_alarms()
+    ]
+    return texts
 
 
 def _node_status(engine: Engine, id: int, names: Mapping[int, str], now_ms: int) -> dict[str, Any]:
@@ -179,7 +192,9 @@ def engine_metrics(engine: Engine, settings: NodeSettings, now_ms: int) -> list[
         ("mayfly_queues_gone", "Queues that are gone, by reason", "counter", by_reason("gone_for")),
         ("mayfly_clock_excess_ms", "This node's clock beyond the bound", "gauge", _one(engine.host.clocks.excess_ms())),
         ("mayfly_clock_refusals", "Campaigns held back by the clock", "counter", _one(engine.host.clock_refusals)),
-        ("mayfly_disk_alarm", "1 while publishes are refused for lack of disk", "gauge", _one(bool(engine.disk_alarm))),
+        ("mayfly_disk_alarm", "1 while this node is short of disk", "gauge", _one(bool(engine.alarms.own(DISK)))),
+        ("mayfly_memory_alarm", "1 while this node is short of memory", "gauge", _one(bool(engine.alarms.own(MEMORY)))),
+        ("mayfly_publishers_blocked", "1 while an alarm of any node stops them", "gauge", _one(bool(engine.blocked))),
         ("mayfly_pending_bytes", "Commands given and not yet applied", "gauge", _one(engine.pending_bytes())),
         ("mayfly_entry_cache_bytes", "Log entries in memory", "gauge", _one(engine.host.cache.used_bytes)),
     ]
@@ -262,7 +277,7 @@ _SHARD_GAUGES = {
     "consumers": "Consumers",
     "outbox": "Dead letters on their way",
     "parked": "Dead letters without a route",
-    "remains": "Messages of queues that are gone, still to be dead-lettered or released",
+    "remains": "Messages of queues that are gone or were purged, still to be dead-lettered or released",
     "live_entries": "Log entries that hold messages",
     "message_timers": "Queues whose head has a deadline",
     "lease_timers": "Queues whose lease runs",

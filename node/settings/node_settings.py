@@ -176,7 +176,17 @@ class NodeSettings:
     cache_bytes: int = _setting(Size(_MEBI, _TEBI), 32 * _MEBI, "memory for recent log entries")
     disk_map_bytes: int = _setting(Size(16 * _MEBI, 64 * _TEBI), 64 * _GIBI, "most that the log may take")
     disk_free_limit_bytes: int = _setting(
-        Size(0, _TEBI), 128 * _MEBI, "publishes are refused while less than this is free on the disk"
+        Size(0, _TEBI), 128 * _MEBI, "publishers are blocked while less than this is free on the disk"
+    )
+    memory_limit_bytes: int = _setting(
+        Size(0, _TEBI),
+        0,
+        "publishers are blocked while this process uses more memory [default: memory_limit_percent]",
+    )
+    memory_limit_percent: int = _setting(
+        Number(0, 100, "percent"),
+        60,
+        "...or more than this share of what its control group or machine has; 0: no limit",
     )
 
     compact_bytes: int = _setting(

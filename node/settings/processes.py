@@ -27,6 +27,8 @@ def folder_of(number: int) -> str:
 def settings_of_process(settings: NodeSettings, number: int) -> dict[str, Any]:
     """By key, what process `number`, from 1, of these settings has other than they say."""
     own: dict[str, Any] = {"processes": 1, "amqp_reuse_port": True}
+    if settings.memory_limit_percent:
+        own["memory_limit_percent"] = max(1, settings.memory_limit_percent // settings.processes)
     if number == 1:
         return own
     for key, each in _ports_in_use(settings):

@@ -178,9 +178,14 @@ class Line:
         self.back = back or _NOTHING
         self.timed = timed
 
-    def put_before(self, messages: list[Message]) -> None:
-        """These come before all that are in line."""
-        timed = sum([1 for message in messages if message.deadline_ms >= 0])
-        self.items = messages + self.items[self.head :]
-        self.head = 0
-        self.timed += timed
+    def leave(self) -> "Line":
+        """All that is in line leaves it, and is the line that is returned; however much, that takes no time."""
+        left = Line(self.piece)
+        left.items, left.head, left.back = self.items, self.head, self.back
+        left.packed, left.packed_count = self.packed, self.packed_count
+        left.timed = self.timed
+        self.gone += self.count()
+        self.items, self.head, self.back = _NOTHING, 0, _NOTHING
+        self.packed, self.packed_count = _NO_PIECES, 0
+        self.timed = 0
+        return left

@@ -51,15 +51,24 @@ def pack_column(numbers: list[int]) -> object:
     return _HEAD.pack(least, width) + packed.tobytes()
 
 
+def check_column(column: object, count: int) -> None:
+    """ShardError when this is no ``pack_column`` of so many numbers."""
+    if isinstance(column, int):
+        return
+    if not isinstance(column, bytes) or len(column) < _HEAD.size:
+        raise ShardError(f"a column of {count} numbers expected, not {type(column).__name__}")
+    _, width = _HEAD.unpack_from(column)
+    if width not in _TYPES or len(column) != _HEAD.size + width * count:
+        raise ShardError(f"{len(column)} bytes of width {width} are no column of {count} numbers")
+
+
 def unpack_column(column: object, count: int) -> Iterable[int]:
     """The numbers of a ``pack_column``; ShardError when they are not ``count``."""
     if isinstance(column, int):
         return repeat(column, count)
-    if not isinstance(column, bytes) or len(column) < _HEAD.size:
-        raise ShardError(f"a column of {count} numbers expected, not {type(column).__name__}")
+    check_column(column, count)
+    assert isinstance(column, bytes)
     least, width = _HEAD.unpack_from(column)
-    if width not in _TYPES or len(column) != _HEAD.size + width * count:
-        raise ShardError(f"{len(column)} bytes of width {width} are no column of {count} numbers")
     numbers = array(_TYPES[width])
     numbers.frombytes(column[_HEAD.size :])
     if _SWAP:
@@ -86,6 +95,15 @@ class Packed:
     def column(self, number: int) -> Iterable[int]:
         """What all of them have in one place, such as ``BODY_LENGTH``."""
         return unpack_column(self.columns[number], self.count)
+
+
+    def check(self, most: int) -> None:
+        """ShardError unless each column is one, so that nothing is found out later. As many messages as there are
+        octets for, or ``most`` of which nothing takes any, may be in it."""
+        if self.count > most and all(isinstance(column, int) for column in self.columns):
+            raise ShardError(f"{self.count} messages that nothing tells apart, {most} at most expected")
+        for column in self.columns:
+            check_column(column, self.count)
 
 
 def pack(messages: list[Message]) -> Packed:

@@ -1,11 +1,13 @@
 """How a queue comes, is used, changes and goes."""
 
+from collections import deque
 from typing import Final
 
 from node.shard.delivery import expiry_is_behind, serve
 from node.shard.effects import ConsumerCancelled
 from node.shard.errors import ShardError
 from node.shard.lease import DECLARED, Lease
+from node.shard.line import Line
 from node.shard.message import Message
 from node.shard.outbox import QUEUE_EXPIRED
 from node.shard.queue import Queue
@@ -108,13 +110,28 @@ def purge(state: State, queue_id: int) -> Result:
     if queue is None:
         return gone(state, queue_id)
     count = queue.ready_count()
-    for line in (queue.returned, queue.ready):
-        for piece in line.pieces():
-            state.release_all(piece)
-        line.replace([])
+    _let_go(state, queue, [queue.returned.leave(), queue.ready.leave()])
     queue.ready_bytes = 0
     state.touch(queue)
     return Purged(count)
+
+
+def _let_go(state: State, queue: Queue, lines: list[Line]) -> None:
+    """What is in these lines is no longer the queue's, and dies of nothing: it is released, now or, if it is too much,
+    little by little (RULES C4).
+    """
+    if sum([line.count() for line in lines]) > RELEASED_PER_ENTRY:
+        _leave_behind(state, queue, ShardQueueSettings(queue.settings.vhost, queue.settings.name), lines)
+        return
+    for line in lines:
+        for piece in line.pieces():
+            state.release_all(piece)
+
+
+def _leave_behind(state: State, queue: Queue, settings: ShardQueueSettings, lines: list[Line]) -> None:
+    for line in lines:
+        if line.count():
+            state.remains.append(Remains(queue.queue_id, settings, line))
 
 
 def delete_queue(state: State, queue_id: int, if_unused: bool, if_empty: bool) -> Result:
@@ -176,19 +193,15 @@ def remove_queue(state: State, queue: Queue, reason: str) -> None:
             del state.sessions[holder.session]
         if holder.local and holder.attached:
             state.effects.append(ConsumerCancelled(holder.holder_id, queue_id, holder.session))
-    messages += queue.returned.live()
-    # As it is: there may be millions in it, and nobody else needs them.
-    line = queue.ready
-    if messages:
-        line.put_before(messages)
-    count = line.count()
-    if count and reason == EXPIRED and queue.settings.expires_dead_letter and queue.dead_letters:
-        state.remains[queue_id] = Remains(queue_id, queue.settings, line)
-    elif count > RELEASED_PER_ENTRY:
-        nowhere = ShardQueueSettings(queue.settings.vhost, queue.settings.name)
-        state.remains[queue_id] = Remains(queue_id, nowhere, line)
+    # As they are: there may be millions in them, and nobody else needs them.
+    held = Line(state.messages_per_piece)
+    held.put_together(messages, deque(), [], 0)
+    lines = [held, queue.returned.leave(), queue.ready.leave()]
+    count = sum([line.count() for line in lines])
+    if reason == EXPIRED and queue.settings.expires_dead_letter and queue.dead_letters:
+        _leave_behind(state, queue, queue.settings, lines)
     else:
-        state.release_all(line.live())
+        _let_go(state, queue, lines)
     state.message_timers.cancel(queue_id)
     state.lease_timers.cancel(queue_id)
     state.unserved.pop(queue_id, None)
@@ -213,15 +226,17 @@ def remove_queue(state: State, queue: Queue, reason: str) -> None:
 def clear_remains(state: State) -> None:
     """What queues left is dead-lettered or released, the oldest first, within the entry's bounds (RULES L11, C4)."""
     releases = RELEASED_PER_ENTRY
-    for remains in list(state.remains.values()):
+    over = False
+    for remains in state.remains:
         if remains.die:
             state.expiry_budget -= _dead_letter(state, remains, state.expiry_budget)
         elif releases > 0:
             leaving = remains.take(releases)
             releases -= len(leaving)
             state.release_all(leaving)
-        if remains.line.count() == 0:
-            del state.remains[remains.queue_id]
+        over = over or remains.is_over
+    if over:
+        state.remains = [remains for remains in state.remains if not remains.is_over]
 
 
 def _dead_letter(state: State, remains: Remains, most: int) -> int:

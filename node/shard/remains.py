@@ -1,5 +1,5 @@
-"""What a queue that is gone left behind: to be dead-lettered (RULES L11), or too much to be released at once. Some goes
-with each entry (C4).
+"""What a queue that is gone or was purged left behind: to be dead-lettered (RULES L11), or too much to be released at
+once. Some goes with each entry (C4).
 """
 
 from node.shard.line import Line
@@ -8,7 +8,7 @@ from node.shard.settings import ShardQueueSettings
 
 
 class Remains:
-    """The messages of a queue that is gone already, in the order in which they go.
+    """Messages that are no queue's any more, in the order in which they go.
 
     ``settings`` say where the messages go: nowhere, without ``expires_dead_letter``.
     """
@@ -31,6 +31,11 @@ class Remains:
             taken += some
             line.advance(len(some))
         return taken
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all of them have gone."""
+        return self.line.count() == 0
 
     @property
     def die(self) -> bool:

@@ -10,6 +10,7 @@ from hashlib import sha256
 from itertools import islice
 from typing import Final
 
+from cluster.machine import BadSnapshot
 from node.shard import commands, dead_letters, holders, queues, settle
 from node.shard.delivery import serve
 from node.shard.errors import ShardError
@@ -20,7 +21,7 @@ from node.shard.packing import NUMBER_BYTES, unpack_numbers
 from node.shard.publish import apply_guarded, apply_publishes
 from node.shard.queue import UNLIMITED, Queue
 from node.shard.results import Detached, Done
-from node.shard.snapshot import MESSAGES_PER_STEP, SnapshotInSteps, restore, snapshot
+from node.shard.snapshot import MESSAGES_PER_STEP, RestoreInSteps, SnapshotInSteps, restore, snapshot
 from node.shard.state import DELIVERIES_PER_ENTRY, EXPIRIES_PER_ENTRY, State
 from node.shard.statistics import QueueStatistics, ShardStatistics
 from node.shard.timers import NEVER
@@ -288,9 +289,19 @@ class Shard:
 
         ShardError when it can't be read; the shard stays what it was then.
         """
-        expiries_per_entry, deliveries_per_entry, messages_per_piece = self._bounds
-        state = State(self.shard_id, self.local_node, expiries_per_entry, deliveries_per_entry, messages_per_piece)
+        state = self._new_state()
         restore(state, data)
+        self._become(state)
+
+    def restore_steps(self, data: bytes) -> "ShardRestore":
+        """The same in steps; until the end it is, and goes on as, what it was."""
+        return ShardRestore(self, self._new_state(), data)
+
+    def _new_state(self) -> State:
+        expiries_per_entry, deliveries_per_entry, messages_per_piece = self._bounds
+        return State(self.shard_id, self.local_node, expiries_per_entry, deliveries_per_entry, messages_per_piece)
+
+    def _become(self, state: State) -> None:
         state.expiry_lag = self._state.expiry_lag
         self._state = state
 
@@ -444,6 +455,26 @@ class Shard:
         """Counts of one queue."""
         queue = self._state.queues.get(queue_id)
         return None if queue is None else QueueStatistics(queue)
+
+
+class ShardRestore:
+    """A snapshot that a shard is to become: `cluster.machine.RestoreSteps`."""
+
+    def __init__(self, shard: Shard, state: State, data: bytes) -> None:
+        self._shard = shard
+        self._state = state
+        self._reading = RestoreInSteps(state, data, MESSAGES_PER_STEP)
+
+    def step(self) -> bool:
+        """Read some messages; whether these were the last. Raises BadSnapshot."""
+        try:
+            return self._reading.step()
+        except ShardError as error:
+            raise BadSnapshot(str(error)) from error
+
+    def finish(self) -> None:
+        """The shard is what was read."""
+        self._shard._become(self._state)
 
 
 def _required(session: SessionKey | None) -> SessionKey:

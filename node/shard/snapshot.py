@@ -5,11 +5,12 @@ all numbers are the same is that number. What follows from the rest (timers, liv
 not written but made anew.
 
 Millions of messages would keep a node silent for seconds. They never change, so a snapshot can be made in
-steps: at first all else is written, and which messages are where; then so many messages in each step.
+steps: at first all else is written, and which messages are where; then so many messages in each step. It is read
+in such steps, too.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import repeat
 from typing import Any, Final
 
@@ -24,7 +25,7 @@ from node.shard.line import Line
 from node.shard.message import Message
 from node.shard.outbox import REASONS, Death, Lane, Outbox
 from node.shard.packed import BODY_LENGTH, COLUMNS, DEADLINE_MS, INDEX, Packed, numbers_of
-from node.shard.packing import pack_numbers, pack_signed, unpack_numbers, unpack_signed
+from node.shard.packing import NUMBER_BYTES, pack_numbers, pack_signed, unpack_numbers, unpack_signed
 from node.shard.queue import Queue
 from node.shard.remains import Remains
 from node.shard.settings import ShardQueueSettings, decode_settings, encode_settings
@@ -40,6 +41,9 @@ _LIST_COSTS: Final = 16
 """However few messages are in a list, it takes as long as so many..."""
 _COPIED_AS_ONE: Final = 64
 """...and to copy so many numbers as long as a message."""
+_MOST_ALIKE: Final = 1 << 20
+"""One message may be in the outbox once for each queue in which it died. More such would be a number that is damaged:
+nothing else in the snapshot says that it can't be."""
 _DEATH_COLUMNS: Final = 5
 _ATTACHED: Final = 1
 _CONSUMER: Final = 2
@@ -164,68 +168,148 @@ def _state_row(state: State, columns: _Columns) -> list[object]:
         [_queue_row(queue, columns) for queue in state.queues.values()],
         [_tombstone_row(queue_id, tombstone) for queue_id, tombstone in state.deleted.items()],
         _outbox_row(state.outbox, columns),
-        [state.queue_expired, [_remains_row(remains, columns) for remains in state.remains.values()]],
+        [state.queue_expired, [_remains_row(remains, columns) for remains in state.remains]],
     ]
 
 
 def restore(state: State, data: bytes) -> None:
     """Fill a new state from a ``snapshot``; ShardError when it is none (the state is then of no use)."""
-    try:
-        row = msgspec.msgpack.decode(data)
-        if row[0] not in (_WHOLE_LINES, VERSION):
-            raise ShardError(f"shard snapshot of version {row[0]}, {_WHOLE_LINES} or {VERSION} expected")
-        version, times, counters, past, queues, tombstones, outbox, (state.queue_expired, remains) = row
-        state.time_ms, state.led_ms, state.next_order = times
-        (
-            state.missing_targets, state.transfers_lost, state.refused_transfers, state.refused_routes,
-            dead_lettered_for, gone_for,
-        ) = counters
-        state.dead_lettered_for = dict(zip(REASONS, dead_lettered_for, strict=True))
-        state.gone_for = dict(zip(GONE_FOR, gone_for, strict=True))
-        _restore_past(state.past, past)
-        for row in queues:
-            _restore_queue(state, row, version)
-        for queue_id, reason, time_ms, activity_ms, messages, vhost, name, use in tombstones:
-            state.deleted[queue_id] = Tombstone(
-                reason, time_ms, activity_ms, messages, vhost, name, USES[use]
+    reading = RestoreInSteps(state, data, MESSAGES_PER_STEP)
+    while not reading.step():
+        pass
+
+
+class RestoreInSteps:
+    """Fills a new state from a ``snapshot``, in steps."""
+
+    def __init__(self, state: State, data: bytes, messages_per_step: int) -> None:
+        self._work = _restoring(state, data, _Pace(messages_per_step))
+
+    def step(self) -> bool:
+        """Read some messages; whether these were the last. ShardError when it is no snapshot (the state is then of no
+        use).
+        """
+        try:
+            for _ in self._work:
+                return False
+        except (TypeError, ValueError, LookupError, OverflowError, AttributeError, msgspec.MsgspecError) as error:
+            raise ShardError(f"shard snapshot that can't be read: {error!r}") from error
+        return True
+
+
+class _Pace:
+    """When it is time for a pause, by work in messages."""
+
+    def __init__(self, per_step: int) -> None:
+        self.per_step = per_step
+        self._left = per_step
+
+    def is_over(self, work: int) -> bool:
+        """So much was done; whether this was a step."""
+        self._left -= work
+        if self._left > 0:
+            return False
+        self._left = self.per_step
+        return True
+
+
+def _restoring(state: State, data: bytes, pace: _Pace) -> Iterator[None]:
+    """All of it, with a pause after each step."""
+    row = msgspec.msgpack.decode(data)
+    if row[0] not in (_WHOLE_LINES, VERSION):
+        raise ShardError(f"shard snapshot of version {row[0]}, {_WHOLE_LINES} or {VERSION} expected")
+    version, times, counters, past, queues, tombstones, outbox, (state.queue_expired, remains) = row
+    state.time_ms, state.led_ms, state.next_order = times
+    (
+        state.missing_targets, state.transfers_lost, state.refused_transfers, state.refused_routes,
+        dead_lettered_for, gone_for,
+    ) = counters
+    state.dead_lettered_for = dict(zip(REASONS, dead_lettered_for, strict=True))
+    state.gone_for = dict(zip(GONE_FOR, gone_for, strict=True))
+    _restore_past(state.past, past)
+    for queue_row in queues:
+        if pace.is_over(_LIST_COSTS):
+            yield
+        yield from _restore_queue(state, queue_row, version, pace)
+    for queue_id, reason, time_ms, activity_ms, messages, vhost, name, use in tombstones:
+        state.deleted[queue_id] = Tombstone(
+            reason, time_ms, activity_ms, messages, vhost, name, USES[use]
+        )
+        if pace.is_over(1):
+            yield
+    yield from _restore_outbox(state, outbox, pace)
+    for queue_id, settings_bytes, left_row in remains:
+        left = _LineReading(Line(state.messages_per_piece))
+        yield from left.read(state, left_row, version, pace)
+        state.remains.append(Remains(queue_id, decode_settings(settings_bytes), left.line))
+
+
+class _Messages:
+    """The messages of a ``_Columns.pack``, as they are read."""
+
+    __slots__ = ("body_bytes", "messages", "timed")
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self.timed = 0
+        """How many have a deadline."""
+        self.body_bytes = 0
+
+    def read(self, state: State, row: Any, pace: _Pace) -> Iterator[None]:
+        """Read them, with pauses, and count their references to their entries."""
+        count = _rows_of(row, COLUMNS)
+        if count > _MOST_ALIKE and all(isinstance(column, int) for column in row[1:]):
+            raise ShardError(f"{count} messages that nothing tells apart, {_MOST_ALIKE} at most expected")
+        start = 0
+        while start < count:
+            stop = min(count, start + pace.per_step)
+            self._read_piece(state, [_piece(column, start, stop) for column in row[1:]])
+            if pace.is_over(stop - start):
+                yield
+            start = stop
+
+    def _read_piece(self, state: State, columns: list[Iterable[int]]) -> None:
+        live = state.live
+        messages = self.messages
+        timed = 0
+        body_bytes = 0
+        for numbers in zip(*columns, strict=True):
+            index, offset, key_length, header_length, body_length, enqueued_ms, deadline_ms, count, ttl_ms = numbers
+            messages.append(
+                Message(
+                    index, offset, key_length, header_length, body_length, enqueued_ms, deadline_ms, count, ttl_ms
+                )
             )
-        _restore_outbox(state, outbox)
-        for queue_id, settings_bytes, line_row in remains:
-            line = Line(state.messages_per_piece)
-            _restore_line(state, line, line_row, version)
-            state.remains[queue_id] = Remains(queue_id, decode_settings(settings_bytes), line)
-    except (TypeError, ValueError, LookupError, OverflowError, AttributeError, msgspec.MsgspecError) as error:
-        raise ShardError(f"shard snapshot that can't be read: {error!r}") from error
+            live[index] = live.get(index, 0) + 1
+            body_bytes += body_length
+            if deadline_ms >= 0:
+                timed += 1
+        self.timed += timed
+        self.body_bytes += body_bytes
 
 
-def unpack_messages(row: Any) -> list[Message]:
-    """The messages of a ``_Columns.pack``."""
-    return [Message(*numbers) for numbers in _rows(row, COLUMNS)]
+def _rows_of(row: Any, columns: int) -> int:
+    """How many rows these columns, behind their length, say they have; ShardError when they have others."""
+    count: int = row[0]
+    if len(row) != columns + 1:
+        raise ShardError(f"{len(row) - 1} columns, {columns} expected")
+    for column in row[1:]:
+        if not isinstance(column, int) and len(column) != count * NUMBER_BYTES:
+            raise ShardError(f"a column of {len(column)} bytes for {count} rows")
+    return count
+
+
+def _piece(column: Any, start: int, stop: int) -> Iterable[int]:
+    """Some rows of a column."""
+    if isinstance(column, int):
+        return repeat(column, stop - start)
+    return unpack_signed(column[start * NUMBER_BYTES : stop * NUMBER_BYTES])
 
 
 def _column(numbers: list[int]) -> object:
     column = _Column()
     column.add(numbers)
     return column.packed()
-
-
-def _rows(row: Any, columns: int) -> Iterable[tuple[int, ...]]:
-    """What ``columns`` columns after their length say, row by row."""
-    count = row[0]
-    if len(row) != columns + 1:
-        raise ShardError(f"{len(row) - 1} columns, {columns} expected")
-    return zip(*[_unpacked(column, count) for column in row[1:]], strict=True)
-
-
-def _unpacked(column: Any, count: int) -> Iterable[int]:
-    return repeat(column, count) if isinstance(column, int) else unpack_signed(column)
-
-
-def _retain(state: State, indices: Iterable[int]) -> None:
-    """Count references to these entries."""
-    live = state.live
-    for index in indices:
-        live[index] = live.get(index, 0) + 1
 
 
 def _restore_past(past: Past, row: Any) -> None:
@@ -296,7 +380,7 @@ def _holder_row(holder: Holder, columns: _Columns) -> list[object]:
     ]
 
 
-def _restore_queue(state: State, row: Any, version: int) -> None:
+def _restore_queue(state: State, row: Any, version: int, pace: _Pace) -> Iterator[None]:
     (
         queue_id, settings_bytes, lease_row, counters, received, returned, ready, holders, bands,
         single_active, single,
@@ -312,12 +396,15 @@ def _restore_queue(state: State, row: Any, version: int) -> None:
     ) = counters
     for source, sequence in received:
         queue.note_received(source, sequence)
-    queue.ready_bytes = _restore_line(state, queue.returned, returned, version)
-    queue.ready_bytes += _restore_line(state, queue.ready, ready, version)
+    for line, line_row in ((queue.returned, returned), (queue.ready, ready)):
+        if line_row:
+            reading = _LineReading(line)
+            yield from reading.read(state, line_row, version, pace)
+            queue.ready_bytes += reading.body_bytes
     consumers = queue.consumers
     consumers.single_active = single_active
     for holder_row in holders:
-        _restore_holder(state, queue, holder_row)
+        yield from _restore_holder(state, queue, holder_row, pace)
     for priority, orders in bands:
         band = consumers.band(priority)
         for order in orders:
@@ -343,32 +430,58 @@ def _line_row(line: Line, columns: _Columns) -> list[object]:
     ]
 
 
-def _restore_line(state: State, line: Line, row: Any, version: int) -> int:
-    """Fill the line, and count its references; the bytes of its bodies."""
-    if not row:
-        return 0
-    if version == _WHOLE_LINES:
-        line.replace(unpack_messages(row))
-    else:
-        front, pieces, back = row
-        items = unpack_messages(front)
-        packed = deque([Packed(piece[0], piece[1:]) for piece in pieces])
-        ends = items + (unpack_messages(back) if back else [])
-        timed = sum([1 for message in ends if message.deadline_ms >= 0])
-        for piece in packed:
-            timed += sum([1 for deadline_ms in piece.column(DEADLINE_MS) if deadline_ms >= 0])
-        line.put_together(items, packed, ends[len(items) :], timed)
-    body_bytes = 0
-    for messages in (line.items, line.back):
-        _retain(state, [message.index for message in messages])
-        body_bytes += sum([message.body_length for message in messages])
-    for piece in line.packed:
-        _retain(state, piece.column(INDEX))
-        body_bytes += sum(piece.column(BODY_LENGTH))
-    return body_bytes
+class _LineReading:
+    """A line of a ``_line_row``, as it is read."""
+
+    __slots__ = ("body_bytes", "line")
+
+    def __init__(self, line: Line) -> None:
+        """``line`` is filled in."""
+        self.line = line
+        self.body_bytes = 0
+
+    def read(self, state: State, row: Any, version: int, pace: _Pace) -> Iterator[None]:
+        """Read it, with pauses, and count its references."""
+        if version == _WHOLE_LINES:
+            yield from self._read_whole(state, row, pace)
+            return
+        front_row, pieces, back_row = row
+        front, back = _Messages(), _Messages()
+        yield from front.read(state, front_row, pace)
+        packed: deque[Packed] = deque()
+        timed = front.timed
+        for piece_row in pieces:
+            piece = Packed(piece_row[0], piece_row[1:])
+            packed.append(piece)
+            timed += self._count(state, piece)
+            if pace.is_over(piece.count):
+                yield
+        if back_row:
+            yield from back.read(state, back_row, pace)
+        self.body_bytes += front.body_bytes + back.body_bytes
+        self.line.put_together(front.messages, packed, back.messages, timed + back.timed)
+
+    def _read_whole(self, state: State, row: Any, pace: _Pace) -> Iterator[None]:
+        read = _Messages()
+        yield from read.read(state, row, pace)
+        self.body_bytes = read.body_bytes
+        for start in range(0, len(read.messages), pace.per_step):
+            for message in read.messages[start : start + pace.per_step]:
+                self.line.append(message)
+            if pace.is_over(pace.per_step):
+                yield
+
+    def _count(self, state: State, piece: Packed) -> int:
+        """What is counted of messages that stay packed; how many of them have a deadline."""
+        piece.check(_MOST_ALIKE)
+        live = state.live
+        for index in piece.column(INDEX):
+            live[index] = live.get(index, 0) + 1
+        self.body_bytes += sum(piece.column(BODY_LENGTH))
+        return sum([1 for deadline_ms in piece.column(DEADLINE_MS) if deadline_ms >= 0])
 
 
-def _restore_holder(state: State, queue: Queue, row: Any) -> None:
+def _restore_holder(state: State, queue: Queue, row: Any, pace: _Pace) -> Iterator[None]:
     (
         node, incarnation, holder_id, order, flags, prefetch, priority, last_delivery_id, first_held,
         held_ids, held_messages,
@@ -384,14 +497,18 @@ def _restore_holder(state: State, queue: Queue, row: Any) -> None:
     holder.priority = priority
     holder.last_delivery_id = last_delivery_id
     holder.first_held = first_held
-    messages = unpack_messages(held_messages)
-    ids = unpack_numbers(held_ids, 0, len(messages), len(held_ids))
-    holder.held = dict(zip(ids, messages, strict=True))
+    read = _Messages()
+    yield from read.read(state, held_messages, pace)
+    count = len(read.messages)
+    for start in range(0, count, pace.per_step):
+        stop = min(count, start + pace.per_step)
+        ids = unpack_numbers(held_ids, start * NUMBER_BYTES, stop - start, len(held_ids))
+        holder.held.update(zip(ids, read.messages[start:stop], strict=True))
+        if pace.is_over(stop - start):
+            yield
     enter_holder(state, queue, holder)
-    _retain(state, [message.index for message in messages])
-    queue.held_count += len(messages)
-    for message in messages:
-        queue.held_bytes += message.body_length
+    queue.held_count += count
+    queue.held_bytes += read.body_bytes
     if is_consumer:
         queue.lease.suspended_by += 1
     if holder.attached:
@@ -448,18 +565,33 @@ def _deaths_row(
     ]
 
 
-def _restore_deaths(state: State, row: Any, settings: "list[ShardQueueSettings]") -> list[Death]:
-    numbers, packed = row
-    messages = unpack_messages(packed)
-    _retain(state, [message.index for message in messages])
-    deaths = []
-    for death_row, message in zip(_rows(numbers, _DEATH_COLUMNS), messages, strict=True):
-        sequence, queue_id, reason, time_ms, place = death_row
-        deaths.append(Death(sequence, queue_id, message, REASONS[reason], time_ms, settings[place]))
-    return deaths
+class _Deaths:
+    """The deaths of a ``_deaths_row``, as they are read."""
+
+    __slots__ = ("deaths",)
+
+    def __init__(self) -> None:
+        self.deaths: list[Death] = []
+
+    def read(self, state: State, row: Any, settings: "list[ShardQueueSettings]", pace: _Pace) -> Iterator[None]:
+        """Read them, with pauses."""
+        numbers, packed = row
+        read = _Messages()
+        yield from read.read(state, packed, pace)
+        count = _rows_of(numbers, _DEATH_COLUMNS)
+        if count != len(read.messages):
+            raise ShardError(f"{count} deaths of {len(read.messages)} messages")
+        for start in range(0, count, pace.per_step):
+            stop = min(count, start + pace.per_step)
+            columns = [_piece(column, start, stop) for column in numbers[1:]]
+            for death_row, message in zip(zip(*columns, strict=True), read.messages[start:stop], strict=True):
+                sequence, queue_id, reason, time_ms, place = death_row
+                self.deaths.append(Death(sequence, queue_id, message, REASONS[reason], time_ms, settings[place]))
+            if pace.is_over(stop - start):
+                yield
 
 
-def _restore_outbox(state: State, row: Any) -> None:
+def _restore_outbox(state: State, row: Any, pace: _Pace) -> Iterator[None]:
     next_sequence, counters, table, unrouted, parked, lanes = row
     outbox = state.outbox
     outbox.next_sequence = next_sequence
@@ -468,13 +600,17 @@ def _restore_outbox(state: State, row: Any) -> None:
         outbox.dropped_cycle, outbox.dropped_unroutable, outbox.dropped_by_operator,
     ) = counters
     settings = [decode_settings(encoded) for encoded in table]
-    outbox.unrouted.extend(_restore_deaths(state, unrouted, settings))
-    for death in _restore_deaths(state, parked, settings):
+    waiting = _Deaths()
+    yield from waiting.read(state, unrouted, settings, pace)
+    outbox.unrouted.extend(waiting.deaths)
+    lost = _Deaths()
+    yield from lost.read(state, parked, settings, pace)
+    for death in lost.deaths:
         outbox.parked[death.sequence] = death
     for target_shard, target_queue, first_sequence, packed in lanes:
         lane = Lane(target_shard, target_queue)
         lane.first_sequence = first_sequence
-        items = unpack_messages(packed)
-        lane.items.extend(items)
-        _retain(state, [message.index for message in items])
+        items = _Messages()
+        yield from items.read(state, packed, pace)
+        lane.items.extend(items.messages)
         outbox.lanes[target_queue] = lane

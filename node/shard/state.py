@@ -69,7 +69,7 @@ class State:
 
     ``live`` counts, per log entry, the places in which the state still refers to it. ``unserved`` are queues
     with messages and willing consumers that the bound of an entry left waiting, ``overfull`` those that still have
-    to drop messages. ``remains`` by queue id, the oldest first; ``queue_expired`` counts what died of its queue's end.
+    to drop messages. ``remains``, the oldest first; ``queue_expired`` counts what died of its queue's end.
 
     ``dead_lettered_for`` counts deaths by reason, all but EXPIRED, by far the most frequent one: those are the
     rest of the queues' ``dead_lettered``. ``gone_for`` counts queues by reason. ``expiry_lag`` is this replica's own
@@ -139,7 +139,7 @@ class State:
         self.refused_routes = 0
         self.dead_lettered_for: dict[str, int] = dict.fromkeys(REASONS, 0)
         self.gone_for: dict[str, int] = dict.fromkeys(GONE_FOR, 0)
-        self.remains: dict[int, Remains] = {}
+        self.remains: list[Remains] = []
         self.queue_expired = 0
         # Derived.
         self.sessions: dict[tuple[int, int], dict[tuple[int, int], Holder]] = {}

@@ -120,7 +120,7 @@ class ShardStatistics:
         self.refused_routes = state.refused_routes
         self.queue_expired = state.queue_expired
         self.remains = 0
-        for remains in state.remains.values():
+        for remains in state.remains:
             self.remains += remains.line.count()
         self.ready = 0
         self.ready_bytes = 0

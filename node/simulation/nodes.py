@@ -334,6 +334,9 @@ class ServerSocket:
     def flush(self) -> None:
         """Send what the connection has to write."""
         octets = b"".join(self.connection.flush())
+        # These sockets take everything at once.
+        self.connection.set_output_blocked(False)
+        self.connection.set_output_full(False)
         if octets:
             self._wire.write_from_server(octets)
 

@@ -223,8 +223,8 @@ class _WatchedCluster:
         return self._node.engine.overloaded
 
     @property
-    def disk_alarm(self) -> str | None:
-        return self._node.engine.disk_alarm
+    def blocked(self) -> str | None:
+        return self._node.engine.blocked
 
 
 class _WatchedShard:

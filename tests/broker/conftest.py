@@ -219,6 +219,12 @@ class World:
             if not dirty and not self.later:
                 break
 
+    def alarm(self, reason: str | None) -> None:
+        """Publishers are blocked for this reason, or no more."""
+        self.cluster.blocked = reason
+        self.broker.alarm_changed(reason)
+        self.settle()
+
     def advance(self, ms: int, step_ms: int = 50) -> None:
         """Time passes, in ticks."""
         end = self.cluster.now_ms + ms

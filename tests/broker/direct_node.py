@@ -13,6 +13,7 @@ import ssl
 import sys
 import threading
 import time
+from typing import Any
 
 from node.broker.broker import Broker
 from node.broker.direct_cluster import DirectCluster
@@ -33,7 +34,9 @@ def add_user(cluster: DirectCluster, name: str, password: str, *permissions: str
 class DirectNode:
     """A broker that real clients can connect to, in a thread of its own."""
 
-    def __init__(self, port: int = 0, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, port: int = 0, tls: ssl.SSLContext | None = None, **limits: Any) -> None:
+        """`limits` are more arguments of the listener."""
+        self.limits = limits
         self.port = port
         self.tls = tls
         self.cluster: DirectCluster
@@ -69,7 +72,7 @@ class DirectNode:
         add_user(self.cluster, "guest", "guest", ".*", ".*", ".*")
         self.broker = Broker(self.cluster, lambda: os.urandom(16))
         self.cluster.events = self.broker
-        self.listener = AmqpListener(self.broker, "127.0.0.1", self.port, self._schedule, self.tls)
+        self.listener = AmqpListener(self.broker, "127.0.0.1", self.port, self._schedule, self.tls, **self.limits)
         await self.listener.start()
         self.port = self.listener.port
         self._ready.set()

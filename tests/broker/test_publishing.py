@@ -224,31 +224,45 @@ def test_properties_and_body_come_back_whole(client: Any) -> None:
     assert got.properties.headers in (None, {})
 
 
-def test_disk_alarm_nacks_and_blocks(world: Any, confirming: Any) -> None:
+def test_an_alarm_blocks_connections_that_publish(world: Any, confirming: Any) -> None:
+    """Told once, in RabbitMQ's words; what was read already counts, and then nothing is read."""
     confirming.declare("q")
     confirming.publish(1, "q")
     confirming.take()
-    world.cluster.disk_alarm = "10 bytes free"
-    world.broker.alarm_changed("10 bytes free")
-    world.settle()
+    consumer = world.client()
+    consumer.send(1, commands.Basic.Consume(queue="q", consumer_tag="c"))
+    consumer.take(1)
+    world.alarm("low on memory")
     (blocked,) = confirming.take(0)
     assert isinstance(blocked, commands.Connection.Blocked)
-    assert "10 bytes free" in blocked.reason
+    assert blocked.reason == "low on memory"
+    assert not confirming.connection.wants_reading and consumer.connection.wants_reading
+    world.alarm("low on memory & disk")
+    assert not confirming.take(0)
     confirming.publish(1, "q")
-    assert confirming.acks() == [(2, False, True)]
-    plain = world.client()
-    plain.publish(1, "q")
-    assert isinstance(plain.take(0)[0], commands.Connection.Blocked)
-    got = plain.take(1)[-1]
-    assert got.reply_code == 406
-    assert "disk alarm: 10 bytes free" in got.reply_text
-    world.cluster.disk_alarm = None
-    world.broker.alarm_changed(None)
-    world.settle()
+    assert confirming.acks() == [(2, False, False)]
+    # One that has not published yet is told when it does.
+    late = world.client()
+    assert late.connection.wants_reading
+    late.publish(1, "q")
+    assert isinstance(late.take(0)[0], commands.Connection.Blocked)
+    assert not late.connection.wants_reading
+    # Consumers go on, as do their acknowledgements.
+    tags = [item.tag for item in consumer.take(1)]
+    assert len(tags) == 2
+    consumer.send(1, commands.Basic.Ack(tags[-1], multiple=True))
+    world.alarm(None)
     assert isinstance(confirming.take(0)[0], commands.Connection.Unblocked)
+    assert confirming.connection.wants_reading and late.connection.wants_reading
+
+
+def test_a_blocked_connection_that_is_closed_by_the_broker_is_read_again(world: Any, confirming: Any) -> None:
+    """For its close-ok."""
     confirming.publish(1, "q")
-    assert confirming.acks() == [(3, False, False)]
-    assert confirming.count("q") == 2
+    world.alarm("low on disk")
+    assert not confirming.connection.wants_reading
+    world.broker.close_all("the node is shutting down")
+    assert confirming.connection.wants_reading
 
 
 def test_overload_stops_reading_from_publishers_only(world: Any, client: Any) -> None:

@@ -186,6 +186,21 @@ def test_delete_cancels_consumers_that_can_take_it(world: Any, client: Any) -> N
     assert world.broker.consumer_count == 0
 
 
+def test_delete_is_answered_before_the_cancels_it_causes(client: Any) -> None:
+    """A client that deletes what it consumes from takes an early basic.cancel for an error (kombu raises it)."""
+    client.declare("q")
+    client.consume("q", "own")
+    client.send(1, commands.Queue.Delete(queue="q"))
+    assert [type(frame) for frame in client.take(1)] == [commands.Queue.DeleteOk, commands.Basic.Cancel]
+
+
+def test_a_cancel_waits_for_no_answer_that_does_not_come(client: Any) -> None:
+    client.declare("q")
+    client.consume("q", "own")
+    client.send(1, commands.Queue.Delete(queue="q", nowait=True))
+    assert [type(frame) for frame in client.take(1)] == [commands.Basic.Cancel]
+
+
 def test_nowait_is_not_answered(client: Any) -> None:
     client.take(1)
     client.send(

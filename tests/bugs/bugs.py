@@ -32,6 +32,8 @@ PAPER = "tests/raft/test_paper.py::"
 HOST = "tests/cluster/test_host.py::"
 HOSTS = "tests/simulator/test_host_simulation.py::"
 READS = "tests/cluster/test_reads.py::"
+AHEAD_FORMAT = "tests/log/test_write_ahead_format.py::"
+AHEAD_STORE = "tests/log/test_write_ahead_store.py::"
 LEASE_EDGES = "tests/simulator/test_lease_edges.py::"
 
 RAFT_BUGS = [
@@ -189,6 +191,54 @@ GROUP_BUGS = [
 
 DISK_BUGS = [
     Bug(
+        "replays no truncation",
+        "cluster/log/gathered.py",
+        "keep = max(0, write.entries[0].index - all_of_it.entries[0].index)",
+        "keep = len(all_of_it.entries)",
+        AHEAD_FORMAT + "test_a_truncation_is_replayed",
+        "ValueError: group 1",
+    ),
+    Bug(
+        "replays no hard state",
+        "cluster/log/gathered.py",
+        "all_of_it.hard_state = write.hard_state",
+        "pass",
+        AHEAD_FORMAT + "test_a_truncation_is_replayed",
+        "assert",
+    ),
+    Bug(
+        "takes a torn record for a whole one",
+        "cluster/log/write_ahead_format.py",
+        "if found and not _is_whole(image, found[-1]) and _misses",
+        "if found and not image and _misses",
+        AHEAD_FORMAT + "test_every_cut_of_a_file_in_a_sector_shows_a_prefix",
+        "assert",
+    ),
+    Bug(
+        "takes damage for the end",
+        "cluster/log/write_ahead_format.py",
+        "    if later is not None:",
+        "    if later is not None and moved < 0:",
+        AHEAD_FORMAT + "test_a_lost_sector_before_a_later_record_is_damage_and_not_the_end",
+        "assert",
+    ),
+    Bug(
+        "clears a write-ahead file before the log file holds it",
+        "cluster/log/write_ahead_store.py",
+        "        moving = self._moving\n        if moving is not None:",
+        "        moving = self._moving\n        self._files.clear_other()\n        if moving is not None:",
+        AHEAD_STORE + "test_a_file_is_cleared_only_once_the_log_file_holds_it",
+        "is missing",
+    ),
+    Bug(
+        "takes a write for done before its sync",
+        "cluster/log/write_ahead_files.py",
+        "        try:\n            _sync(descriptor)\n",
+        "        try:\n            pass\n",
+        AHEAD_STORE + "test_a_small_write_is_one_append_and_one_sync_and_the_log_file_is_left_alone",
+        "assert",
+    ),
+    Bug(
         "writes the log without a sync",
         "cluster/log/lmdb_tables.py",
         "map_size=map_size_bytes, max_dbs=4)",
@@ -203,6 +253,14 @@ DISK_BUGS = [
         "if self.rebuild is None and message is None:",
         "tests/cluster/test_rebuild.py::test_it_neither_votes_nor_leads_nor_acknowledges_until_then",
         "Error",
+    ),
+    Bug(
+        "has a snapshot that it can't read sent again at once",
+        "cluster/snapshot_intake.py",
+        "return self._message is not None or self.is_refused(node, now_ms)",
+        "return self._message is not None",
+        "tests/cluster/test_snapshots.py::test_a_snapshot_that_cannot_be_read_is_not_stored_and_asked_for_again_later",
+        "assert 2 <= (1 + ",
     ),
     Bug(
         "takes any snapshot for a rebuild",

@@ -18,6 +18,8 @@ TESTS_FAILED = 1
 LONGEST_RUN_S = 60
 
 FOUND_BY_HOSTS = (
+    "replays no hard state",
+    "takes a torn record for a whole one",
     "carries on after a failed sync as if it had synced",
     "serves a damaged entry",
     "starts with a damaged vote",

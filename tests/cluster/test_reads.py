@@ -236,7 +236,7 @@ def test_a_request_for_a_leader_that_is_none_any_more_is_not_passed_on() -> None
     asker, next_leader = (id for id in cluster.ids if id != old)
     follower = cluster.nodes[next_leader].host
     request = Message(READ_INDEX, next_leader, asker, entries=[Entry(data=b"context")])
-    follower.groups[0].step(request)
+    follower.groups[0].step(request, cluster.now)
     assert follower.groups[0].raw.raft.messages == []
 
 

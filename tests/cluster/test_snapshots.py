@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from cluster.group import TIMES_TOO_LONG, TIMES_TOO_LONG_WITH_AN_OFFER, Group
+from cluster.group_settings import SNAPSHOT_REFUSED_FOR_MS
 from cluster.log.batch import MissingEntry
 from cluster.log.snapshot_codec import OutgoingSnapshot
 from cluster.raft import ConfState, Message, MessageType, Snapshot
@@ -221,3 +222,126 @@ def test_what_is_under_way_to_a_member_is_bounded_in_bytes() -> None:
     cluster.stuck = set()
     output = cluster.nodes[slow].host
     assert output.writing
+
+
+# ---------------------------------------------------------------------- read before they are stored
+
+
+class Arriving(Lagging):
+    """The same, once the network works. Some snapshots are damaged: what is sent has the right digest all the same."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cluster.loses = lambda sender, to, message: False
+        self.cluster.as_sent = self._as_sent
+        self.damaged = True
+        self.sent: list[tuple[int, Snapshot]] = []
+        self.member = self.cluster.nodes[self.away]
+        self.before = self.stored_state()
+
+    def _as_sent(self, message: Message) -> Message:
+        snapshot = message.snapshot
+        if snapshot is None:
+            return message
+        self.sent.append((self.cluster.now, snapshot))
+        if not self.damaged:
+            return message
+        cut = Snapshot(snapshot.metadata, snapshot.data[:-1])
+        return Message(message.type, message.to, message.from_, message.term, snapshot=cut)
+
+    def stored_state(self) -> object:
+        stored = self.cluster.stores[self.away].load().get(0)
+        return None if stored is None or stored.snapshot is None else (stored.snapshot.metadata, stored.snapshot.state)
+
+    def arrives(self, reported: bool = True) -> None:
+        """The transfer that was under way breaks, and the next one goes through."""
+        count = len(self.sent)
+        self.leader.host.snapshot_sent(self.away, 0, False)
+        self.cluster.run_until(lambda: len(self.sent) > count)
+        if reported:
+            self.leader.host.snapshot_sent(self.away, 0, True)
+
+
+def test_a_snapshot_that_cannot_be_read_is_not_stored_and_asked_for_again_later() -> None:
+    """The replica keeps what it has, through a restart too; an operator is told; a good one is taken in the end."""
+    arriving = Arriving()
+    arriving.arrives()
+    group = arriving.member.host.groups[0]
+    first_ms, commands, applied = arriving.cluster.now, list(arriving.member.machines[0].commands), group.applied
+    _submit(arriving.cluster, 5, b"x")
+    while arriving.cluster.now < first_ms + SNAPSHOT_REFUSED_FOR_MS - 2 * TICK_MS:
+        arriving.cluster.step()
+        # A leader whose log begins behind the snapshot by now sends a new one by itself.
+        assert len(arriving.sent) <= 1 + (arriving.cluster.now - first_ms) // OFFER_KEPT_MS
+    assert arriving.stored_state() == arriving.before
+    assert (arriving.member.machines[0].commands, group.applied, group.raw.raft.lead) == (
+        commands, applied, arriving.leader_id
+    )
+    told = [text for text in arriving.member.told if "snapshot" in text]
+    index = arriving.sent[0][1].metadata.index
+    assert len(told) == len(arriving.sent)
+    assert told[0].startswith(f"group 0: a snapshot of index {index} from node {arriving.leader_id} can't be read: ")
+    arriving.damaged = False
+    arriving.leader.host.snapshot_sent(arriving.away, 0, True)
+    arriving.cluster.run_until(arriving.same, 1000)
+    assert arriving.sent[-1][1].metadata.index > index, "nobody offers the one that was refused any more"
+
+
+def test_another_leader_is_not_made_to_wait_for_a_snapshot_that_could_not_be_read() -> None:
+    arriving = Arriving()
+    arriving.arrives()
+    arriving.damaged = False
+    old = arriving.leader_id
+    arriving.cluster.kill(old)
+    began_ms = arriving.cluster.now
+    arriving.cluster.run_until(lambda: arriving.cluster.leader() not in (0, old))
+    arriving.leader_id = arriving.cluster.leader()
+    arriving.cluster.run_until(arriving.same)
+    assert arriving.cluster.now - began_ms < SNAPSHOT_REFUSED_FOR_MS // 4
+
+
+def test_a_large_snapshot_is_read_once_in_steps_while_its_node_answers() -> None:
+    """Nothing of it is stored before all is read; entries behind it don't make the leader send it once more."""
+    steps = 60
+    arriving = Arriving()
+    arriving.damaged = False
+    machine, store = arriving.member.machines[0], arriving.cluster.stores[arriving.away]
+    machine.snapshot_takes = steps
+    arriving.arrives()
+    for _ in range(steps - 2):
+        _submit(arriving.cluster, 1, b"x")
+        assert (arriving.stored_state(), machine.snapshots_read) == (arriving.before, 0)
+        assert arriving.cluster.leader() == arriving.leader_id
+        assert arriving.leader.host.heard_within(arriving.away, arriving.cluster.now, 4 * TICK_MS)
+    arriving.cluster.run_until(arriving.same)
+    assert (machine.snapshots_read, len(arriving.sent)) == (1, 1)
+    assert store.load()[0].snapshot is not None
+
+
+def test_a_newer_snapshot_takes_the_place_of_one_that_is_being_read() -> None:
+    arriving = Arriving()
+    arriving.damaged = False
+    machine = arriving.member.machines[0]
+    machine.snapshot_takes = 40
+    arriving.arrives(reported=False)
+    arriving.group.drop_offer()
+    _submit(arriving.cluster, 1, b"x")
+    arriving.arrives()
+    arriving.cluster.run_until(arriving.same)
+    assert (machine.snapshots_read, len(arriving.sent)) == (1, 2)
+
+
+def test_a_damaged_replica_is_not_rebuilt_from_a_snapshot_that_cannot_be_read() -> None:
+    """It stays silent, asks that node no more for a while, and comes back with the next one."""
+    arriving = Arriving()
+    group = arriving.member.host.groups[0]
+    group.rebuild = Rebuild("damaged", 1, 1)
+    arriving.arrives()
+    asked = len(arriving.sent)
+    for _ in range(100):
+        arriving.cluster.step()
+        arriving.leader.host.snapshot_sent(arriving.away, 0, True)
+    assert (group.rebuild is None, len(arriving.sent) - asked) == (False, 0)
+    arriving.damaged = False
+    arriving.cluster.run_until(lambda: group.rebuild is None, 1000)
+    arriving.cluster.run_until(arriving.same)

@@ -13,6 +13,7 @@ from cluster.host_settings import HostSettings
 from cluster.log.group_log import EntryCache
 from cluster.log.memory_store import MemoryStore
 from cluster.log.snapshot_codec import carried
+from cluster.machine import BadSnapshot
 from cluster.raft import Message
 from cluster.sessions import SessionKey
 
@@ -34,7 +35,8 @@ class Recorder:
         """How many commands there were when each session of `closed` ended."""
         self.stamps: list[tuple[int, int]] = []
         self.snapshot_takes = 1
-        """Steps to make a snapshot."""
+        """Steps to make a snapshot, and to read one."""
+        self.snapshots_read = 0
         self.attending: tuple[int, ...] | None = None
         """Nodes where somebody waits for entries; None: everywhere."""
         self._data = b""
@@ -83,9 +85,31 @@ class Recorder:
     def snapshot_steps(self) -> "SlowSnapshot":
         return SlowSnapshot(self.snapshot(), self.snapshot_takes)
 
-    def restore(self, data: bytes) -> None:
-        self.kept, commands = json.loads(data)
-        self.commands = [bytes.fromhex(command) for command in commands]
+    def restore_steps(self, data: bytes) -> "SlowRestore":
+        return SlowRestore(self, data, self.snapshot_takes)
+
+
+class SlowRestore:
+    """A snapshot that is read in so many steps; what is wrong with it shows in the last."""
+
+    def __init__(self, recorder: Recorder, data: bytes, steps: int) -> None:
+        self.recorder = recorder
+        self.data = data
+        self.left = steps
+
+    def step(self) -> bool:
+        self.left -= 1
+        if self.left == 0:
+            self.recorder.snapshots_read += 1
+            try:
+                self.kept, commands = json.loads(self.data)
+            except ValueError as error:
+                raise BadSnapshot(str(error)) from error
+            self.commands = [bytes.fromhex(command) for command in commands]
+        return self.left == 0
+
+    def finish(self) -> None:
+        self.recorder.kept, self.recorder.commands = self.kept, self.commands
 
 
 class SlowSnapshot:
@@ -121,6 +145,7 @@ class Node:
         self.store = store
         self.effects: list[object] = []
         self.sessions_lost = 0
+        self.told: list[str] = []
         self.machines = {group: Recorder(id, keep) for group in range(groups)}
         settings = GroupSettings(
             election_ticks=10, heartbeat_ticks=2, session_window=4, batch_bytes=1000, entry_bytes=10_000,
@@ -130,6 +155,7 @@ class Node:
         self.host = Host(
             HostSettings(id, nodes, 3, TICK_MS, 500, 2000, settings, bootstrap), dict(self.machines), self,
             store.read_entry, EntryCache(1 << 20), random.Random(id * 1000 + incarnation).randrange, incarnation, LOST,
+            self.told.append,
         )
         first = self.host.start(store.load(), now)
         if first is not None:
@@ -186,6 +212,8 @@ class Cluster:
         self.stuck: set[int] = set()
         self.frozen: set[int] = set()
         self.loses: Callable[[int, int, Message], bool] = lambda sender, to, message: False
+        self.as_sent: Callable[[Message], Message] = lambda message: message
+        """What a message is in its sender's memory."""
         self._mail: list[tuple[int, int, Frame]] = []
         for id in self.ids:
             self.start(id)
@@ -239,7 +267,7 @@ class Cluster:
             for sender, to, frame in mail:
                 if to in self.nodes and not {sender, to} & self.cut:
                     lose(frame, sender, to, partial(self._is_lost, sender, to))
-                    frame.raft = [(group, carried(group, message)) for group, message in frame.raft]
+                    frame.raft = [(group, carried(group, self.as_sent(message))) for group, message in frame.raft]
                     self.nodes[to].host.receive(sender, frame, self.now)
 
     def _pump(self) -> None:

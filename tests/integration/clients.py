@@ -19,12 +19,13 @@ PERSISTENT: Final = pika.BasicProperties(delivery_mode=2)
 _MOST_NAMES: Final = 60
 
 
-def connect(nodes: Nodes, id: int, **parameters: Any) -> BlockingConnection:
-    """A pika connection to a node."""
+def connect(nodes: Nodes, id: int, blocked_after_s: float | None = None, **parameters: Any) -> BlockingConnection:
+    """A pika connection to a node. `blocked_after_s`: it gives up when it was blocked for so long."""
     address = nodes.plan(id).amqp
     return BlockingConnection(
         pika.ConnectionParameters(
-            address.host, address.port, heartbeat=0, socket_timeout=10, blocked_connection_timeout=None, **parameters
+            address.host, address.port, heartbeat=0, socket_timeout=10,
+            blocked_connection_timeout=blocked_after_s, **parameters,
         )
     )
 

@@ -1,4 +1,4 @@
-"""Disks that run out of room: refused clearly, nothing confirmed lost, service resumes when there is room."""
+"""Disks that run out of room: publishers are blocked, nothing confirmed is lost, service resumes when there is room."""
 
 import contextlib
 import shutil
@@ -64,7 +64,7 @@ def cluster(folder: Path, disks: list[Path]) -> Iterator[Nodes]:
 QUEUES = [f"full-{number}" for number in range(4)]
 
 
-def test_publishes_are_refused_with_an_alarm_and_resume_when_there_is_room(cluster: Nodes) -> None:
+def test_publishers_are_blocked_on_all_nodes_and_go_on_when_there_is_room(cluster: Nodes) -> None:
     """Over several shards, none of which has a log that is long by itself; over and over."""
     with channel(cluster, 1) as declaring:
         for name in (*QUEUES, "small"):
@@ -83,7 +83,9 @@ def test_publishes_are_refused_with_an_alarm_and_resume_when_there_is_room(clust
         # Consuming frees room.
         for name in QUEUES:
             found = [number for number, _ in bounded(partial(take, cluster, 3, name))]
-            assert found == confirmed[name], "confirmed messages are lost"
+            # The one that was on its way when the alarm came may be there.
+            assert found[: len(confirmed[name])] == confirmed[name], "confirmed messages are lost"
+            assert len(found) <= len(confirmed[name]) + 1
         for id in cluster.ids:
             wait_for(partial(no_alarm, cluster, id), f"room at node {id}")
         wait_for(lambda: unblocked(watching, told), "connection.unblocked")
@@ -94,16 +96,17 @@ def test_publishes_are_refused_with_an_alarm_and_resume_when_there_is_room(clust
 
 
 def fill(nodes: Nodes, id: int, most: int = 12_000) -> dict[str, list[int]]:
-    """Publish with confirms until one is refused; what was confirmed, by queue."""
+    """Publish with confirms until the connection is blocked; what was confirmed, by queue."""
     confirmed: dict[str, list[int]] = {name: [] for name in QUEUES}
-    with channel(nodes, id, confirms=True) as publishing:
-        for number in range(most):
-            name = QUEUES[number % len(QUEUES)]
-            try:
-                publishing.basic_publish("", name, b"%06d " % number + BODY, PERSISTENT, mandatory=True)
-            except pika.exceptions.NackError:
-                return confirmed
-            confirmed[name].append(number)
+    publishing = connect(nodes, id, blocked_after_s=0.5).channel()
+    publishing.confirm_delivery()
+    for number in range(most):
+        name = QUEUES[number % len(QUEUES)]
+        try:
+            publishing.basic_publish("", name, b"%06d " % number + BODY, PERSISTENT, mandatory=True)
+        except pika.exceptions.ConnectionBlockedTimeout:
+            return confirmed
+        confirmed[name].append(number)
     raise AssertionError(f"{most} messages did not fill the disk")
 
 
@@ -116,15 +119,9 @@ def judge_alarm(nodes: Nodes, watching: pika.BlockingConnection, told: list[str 
         assert (code, "bytes free" in page["reason"]) == (503, True)
         assert nodes.page(id, "/health/live")[0] == 200
         assert nodes.metric(id, "mayfly_disk_alarm") == 1
-    # Without confirms: a channel error. With the capability: connection.blocked.
-    with channel(nodes, 2) as refused:
-        refused.basic_publish("", "small", b"refused")
-        with pytest.raises(pika.exceptions.ChannelClosedByBroker) as error:
-            refused.queue_declare("small", passive=True)
-    assert error.value.reply_code == 406
-    assert "disk" in error.value.reply_text
+        assert nodes.metric(id, "mayfly_publishers_blocked") == 1
     wait_for(lambda: not unblocked(watching, told), "connection.blocked")
-    assert "bytes free" in str(told[-1])
+    assert told[-1] == "low on disk"
 
 
 def no_alarm(nodes: Nodes, id: int) -> bool:

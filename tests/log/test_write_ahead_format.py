@@ -141,6 +141,16 @@ def test_what_was_gathered_answers_for_the_log_file_behind_it() -> None:
     assert gathered.find(1, 3) is None
 
 
+def test_a_truncation_is_replayed() -> None:
+    batches = [batch_of(1, b"one", b"two", b"three"), batch_of(2, b"other", term=2), batch_of(3, b"next", term=2)]
+    batches[1].group(1).hard_state = HardState(2, 3, 1)
+    octets = [encode_record(number, batch, SALT) for number, batch in enumerate(batches, 1)]
+    for count, entries in ((1, [(1, 1), (2, 1), (3, 1)]), (2, [(1, 1), (2, 2)]), (3, [(1, 1), (2, 2), (3, 2)])):
+        store, _ = replayed([("ahead-1", image_of(octets[:count]))])
+        assert store.load()[1].entries == entries
+        assert store.load()[1].hard_state == (HardState(2, 3, 1) if count > 1 else HardState())
+
+
 # --- torn --------------------------------------------------------------------------------------------
 
 

@@ -224,6 +224,23 @@ def test_snapshots_go_to_the_log_file_with_all_that_gathered_before(tmp_path: Pa
     store.close()
 
 
+def test_what_was_released_gives_its_room_back_when_the_store_is_settled(tmp_path: Path) -> None:
+    store = opened(tmp_path, MIB)
+    for index in range(1, 41):
+        append(store, index, b"x" * 100_000)
+    store.settle()
+    batch = WriteBatch()
+    batch.group(1).snapshot = StoredSnapshot(SnapshotMetadata(40, 1, ConfState([1])), b"state")
+    store.write(batch)
+    batch = WriteBatch()
+    batch.group(1).release = list(range(1, 41))
+    store.write(batch)
+    before = store.free_bytes()
+    store.settle()
+    assert store.free_bytes() > before + 2 * MIB
+    store.close()
+
+
 def test_what_waits_for_the_log_file_is_bounded(tmp_path: Path) -> None:
     store = opened(tmp_path)
     most = 0
@@ -361,7 +378,7 @@ def test_an_older_copy_of_the_log_file_is_refused(tmp_path: Path) -> None:
     store = opened(folder)
     for index in range(2, 60):
         append(store, index, b"x" * 1000)
-    store._settle()
+    store.settle()
     append(store, 60, b"x" * 1000)
     with killed(folder) as copy:
         (copy / "data.mdb").write_bytes(older)

@@ -29,7 +29,7 @@ def told(narrator: Narrator) -> str:
 
 
 def broken(narrator: Narrator) -> list[str]:
-    return [promise.text for promise in narrator.promises if not promise.kept]
+    return [promise.text for promise in narrator.promises if not (promise.kept and promise.in_time)]
 
 
 class Properties:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from node.process_memory import BUSY_BYTES, FreedMemory
+from node.process_memory import BUSY_BYTES, FreedMemory, MemoryWatch, available_bytes, used_bytes
 
 ROOT = Path(__file__).resolve().parents[2]
 MIB = 1024 * 1024
@@ -52,3 +52,42 @@ def test_it_is_given_back_once_when_a_busy_time_is_over() -> None:
         if freed.look(written_bytes):
             given_back.append(second)
     assert given_back == [4, 7]
+
+
+def group(folder: Path, **limits: str) -> Path:
+    """A tree of control groups: file name -> content, with the folder before it."""
+    for name, text in limits.items():
+        where = folder / name.replace("__", "/").replace("_dot_", ".")
+        where.parent.mkdir(parents=True, exist_ok=True)
+        where.write_text(text)
+    return folder
+
+
+def test_what_a_process_may_use_is_the_least_of_machine_and_control_groups(tmp_path: Path) -> None:
+    proc = group(tmp_path / "proc", meminfo="MemFree: 5 kB\nMemTotal:       1000 kB\n", self__cgroup="0::/a/b\n")
+    v2 = tmp_path / "v2"
+    assert available_bytes(proc, v2) == 1_024_000
+    group(v2, a__b__memory_dot_max="max\n", a__memory_dot_max="900000\n")
+    assert available_bytes(proc, v2) == 900_000
+    group(v2, a__b__memory_dot_max="800000\n")
+    assert available_bytes(proc, v2) == 800_000
+    old = group(tmp_path / "old", self__cgroup="4:cpu,memory:/x\n1:name=systemd:/x\n")
+    v1 = group(tmp_path / "v1", memory__memory_dot_limit_in_bytes="700000\n")
+    assert available_bytes(old, v1) == 700_000
+    assert available_bytes(tmp_path / "none", v1) is None
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc")
+def test_too_much_memory_is_told_until_it_is_clearly_less() -> None:
+    before = used_bytes()
+    assert before is not None
+    watch = MemoryWatch(before + 40 * MIB)
+    assert watch.look() is None
+    much = bytearray(b"x") * (60 * MIB)
+    text = watch.look()
+    assert text is not None
+    assert f"the limit is {before + 40 * MIB} (memory_limit_bytes)" in text
+    del much
+    assert watch.look() is None
+    never = MemoryWatch(0)
+    assert never.look() is None and never.used_bytes > 0

@@ -20,6 +20,10 @@ from node.command_line.local_cluster import LocalCluster, fetch, plan_cluster, t
 pytestmark = [pytest.mark.processes]
 
 PATIENCE_S: Final = 60.0
+DEMONSTRATION_S: Final = 600.0
+"""Longer than all that the demonstration waits for."""
+PROMISES: Final = 16
+"""As many as it makes, whatever happens."""
 # The build under test, wherever pytest took it from.
 MAYFLY: Final = [sys.executable, "-P", "-m", "node"]
 ENVIRONMENT: Final = os.environ | {"PYTHONPATH": str(Path(node.__file__).parent.parent)}
@@ -44,18 +48,24 @@ def cluster(base_port: int, tmp_path: Path) -> Iterator[LocalCluster]:
     cluster.stop()
 
 
-def mayfly(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+def mayfly(*arguments: str, folder: Path, patience_s: float = PATIENCE_S) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*MAYFLY, *arguments], cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=PATIENCE_S
+        [*MAYFLY, *arguments], cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=patience_s
     )
 
 
-def test_the_demonstration_keeps_its_promises_in_time(base_port: int, tmp_path: Path) -> None:
-    """T4-T7, L2, L4, L7, L10, D3, D4, D6, D7, as a reader of the README sees them; within 60 s."""
-    result = mayfly("demo", "--once", "--base-port", str(base_port), folder=tmp_path)
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert "promises kept" in result.stdout
-    assert result.stderr == ""
+def test_the_demonstration_keeps_its_promises(base_port: int, tmp_path: Path) -> None:
+    """T4-T7, L2, L4, L7, L10, D3, D4, D6, D7, as a reader of the README sees them. Nothing is early, nothing is missing
+    and nothing is there twice; what is LATE on this machine, busy as it may be, is told and ends it with 1."""
+    result = mayfly("demo", "--once", "--base-port", str(base_port), folder=tmp_path, patience_s=DEMONSTRATION_S)
+    told = result.stdout
+    assert "BROKEN" not in told and result.stderr == "", told + result.stderr
+    late = told.count("  LATE  ")
+    assert result.returncode == (1 if late else 0), told
+    if late:
+        assert f"0 of {PROMISES} promises broken, {late} late" in told, told
+    else:
+        assert f"All {PROMISES} promises kept" in told, told
 
 
 def test_a_taken_port_does_not_stop_the_demonstration(base_port: int, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 points.
 """
 
+from itertools import groupby
 from typing import Any
 
 from hypothesis import HealthCheck, given, settings
@@ -220,8 +221,8 @@ class Run:
         due = model.due()
         assert self.one.next_message_due_ms() == (0 if model.unfinished() else due[0][0] if due else -1)
         remains = [
-            (left.queue_id, [self.item(message) for message in left.line.live()])
-            for left in state.remains.values()
+            (number, [self.item(message) for left in lines for message in left.line.live()])
+            for number, lines in groupby(state.remains, lambda left: left.queue_id)
         ]
         assert remains == [(number, [self.item_of(item) for item in items]) for number, items in model.remains]
         assert self.one.statistics().queue_expired == model.queue_expired

@@ -1,10 +1,11 @@
-"""What becomes of the messages of a queue whose lease has run out (RULES L4, L11, C4)."""
+"""What becomes of the messages of a queue whose lease has run out, or that is deleted or purged (RULES L4, L11, C4)."""
 
 import pytest
 
 from node.shard import commands
 from node.shard.commands import ACK, encode_get, encode_settle, encode_update_queue
 from node.shard.queues import RELEASED_PER_ENTRY
+from node.shard.results import Purged
 from node.shard.settings import ShardQueueSettings
 from node.shard.shard import Shard
 from tests.shard.driver import A, Driver, Entry, publish
@@ -219,3 +220,80 @@ def test_l4_c4_a_long_queue_that_goes_is_released_in_bounded_steps(how: str) -> 
     assert (driver.shard.statistics().remains, list(driver.shard.live_entries())) == (0, [])
     assert len(driver.released) - released == (count - (30 if how == "taken from" else 0)) // 10
     assert driver.shard.statistics().outbox == driver.shard.statistics().queue_expired == 0
+
+
+def _long(count: int, **settings: object) -> Driver:
+    driver = Driver()
+    driver.create(1, **settings)
+    for _ in range(count // 100):
+        parts: list[bytes] = []
+        for _ in range(100):
+            commands.encode_publish(parts, (1,), -1, b"\x00\x01q", bytes(14), b"body")
+        driver.run(b"".join(parts))
+    return driver
+
+
+def purged(driver: Driver) -> int:
+    """Purge queue 1; what its client is told."""
+    (answer,) = driver.run(commands.encode_purge(1))
+    assert isinstance(answer, Purged)
+    return answer.messages
+
+
+def test_t13_c4_a_long_queue_is_purged_in_bounded_steps() -> None:
+    """The answer is the whole count, the queue is empty at once and goes on; nothing is dead-lettered. Purged again,
+    and deleted, before all is released; a replica restored on the way goes on the same."""
+    count = 8 * RELEASED_PER_ENTRY
+    driver = _long(count, message_ttl_ms=60_000, dead_letter_exchange="dlx", expires_ms=1000)
+    for _ in range(30):
+        driver.run(commands.encode_get(1, 7, False))
+    driver.run(encode_settle(1, 7, commands.REQUEUE, list(range(1, 21))))
+    released = len(driver.released)
+    assert purged(driver) == count - 10
+    assert len(driver.released) - released <= RELEASED_PER_ENTRY // 100 + 1
+    assert driver.shard.statistics().remains >= count - RELEASED_PER_ENTRY - 10
+    queue = driver.shard.queue_statistics(1)
+    assert queue is not None and (queue.ready, queue.ready_bytes, queue.unacknowledged) == (0, 0, 10)
+    assert driver.shard.statistics().message_timers == 0
+    assert driver.shard.due_messages(driver.time_ms), "the leader goes on with it at once"
+    driver.shard.restore(driver.shard.snapshot())
+    driver.run(publish("new"))
+    assert purged(driver) == 1
+    driver.run(publish("last"))
+    driver.run(commands.encode_delete_queue(1, False, False))
+    steps = 0
+    while driver.shard.due_messages(driver.time_ms):
+        before = len(driver.released)
+        driver.lead(commands.encode_expire_due())
+        assert len(driver.released) - before <= RELEASED_PER_ENTRY // 100 + 1
+        steps += 1
+    assert steps >= 1
+    statistics = driver.shard.statistics()
+    assert (statistics.remains, statistics.outbox, statistics.dead_lettered, statistics.expired) == (0, 0, 0, 0)
+    assert list(driver.shard.live_entries()) == []
+    assert driver.replay().digest() == driver.shard.digest()
+
+
+def test_t13_a_short_purge_is_released_at_once() -> None:
+    driver = _long(RELEASED_PER_ENTRY)
+    assert (purged(driver), driver.shard.statistics().remains) == (RELEASED_PER_ENTRY, 0)
+    assert (list(driver.shard.live_entries()), driver.shard.due_messages(driver.time_ms)) == ([], False)
+
+
+def test_l11_c4_a_long_queue_with_held_messages_dies_in_order() -> None:
+    """What is held, what came back and what was never delivered are not put together first: there may be millions."""
+    driver = Driver(expiries=10)
+    driver.create(1, expires_ms=100, dead_letter_exchange="dlx", expires_dead_letter=True, delivery_limit=9)
+    bodies = [f"m{number}" for number in range(60)]
+    driver.run(*(publish(body) for body in bodies))
+    for _ in range(25):
+        driver.run(commands.encode_get(1, 8, False))
+    driver.run(encode_settle(1, 8, commands.REQUEUE, list(range(11, 26))))
+    driver.pass_ms(100)
+    driver.tick()
+    while driver.shard.due_messages(driver.time_ms):
+        before = len(deaths(driver))
+        driver.shard.restore(driver.shard.snapshot())
+        driver.tick()
+        assert 0 < len(deaths(driver)) - before <= 10
+    assert [body for body, _ in deaths(driver)] == bodies

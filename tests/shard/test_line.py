@@ -44,7 +44,7 @@ def test_what_is_no_column_is_refused(column: object) -> None:
         Packed(1, [1] * 8)
 
 
-STEPS = st.lists(st.tuples(st.sampled_from(["append", "take", "between", "before", "replace"]), st.integers(0, 12)))
+STEPS = st.lists(st.tuples(st.sampled_from(["append", "take", "between", "leave", "replace"]), st.integers(0, 12)))
 
 
 @given(STEPS, st.integers(1, 3))
@@ -57,9 +57,10 @@ def test_a_line_is_a_list(steps: list[tuple[str, int]], piece: int) -> None:
             for each in fresh:
                 line.append(each)
             items += fresh
-        elif step == "before":
-            line.put_before(fresh)
-            items = fresh + items
+        elif step == "leave":
+            left = line.leave()
+            assert (plain(left.live()), left.timed) == (plain(items), sum(each.deadline_ms >= 0 for each in items))
+            items, gone = [], gone + len(items)
         elif step == "replace":
             line.replace(each for some in line.pieces() for each in some if each.index % 2)
             gone += len(items)

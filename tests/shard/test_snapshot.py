@@ -6,7 +6,8 @@ import pytest
 from node.shard import commands
 from node.shard.errors import ShardError
 from node.shard.shard import Shard
-from node.shard.snapshot import SnapshotInSteps
+from node.shard.snapshot import RestoreInSteps, SnapshotInSteps, snapshot
+from node.shard.state import State
 from tests.shard.driver import B, Driver, attach, publish
 from tests.shard.test_dead_letters import routed
 
@@ -97,6 +98,80 @@ def test_each_step_writes_a_bounded_number_of_messages() -> None:
         steps += 1
     assert made == driver.shard.snapshot()
     assert steps > 2000 // 50
+
+
+@pytest.mark.parametrize("messages_per_step", [1, 3, 10, 1000])
+def test_a_snapshot_is_read_in_steps_and_is_the_state_at_the_end(messages_per_step: int) -> None:
+    """RULES C1: until then the shard is what it was, and goes on as such."""
+    source = everything()
+    state = source.shard.snapshot()
+    other = State(3, 1, 100, 100)
+    reading = RestoreInSteps(other, state, messages_per_step)
+    steps = 1
+    while not reading.step():
+        steps += 1
+    assert snapshot(other) == state
+    assert other.live == source.shard._state.live
+    assert steps > 10 or messages_per_step > 3
+    driver = everything()
+    whole = driver.shard.restore_steps(state)
+    driver.run(publish("later", 1))
+    before = driver.shard.digest()
+    while not whole.step():
+        pass
+    assert driver.shard.digest() == before != source.shard.digest()
+    whole.finish()
+    assert driver.shard.digest() == source.shard.digest()
+
+
+def test_each_step_reads_a_bounded_number_of_messages() -> None:
+    """Many short lists count as well: queues, what consumers hold, dead letters."""
+    driver = Driver()
+    for queue in range(1, 41):
+        driver.create(queue, message_ttl_ms=100 if queue > 20 else None, dead_letter_exchange="dlx")
+        driver.run(*(publish("body", queue) for _ in range(10)))
+    driver.run(*(publish("body", 1) for _ in range(1000)), attach(1, 5))
+    driver.pass_ms(100)
+    driver.tick()
+    reading = RestoreInSteps(State(3, 1, 100, 100), driver.shard.snapshot(), 50)
+    steps = 1
+    while not reading.step():
+        steps += 1
+    assert steps >= (1000 + 20 * 10 + 40 * 16) // 50
+
+
+def test_a_damaged_number_of_messages_is_no_work_without_end() -> None:
+    """A count that no octets bear out: alike messages need none."""
+    driver = Driver()
+    driver.create(1)
+    driver.run(publish("a"))
+    row = msgspec.msgpack.decode(driver.shard.snapshot())
+    line = row[4][0][6]
+    line[0][0] = 1 << 50
+    with pytest.raises(ShardError, match="messages that nothing tells apart"):
+        driver.shard.restore(msgspec.msgpack.encode(row))
+    line[0][0] = 1
+    line[1] = [[1 << 50, *line[0][1:]]]
+    with pytest.raises(ShardError, match="messages that nothing tells apart"):
+        driver.shard.restore(msgspec.msgpack.encode(row))
+
+
+def test_a_damaged_column_deep_in_a_line_is_found_when_it_is_read() -> None:
+    """Not when its messages are wanted: by then the snapshot is stored."""
+    driver = Driver()
+    driver.shard = Shard(3, 1, messages_per_piece=2)
+    driver.create(1)
+    driver.run(*(publish(f"m{number}", 1) for number in range(12)))
+    row = msgspec.msgpack.decode(driver.shard.snapshot())
+    pieces = row[4][0][6][1]
+    assert pieces
+    for column in range(1, 10):
+        for wrong in (None, "x", b"\0" * 9, 1.5):
+            kept, pieces[0][column] = pieces[0][column], wrong
+            with pytest.raises(ShardError):
+                driver.shard.restore(msgspec.msgpack.encode(row))
+            pieces[0][column] = kept
+    driver.shard.restore(msgspec.msgpack.encode(row))
 
 
 def test_a_bad_snapshot_is_refused_and_changes_nothing() -> None:

@@ -32,7 +32,8 @@ CHUNK = 50
 EFFECTS = (
     "answered", "change add", "change remove", "change replace", "crashed in a write", "disk full", "met damage",
     "payload read", "read", "rebuilt", "refused to start", "repeated", "rot-entry", "rot-snapshot", "rot-state",
-    "sent away", "session lost", "snapshot sent", "sync failed", "wipe", "wiped sent away",
+    "sent away", "session lost", "snapshot damaged", "snapshot refused", "snapshot sent", "sync failed",
+    "wipe", "wiped sent away",
 )  # fmt: skip
 """What has to happen somewhere in 200 seeds, or they are wasted."""
 

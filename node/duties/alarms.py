@@ -1,0 +1,121 @@
+"""Why publishers are blocked: this node, or another one, is short of memory or disk (pure).
+
+As in RabbitMQ an alarm on one node blocks publishers on all: wherever a message is published, every node gets it.
+A node tells the others of its alarms when they change, and whoever has just connected; alarms of a node that is not
+connected do not count. Clients are told in RabbitMQ's words (3.10), operators which node it is, and why.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+ALARMS_DATAGRAM: Final = 250
+"""Kind of the datagram: one octet, the sum of the alarms that are on."""
+
+MEMORY: Final = 1
+DISK: Final = 2
+NAMES: Final = {MEMORY: "memory", DISK: "disk"}
+
+
+class Alarms:
+    """The alarms of the cluster as one node knows them."""
+
+    def __init__(
+        self, peers: Callable[[], Iterable[int]], tell: Callable[[int, int, bytes], None], changed: Callable[[], None]
+    ) -> None:
+        """`tell(peer, kind, data)` sends a datagram; `changed()` is called when `reason` has become another."""
+        self.reason: str | None = None
+        """What clients are told, such as "low on memory & disk"; None: publishers go on."""
+        self._peers = peers
+        self._tell = tell
+        self._changed = changed
+        self._own: dict[int, str] = {}
+        self._of_peers: dict[int, int] = {}
+        self._has_told = False
+
+    def own(self, alarm: int) -> str | None:
+        """Why this alarm is on at this node; None when it is not."""
+        return self._own.get(alarm)
+
+    def of_peer(self, peer: int) -> list[str]:
+        """The names of the alarms that are on at another node."""
+        bits = self._of_peers.get(peer, 0)
+        return [name for alarm, name in NAMES.items() if bits & alarm]
+
+    def with_alarms(self) -> list[int]:
+        """The other nodes that have some."""
+        return sorted(self._of_peers)
+
+    def set(self, alarm: int, text: str | None) -> None:
+        """An alarm of this node is on, for the reason `text`, or off."""
+        was_on = alarm in self._own
+        if text is None:
+            self._own.pop(alarm, None)
+        else:
+            self._own[alarm] = text
+        if was_on != (text is not None):
+            self._has_told = True
+            for peer in self._peers():
+                self._tell(peer, ALARMS_DATAGRAM, bytes((sum(self._own),)))
+            self._look()
+
+    def datagram(self, peer: int, data: bytes) -> None:
+        """A peer tells its alarms; what has another length says nothing."""
+        if len(data) != 1:
+            return
+        if data[0]:
+            self._of_peers[peer] = data[0]
+        else:
+            self._of_peers.pop(peer, None)
+        self._look()
+
+    def peer_up(self, peer: int) -> None:
+        """The stream to a peer opened: it knows nothing, or what was told before. Who never had one says nothing."""
+        if self._has_told:
+            self._tell(peer, ALARMS_DATAGRAM, bytes((sum(self._own),)))
+
+    def peer_down(self, peer: int) -> None:
+        """The stream to a peer broke."""
+        self._of_peers.pop(peer, None)
+        self._look()
+
+    def _look(self) -> None:
+        bits = sum(self._own)
+        for others in self._of_peers.values():
+            bits |= others
+        on = [name for alarm, name in NAMES.items() if bits & alarm]
+        reason = f"low on {' & '.join(on)}" if on else None
+        if reason != self.reason:
+            self.reason = reason
+            self._changed()
+
+
+class Watermark:
+    """Whether something is short, without going back and forth at the limit (pure): it is once `limit` is passed, and
+    no more once `relief` is reached. A limit of 0 is none."""
+
+    def __init__(self, limit: int, relief: int) -> None:
+        """Above its limit it is short if `relief` is below, else below."""
+        self.limit: int = limit
+        self.relief: int = relief
+        self.is_short: bool = False
+
+    def look(self, value: int) -> bool:
+        """Whether it is short now."""
+        if self.limit == 0:
+            return False
+        threshold = self.relief if self.is_short else self.limit
+        if self.relief < self.limit:
+            self.is_short = value > threshold
+        else:
+            self.is_short = value < threshold
+        return self.is_short
+
+
+def memory_watermark(limit_bytes: int) -> Watermark:
+    """Of what a process uses: over at nine tenths of the limit."""
+    return Watermark(limit_bytes, limit_bytes - limit_bytes // 10)
+
+
+def disk_watermark(limit_bytes: int) -> Watermark:
+    """Of what is free on a disk: over at five quarters of the limit."""
+    return Watermark(limit_bytes, limit_bytes + limit_bytes // 4)

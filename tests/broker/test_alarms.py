@@ -1,0 +1,117 @@
+"""Alarms of one node block publishers on all; what is short is so until it is clearly not."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pamqp import commands
+
+from node.duties.alarms import ALARMS_DATAGRAM, DISK, MEMORY, Alarms, disk_watermark, memory_watermark
+from node.operating.status import alarm_texts
+from tests.broker.three_brokers import ThreeBrokers
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> ThreeBrokers:
+    return ThreeBrokers()
+
+
+def told(client: Any) -> list[str]:
+    """What the client was told of alarms since the last call."""
+    methods = [method for method in client.take(0) if isinstance(method, commands.Connection.Blocked | type(UNBLOCKED))]
+    return [getattr(method, "reason", "unblocked") for method in methods]
+
+
+UNBLOCKED = commands.Connection.Unblocked()
+
+
+def test_an_alarm_on_one_node_blocks_publishers_on_all(cluster: ThreeBrokers) -> None:
+    clients = [node.client() for node in cluster.nodes.values()]
+    for client in clients:
+        client.publish(1, "nowhere")
+        client.take()
+    idle = cluster.nodes[2].client()
+    cluster.nodes[1].engine.memory_used("9 bytes of memory in use")
+    cluster.settle()
+    assert [told(client) for client in clients] == [["low on memory"]] * 3
+    assert not any(client.connection.wants_reading for client in clients)
+    assert idle.connection.wants_reading and not told(idle)
+    assert alarm_texts(cluster.nodes[1].engine) == ["9 bytes of memory in use"]
+    assert alarm_texts(cluster.nodes[3].engine) == ["node1 is low on memory"]
+    # A second alarm, elsewhere: nobody is told again, and nobody goes on before both are over.
+    cluster.nodes[2].engine.disk_space("5 bytes free")
+    cluster.settle()
+    assert cluster.nodes[3].engine.blocked == "low on memory & disk"
+    assert alarm_texts(cluster.nodes[3].engine) == ["node1 is low on memory", "node2 is low on disk"]
+    cluster.nodes[1].engine.memory_used(None)
+    cluster.settle()
+    assert [told(client) for client in clients] == [[]] * 3
+    assert cluster.nodes[1].engine.blocked == "low on disk"
+    cluster.nodes[2].engine.disk_space(None)
+    cluster.settle()
+    assert [told(client) for client in clients] == [["unblocked"]] * 3
+    assert all(client.connection.wants_reading for client in clients)
+
+
+def test_alarms_of_a_node_that_is_gone_do_not_count(cluster: ThreeBrokers) -> None:
+    """When it comes back it tells; also that there is none any more, which was lost."""
+    one, three = cluster.nodes[1].engine, cluster.nodes[3].engine
+    one.disk_space("5 bytes free")
+    cluster.settle()
+    assert three.blocked == "low on disk"
+    three.peer_down(1, cluster.now_ms)
+    assert three.blocked is None
+    one.peer_up(3, cluster.now_ms)
+    cluster.settle()
+    assert three.blocked == "low on disk"
+    cluster.cut = {1}
+    one.disk_space(None)
+    cluster.settle()
+    assert three.blocked == "low on disk"
+    cluster.cut = set()
+    one.peer_up(3, cluster.now_ms)
+    cluster.settle()
+    assert three.blocked is None
+
+
+def test_what_is_no_alarm_says_nothing() -> None:
+    sent: list[tuple[int, int, bytes]] = []
+    changes: list[str | None] = []
+    alarms = Alarms(lambda: [2, 3], lambda *datagram: sent.append(datagram), lambda: changes.append(alarms.reason))
+    alarms.peer_up(2)
+    assert not sent
+    for data in (b"", b"\1\1", b"12345678"):
+        alarms.datagram(2, data)
+    # Of a later version, perhaps.
+    alarms.datagram(2, b"\x80")
+    assert alarms.reason is None and not changes
+    alarms.set(MEMORY, "much")
+    alarms.set(MEMORY, "more")
+    assert (alarms.own(MEMORY), alarms.own(DISK)) == ("more", None)
+    assert sent == [(2, ALARMS_DATAGRAM, b"\1"), (3, ALARMS_DATAGRAM, b"\1")]
+    assert changes == ["low on memory"]
+
+
+def test_watermarks_do_not_flap() -> None:
+    memory = memory_watermark(100)
+    assert [memory.look(used) for used in (0, 100, 101, 99, 101, 91, 90, 100, 101)] == [
+        False, False, True, True, True, True, False, False, True,
+    ]
+    disk = disk_watermark(100)
+    assert [disk.look(free) for free in (200, 100, 99, 100, 124, 125, 100, 99)] == [
+        False, False, True, True, True, False, False, True,
+    ]
+    for none in (memory_watermark(0), disk_watermark(0)):
+        assert not none.look(0) and not none.look(10**12)
+
+
+def test_every_kind_of_datagram_has_a_number_of_its_own() -> None:
+    kinds: dict[int, str] = {}
+    for folder in ("cluster", "node"):
+        for file in sorted((ROOT / folder).rglob("*.py")):
+            for name, number in re.findall(r"^(\w+_DATAGRAM): Final = (\d+)$", file.read_text(), re.MULTILINE):
+                assert kinds.setdefault(int(number), name) == name
+    assert kinds[ALARMS_DATAGRAM] == "ALARMS_DATAGRAM" and len(kinds) > 4

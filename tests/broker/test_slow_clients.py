@@ -1,0 +1,218 @@
+"""Clients that do not read, or are gone, cost a bounded amount of memory, and not for long."""
+
+import socket
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from pamqp import commands, frame
+from pamqp.base import Frame
+from pamqp.body import ContentBody
+from pamqp.header import ContentHeader
+
+from node.limits import MIB, OUTPUT_FULL_BYTES, OUTPUT_HIGH_WATER_BYTES
+from tests.broker.direct_node import DirectNode
+
+MESSAGES = 40
+LARGEST_READ = 1 << 20
+STALL_S = 1.0
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[DirectNode]:
+    with DirectNode(stall_seconds=STALL_S) as node:
+        yield node
+
+
+@pytest.fixture(scope="module")
+def patient() -> Iterator[DirectNode]:
+    with DirectNode(stall_seconds=3600) as node:
+        yield node
+
+
+class Client:
+    """A socket that reads only when it is told to, with as little room for what it does not read as can be."""
+
+    def __init__(self, node: DirectNode, heartbeat: int = 0) -> None:
+        self.node = node
+        self.socket = socket.socket()
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        self.socket.settimeout(20)
+        self.socket.connect(("127.0.0.1", node.port))
+        start = commands.Connection.StartOk(client_properties={}, mechanism="PLAIN", response="\0guest\0guest")
+        tune = commands.Connection.TuneOk(0x7FF, 131_072, heartbeat)
+        self.socket.sendall(b"AMQP\x00\x00\x09\x01")
+        self.send(0, start, tune, commands.Connection.Open())
+        self.send(1, commands.Channel.Open())
+        self.buffer = b""
+        while not isinstance(self.read(), commands.Channel.OpenOk):
+            pass
+
+    def send(self, channel: int, *methods: Frame) -> None:
+        self.socket.sendall(b"".join(frame.marshal(method, channel) for method in methods))
+
+    def read(self) -> object:
+        """The next frame."""
+        while True:
+            if len(self.buffer) >= 7:
+                size = int.from_bytes(self.buffer[3:7], "big") + 8
+                if len(self.buffer) >= size:
+                    _, _, found = frame.unmarshal(self.buffer[:size])
+                    self.buffer = self.buffer[size:]
+                    return found
+            data = self.socket.recv(LARGEST_READ)
+            assert data, "closed by the node"
+            self.buffer += data
+
+    def bodies(self, count: int) -> list[int]:
+        """The numbers of so many messages."""
+        numbers: list[int] = []
+        left = 0
+        while len(numbers) < count or left:
+            found = self.read()
+            if isinstance(found, ContentHeader):
+                left = found.body_size
+            elif isinstance(found, ContentBody):
+                if left == MIB:
+                    numbers.append(int(found.value[:6]))
+                left -= len(found.value)
+        return numbers
+
+
+def protocol_of(client: Client) -> object:
+    """The node's end of it."""
+    name = "{}:{}".format(*client.socket.getsockname())
+    for protocol in list(client.node.listener._protocols):
+        connection = protocol._connection
+        if connection is not None and connection.name.startswith(f"{name}#"):
+            return protocol
+    return None
+
+
+def unsent(client: Client) -> int:
+    protocol = protocol_of(client)
+    return 0 if protocol is None else int(protocol._transport.get_write_buffer_size())  # type: ignore[attr-defined]
+
+
+def wait_for(what: Callable[[], object], within_s: float = 20) -> None:
+    end = time.monotonic() + within_s
+    while not what():
+        assert time.monotonic() < end, "not within the bound"
+        time.sleep(0.01)
+
+
+def full_queue(node: DirectNode, name: str) -> None:
+    client = Client(node)
+    client.send(1, commands.Queue.Declare(queue=name), commands.Confirm.Select())
+    for number in range(MESSAGES):
+        body = b"%06d" % number + bytes(MIB - 6)
+        client.send(1, commands.Basic.Publish(routing_key=name))
+        client.socket.sendall(frame.marshal(ContentHeader(body_size=MIB), 1))
+        pieces = [body[start : start + 131_064] for start in range(0, MIB, 131_064)]
+        client.socket.sendall(b"".join(frame.marshal(ContentBody(piece), 1) for piece in pieces))
+    done = 0
+    while done < MESSAGES:
+        found = client.read()
+        if isinstance(found, commands.Basic.Ack):
+            done = max(done, found.delivery_tag or 0)
+    client.socket.close()
+
+
+def most_unsent(client: Client) -> int:
+    """The most that waited for the client until it did not change for a while."""
+    most = last = changed = 0
+    since = time.monotonic()
+    while time.monotonic() - since < 0.5 or not changed:
+        now = unsent(client)
+        if now != last:
+            since, last, changed = time.monotonic(), now, changed + 1
+        most = max(most, now)
+        time.sleep(0.005)
+    return most
+
+
+@pytest.mark.parametrize("no_ack", [True, False])
+def test_deliveries_stop_when_nothing_is_read(patient: DirectNode, no_ack: bool) -> None:
+    """Without a prefetch; later everything comes, in order."""
+    full_queue(patient, f"d{no_ack}")
+    client = Client(patient)
+    client.send(1, commands.Basic.Consume(queue=f"d{no_ack}", no_ack=no_ack))
+    # What some entries deliver until the shard hears that nothing is to be delivered.
+    assert OUTPUT_HIGH_WATER_BYTES < most_unsent(client) < OUTPUT_HIGH_WATER_BYTES + 16 * MIB
+    assert client.bodies(MESSAGES) == list(range(MESSAGES))
+    client.socket.close()
+
+
+def test_what_is_asked_for_without_reading_is_not_done_ahead(patient: DirectNode) -> None:
+    """The answers would have to be kept."""
+    full_queue(patient, "got")
+    client = Client(patient)
+    client.send(1, *[commands.Basic.Get(queue="got", no_ack=True)] * MESSAGES)
+    assert OUTPUT_HIGH_WATER_BYTES < most_unsent(client) < OUTPUT_FULL_BYTES + 4 * MIB
+    assert client.bodies(MESSAGES) == list(range(MESSAGES))
+    client.socket.close()
+
+
+def test_a_client_that_takes_nothing_is_given_up(node: DirectNode) -> None:
+    full_queue(node, "stuck")
+    client = Client(node)
+    client.send(1, commands.Basic.Consume(queue="stuck"))
+    wait_for(lambda: unsent(client) > OUTPUT_HIGH_WATER_BYTES)
+    wait_for(lambda: protocol_of(client) is None)
+    # What it held goes to others.
+    other = Client(node)
+    other.send(1, commands.Basic.Consume(queue="stuck", no_ack=True))
+    assert other.bodies(MESSAGES) == list(range(MESSAGES))
+    other.socket.close()
+
+
+def test_a_slow_client_that_takes_something_stays(node: DirectNode) -> None:
+    full_queue(node, "slow")
+    client = Client(node)
+    client.send(1, commands.Basic.Consume(queue="slow", no_ack=True))
+    wait_for(lambda: unsent(client) > OUTPUT_HIGH_WATER_BYTES)
+    # More than what the system keeps on the way, several times over, while something always waits in the node.
+    end = time.monotonic() + 2 * STALL_S
+    while time.monotonic() < end:
+        client.socket.recv(4096, socket.MSG_PEEK)
+        goal = len(client.buffer) + 400_000
+        while len(client.buffer) < goal:
+            client.buffer += client.socket.recv(65_536)
+        time.sleep(0.05)
+    assert client.bodies(MESSAGES) == list(range(MESSAGES))
+    client.socket.close()
+
+
+def test_a_silent_client_goes_though_it_was_not_done_with_reading(patient: DirectNode) -> None:
+    """Its heartbeats are missing; what waits for it does not hold the socket."""
+    full_queue(patient, "silent")
+    client = Client(patient, heartbeat=1)
+    client.send(1, commands.Basic.Consume(queue="silent"))
+    wait_for(lambda: unsent(client) > OUTPUT_HIGH_WATER_BYTES)
+    wait_for(lambda: protocol_of(client) is None)
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_INFO"), reason="Linux tells the state of a connection")
+def test_a_blocked_client_that_leaves_is_noticed(patient: DirectNode) -> None:
+    """Nothing is read from it, so nothing tells by itself."""
+    client = Client(patient)
+    client.send(1, commands.Queue.Declare(queue="blocked"))
+    assert isinstance(client.read(), commands.Queue.DeclareOk)
+    protocol = protocol_of(client)
+    alarm(patient, "low on memory")
+    try:
+        client.send(1, commands.Basic.Publish(routing_key="blocked"))
+        client.socket.sendall(frame.marshal(ContentHeader(body_size=0), 1))
+        wait_for(lambda: not protocol._reading)  # type: ignore[attr-defined]
+        client.socket.close()
+        wait_for(lambda: protocol not in patient.listener._protocols)
+    finally:
+        alarm(patient, None)
+
+
+def alarm(node: DirectNode, reason: str | None) -> None:
+    def change() -> None:
+        node.cluster.blocked = reason
+        node.broker.alarm_changed(reason)
+
+    node._loop.call_soon_threadsafe(change)

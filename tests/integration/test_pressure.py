@@ -1,0 +1,149 @@
+"""A node that is short of memory blocks publishers of all nodes and nobody else, and they go on when it is over."""
+
+import threading
+from collections.abc import Iterator
+
+import pika
+import pytest
+from pamqp import commands
+
+from tests.integration.amqp_socket import AmqpSocket, method_frame
+from tests.integration.clients import PERSISTENT, channel, connect
+from tests.integration.nodes import Nodes, wait_for
+
+pytestmark = [pytest.mark.processes]
+
+MIB = 1024 * 1024
+BODY = bytes(MIB)
+MOST = 400
+
+
+@pytest.fixture(scope="module")
+def settings() -> dict[str, object]:
+    """So little that messages of a transient queue, which are in memory, soon go beyond it."""
+    return {"memory_limit_bytes": 160 * MIB}
+
+
+class Watching:
+    """A connection that publishes, and what it is told."""
+
+    def __init__(self, nodes: Nodes, id: int) -> None:
+        self.told: list[str | None] = []
+        self.connection = connect(nodes, id)
+        self.connection.add_on_connection_blocked_callback(lambda _, method: self.told.append(method.method.reason))
+        self.connection.add_on_connection_unblocked_callback(lambda _, method: self.told.append(None))
+        self.connection.channel().basic_publish("", "nowhere", b"")
+
+    def was_told(self) -> list[str | None]:
+        self.connection.process_data_events(time_limit=0)
+        return self.told
+
+
+@pytest.fixture
+def watching(cluster: Nodes) -> Iterator[list[Watching]]:
+    clients = [Watching(cluster, id) for id in cluster.ids]
+    yield clients
+    for client in clients:
+        client.connection.close()
+
+
+def fill(nodes: Nodes, id: int) -> int:
+    """Publish to a queue in this node's memory until that is too much; how many are there."""
+    publishing = connect(nodes, id, blocked_after_s=0.5).channel()
+    publishing.queue_declare("in-memory")
+    publishing.confirm_delivery()
+    for number in range(MOST):
+        try:
+            publishing.basic_publish("", "in-memory", BODY)
+        except pika.exceptions.ConnectionBlockedTimeout:
+            return number
+    raise AssertionError(f"{MOST} messages of 1 MiB do not fill the memory")
+
+
+def test_a_node_short_of_memory_blocks_publishers_of_all(cluster: Nodes, watching: list[Watching]) -> None:
+    with channel(cluster, 2) as declaring:
+        declaring.queue_declare("work", durable=True)
+        for number in range(3):
+            declaring.basic_publish("", "work", b"%d" % number, PERSISTENT)
+    count = fill(cluster, 1)
+    print(f"{count} MiB until the alarm; {cluster.metric(1, 'mayfly_memory_used_bytes') / MIB:.0f} MiB in use")
+    for client in watching:
+        wait_for(lambda: client.was_told() == ["low on memory"], "connection.blocked")  # noqa: B023
+    assert [cluster.metric(id, "mayfly_memory_alarm") for id in cluster.ids] == [1, 0, 0]
+    assert [cluster.metric(id, "mayfly_publishers_blocked") for id in cluster.ids] == [1, 1, 1]
+    assert cluster.metric(1, "mayfly_memory_used_bytes") > cluster.metric(1, "mayfly_memory_limit_bytes") * 0.9
+    assert "memory_limit_bytes" in cluster.status(1)["alarms"][0]
+    assert cluster.status(3)["alarms"] == ["node1 is low on memory"]
+    assert cluster.status(3)["blocked"] == "low on memory"
+    code, page = cluster.page(1, "/health/ready")
+    assert (code, page["reason"].startswith("low on memory")) == (503, True)
+    assert [cluster.page(id, "/health/ready")[0] for id in (2, 3)] == [200, 200]
+    # Consumers get what is there, and acknowledge it, on the node that is short as well.
+    for id, body in ((1, b"0"), (2, b"1"), (3, b"2")):
+        with channel(cluster, id) as consuming:
+            method, _, got = consuming.basic_get("work")
+            assert got == body
+            consuming.basic_ack(method.delivery_tag)
+    wait_for(lambda: cluster.ready(2, "work") == 0, "acknowledged")
+    # A publisher waits, and goes on afterwards; nothing is refused.
+    confirmed: list[bool] = []
+
+    def publish() -> None:
+        with channel(cluster, 3, confirms=True) as publishing:
+            publishing.basic_publish("", "nowhere", b"")
+            publishing.basic_publish("", "work", b"late", PERSISTENT, mandatory=True)
+            confirmed.append(True)
+
+    thread = threading.Thread(target=publish, daemon=True)
+    thread.start()
+    with channel(cluster, 1) as consuming:
+        consuming.basic_qos(prefetch_count=20)
+        for number, (method, _, _) in enumerate(consuming.consume("in-memory", inactivity_timeout=5), 1):
+            assert method is not None, f"{number} of {count} came"
+            assert not confirmed or not cluster.status(3)["blocked"]
+            consuming.basic_ack(method.delivery_tag)
+            if number >= count:
+                break
+        consuming.cancel()
+        consuming.queue_purge("in-memory")
+    for client in watching:
+        wait_for(lambda: client.was_told() == ["low on memory", None], "connection.unblocked")  # noqa: B023
+    thread.join(30)
+    assert confirmed == [True]
+    assert cluster.ready(3, "work") == 1
+    assert [cluster.metric(id, "mayfly_publishers_blocked") for id in cluster.ids] == [0, 0, 0]
+    wait_for(lambda: cluster.page(1, "/health/ready")[0] == 200, "ready")
+
+
+def test_a_consumer_that_reads_nothing_costs_little(cluster: Nodes) -> None:
+    """Of a replicated queue, without a prefetch: the rest stays in the log. It gets everything later."""
+    with channel(cluster, 1, confirms=True) as publishing:
+        publishing.queue_declare("much", durable=True)
+        for number in range(120):
+            publishing.basic_publish("", "much", b"%06d" % number + BODY, PERSISTENT)
+    before = cluster.metric(3, "mayfly_memory_used_bytes")
+    with AmqpSocket(cluster, 3) as client:
+        client.login()
+        client.open_channel()
+        client.send(method_frame(commands.Basic.Consume(queue="much", no_ack=True), 1))
+        wait_for(lambda: cluster.ready(3, "much") < 120, "something is delivered")
+        held = [0.0]
+
+        def settled() -> bool:
+            held.append(cluster.metric(3, "mayfly_memory_used_bytes"))
+            return len(held) > 100
+
+        wait_for(settled, "a hundred looks", 60)
+        print(f"{(max(held) - before) / MIB:.0f} MiB more than before")
+        assert max(held) - before < 64 * MIB
+        assert cluster.ready(3, "much") > 60
+        numbers: list[int] = []
+        fresh = False
+        while len(numbers) < 120:
+            _, what = client.next()
+            if isinstance(what, commands.Basic.Deliver):
+                fresh = True
+            elif fresh and type(what).__name__ == "ContentBody":
+                numbers.append(int(what.value[:6]))
+                fresh = False
+        assert numbers == list(range(120))
