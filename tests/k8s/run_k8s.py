@@ -281,14 +281,7 @@ def _waits_for_image(pod: Any) -> bool:
 def _evict(cluster: Cluster, pod: str) -> None:
     """Through the Eviction API, whose version depends on the server."""
     body = {"apiVersion": "policy/v1beta1", "kind": "Eviction", "metadata": {"name": pod, "namespace": NAMESPACE}}
-    cluster.core.api_client.call_api(
-        f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}/eviction",
-        "POST",
-        body=body,
-        header_params={"Content-Type": "application/json"},
-        auth_settings=["BearerToken"],
-        response_types_map={201: "object"},
-    )
+    cluster.core.create_namespaced_pod_eviction(pod, NAMESPACE, body)
 
 
 def begin_load(cluster: Cluster) -> tuple[Clients, list[str]]:
