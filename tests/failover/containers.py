@@ -273,29 +273,17 @@ class ContainerNodes(Nodes):
         container = self._cluster.containers.get(plan.name)
         return earlier + (container.log() if container is not None else "")
 
-    def mayfly(self, id: int, *words: str) -> None:
-        """An operator's command, inside the node's container."""
-        done = self.container(id).docker.exec_run(["mayfly", *words])
-        assert done.exit_code == 0, done.output.decode()
-
     def wipe(self, id: int) -> None:
         """Delete what a node that does not run has stored, and its container."""
         self._cluster.containers.pop(self.plan(id).name).remove()
         for item in self.plan(id).data_dir.iterdir():
             shutil.rmtree(item) if item.is_dir() else item.unlink()
 
-    def replace(self, id: int, through: int, login: tuple[str, str]) -> None:
-        """A new node joins in the place of a wiped one, whose id is taken out. Returns when it votes."""
-        plan = self.plan(id)
-        user, password = login
-        self.mayfly(through, *f"cluster remove {plan.name} --user {user} --password {password}".split())
-        environment = self._cluster.environment[plan.name]
-        environment.pop("MAYFLY_SEEDS", None)
-        environment["MAYFLY_JOIN"] = str(self.plan(through).peer)
-        self.start(id)
+    def until_replaced(self, id: int, witness: int) -> None:
+        """A wiped node was started again: wait until it votes as a new member, and its old self is gone."""
         self.until_serving()
-        wait_for(lambda: self._settled(through), f"a vote for the new {plan.name}", 90, every_s=0.2)
-        self._place_of = {row["id"]: self._number_of(name) for name, row in self._members(through).items()}
+        wait_for(lambda: self._settled(witness), f"a vote for the new {self.plan(id).name}", 90, every_s=0.2)
+        self._place_of = {row["id"]: self._number_of(name) for name, row in self._members(witness).items()}
 
     def _number_of(self, name: str) -> int:
         return next(id for id in self.ids if self.plan(id).name == name)

@@ -10,7 +10,7 @@ from typing import Final
 from tests.failover.containers import ContainerNodes
 from tests.integration.nodes import wait_for
 from tests.reliability import faults
-from tests.reliability.chaos import LOGIN, WHOLE_WITHIN_S, is_whole
+from tests.reliability.chaos import WHOLE_WITHIN_S, is_whole
 from tests.reliability.faults import Fault
 
 KINDS: Final[dict[str, str]] = {
@@ -24,14 +24,13 @@ KINDS: Final[dict[str, str]] = {
     "link": "two nodes do not hear each other, the third hears both, 1.5-6 s",
     "disk full": "a node's small file system is filled to the last byte for 3-6 s",
     "slow disk": "a node's disk takes 20 writes a second (cgroup), for 5 s",
-    "wiped": "SIGKILL, data deleted; it is sent away under its old id, then removed, and a new node joins in its place",
+    "wiped": "SIGKILL, data deleted, started again with the same command: it joins as a new member, its old self goes",
     "rolling restart": "each node in turn: `docker stop`, start, until all is whole",
 }
 """Kind -> what it is."""
 _OF_PROCESSES: Final = {"kill": "kill", "pause": "freeze"}
 _SLOW_WRITES_PER_S: Final = 20
 _SLOW_FOR_S: Final = 5.0
-REFUSED: Final = 78
 
 
 def choose_victims(kind: str, nodes: ContainerNodes, busiest: int, random: Random) -> tuple[int, ...]:
@@ -95,10 +94,7 @@ def _wiped(nodes: ContainerNodes, victim: int) -> None:
     nodes.kill(victim)
     nodes.wipe(victim)
     nodes.start(victim)
-    code = nodes.ends_by_itself(victim)
-    assert code == REFUSED, f"node {victim}, wiped, ended with {code}"
-    nodes.wipe(victim)
-    nodes.replace(victim, witness, LOGIN)
+    nodes.until_replaced(victim, witness)
 
 
 def _rolling(nodes: ContainerNodes) -> None:

@@ -3,8 +3,8 @@
     python -P tests/k8s/run_k8s.py --kubeconfig FILE --image mayfly:test [--write docs/kubernetes.md]
 
 Install, `helm test`, an upgrade that can't work and its rollback, an upgrade that works, 3 -> 5 -> 3 nodes, a killed
-pod, a drained machine; messages come and go all the time and are judged as in tests/reliability. The API server may have one
-machine and no provisioner of volumes: volumes are folders here.
+pod, a drained machine; messages come and go all the time and are judged as in tests/reliability. The API server may
+have one machine and no provisioner of volumes: volumes are folders here.
 """
 
 from __future__ import annotations
@@ -281,14 +281,7 @@ def _waits_for_image(pod: Any) -> bool:
 def _evict(cluster: Cluster, pod: str) -> None:
     """Through the Eviction API, whose version depends on the server."""
     body = {"apiVersion": "policy/v1beta1", "kind": "Eviction", "metadata": {"name": pod, "namespace": NAMESPACE}}
-    cluster.core.api_client.call_api(
-        f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}/eviction",
-        "POST",
-        body=body,
-        header_params={"Content-Type": "application/json"},
-        auth_settings=["BearerToken"],
-        response_types_map={201: "object"},
-    )
+    cluster.core.create_namespaced_pod_eviction(pod, NAMESPACE, body)
 
 
 def begin_load(cluster: Cluster) -> tuple[Clients, list[str]]:

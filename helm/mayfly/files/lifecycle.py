@@ -109,7 +109,7 @@ def start(pod: Pod) -> None:
     os.execvp("mayfly", ["mayfly", "node"])
 
 
-def wanted_replicas(pod: Pod) -> int | None:
+def wanted_replicas(pod: Pod, tries: int = 5) -> int | None:
     """How many pods the set is to have; None: nobody can say, or the set is being deleted."""
     try:
         request = urllib.request.Request(
@@ -121,6 +121,9 @@ def wanted_replicas(pod: Pod) -> int | None:
         with urllib.request.urlopen(request, timeout=ASK_WITHIN_S, context=context) as answer:
             found: dict[str, Any] = json.load(answer)
     except (OSError, ValueError, KeyError) as error:
+        if tries > 1:
+            time.sleep(TRY_EVERY_S)
+            return wanted_replicas(pod, tries - 1)
         say(f"cannot ask for the set, takes it for a restart: {error}")
         return None
     return None if "deletionTimestamp" in found["metadata"] else int(found["spec"]["replicas"])
