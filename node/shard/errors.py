@@ -1,7 +1,9 @@
 """What the state machine raises."""
 
+from cluster.machine import BadCommand
 
-class ShardError(Exception):
+
+class ShardError(BadCommand):
     """A command, setting or snapshot that no encoder of ours writes: a defect, or damage that checksums
     missed.
 

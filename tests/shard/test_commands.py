@@ -5,6 +5,15 @@ from contextlib import suppress
 
 import pytest
 
+from cluster.applying import Applying
+from cluster.sessions import (
+    ENTRY_HEADER,
+    ENTRY_VERSION,
+    KIND_INTERNAL,
+    KIND_SESSION,
+    SessionSender,
+    encode_batch,
+)
 from node.shard import commands
 from node.shard.commands import ACK, Content, RouteDecision
 from node.shard.errors import ShardError
@@ -163,3 +172,40 @@ def test_numbers_and_settings_survive_their_encoding() -> None:
     for bad in (b"", b"\x01", b"\x92\x01\x02", b"\xdc\x00\x20" + b"\xc0" * 32):
         with pytest.raises(ShardError):
             decode_settings(bad)
+
+
+class _Nobody:
+    """A node without clients."""
+
+    def group_effects(self, group: int, effects: object) -> None:
+        pass
+
+    def group_session_lost(self, group: int) -> None:
+        pass
+
+    def group_applied(self, group: int) -> None:
+        pass
+
+
+def test_garbage_in_a_batch_ends_that_batch_and_no_replica() -> None:
+    """It is in the log by then: a replica that could not go on behind it never could again."""
+    said: list[str] = []
+    shard = Shard(1, 1)
+    applying = Applying(1, 1, shard, _Nobody(), SessionSender(1, 7, 10, 1000), None, said.append)
+    header = ENTRY_HEADER.pack(ENTRY_VERSION, 1000, 1000)
+    queue = commands.encode_create_queue(1, ShardQueueSettings(name="q"))
+    garbage = b"\xee\xee\xee"
+    applying.apply(1, header + encode_batch(KIND_INTERNAL, 0, 0, 0, queue))
+    applying.apply(
+        2,
+        header
+        + encode_batch(KIND_SESSION, 2, 9, 1, garbage + publish("lost"))
+        + encode_batch(KIND_SESSION, 2, 9, 2, publish("good")),
+    )
+    applying.apply(3, header + encode_batch(KIND_INTERNAL, 0, 0, 0, garbage))
+    applying.apply(4, header + encode_batch(KIND_SESSION, 2, 9, 3, publish("better")))
+    queue_now = shard.queue(1)
+    assert queue_now is not None
+    assert queue_now.ready_count() == 2
+    assert len(said) == 2
+    assert all("cut short" in text for text in said)
