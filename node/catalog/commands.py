@@ -5,10 +5,11 @@ unknown commands are an error: every node must be able to apply what any node ma
 """
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
+from node.catalog.nesting import nested_deeper
 from node.catalog.records import DestinationKind, LimitedKind
 
 
@@ -287,6 +288,10 @@ CatalogCommand = (
     | SetPolicy | ClearPolicy
 )
 
+MAX_NESTING: Final = 200
+"""Maps and arrays within each other in a command. Arguments are refused far below it (`values.MAX_DEPTH`), but fields that
+are passed over are read as well; how deep that can go depends on the stack, which is not the same on every replica."""
+
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[CatalogCommand] = msgspec.msgpack.Decoder(CatalogCommand)
 
@@ -301,7 +306,9 @@ def encode(command: CatalogCommand) -> bytes:
 
 def decode(data: bytes) -> CatalogCommand:
     """The command in the bytes. Raises MalformedCommand when they are not one."""
+    if len(data) > MAX_NESTING and nested_deeper(data, MAX_NESTING):
+        raise MalformedCommand(f"not a catalog command: nested more than {MAX_NESTING} deep")
     try:
         return _decoder.decode(data)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+    except (msgspec.MsgspecError, ValueError) as error:
         raise MalformedCommand(f"not a catalog command: {error}") from error
