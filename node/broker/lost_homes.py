@@ -7,7 +7,6 @@ waits here until it can be answered.
 """
 
 from collections.abc import Callable
-from typing import Final
 
 from node.broker.cluster_facade import Done
 from node.catalog import Catalog
@@ -32,7 +31,7 @@ class LostHomes:
         """`catalog()` is the node's replica; `session_timeout_ms`: when the cluster gives a silent node up."""
         self._node_id = node_id
         self._catalog = catalog
-        self._within_ms: Final = session_timeout_ms + HOME_LATE_MS
+        self._within_ms: int = session_timeout_ms + HOME_LATE_MS
         self._up_since_ms: dict[int, int] = {}
         self._waiting: list[_Wait] = []
         self._now_ms = 0
