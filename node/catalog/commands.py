@@ -289,8 +289,8 @@ CatalogCommand = (
 )
 
 MAX_NESTING: Final = 200
-"""Maps and arrays within each other in a command. Arguments are refused far below it (`values.MAX_DEPTH`), but fields that
-are passed over are read as well; how deep that can go depends on the stack, which is not the same on every replica."""
+"""Maps and arrays within each other in a command. Arguments are refused far below it (`values.MAX_DEPTH`), but fields
+that are passed over are read as well; how deep that can go depends on the stack, not the same on every replica."""
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[CatalogCommand] = msgspec.msgpack.Decoder(CatalogCommand)

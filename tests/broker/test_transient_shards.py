@@ -348,7 +348,9 @@ def test_what_stands_with_garbage_is_refused_and_its_session_ends(pair: Pair, du
     client.publish(1, "q", b"held")
     client.consume("q")
     client.open_channel(2, confirms=True)
-    handle = node.shard(node.catalog.queue("/", "q").shard)
+    queue = node.catalog.queue("/", "q")
+    assert queue is not None
+    handle = node.shard(queue.shard)
     world.running = False
     handle.submit(b"\xee\xee", None)
     client.send_bytes(client.publish_bytes(2, "q") * 3)
