@@ -95,26 +95,44 @@ CONNECTIONS: Final = 50_000
 """Connections on one node."""
 
 LOGIN_FAILURES_FREE: Final = 3
-"""Failed logins of one address that slow nothing: typing errors."""
+"""Failed logins of one user from one address that slow nothing: typing errors."""
+
+LOGIN_FAILURES_FREE_OF_ORIGIN: Final = 16
+"""Failed logins from one address, of whomever, that slow nobody else there: behind a load balancer all have one."""
 
 LOGIN_DELAY_FIRST_MS: Final = 500
-"""How long the next login from there waits. It doubles with each further failure..."""
+"""How long the next login waits. It doubles with each further failure..."""
 
 LOGIN_DELAY_MOST_MS: Final = 4_000
 """...up to this: less than a handshake may take."""
 
 LOGIN_FAILURES_KEPT_MS: Final = 60_000
-"""Failures of an address are forgotten after so long without one."""
+"""Failures are forgotten after so long without one."""
 
 LOGIN_ADDRESSES: Final = 4_096
-"""Addresses of failed logins that are remembered: under a MiB."""
+"""Addresses of failed logins that are remembered, as many users with their addresses, and as many that succeeded: some
+MiB."""
+
+LOGIN_NAME_CHARACTERS: Final = 255
+"""So much of a user's name is remembered with a failure; nobody's is longer."""
 
 LOGINS_WAITING: Final = 8
-"""Logins of one address that may wait at once; further ones are refused. With the delay: two guesses a second."""
+"""Logins of one user from one address that may wait at once; further ones are refused. With the delay: two guesses a
+second."""
+
+LOGINS_WAITING_OF_ORIGIN: Final = 32
+"""The same for all users from one address together."""
+
+PASSWORD_CHECKS_OF_ORIGIN: Final = 4
+"""Passwords from one address that are with the threads at once; the others stand in line behind them, so that the first
+failures count before the next guess is looked at, and other addresses get their turn."""
 
 PASSWORD_CHECKS_WAITING: Final = 256
-"""Passwords waiting for a thread to check them; further logins are refused. About as many as can be checked within the
-time that a handshake may take."""
+"""Logins from one address that stand in line for a check, and checks given to the threads from all addresses; further
+logins are refused. About as many as can be checked within the time that a handshake may take."""
+
+PASSWORD_LINES_MOST: Final = 4_096
+"""Logins from all addresses that stand in line."""
 
 OUTPUT_HIGH_WATER_BYTES: Final = 4 * MIB
 """Unsent bytes of one connection above which its consumers are paused."""

@@ -122,6 +122,7 @@ class NodeProcess:
         self._memory: MemoryWatch = MemoryWatch(_memory_limit_bytes(settings))
         self._serving = False
         self._door_closed = False
+        self._opening = asyncio.Lock()
         self._drained = asyncio.Event()
 
     # ------------------------------------------------------------------ start and stop
@@ -312,16 +313,19 @@ class NodeProcess:
         await self._load_definitions()
 
     async def _load_definitions(self) -> None:
-        """At every start: what is there already does no harm. Raises NodeRefused, OSError."""
+        """A file that was not loaded last. Raises NodeRefused, OSError."""
         path = self.settings.load_definitions
         if path is None:
             return
         try:
-            plan = await self._definitions.load(await self._loop.run_in_executor(None, path.read_bytes))
+            plan = await self._definitions.load_once(await self._loop.run_in_executor(None, path.read_bytes))
         except BadDefinitions as error:
             raise NodeRefused(f"load_definitions = {path}: {error}") from None
         except NotAnswered as error:
             raise OSError(f"load_definitions = {path}: {error}") from None
+        if plan is None:
+            log.info("%s: unchanged since it was loaded", path)
+            return
         for note in plan.notes:
             log.info("%s: %s", path, note)
         log.info("%s: %d definitions imported", path, len(plan.commands))
@@ -399,9 +403,10 @@ class NodeProcess:
 
     async def revive(self) -> None:
         """See `NodeControl.revive`. Raises OSError if the AMQP address can't be had."""
-        if self._door_closed:
-            self._door_closed = False
-            await self._listener.open_door()
+        async with self._opening:
+            if self._door_closed:
+                await self._listener.open_door()
+                self._door_closed = False
         self.drain.revive()
         self._drained.clear()
         self.schedule_pump()

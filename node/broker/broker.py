@@ -17,6 +17,7 @@ from node.broker.consumers import Consumer
 from node.broker.credentials import CredentialCache
 from node.broker.failed_logins import FailedLogins
 from node.broker.operation import AmqpError
+from node.broker.password_line import PasswordLine
 from node.broker.routes import Routes
 from node.shard.effects import ConsumerCancelled, Deliver
 from node.version import VERSION
@@ -55,6 +56,7 @@ class Broker:
         self._random_token = random_token
         self.credentials: CredentialCache = CredentialCache(random_token() + random_token())
         self.failed_logins: FailedLogins = FailedLogins()
+        self.password_line: PasswordLine = PasswordLine()
         self.password_checks: dict[bytes, list[Done]] = {}
         """Who waits for which check: clients that come at the same time with the same password share one."""
         self.now_ms: int = 0

@@ -280,12 +280,18 @@ class ClearPolicy(msgspec.Struct, frozen=True, tag_field="command", tag="clear_p
     operator: bool = False
 
 
+class DefinitionsLoaded(msgspec.Struct, frozen=True, tag_field="command", tag="definitions_loaded"):
+    """The file of definitions with this digest was imported at the start of a node. Answers Done."""
+
+    digest: str
+
+
 CatalogCommand = (
     DeclareQueue | RemoveQueues | DeclareExchange | DeleteExchange | Bind | Unbind | AddVhost | DeleteVhost
     | PutUser | UpgradePassword | DeleteUser | SetPermissions | ClearPermissions | SetTopicPermissions
     | ClearTopicPermissions | SetLimit | NodeStarted | NodeLost
     | FoundCluster | AddMember | RemoveMember | MemberGone | PlaceGroup | PreferLeader
-    | SetPolicy | ClearPolicy
+    | SetPolicy | ClearPolicy | DefinitionsLoaded
 )
 
 MAX_NESTING: Final = 200

@@ -19,6 +19,7 @@ from node.catalog import (
     ClearPolicy,
     DeclareExchange,
     DeclareQueue,
+    DefinitionsLoaded,
     DeleteExchange,
     DeleteUser,
     DeleteVhost,
@@ -67,6 +68,7 @@ EVERY_COMMAND: list[CatalogCommand] = [
     PreferLeader(1, "two"),
     SetPolicy("/", "p", "^a", {"message-ttl": 1, "overflow": "drop-head"}, -1, "queues", operator=True),
     ClearPolicy("/", "p", operator=True),
+    DefinitionsLoaded("ab12"),
 ]
 
 
