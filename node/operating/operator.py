@@ -28,7 +28,7 @@ class NodeControl(Protocol):
         ...
 
     async def revive(self) -> None:
-        """Serve clients again. Raises OSError."""
+        """Serve clients again. Raises OSError if it can't, or if the node was told to stop."""
         ...
 
     async def copy_data(self, folder: Path) -> int:
