@@ -164,8 +164,32 @@ ROUTES_CACHED: Final = 20_000
 """Remembered routes per vhost and user."""
 
 TRANSACTION_BYTES: Final = 128 * MIB
-"""Messages in one transaction of a channel: as much as one message may have. They wait in memory for the commit, and
-those for one shard make one log entry."""
+"""What one transaction of a channel holds: as much as one message may have. It waits in memory for the commit, and what
+is for one shard makes one log entry."""
+
+TRANSACTION_STEPS: Final = 20_000
+"""Messages given to queues and acknowledgements of one transaction: bounds the time that its entry takes to apply
+(RULES C4)."""
+
+TRANSACTION_STEP_BYTES: Final = 200
+"""What each publish, return, direct reply and acknowledgement counts for, besides its octets."""
+
+OPEN_TRANSACTIONS_BYTES: Final = 256 * MIB
+"""What all open transactions of one node hold..."""
+
+OPEN_TRANSACTIONS_PERCENT: Final = 25
+"""...and no more than this share of its memory limit."""
+
+OPEN_TRANSACTIONS_ALARM_PERCENT: Final = 10
+"""How much of that they may hold while there is an alarm: who is not read cannot commit, so what waits for a commit
+must not be what keeps the alarm on."""
 
 DECLARE_ATTEMPTS: Final = 8
 """How often a declare starts again when the queue was deleted under it."""
+
+
+def open_transactions_bytes(memory_limit_bytes: int) -> int:
+    """What all open transactions of a node with this memory limit (0: none) may hold."""
+    if not memory_limit_bytes:
+        return OPEN_TRANSACTIONS_BYTES
+    return min(OPEN_TRANSACTIONS_BYTES, memory_limit_bytes * OPEN_TRANSACTIONS_PERCENT // 100)

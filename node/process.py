@@ -31,7 +31,7 @@ from cluster.raft import Entry
 from cluster.transport.peer_transport import LocalPeer, PeerTransport
 from cluster.transport.tls import SwitchedContext
 from node import limits
-from node.broker.broker import Broker
+from node.broker.broker import Broker, BrokerSettings
 from node.broker.certificates import user_of_certificate
 from node.catalog import Catalog, DeleteUser, PutUser, SetPermissions, UpgradePassword
 from node.catalog.passwords import make_password_hash, verify_password
@@ -159,7 +159,8 @@ class NodeProcess:
         self._transport = self._make_transport(starts, previous)
         self.engine.membership.changed = self._members_changed
         await self._transport.start()
-        self._broker = Broker(self.engine, lambda: random.SystemRandom().randbytes(16))
+        own = BrokerSettings(transactions_bytes=limits.open_transactions_bytes(self._memory.limit_bytes))
+        self._broker = Broker(self.engine, lambda: random.SystemRandom().randbytes(16), own)
         self.engine.broker = self._broker
         amqp = settings.amqp_address
         tls = client_tls(settings.amqp_tls)
