@@ -63,6 +63,8 @@ class Broker:
         self._consumers: dict[int, Consumer] = {}
         self.reply_channels: dict[str, Channel] = {}
         """Channels that consume direct replies, by the key in their address."""
+        self.replies_dropped: int = 0
+        """Direct replies that the requester's connection had no room for."""
         self._routes: dict[tuple[str, str], Routes] = {}
         self._permissions_version: int = cluster.catalog.permissions_version
         # Consumer ids of an earlier life of the node may still come up in its log.
@@ -128,7 +130,7 @@ class Broker:
         for connection in list(self.connections.values()):
             connection.reading_may_change()
             for channel in connection.channels.values():
-                channel.pause_consumers(connection.output_blocked)
+                channel.pause_consumers()
 
     @property
     def unacknowledged(self) -> int:
