@@ -152,6 +152,8 @@ class ClientConnection:
 
     def _handle(self, events: list[Event]) -> None:
         for event in events:
+            if self.over:
+                return  # What came behind the method that ended it.
             if isinstance(event, (PublishesReceived, SettlementsReceived, MethodReceived)):
                 channel = self.channels.get(event.channel_id)
                 if channel is not None:

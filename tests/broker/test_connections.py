@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pamqp import commands
+from pamqp import commands, frame
 
 from node.broker.credentials import CredentialCache
 
@@ -154,3 +154,31 @@ def test_a_defect_in_what_waited_costs_that_client_alone(
     assert (type(close), close.reply_code) == (commands.Connection.Close, 541)
     assert any(record.exc_info and "failed" in record.message for record in caplog.records)
     assert other.declare("q").queue == "q"
+
+
+def test_what_comes_behind_the_method_that_ends_a_connection_is_not_done(world: Any) -> None:
+    """A client that pipelines: all of it arrives in one piece, and the first part is refused."""
+    other = world.client()
+    other.declare("q")
+    other.publish(1, "q")
+    client = world.client()
+    exclusive = commands.Queue.Declare(queue="mine", exclusive=True)
+    consume = commands.Basic.Consume(queue="q", consumer_tag="late", no_ack=True)
+    client.send_bytes(
+        b"".join(
+            frame.marshal(method, channel)
+            for channel, method in (
+                (1, commands.Basic.Qos(prefetch_size=5)),
+                (2, commands.Channel.Open()),
+                (2, exclusive),
+                (2, consume),
+            )
+        )
+    )
+    close = client.take()[-1]
+    assert close.reply_code == 540
+    client.lose()
+    world.advance(2000)
+    assert other.declare("q", passive=True).consumer_count == 0
+    assert other.count("q") == 1
+    assert isinstance(other.declare("mine"), commands.Queue.DeclareOk)
