@@ -680,6 +680,10 @@ class NodeProcess:
             *engine_metrics(self.engine, self.settings, self.clock.now_ms()),
             ("mayfly_log_sync_seconds", "Until a batch of the log is written and synced", "histogram", [({}, syncs)]),
             *login_metrics({"amqp": self._broker.failed_logins, "http": self._logins.failed}),
+            (
+                "mayfly_direct_replies_dropped", "Direct replies that requesters did not take", "counter",
+                [({}, float(self._broker.replies_dropped))],
+            ),
             used,
             limit,
         ]

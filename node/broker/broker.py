@@ -71,6 +71,8 @@ class Broker:
         self.reply_channels: dict[str, Channel] = {}
         """Channels that consume direct replies, by the key in their address."""
         self.open_transactions: OpenTransactions = OpenTransactions(self.settings.transactions_bytes)
+        self.replies_dropped: int = 0
+        """Direct replies that the requester's connection had no room for."""
         self._routes: dict[tuple[str, str], Routes] = {}
         self._permissions_version: int = cluster.catalog.permissions_version
         # Consumer ids of an earlier life of the node may still come up in its log.
@@ -136,7 +138,7 @@ class Broker:
         for connection in list(self.connections.values()):
             connection.reading_may_change()
             for channel in connection.channels.values():
-                channel.pause_consumers(connection.output_blocked)
+                channel.pause_consumers()
 
     @property
     def unacknowledged(self) -> int:

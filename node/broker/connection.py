@@ -452,7 +452,7 @@ class ClientConnection:
         if blocked != self.output_blocked:
             self.output_blocked = blocked
             for channel in self.channels.values():
-                channel.pause_consumers(blocked or self.broker.deliveries_stopped)
+                channel.pause_consumers()
 
     def note_output(self) -> None:
         """Deliveries were added to what is to be written. Where that is much, there shall be no more before the socket

@@ -103,6 +103,7 @@ class Consumer:
         first = channel.unacknowledged.hold(self.holder, first_delivery_id, len(deliveries))
         tagged = [(first + place, redelivered, content) for place, (redelivered, content) in enumerate(deliveries)]
         channel.connection.amqp.send_deliveries(channel.channel_id, self.wire_tag, tagged)
+        channel.connection.note_output()
         channel.connection.mark()
 
     def set_prefetch(self) -> None:
@@ -130,6 +131,8 @@ class ReplyConsumer:
         self.wire_tag: bytes = tag.encode("utf-8", "surrogateescape")
         self.key: str = key
         self.address: str = address
+        self.dropped: int = 0
+        """Replies there was no room for."""
 
 
 def content_of(handle: ShardHandle, message: Message, counts_deliveries: bool) -> Content:

@@ -126,9 +126,9 @@ class TransientShards:
         for guest in self._guests.values():
             if guest.writer or guest.owes_beat:
                 guest.owes_beat = False
-                data = guest.writer.take(guest.stream, guest.next_event)
-                guest.next_event += 1
-                self._send(guest.node_id, wire.EVENTS, data)
+                for data in guest.writer.take(guest.stream, guest.next_event):
+                    guest.next_event += 1
+                    self._send(guest.node_id, wire.EVENTS, data)
         if self._transfers:
             transfers, self._transfers = self._transfers, {}
             for sender, queue_id, source in transfers:

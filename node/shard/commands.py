@@ -47,6 +47,10 @@ ANSWERING: Final = frozenset(
 ACK: Final = 0
 REQUEUE: Final = 1
 REJECT: Final = 2
+RETURN: Final = 3
+"""Back to the queue as by DETACH: before what was never delivered."""
+UNSENT: Final = 4
+"""The same, but not counted: the client was never sent it."""
 
 # Forms of a SETTLE: a list of ids, everything up to one id, a closed range of ids.
 LIST: Final = 0
@@ -153,8 +157,8 @@ def encode_transaction(publishes: int, parts: Sequence[bytes]) -> bytes:
 
 
 def encode_settle(queue_id: int, holder_id: int, outcome: int, delivery_ids: Sequence[int]) -> bytes:
-    """SETTLE (ACK, REQUEUE or REJECT) what the holder holds under these ids, in this order; unknown ids are
-    ignored.
+    """SETTLE (ACK, REQUEUE, REJECT, RETURN or UNSENT) what the holder holds under these ids, in this order;
+    unknown ids are ignored.
 
     No answer. A gap-free rising run of ids is written as a range whatever its length.
     """

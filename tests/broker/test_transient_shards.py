@@ -307,7 +307,8 @@ def test_every_result_survives_the_journey() -> None:
         writer.result(result)
     writer.effect(Deliver(77, 3, [message, message], (1, 1)))
     writer.effect(ConsumerCancelled(77, 9, (1, 1)))
-    events = wire.Events(writer.take(40, 2))
+    (datagram,) = writer.take(40, 2)
+    events = wire.Events(datagram)
     assert (events.stream, events.sequence) == (40, 2)
     items = list(events.items())
     for (is_result, got), wanted in zip(items, results, strict=False):
@@ -320,6 +321,46 @@ def test_every_result_survives_the_journey() -> None:
         assert events.payload[each.offset : each.offset + each.content_length] == payload[8:]
         assert (each.deadline_ms, each.delivery_count, each.ttl_ms) == (200, 2, 50)
     assert not writer
+
+
+def test_datagrams_are_of_bounded_size() -> None:
+    payload = bytes(1000)
+    messages = [Message(1, 100 * place, 0, 10, 90, 100, 200, place, 50) for place in range(10)]
+    writer = wire.EventsWriter(lambda index: payload, 350)
+    writer.effect(Deliver(77, 3, messages[:8], (1, 1)))
+    writer.result(GetResult(messages[8], 7, 3, False))
+    writer.result(None)
+    writer.result(GetResult(messages[9], 8, 2, False))
+    datagrams = writer.take(40, 2)
+    events = [wire.Events(datagram) for datagram in datagrams]
+    assert [each.sequence for each in events] == [2, 3, 4, 5]
+    items: list[Any] = [item for each in events for _, item in each.items()]
+    assert [(item.first_delivery_id, len(item.messages)) for item in items[:3]] == [(3, 3), (6, 3), (9, 2)]
+    counts = [message.delivery_count for item in items[:3] for message in item.messages]
+    assert [*counts, items[3].message.delivery_count, items[5].message.delivery_count] == list(range(10))
+    assert items[4] is None
+    units = [(0, bytes(size)) for size in (10, 30, 50, 1, 200, 5)]
+    assert [[len(data) for _, data in part] for part in wire.divided(units, 50)] == [[10, 30], [50], [1], [200], [5]]
+
+
+def test_what_a_client_sends_in_one_turn_arrives_in_several_datagrams(pair: Pair) -> None:
+    owner, far = pair.worlds[0].client(), pair.worlds[1].client()
+    owner.declare("q", durable=False)
+    kinds: list[int] = []
+
+    def note(kind: int) -> bool:
+        kinds.append(kind)
+        return False
+
+    pair.network.lose = note
+    for _ in range(50):
+        far.connection.receive(far.publish_bytes(1, "q", bytes(120_000)))
+    pair.settle()
+    assert owner.count("q") == 50
+    assert kinds.count(wire.REQUEST) >= 50 * 120_000 / wire.DATAGRAM_BYTES
+    kinds.clear()
+    assert len(far.consume("q", no_ack=True)) >= wire.DATAGRAM_BYTES / 120_000
+    assert kinds.count(wire.EVENTS) >= 2
 
 
 @pytest.mark.parametrize("seed", range(30))
