@@ -31,7 +31,7 @@ from cluster.raft import Entry
 from cluster.transport.peer_transport import LocalPeer, PeerTransport
 from cluster.transport.tls import SwitchedContext
 from node import limits
-from node.broker.broker import Broker
+from node.broker.broker import Broker, BrokerSettings
 from node.broker.certificates import user_of_certificate
 from node.catalog import Catalog, DeleteUser, PutUser, SetPermissions, UpgradePassword
 from node.catalog.passwords import make_password_hash, verify_password
@@ -122,6 +122,7 @@ class NodeProcess:
         self._memory: MemoryWatch = MemoryWatch(_memory_limit_bytes(settings))
         self._serving = False
         self._door_closed = False
+        self._opening = asyncio.Lock()
         self._drained = asyncio.Event()
         self._stop_asked = False
 
@@ -157,7 +158,8 @@ class NodeProcess:
         self._transport = self._make_transport(starts, previous)
         self.engine.membership.changed = self._members_changed
         await self._transport.start()
-        self._broker = Broker(self.engine, lambda: random.SystemRandom().randbytes(16))
+        own = BrokerSettings(transactions_bytes=limits.open_transactions_bytes(self._memory.limit_bytes))
+        self._broker = Broker(self.engine, lambda: random.SystemRandom().randbytes(16), own)
         self.engine.broker = self._broker
         amqp = settings.amqp_address
         tls = client_tls(settings.amqp_tls)
@@ -313,16 +315,19 @@ class NodeProcess:
         await self._load_definitions()
 
     async def _load_definitions(self) -> None:
-        """At every start: what is there already does no harm. Raises NodeRefused, OSError."""
+        """A file that was not loaded last. Raises NodeRefused, OSError."""
         path = self.settings.load_definitions
         if path is None:
             return
         try:
-            plan = await self._definitions.load(await self._loop.run_in_executor(None, path.read_bytes))
+            plan = await self._definitions.load_once(await self._loop.run_in_executor(None, path.read_bytes))
         except BadDefinitions as error:
             raise NodeRefused(f"load_definitions = {path}: {error}") from None
         except NotAnswered as error:
             raise OSError(f"load_definitions = {path}: {error}") from None
+        if plan is None:
+            log.info("%s: unchanged since it was loaded", path)
+            return
         for note in plan.notes:
             log.info("%s: %s", path, note)
         log.info("%s: %d definitions imported", path, len(plan.commands))
@@ -401,13 +406,14 @@ class NodeProcess:
 
     async def revive(self) -> None:
         """See `NodeControl.revive`. Raises OSError if the AMQP address can't be had, or a stop was asked for."""
-        self._refuse_if_stopping()
-        if self._door_closed:
-            self._door_closed = False
-            await self._listener.open_door()
-        if self._stop_asked:  # while the door was opened
-            self.take_no_clients()
+        async with self._opening:
             self._refuse_if_stopping()
+            if self._door_closed:
+                await self._listener.open_door()
+                self._door_closed = False
+            if self._stop_asked:  # while the door was opened
+                self.take_no_clients()
+                self._refuse_if_stopping()
         self.drain.revive()
         self._drained.clear()
         self.schedule_pump()

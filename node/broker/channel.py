@@ -117,6 +117,9 @@ class Channel:
             self.submit_settlements()
             self.fail(AmqpError(406, f"unknown delivery tag {unknown.tag}"), BASIC_CLASS, kind)
             return
+        except AmqpError as error:
+            self.fail(error, BASIC_CLASS, kind)
+            return
         self.submit_settlements()
 
     def submit_settlements(self) -> None:
@@ -163,6 +166,12 @@ class Channel:
     def owes_answers(self) -> bool:
         """Whether the client waits for something that it has asked for: a method's answer, a confirm."""
         return self._operation is not None or bool(self._waiting) or self.publisher.owes_confirms
+
+    @property
+    def transaction_bytes(self) -> int:
+        """What waits here for a commit that was not asked for yet."""
+        transaction = self.publisher.transaction
+        return 0 if transaction is None else transaction.size_bytes
 
     @property
     def _busy(self) -> bool:
@@ -231,6 +240,7 @@ class Channel:
         self.waiting_bytes = 0
         self.connection.reading_may_change()
         self.forget_reply_consumer()
+        self.publisher.end_transaction()
         if self._operation is None:
             self._release()
 

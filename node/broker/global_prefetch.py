@@ -52,7 +52,7 @@ class GlobalPrefetch:
 
     def send(self) -> None:
         """Send what may be sent now."""
-        while self._waiting:
+        while self._waiting and self._waiting[0].consumer.channel.open:
             first = self._waiting[0]
             count = len(first.deliveries)
             if self.limit != NO_LIMIT:

@@ -339,6 +339,30 @@ def test_garbage_harms_nobody(pair: Pair, seed: int) -> None:
     assert owner.get("q").body == b"m"
 
 
+@pytest.mark.parametrize("durable", [False, True])
+def test_what_stands_with_garbage_is_refused_and_its_session_ends(pair: Pair, durable: bool) -> None:
+    """Nobody can say what of it was done: nothing is confirmed, what was held is there again."""
+    node, world = pair.network.nodes[1], pair.worlds[0]
+    client = world.client()
+    client.declare("q", durable=durable)
+    client.publish(1, "q", b"held")
+    client.consume("q")
+    client.open_channel(2, confirms=True)
+    queue = node.catalog.queue("/", "q")
+    assert queue is not None
+    handle = node.shard(queue.shard)
+    world.running = False
+    handle.submit(b"\xee\xee", None)
+    client.send_bytes(client.publish_bytes(2, "q") * 3)
+    world.running = True
+    pair.settle()
+    assert client.acks(2) == [(3, True, True)]
+    assert isinstance(client.take(1)[-1], commands.Basic.Cancel)
+    assert (client.count("q"), client.get("q").body) == (1, b"held")
+    client.publish(2, "q", b"next")
+    assert client.acks(2) == [(4, False, False)]
+
+
 def _attributes(result: object) -> list[str]:
     """The names of its fields, also where it is compiled and has no `__slots__` to ask for."""
     return [name for name in dir(result) if not name.startswith("_") and not callable(getattr(result, name))]

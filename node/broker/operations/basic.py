@@ -224,9 +224,8 @@ def _requeue_all(channel: Channel, method: Any) -> None:
     if transaction is None:
         unacknowledged.settle(0, True, REQUEUE)
     else:
-        for tag in unacknowledged.outstanding(0, True):
-            if not transaction.is_settled(tag):
-                unacknowledged.settle(tag, False, REQUEUE)
+        for tag in transaction.take_unsettled(unacknowledged):
+            unacknowledged.settle(tag, False, REQUEUE)
     channel.submit_settlements()
 
 
