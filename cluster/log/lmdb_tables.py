@@ -109,6 +109,11 @@ class LmdbTables:
             with self.environment.begin(write=True, db=self.meta) as transaction:
                 transaction.put(_FORMAT_KEY, _FORMAT)
 
+    def extend(self, added_bytes: int) -> None:
+        """Make the map larger, until it is opened again. No transaction may be open."""
+        self.map_bytes += -(-added_bytes // self.page_bytes) * self.page_bytes
+        self.environment.set_mapsize(self.map_bytes)
+
     def used_pages(self) -> tuple[int, int]:
         """How many pages hold data: single ones, and those of values that take several."""
         tables = (self.entries, self.states, self.snapshots, self.meta)
