@@ -1,8 +1,8 @@
 """What a simulated disk holds in octets: write-ahead files that a crash tears, in front of what was moved (pure).
 
 The order of writes is that of `cluster.log.write_ahead_store`: a record is durable with its sync; what gathered in one
-file is moved while the other takes records; only then the first is cleared. A crash can come between any two of these.
-`replayed` shows what a start finds, through the same code that reads the real files.
+file is moved while the other takes records; only then the first is cleared. A crash can come between any two of these,
+and in the middle of clearing. `replay` shows what a start finds, through the same code that reads the real files.
 """
 
 import zlib

@@ -405,9 +405,10 @@ def test_a_crash_while_a_torn_record_is_cleared_damages_nothing(
     with killed(folder) as copy:
         change(copy / "ahead-1", end, record)
         change(copy / "ahead-1", (end // SECTOR_BYTES + 3) * SECTOR_BYTES, bytes(SECTOR_BYTES))
-        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-            patched.setattr(write_ahead_files.WriteAheadFiles, "begin", interrupted)
+        monkeypatch.setattr(write_ahead_files.WriteAheadFiles, "begin", interrupted)
+        with pytest.raises(KeyboardInterrupt):
             opened(copy)
+        monkeypatch.undo()
         change(copy / "ahead-1", FILE_HEADER_BYTES, bytes(2 * SECTOR_BYTES))
         again = opened(copy)
         assert again.load()[1].last_index == 4
@@ -498,10 +499,10 @@ def snapshot_at(index: int, release: list[int], group: int = 1) -> WriteBatch:
 def test_a_full_map_in_pieces_goes_on_once_something_was_released(tmp_path: Path, seed: int) -> None:
     """Values of many sizes leave holes that fit few others; what releases comes with the batch that does not fit, and
     is at or above what waits. No acknowledged record is lost, and none keeps the node from starting."""
-    random, folder, number = Random(seed), tmp_path / "0", 0
+    random, folder = Random(seed), tmp_path / "0"
     store, model = WriteAheadStore(folder, 8 * MIB, segment_bytes=256 * 1024), MemoryStore()
     index, live = 1, list[int]()
-    for _ in range(3):
+    for number in range(1, 4):
         while True:
             sizes = [random.choice((100, 1500, 3000, 9000, 20_000, 60_000)) for _ in range(random.randrange(1, 4))]
             batch = WriteBatch()
@@ -519,7 +520,6 @@ def test_a_full_map_in_pieces_goes_on_once_something_was_released(tmp_path: Path
         batch.group(1).snapshot, batch.group(1).release = release.snapshot, release.release
         batch.group(1).hard_state = HardState(1, 1, index - 1)
         index += len(sizes)
-        number += 1
         shutil.copytree(folder, tmp_path / str(number))
         WriteAheadStore(tmp_path / str(number), 8 * MIB, segment_bytes=256 * 1024).close()
         write_at_last(store, batch)
