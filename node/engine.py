@@ -21,6 +21,7 @@ from node.broker import remote_transient
 from node.broker.access_counts import COUNTS_DATAGRAM, AccessCounts
 from node.broker.cluster_facade import SESSION_LOST, TRANSIENT_SHARD_BASE, ClusterEvents, Done, ShardHandle
 from node.broker.direct_replies import DirectReplies
+from node.broker.lost_homes import LostHomes
 from node.broker.transient_shards import TransientShards
 from node.catalog import Catalog, CatalogCommand, NodeLost, NodeStarted, RemoveQueues, encode
 from node.catalog_machine import CatalogMachine, frame_command
@@ -145,6 +146,9 @@ class Engine:
             self, self._send_datagram, lambda: self.broker, _pumped_anyway
         )
         self.replies: DirectReplies = DirectReplies(self.node_id, self._send_datagram, lambda: self.broker)
+        self.homes: LostHomes = LostHomes(
+            self.node_id, lambda: self.catalog, host_settings.group.session_timeout_ms
+        )
         self.access_counts: AccessCounts = AccessCounts()
         self.overloaded: bool = False
         self.alarms: Alarms = Alarms(lambda: self.host.peers, self.host.send_datagram, self._alarms_changed)
@@ -185,6 +189,7 @@ class Engine:
             leader.tick(now_ms)
         self.transient.tick(now_ms)
         self.replies.tick(now_ms)
+        self.homes.tick(now_ms)
         self._drop_lost_nodes(now_ms)
         self.membership.tick(now_ms)
         self.spread.tick(now_ms)
@@ -219,6 +224,7 @@ class Engine:
         self.host.peer_up(peer, now_ms)
         self.transient.peer_up(peer)
         self.replies.peer_up(peer)
+        self.homes.peer_up(peer, now_ms)
         self.spread.peer_up(peer)
         self.host.send_datagram(peer, COUNTS_DATAGRAM, self.access_counts.encoded(self.catalog))
         self.alarms.peer_up(peer)
@@ -226,6 +232,7 @@ class Engine:
     def peer_down(self, peer: int, now_ms: int) -> None:
         """The stream to a peer broke."""
         self.host.peer_down(peer, now_ms)
+        self.homes.peer_down(peer)
         self.transient.peer_down(peer)
         self.replies.peer_down(peer)
         self.spread.peer_down(peer)
@@ -306,6 +313,10 @@ class Engine:
         """See `ClusterFacade.catalog_spread`."""
         self.spread.wait(self._now_ms, done)
 
+    def await_home(self, queue_id: int, done: Done) -> None:
+        """See `ClusterFacade.await_home`."""
+        self.homes.wait(queue_id, done)
+
     def reply(self, address: str, content: Content) -> None:
         """See `ClusterFacade.reply`."""
         self.replies.reply(address, content)
@@ -372,6 +383,7 @@ class Engine:
             self.announce()
         self.membership.catalog_changed(self._now_ms)
         self.transient.catalog_changed()
+        self.homes.catalog_changed()
         if self.broker is not None:
             self.broker.catalog_changed()
 

@@ -71,6 +71,14 @@ QUEUES_UPDATED_PER_ENTRY: Final = 500
 QUEUES_BURIED_PER_COMMAND: Final = 1000
 """Deleted queues of one shard that one command takes out of the catalog: a few milliseconds (RULES C4)."""
 
+# --- queues of nodes that cannot be reached --------------------------------------------------------------
+
+HOME_LATE_MS: Final = 2_000
+"""A declare of such a queue waits so much longer than the session timeout: the cluster may need an election first."""
+
+HOME_SETTLED_MS: Final = 1_000
+"""A node that came up so recently may have begun anew and not have said so yet: its old queues are still known."""
+
 # --- AMQP clients ----------------------------------------------------------------------------------------
 
 HANDSHAKE_SECONDS: Final = 10.0
@@ -78,6 +86,10 @@ HANDSHAKE_SECONDS: Final = 10.0
 
 CLOSE_OK_SECONDS: Final = 5.0
 """How long a client may take to answer connection.close."""
+
+FAREWELL_BYTES: Final = 64 * MIB
+"""What a client may have sent behind its connection.close: read and dropped for up to CLOSE_OK_SECONDS, since a socket
+that is closed with input unread is reset, and its close-ok lost."""
 
 CONNECTIONS: Final = 50_000
 """Connections on one node."""

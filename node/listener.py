@@ -28,6 +28,7 @@ from node.duties.drain import TEXT_OF_STOP
 from node.limits import (
     CLOSE_OK_SECONDS,
     CONNECTIONS,
+    FAREWELL_BYTES,
     HANDSHAKE_SECONDS,
     KEEPALIVE_IDLE_SECONDS,
     KEEPALIVE_INTERVAL_SECONDS,
@@ -208,6 +209,8 @@ class ClientProtocol(asyncio.Protocol):
         self._taken_bytes = 0
         self._taken_ms = -1
         self._closing_ms = -1
+        self._farewell_bytes = -1
+        """What came behind the client's close; -1 while there was none."""
 
     # -- asyncio ----------------------------------------------------------------------
 
@@ -230,6 +233,11 @@ class ClientProtocol(asyncio.Protocol):
         """Octets from the client."""
         connection = self._connection
         if connection is None:
+            return
+        if self._farewell_bytes >= 0:
+            self._farewell_bytes += len(data)
+            if self._farewell_bytes > FAREWELL_BYTES:
+                self.abort()
             return
         try:
             connection.receive(data)
@@ -282,7 +290,7 @@ class ClientProtocol(asyncio.Protocol):
     def reading_changed(self) -> None:
         """See `ConnectionHost.reading_changed`."""
         connection = self._connection
-        if connection is None or self._transport.is_closing():
+        if connection is None or self._transport.is_closing() or self._farewell_bytes >= 0:
             return
         wanted = connection.wants_reading
         if wanted != self._reading:
@@ -306,7 +314,7 @@ class ClientProtocol(asyncio.Protocol):
         if connection.amqp.should_close and not was_over and not self._transport.is_closing():
             # It is silent, or took too long: what waits for it is for nobody.
             self.abort()
-        elif self._transport.is_closing():
+        elif self._transport.is_closing() or self._farewell_bytes >= 0:
             # What is left to write may be for nobody.
             self._closing_ms = now_ms if self._closing_ms < 0 else self._closing_ms
             if now_ms - self._closing_ms > CLOSE_OK_SECONDS * 1000:
@@ -332,7 +340,7 @@ class ClientProtocol(asyncio.Protocol):
         if connection is None:
             return
         output = connection.flush()
-        if output and not self._transport.is_closing():
+        if output and not self._transport.is_closing() and self._farewell_bytes < 0:
             octets = output[0] if len(output) == 1 else b"".join(output)
             self._given_bytes += len(octets)
             self._transport.write(octets)
@@ -344,9 +352,22 @@ class ClientProtocol(asyncio.Protocol):
                 connection.set_output_full(False)
                 self._listener.schedule()
         if connection.amqp.should_close:
-            self._transport.close()
+            self._end(connection)
         elif not self._reading:
             self.reading_changed()
+
+    def _end(self, connection: ClientConnection) -> None:
+        """All is said: close the socket, or, if the client may have sent more behind its close, see it out."""
+        if self._farewell_bytes >= 0 or self._transport.is_closing():
+            return
+        if not (connection.amqp.closed_by_client and self._transport.can_write_eof()):
+            self._transport.close()
+            return
+        self._farewell_bytes = 0
+        self._transport.write_eof()
+        if not self._reading:
+            self._reading = True
+            self._transport.resume_reading()
 
     def abort(self) -> None:
         """Drop the socket."""

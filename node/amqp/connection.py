@@ -76,6 +76,7 @@ class Connection:
     """One connection, from the protocol header to its end.
 
     should_close: the socket is to be closed as soon as take_output() has been written.
+    closed_by_client: the client said close first, and may have sent more behind it.
     closed: the connection has ended; nothing will come from it or be sent any more.
     reading_paused: set by the owner while it does not read the socket, so that silence is not held against
     the client.
@@ -91,6 +92,7 @@ class Connection:
         self._mechanisms = settings.mechanisms if certificate_user is None else (*settings.mechanisms, EXTERNAL)
         self.state = states.AWAITING_HEADER
         self.should_close = False
+        self.closed_by_client = False
         self.reading_paused = False
         self.client_properties: dict[str, object] = {}
         self.client_capabilities: frozenset[str] = frozenset()
@@ -252,6 +254,7 @@ class Connection:
             self._reader.events.append(SecretUpdated(_text(long_string(method, "new_secret")), method.reason or ""))
         elif isinstance(method, ConnectionClass.Close):
             self._send_frame(0, ConnectionClass.CloseOk())
+            self.closed_by_client = True
             self._end(f"the client closed the connection: {method.reply_code} {method.reply_text}")
             self._finish()
 

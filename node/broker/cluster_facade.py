@@ -128,6 +128,11 @@ class ClusterFacade(Protocol):
         A node that is not connected is not waited for, one that takes too long not for long."""
         ...
 
+    def await_home(self, queue_id: int, done: Done) -> None:
+        """`done(True)`, perhaps at once, when a queue can be asked again: it has left the catalog, or its home node is
+        reached; `done(False)` if neither happens for longer than a node that died stays in the catalog."""
+        ...
+
     def reply(self, address: str, content: Content) -> None:
         """Send a direct reply to the channel of this address (`node.broker.direct_replies`), wherever it is; it may
         get lost."""

@@ -15,9 +15,11 @@ from node.broker.access_counts import AccessCounts
 from node.broker.cluster_facade import SESSION_LOST, TRANSIENT_SHARD_BASE, ClusterEvents, Done, ShardHandle
 from node.broker.direct_replies import DirectReplies
 from node.broker.local_shard import LocalHandle, LocalShard, UnreachableHandle
+from node.broker.lost_homes import LostHomes
 from node.catalog import Catalog, CatalogCommand, NodeStarted, RemoveQueues, decode, encode
 
 _ROUNDS: Final = 200
+_SESSION_TIMEOUT_MS: Final = 5_000
 
 
 class DirectCluster:
@@ -36,6 +38,7 @@ class DirectCluster:
         self.blocked: str | None = None
         self.now_ms: int = now_ms
         self.replies: DirectReplies = DirectReplies(node_id, _nowhere, lambda: self.events)
+        self.homes: LostHomes = LostHomes(node_id, lambda: self.catalog, _SESSION_TIMEOUT_MS)
         self.barriers: int = 0
         """How many barriers were asked for."""
         self._wake = wake or _nothing
@@ -66,6 +69,10 @@ class DirectCluster:
         """See `ClusterFacade.catalog_spread`; there is no other node."""
         done(None)
 
+    def await_home(self, queue_id: int, done: Done) -> None:
+        """See `ClusterFacade.await_home`."""
+        self.homes.wait(queue_id, done)
+
     def reply(self, address: str, content: Content) -> None:
         """See `ClusterFacade.reply`."""
         self.replies.reply(address, content)
@@ -83,6 +90,7 @@ class DirectCluster:
     def tick(self, now_ms: int) -> None:
         """Time has passed: what is due expires at the next `pump`."""
         self.now_ms = max(self.now_ms, now_ms)
+        self.homes.tick(self.now_ms)
         for local in self.shards.values():
             local.tick(self.now_ms)
             local.attend(self.now_ms)
@@ -117,8 +125,10 @@ class DirectCluster:
         barriers, self._barriers = self._barriers, []
         for data, done in commands:
             done(self.catalog.apply(decode(data), self.now_ms))
-        if commands and self.events is not None:
-            self.events.catalog_changed()
+        if commands:
+            self.homes.catalog_changed()
+            if self.events is not None:
+                self.events.catalog_changed()
         for reached in barriers:
             reached(None)
         return bool(commands or barriers)

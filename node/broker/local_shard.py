@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from node.broker.cluster_facade import SESSION_LOST, Done
+from node.broker.cluster_facade import SESSION_LOST, TRANSIENT_SHARD_BASE, Done
 from node.catalog import Catalog
 from node.duties.policy_duties import PolicyDuties
 from node.duties.shard_duties import ShardDuties
@@ -75,7 +75,7 @@ class LocalShard:
         `deliver(effects)` is given the effects of each entry, of all sessions, after the entry's answers.
         `entry_commands`: how many commands one entry takes at most."""
         self.shard_id: int = shard_id
-        self.shard: Shard = Shard(shard_id, node_id)
+        self.shard: Shard = Shard(shard_id, node_id, returns_to_place=shard_id >= TRANSIENT_SHARD_BASE)
         self.source: int = source
         self._port = port
         self._duties = ShardDuties(self.shard, source, self)

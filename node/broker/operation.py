@@ -66,6 +66,17 @@ class SpreadStep(Request):
         cluster.catalog_spread(done)
 
 
+class HomeStep(Request):
+    """Wait while the home node of a queue cannot be reached and the queue is still there; answers a bool: whether it is
+    worthwhile to ask again."""
+
+    def __init__(self, queue_id: int) -> None:
+        self.queue_id = queue_id
+
+    def start(self, cluster: ClusterFacade, done: Done) -> None:
+        cluster.await_home(self.queue_id, done)
+
+
 class ReplyAddressStep(Request):
     """Ask whether the channel of an address for direct replies is there; answers a bool."""
 
@@ -202,6 +213,7 @@ __all__ = [
     "AmqpError",
     "BarrierStep",
     "CatalogStep",
+    "HomeStep",
     "Operation",
     "ReplyAddressStep",
     "Request",

@@ -20,6 +20,16 @@ _NO_PIECES: Final[deque[Packed]] = deque()
 takes 56 bytes, a deque 600."""
 
 
+def _is_before(one: Message, other: Message) -> bool:
+    """Whether one was enqueued before the other. (Entries alone do not tell: a dead letter keeps the entry it has its
+    content in. Of those enqueued in the same ms the contents' order counts.)"""
+    if one.enqueued_ms != other.enqueued_ms:
+        return one.enqueued_ms < other.enqueued_ms
+    if one.index != other.index:
+        return one.index < other.index
+    return one.offset < other.offset
+
+
 class Line:
     """Messages in order: ``items[head:]``, then those in ``packed``, then those in ``back``.
 
@@ -54,6 +64,28 @@ class Line:
         if message.deadline_ms >= 0:
             self.timed += 1
         self.grown()
+
+    def put_back(self, message: Message) -> None:
+        """Add one behind those that were enqueued before it. A line that is added to so alone is never packed: the
+        places of what comes back may be anywhere in it."""
+        if self.packed_count or self.back:
+            self.put_together(self.live(), _NO_PIECES, _NOTHING, self.timed)
+        items = self.own_end()
+        if message.deadline_ms >= 0:
+            self.timed += 1
+        low, high = self.head, len(items)
+        if low == high or not _is_before(message, items[high - 1]):
+            items.append(message)
+            return
+        # The places of all that follow it change: nobody is to know a message again by its old one.
+        self.gone += self.count()
+        while low < high:
+            middle = (low + high) // 2
+            if _is_before(message, items[middle]):
+                high = middle
+            else:
+                low = middle + 1
+        items.insert(low, message)
 
     def own_end(self) -> list[Message]:
         """The end of the line, to append to; then ``grown`` is to be called. (``timed`` is the caller's.)"""

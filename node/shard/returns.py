@@ -11,6 +11,8 @@ def come_back(state: State, queue: Queue, messages: list[Message], to_back: bool
 
     ``to_back``: to the end of the queue instead of before what was never delivered. An expired one that the
     entry's bound leaves for later goes among the returned ones, where it is due.
+
+    With ``State.returns_to_place`` they are in the order in which they were enqueued, else in that of their return.
     """
     now_ms = state.time_ms
     limit = queue.delivery_limit
@@ -29,6 +31,8 @@ def come_back(state: State, queue: Queue, messages: list[Message], to_back: bool
             queue.ready_bytes += body_bytes
             if to_back and not late:
                 queue.ready_line(back.priority).append(back)
+            elif state.returns_to_place:
+                queue.returned_line(back.priority).put_back(back)
             else:
                 queue.returned_line(back.priority).append(back)
     state.touch(queue)

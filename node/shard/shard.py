@@ -40,6 +40,8 @@ class Shard:
     ``finish``. ``take_effects`` and ``take_released`` have what the node must do then. Everything else is for
     reading, between entries. ``local_node`` decides about effects only, never about state. The bounds (RULES
     C4) are part of how entries are applied: the same on every replica and for every replay. Tests lower them.
+    So is ``returns_to_place``: what comes back goes to its old place, as in RabbitMQ's classic queues, instead of
+    behind what came back before.
     """
 
     def __init__(
@@ -49,11 +51,13 @@ class Shard:
         expiries_per_entry: int = EXPIRIES_PER_ENTRY,
         deliveries_per_entry: int = DELIVERIES_PER_ENTRY,
         messages_per_piece: int = PIECE,
+        returns_to_place: bool = False,
     ) -> None:
         self.shard_id = shard_id
         self.local_node = local_node
         self._bounds = (expiries_per_entry, deliveries_per_entry, messages_per_piece)
-        self._state = State(shard_id, local_node, expiries_per_entry, deliveries_per_entry, messages_per_piece)
+        self._returns_to_place = returns_to_place
+        self._state = self._new_state()
 
     # -- entries -------------------------------------------------------------------------------------------
 
@@ -303,7 +307,10 @@ class Shard:
 
     def _new_state(self) -> State:
         expiries_per_entry, deliveries_per_entry, messages_per_piece = self._bounds
-        return State(self.shard_id, self.local_node, expiries_per_entry, deliveries_per_entry, messages_per_piece)
+        return State(
+            self.shard_id, self.local_node, expiries_per_entry, deliveries_per_entry, messages_per_piece,
+            self._returns_to_place,
+        )
 
     def _become(self, state: State) -> None:
         state.expiry_lag = self._state.expiry_lag

@@ -110,6 +110,7 @@ class State:
         "refused_transfers",
         "released",
         "remains",
+        "returns_to_place",
         "sessions",
         "shard_id",
         "time_ms",
@@ -120,9 +121,10 @@ class State:
 
     def __init__(
         self, shard_id: int, local_node: int, expiries_per_entry: int, deliveries_per_entry: int,
-        messages_per_piece: int = PIECE,
+        messages_per_piece: int = PIECE, returns_to_place: bool = False,
     ) -> None:
         self.shard_id = shard_id
+        self.returns_to_place = returns_to_place
         self.local_node = local_node
         self.expiries_per_entry = expiries_per_entry
         self.deliveries_per_entry = deliveries_per_entry

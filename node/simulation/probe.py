@@ -210,6 +210,9 @@ class _WatchedCluster:
     def ask_for_reply_address(self, address: str, done: Done) -> None:
         self._node.engine.ask_for_reply_address(address, done)
 
+    def await_home(self, queue_id: int, done: Done) -> None:
+        self._node.engine.await_home(queue_id, done)
+
     def catalog_barrier(self, done: Done) -> None:
         self._node.engine.catalog_barrier(done)
 

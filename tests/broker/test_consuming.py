@@ -134,6 +134,20 @@ def test_transient_queues_do_not_count_deliveries(client: Any) -> None:
     assert not got.properties.headers
 
 
+def test_what_comes_back_to_a_transient_queue_goes_to_its_old_place(world: Any, client: Any) -> None:
+    """As in RabbitMQ's classic queues, in whatever order and by whomever it is returned."""
+    other = world.client()
+    fill(client, "q", 12, durable=False)
+    held = [(each, each.get("q", no_ack=False)) for each in (client, other) * 5]
+    for place in (3, 8, 0, 9, 1):
+        holder, got = held[place]
+        holder.send(1, commands.Basic.Nack(delivery_tag=got.tag, requeue=True))
+    assert client.get("q").body == b"0"
+    other.lose()
+    assert isinstance(client.call(1, commands.Basic.Recover(requeue=True)), commands.Basic.RecoverOk)
+    assert bodies([client.get("q") for _ in range(11)]) == [b"%d" % number for number in range(1, 12)]
+
+
 def test_reject_dead_letters_and_nack_multiple(client: Any) -> None:
     client.declare("dead")
     fill(client, "q", 4, arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})

@@ -97,11 +97,6 @@ def test_quorum_queues_with_native_delays(whole: Nodes, tmp_path: Path, monkeypa
 
 
 @pytest.mark.interop_long
-@pytest.mark.xfail(
-    strict=True,
-    reason="the worker declares its exclusive pidbox again within a second, and is refused (405) for the 5 s in which"
-    " the dead node's queues stay: docs/interop.md",
-)
 def test_the_worker_goes_to_another_node(whole: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The node that the worker and this client are connected to dies: both go on at another, with all tasks."""
     with working(whole, tmp_path, monkeypatch) as work:

@@ -82,6 +82,25 @@ def test_a_line_is_a_list(steps: list[tuple[str, int]], piece: int) -> None:
     assert plain(pack(items).messages() if items else []) == plain(items)
 
 
+@given(st.lists(st.tuples(st.integers(0, 60), st.booleans()), max_size=60), st.integers(1, 3))
+def test_what_is_put_back_is_where_it_was(steps: list[tuple[int, bool]], piece: int) -> None:
+    """In whatever order it comes, with others leaving meanwhile, also into a line that was packed."""
+    line, items = Line(piece), [message(number) for number in range(60, 80)]
+    line.replace(items)
+    seen: dict[int, str] = {}
+    for number, takes in steps:
+        if takes and items:
+            line.timed -= line.first().deadline_ms >= 0
+            line.advance(1)
+            del items[0]
+        line.put_back(message(number))
+        items = sorted([*items, message(number)], key=lambda each: (each.enqueued_ms, each.index, each.offset))
+        assert plain(line.live()) == plain(items)
+        assert line.timed == sum(each.deadline_ms >= 0 for each in items)
+        for place, each in enumerate(plain(line.live())):
+            assert seen.setdefault(line.gone + place, each) == each, "a place says which message it is"
+
+
 def long_queue(messages: int, ttl_ms: int = -1, piece: int = PIECE) -> Driver:
     """A queue with so many, a hundred an entry."""
     driver = Driver()

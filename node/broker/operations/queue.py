@@ -14,6 +14,7 @@ from node.broker.operation import (
     AmqpError,
     BarrierStep,
     CatalogStep,
+    HomeStep,
     ReplyAddressStep,
     Request,
     ShardStep,
@@ -105,7 +106,8 @@ def _declare_active(channel: Channel, method: Any) -> Steps:
             encoded = encode_touch_queue(record.id)
         result = yield ShardStep(record.shard, encoded)
         if result is SESSION_LOST:
-            refuse_unreachable(record)
+            if not (yield HomeStep(record.id)):
+                refuse_unreachable(record)
         elif isinstance(result, QueueCounts):
             if created and not method.nowait:
                 yield SpreadStep()
@@ -129,10 +131,16 @@ def _in_catalog(channel: Channel, command: DeclareQueue) -> Generator[Request, A
         known((yield BarrierStep()))
         present = catalog.inspect_queue(command)
         if isinstance(present, Refusal):
-            raise as_error(present)
+            present = yield from _after_lost_home(channel, command, present)
     if present is not None:
         return present, False
     declared = yield CatalogStep(command)
+    if isinstance(declared, Refusal):
+        # It met what this replica had not heard of.
+        present = yield from _after_lost_home(channel, command, declared)
+        if present is not None:
+            return present, False
+        declared = yield CatalogStep(command)
     if declared is SESSION_LOST:
         # It was applied where this replica could not see it; an exclusive queue nobody knows of would stay for ever.
         known((yield BarrierStep()))
@@ -141,6 +149,22 @@ def _in_catalog(channel: Channel, command: DeclareQueue) -> Generator[Request, A
             return present, False
     known(declared)
     return declared.queue, declared.created
+
+
+def _after_lost_home(
+    channel: Channel, command: DeclareQueue, refusal: Refusal
+) -> Generator[Request, Any, QueueRecord | None]:
+    """What a refused declare meets once the queue in its way is gone, or its home node can be reached; raises
+    AmqpError if it is refused still."""
+    catalog = channel.broker.cluster.catalog
+    record = catalog.queue(command.vhost, command.name)
+    if record is None:
+        raise as_error(refusal)
+    yield HomeStep(record.id)
+    present = catalog.inspect_queue(command)
+    if isinstance(present, Refusal):
+        raise as_error(present)
+    return present
 
 
 def _clear_dead_owner(channel: Channel, command: DeclareQueue) -> Generator[Request, Any, None]:
