@@ -84,7 +84,8 @@ class LmdbLogStore:
                 self._room = LmdbRoom(self._tables, self._folder.data_file)
                 self._pages = MapPages(self._folder.data_file, limits.LOG_MAP_HELD_BYTES)
                 self._moved = self._noted(_MOVED_KEY)
-                self._relieved = self._noted(_RELIEVED_KEY) or 0
+                self.relieved: int = self._noted(_RELIEVED_KEY) or 0
+                """The `number` of the last `relieve`; 0 when there was none."""
             except BaseException:
                 self._environment.close()
                 raise
@@ -194,7 +195,7 @@ class LmdbLogStore:
         `keep_reserve`: refuse when the reserve would be touched."""
         with self._lock:
             self._refuse_after_failure()
-            overtaken = (self._moved or 0) < self._relieved
+            overtaken = (self._moved or 0) < self.relieved
             noted = {_MOVED_KEY: _MOVED.pack(moved)}
             self._write(batches, self._room.reserve_bytes if keep_reserve else 0, noted, overtaken)
             self._moved = moved
@@ -260,7 +261,7 @@ class LmdbLogStore:
             allowing.group(number).hard_state = write.hard_state
         noted = {_RELIEVED_KEY: _MOVED.pack(overtakes)} if overtakes else {}
         self._write([allowing], 0, noted, overtaking=bool(overtakes))
-        self._relieved = max(self._relieved, overtakes)
+        self.relieved = max(self.relieved, overtakes)
         self._release(relief)
 
     def _release(self, batch: WriteBatch) -> None:

@@ -84,6 +84,9 @@ class WriteAheadStore:
         images = self._files.images()
         try:
             gathered, last = replay(images, moved or 0)
+            needed = self._log_file.relieved
+            if last < needed:
+                raise CorruptStore(f"records {last + 1} to {needed} of the write-ahead files are missing")
             last = done_with(images, last)
             if moved is None or last > moved:
                 try:
@@ -140,10 +143,15 @@ class WriteAheadStore:
         self._log_file.put_meta(key, value)
 
     def copy(self, folder: Path) -> None:
-        """See `LmdbLogStore.copy`. What waits is moved first: the copy has empty write-ahead files."""
+        """See `LmdbLogStore.copy`. What waits is moved first: the copy has empty write-ahead files.
+
+        Raises what `settle` does, too."""
         with self._copying:
             self.settle()
+            relieved = self._log_file.relieved
             self._log_file.copy(folder)
+            if self._log_file.relieved != relieved:
+                raise OSError("the log ran full meanwhile, and a copy may lack what still waits: copy it again")
         WriteAheadFiles(folder, self._segment_bytes, may_create=True).close()
 
     # --- writing --------------------------------------------------------------------------------------

@@ -569,6 +569,11 @@ def test_a_relief_may_overtake_what_waits(tmp_path: Path, full_log_file: list[in
         assert stored.hard_state.commit == 5
         assert again.read_entry(1, 4).data == b"four"
         again.close()
+    with killed(tmp_path) as copy:
+        for name in write_ahead_files.FILE_NAMES:
+            change(copy / name, FILE_HEADER_BYTES, bytes(SEGMENT_BYTES - FILE_HEADER_BYTES))
+        with pytest.raises(StoreUnfit, match=r"records .* are missing"):
+            opened(copy)
     store.write(batch)
     model.write(batch)
     same(store, model)
@@ -746,6 +751,27 @@ def test_a_close_waits_for_a_copy_and_refuses_what_comes_later(
     again.close()
     with pytest.raises(DiskFailed, match="the store is closed"):
         store.settle()
+
+
+def test_a_copy_that_a_relief_came_into_is_refused(
+    tmp_path: Path, full_log_file: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would have the snapshot, and not the entries that wait."""
+    store, real = opened(tmp_path / "log"), LmdbLogStore.copy
+    append(store, 1, b"one")
+
+    def beside(self: LmdbLogStore, folder: Path) -> None:
+        append(store, 2, b"two")
+        full_log_file[0] = 0
+        with pytest.raises(DiskFull):
+            store.write(snapshot_at(2, [1]))
+        real(self, folder)
+
+    monkeypatch.setattr(LmdbLogStore, "copy", beside)
+    with pytest.raises(OSError, match="ran full meanwhile"):
+        store.copy(tmp_path / "copy")
+    full_log_file[0] = 1 << 30
+    store.close()
 
 
 def test_a_mistaken_write_is_refused_and_nothing_of_it_is_there(tmp_path: Path) -> None:
