@@ -119,8 +119,10 @@ class GroupWrite:
         """Whether there is nothing to write."""
         return self.hard_state is None and not self.entries and self.snapshot is None and not self.release
 
-    def validate(self, snapshot_index: int, last_index: int) -> None:
-        """Check the rules above against the group as stored (0, 0 when it is not). Raises `ValueError`."""
+    def validate(self, snapshot_index: int, last_index: int, overtaking: bool = False) -> None:
+        """Check the rules above against the group as stored (0, 0 when it is not). Raises `ValueError`.
+
+        `overtaking`: a snapshot may be stored before the entries that lead up to it (`LmdbLogStore.relieve`)."""
         if self.install:
             if self.snapshot is None:
                 raise self._mistake("install without a snapshot")
@@ -133,12 +135,12 @@ class GroupWrite:
         elif len(self.live_entries):
             raise self._mistake("live entries without install")
         elif self.snapshot is not None:
-            if not snapshot_index <= self.snapshot.metadata.index <= last_index:
+            if not snapshot_index <= self.snapshot.metadata.index <= last_index and not overtaking:
                 raise self._mistake(f"snapshot not within the log {snapshot_index}..{last_index}")
             snapshot_index = self.snapshot.metadata.index
         if self.entries:
             expected = self.entries[0].index
-            if not snapshot_index < expected <= last_index + 1:
+            if expected > last_index + 1 or (expected <= snapshot_index and not overtaking):
                 raise self._mistake(f"entry {expected} doesn't fit the log {snapshot_index}..{last_index}")
             for entry in self.entries:
                 if entry.index != expected:

@@ -1,10 +1,10 @@
 """What is in the write-ahead files and not yet in the log file: many batches as one, and their replay (pure)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from cluster.log.batch import CorruptStore, GroupWrite, MissingEntry, WriteBatch
-from cluster.log.write_ahead_format import decode_record, scan
+from cluster.log.write_ahead_format import decode_record, is_clear, scan
 from cluster.raft.messages import Entry
 
 OVERHEAD_BYTES: Final = 200
@@ -69,18 +69,36 @@ def replay(files: Sequence[tuple[str, bytes]], moved: int) -> tuple[Gathered, in
 
     Raises `CorruptStore` for damage, and when records in between are missing.
     """
+    gathered, last = Gathered(), moved
+    for number, batch in beyond(files, moved):
+        gathered.add(batch)
+        last = number
+    return gathered, last
+
+
+def beyond(files: Sequence[tuple[str, bytes]], moved: int) -> Iterator[tuple[int, WriteBatch]]:
+    """The records beyond `moved`, one by one with their numbers. Raises what `replay` does."""
     found = []
     for name, image in files:
         kept = scan(image, name, moved)
         if kept:
             found.append((kept[0].number, name, image, kept))
-    gathered, last = Gathered(), moved
+    last = moved
     for _, name, image, kept in sorted(found, key=lambda each: each[0]):
         for record in kept:
             if record.number <= last:
                 continue
             if record.number != last + 1:
                 raise CorruptStore(f"{name} goes on with record {record.number}, but record {last + 1} is missing")
-            gathered.add(decode_record(image, record))
+            yield record.number, decode_record(image, record)
             last = record.number
-    return gathered, last
+
+
+def done_with(files: Sequence[tuple[str, bytes]], last: int) -> int:
+    """Up to which number records are of no account once all up to `last` are moved. To be noted before files are
+    cleared.
+
+    One that was torn behind the last has the next number: were it still to count, a crash in the middle of the
+    clearing could leave it behind zeros, as if records were missing.
+    """
+    return last if all(is_clear(image) for _, image in files) else last + 1

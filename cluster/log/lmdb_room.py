@@ -82,22 +82,23 @@ class LmdbRoom:
             total += len(write.snapshot.state) + page
         return total
 
-    def demand(self, added_bytes: int, reserve_bytes: int, waiting_bytes: int = 0) -> None:
+    def demand(self, added_bytes: int, reserve_bytes: int, waiting_bytes: int = 0, later: bool = False) -> None:
         """Raise `DiskFull` when there is no room for so much, after what waits to be written, with this reserve left
         over. Any thread may ask.
 
+        `later`: it is acknowledged before it is written, so only room counts that is surely of use (`free_bytes`).
         How much is free is looked at only after a quarter of what was free is gone.
         """
         with self._asking:
-            self._demand(added_bytes, reserve_bytes, waiting_bytes)
+            self._demand(added_bytes, reserve_bytes, waiting_bytes, later)
 
-    def _demand(self, added_bytes: int, reserve_bytes: int, waiting_bytes: int) -> None:
+    def _demand(self, added_bytes: int, reserve_bytes: int, waiting_bytes: int, later: bool) -> None:
         if added_bytes:
             self._unchecked_bytes -= added_bytes
             if self._unchecked_bytes < 0:
-                # All of it: what does not fit in the end, LMDB will say.
-                spare_bytes = self._ahead_bytes() + self._inside_bytes() - reserve_bytes - added_bytes
-                spare_bytes -= waiting_bytes
+                # All of it, if it is written now: what does not fit in the end, LMDB will say.
+                free_bytes = self.free_bytes() if later else self._ahead_bytes() + self._inside_bytes()
+                spare_bytes = free_bytes - reserve_bytes - added_bytes - waiting_bytes
                 if spare_bytes < 0:
                     raise DiskFull(f"{self._file}: no room for {added_bytes} bytes")
                 self._unchecked_bytes = spare_bytes // 4 if reserve_bytes else 0

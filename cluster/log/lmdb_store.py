@@ -41,10 +41,13 @@ from cluster.raft.messages import Entry, HardState
 
 _TURN_KEY: Final = b"\x00turn"
 _MOVED_KEY: Final = b"\x00moved"
+_RELIEVED_KEY: Final = b"\x00relieved"
 _MOVED: Final = struct.Struct(">Q")
 _DAMAGED_PREFIX: Final = b"\x00damaged"
 _USER_PREFIX: Final = b"u"
 _STEPS_BEFORE_SEEK: Final = 8
+_RELEASES_AT_ONCE: Final = 256
+"""Deleting needs pages as well, neighbouring ones to note many that became free: on a full disk, little by little."""
 
 _Pairs = list[tuple[bytes, bytes]]
 
@@ -71,8 +74,6 @@ class LmdbLogStore:
         self._folder = StoreFolder(Path(path))
         self._lock = threading.Lock()
         self._failed = ""
-        self.written_bytes: int = 0
-        """About how much was written since the store was opened."""
         self._extents: dict[int, tuple[int, int]] = {}
         try:
             self._folder.check_not_emptied()
@@ -82,6 +83,9 @@ class LmdbLogStore:
             try:
                 self._room = LmdbRoom(self._tables, self._folder.data_file)
                 self._pages = MapPages(self._folder.data_file, limits.LOG_MAP_HELD_BYTES)
+                self._moved = self._noted(_MOVED_KEY)
+                self.relieved: int = self._noted(_RELIEVED_KEY) or 0
+                """The `number` of the last `relieve`; 0 when there was none."""
             except BaseException:
                 self._environment.close()
                 raise
@@ -191,13 +195,47 @@ class LmdbLogStore:
         `keep_reserve`: refuse when the reserve would be touched."""
         with self._lock:
             self._refuse_after_failure()
-            self._write(batches, self._room.reserve_bytes if keep_reserve else 0, moved)
+            overtaken = (self._moved or 0) < self.relieved
+            noted = {_MOVED_KEY: _MOVED.pack(moved)}
+            self._write(batches, self._room.reserve_bytes if keep_reserve else 0, noted, overtaken)
+            self._moved = moved
 
     def moved(self) -> int | None:
         """The `moved` of the last `write_together`; None when there was none."""
+        return self._moved
+
+    def _noted(self, key: bytes) -> int | None:
         with self._environment.begin(db=self._tables.meta) as transaction:
-            value: bytes | None = transaction.get(_MOVED_KEY)
+            value: bytes | None = transaction.get(key)
         return None if value is None else _MOVED.unpack(value)[0]
+
+    def release(self, batches: Sequence[WriteBatch]) -> None:
+        """Delete what these batches release, whose snapshots are stored, as far as there is room for that, and let
+        what was freed be of use."""
+        with self._lock:
+            self._refuse_after_failure()
+            for batch in batches:
+                self._release(batch)
+            self._turn()
+
+    def extend(self, batch: WriteBatch) -> None:
+        """Let the log become larger than its limit, by what this acknowledged batch needs, until it is opened again.
+        No other call may be under way."""
+        self._tables.extend(2 * self.needed_bytes(batch) + self._room.reserve_bytes)
+        self._room.look_again()
+        # The map is elsewhere now.
+        self._pages = MapPages(self._folder.data_file, limits.LOG_MAP_HELD_BYTES)
+
+    def relieve(self, relief: WriteBatch, number: int) -> None:
+        """Write a batch's relief before the write-ahead records up to `number`, for which there is no room.
+
+        Its snapshots may overtake entries of those records. Until `moved` has reached `number`, `write_together` takes
+        entries at or below the snapshot, too, and keeps the commit index that came with the relief."""
+        with self._lock:
+            self._refuse_after_failure()
+            with suppress(DiskFull):
+                self._write_relief(relief, number)
+            self._turn()
 
     def needed_bytes(self, batch: WriteBatch) -> int:
         """About what a batch will take on disk."""
@@ -205,27 +243,64 @@ class LmdbLogStore:
 
     def demand_room(self, added_bytes: int, waiting_bytes: int) -> None:
         """Raise `DiskFull` unless so much can be written later, after what waits already."""
-        self._room.demand(added_bytes, self._room.reserve_bytes, waiting_bytes)
+        self._room.demand(added_bytes, self._room.reserve_bytes, waiting_bytes, later=True)
 
     def _make_room(self, batch: WriteBatch) -> None:
         """Give up what a batch that doesn't fit gives up, so that it fits the next time."""
         with suppress(DiskFull):
-            relief = batch.relief()
-            if not relief.empty():
-                self._write([relief], 0)
+            self._write_relief(batch.relief())
+        self._turn()
+
+    def _write_relief(self, relief: WriteBatch, overtakes: int = 0) -> None:
+        """What allows the releases first. `overtakes`: the last of the write-ahead records that are still to come."""
+        if relief.empty():
+            return
+        allowing = WriteBatch()
+        for number, write in relief.groups.items():
+            allowing.group(number).snapshot = write.snapshot
+            allowing.group(number).hard_state = write.hard_state
+        noted = {_RELIEVED_KEY: _MOVED.pack(overtakes)} if overtakes else {}
+        self._write([allowing], 0, noted, overtaking=bool(overtakes))
+        self.relieved = max(self.relieved, overtakes)
+        self._release(relief)
+
+    def _release(self, batch: WriteBatch) -> None:
+        """Delete what a batch releases, as far as there is room for that."""
+        at_once = _RELEASES_AT_ONCE
+        for number, write in batch.groups.items():
+            indices = sorted(set(write.release))
+            while indices:
+                part = WriteBatch()
+                part.group(number).release = indices[:at_once]
+                try:
+                    self._write([part], 0)
+                except DiskFull:
+                    if at_once == 1:
+                        return
+                    at_once //= 2
+                else:
+                    del indices[:at_once]
+
+    def _turn(self) -> None:
+        """Pages can be used again when two more transactions have changed something."""
         with suppress(DiskFull):
-            # Pages can be used again when two more transactions have changed something.
             for turn in (b"1", b"2"):
                 self._put_meta(_TURN_KEY, turn)
 
-    def _write(self, batches: Sequence[WriteBatch], reserve_bytes: int, moved: int | None = None) -> None:
+    def _write(
+        self,
+        batches: Sequence[WriteBatch],
+        reserve_bytes: int,
+        noted: dict[bytes, bytes] | None = None,
+        overtaking: bool = False,
+    ) -> None:
         extents: dict[int, tuple[int, int]] = {}
         added_bytes = 0
         touched_bytes = 0
         for batch in batches:
             for number, write in batch.groups.items():
                 extent = extents.get(number) or self.extent(number)
-                write.validate(*extent)
+                write.validate(*extent, overtaking)
                 extents[number] = extent_after(write, extent)
                 added_bytes += self._room.needed_bytes(write)
                 touched_bytes += len(write.release) * NEIGHBOURS_BYTES
@@ -233,13 +308,12 @@ class LmdbLogStore:
         try:
             with self._environment.begin(write=True) as transaction:
                 for batch in batches:
-                    self._apply(transaction, batch)
-                if moved is not None:
-                    transaction.put(_MOVED_KEY, _MOVED.pack(moved), db=self._tables.meta)
+                    self._apply(transaction, batch, overtaking)
+                for key, value in (noted or {}).items():
+                    transaction.put(key, value, db=self._tables.meta)
         except lmdb.Error as error:
             raise self._write_failure(error) from error
         self._extents.update(extents)
-        self.written_bytes += added_bytes
         self._pages.touched(added_bytes + touched_bytes)
         self._pages.let_go_if_due()
 
@@ -279,7 +353,7 @@ class LmdbLogStore:
         self._failed = str(error)
         return DiskFailed(f"{self._folder.data_file}: {error}")
 
-    def _apply(self, transaction: "lmdb.Transaction[bytes]", batch: WriteBatch) -> None:
+    def _apply(self, transaction: "lmdb.Transaction[bytes]", batch: WriteBatch, overtaking: bool) -> None:
         entries: _Pairs = []
         states: _Pairs = []
         snapshots: _Pairs = []
@@ -303,8 +377,13 @@ class LmdbLogStore:
                 entries.append((key, records.encode_entry(key, entry, checksum)))
             if write.snapshot is not None:
                 snapshots.append((group_key, records.encode_snapshot_record(group_key, write.snapshot)))
-            if write.hard_state is not None:
-                states.append((group_key, records.encode_hard_state(group_key, write.hard_state)))
+            state = write.hard_state
+            if state is not None:
+                stored = transaction.get(group_key, db=self._tables.states) if overtaking else None
+                if stored is not None:
+                    commit = max(state.commit, records.decode_hard_state(group_key, stored).commit)
+                    state = HardState(state.term, state.vote, commit)
+                states.append((group_key, records.encode_hard_state(group_key, state)))
         if entries:
             # Appending fills pages to the brim, but is only allowed behind everything else.
             behind = not cursor.last() or cursor.key() < entries[0][0]

@@ -110,6 +110,11 @@ class LmdbTables:
                 f"{records.LAYOUT_VERSION} alone: start the older one, export its definitions and empty its queues"
             )
 
+    def extend(self, added_bytes: int) -> None:
+        """Make the map larger, until it is opened again. No transaction may be open."""
+        self.map_bytes += -(-added_bytes // self.page_bytes) * self.page_bytes
+        self.environment.set_mapsize(self.map_bytes)
+
     def used_pages(self) -> tuple[int, int]:
         """How many pages hold data: single ones, and those of values that take several."""
         tables = (self.entries, self.states, self.snapshots, self.meta)

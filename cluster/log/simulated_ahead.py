@@ -1,8 +1,8 @@
 """What a simulated disk holds in octets: write-ahead files that a crash tears, in front of what was moved (pure).
 
 The order of writes is that of `cluster.log.write_ahead_store`: a record is durable with its sync; what gathered in one
-file is moved while the other takes records; only then the first is cleared. A crash can come between any two of these.
-`replayed` shows what a start finds, through the same code that reads the real files.
+file is moved while the other takes records; only then the first is cleared. A crash can come between any two of these,
+and in the middle of clearing. `replay` shows what a start finds, through the same code that reads the real files.
 """
 
 import zlib
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from cluster.log.batch import WriteBatch
-from cluster.log.gathered import Gathered, replay
+from cluster.log.gathered import Gathered, done_with, replay
 from cluster.log.write_ahead_format import (
     FILE_HEADER_BYTES,
     SECTOR_BYTES,
@@ -41,9 +41,12 @@ class SimulatedAhead:
         self._moving: Gathered | None = None
         self._moving_number: int = 0
         self._records: int = 0
+        self._clearing: bytearray | None = None
+        """What was in the file that takes no records, when the last thing done was to clear it."""
 
     def write(self, batch: WriteBatch) -> None:
         """A batch that is durable from here on."""
+        self._clearing = None
         record = self._record_of(batch)
         if record is None:
             self.settle()
@@ -72,12 +75,25 @@ class SimulatedAhead:
                 self._files[self._active][first:end] = record[first - start : end - start]
 
     def replay(self) -> None:
-        """A start: what is in the files leaves them."""
+        """A start after a crash: what is in the files leaves them.
+
+        The crash may have come while a file was being cleared, and so may another one, at this start."""
+        luck = zlib.crc32(b"".join(self._files))
+        if self._clearing is not None:
+            other = 1 - self._active
+            self._files[other] = _half_cleared(self._clearing, luck)
+            self._clearing = None
+        self._take_out()
+        if luck & 1:
+            self._files = [_half_cleared(file, luck >> 1) for file in self._files]
+            self._take_out()
+        self._clear_all()
+
+    def _take_out(self) -> None:
         images = [(f"ahead-{number}", bytes(file)) for number, file in enumerate(self._files, 1)]
         gathered, last = replay(images, self._moved)
         self._move(gathered.batch)
-        self._number = last + 1
-        self._clear_all()
+        self._number = self._moved = done_with(images, last)
 
     def settle(self) -> None:
         """Move everything."""
@@ -108,6 +124,7 @@ class SimulatedAhead:
         self._moving, self._moving_number = self._gathered, self._number
         self._gathered = Gathered()
         self._active = 1 - self._active
+        self._clearing = None
         self._records = 0
 
     def _finish_move(self) -> None:
@@ -116,17 +133,24 @@ class SimulatedAhead:
             self._moved = self._moving_number
             self._moving = None
             other = 1 - self._active
+            self._clearing = self._files[other]
             self._files[other], self._ends[other] = _empty(), FILE_HEADER_BYTES
 
     def _clear_all(self) -> None:
         self._moved = self._number
-        self._moving, self._gathered = None, Gathered()
+        self._moving, self._gathered, self._clearing = None, Gathered(), None
         self._files = [_empty(), _empty()]
         self._ends = [FILE_HEADER_BYTES, FILE_HEADER_BYTES]
 
 
 def _empty() -> bytearray:
     return bytearray(file_header(FILE_BYTES, _SALT).ljust(FILE_BYTES, b"\0"))
+
+
+def _half_cleared(file: bytearray, luck: int) -> bytearray:
+    """A file whose clearing was broken off: its sectors are cleared in order, up to any of them."""
+    end = FILE_HEADER_BYTES + luck % (FILE_BYTES // SECTOR_BYTES) * SECTOR_BYTES
+    return file[:FILE_HEADER_BYTES] + bytes(end - FILE_HEADER_BYTES) + file[end:]
 
 
 def _sectors(start: int, size: int) -> range:

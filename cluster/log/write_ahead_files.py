@@ -13,7 +13,7 @@ from typing import Final
 
 from cluster.log.batch import DiskFailed, DiskFull, StoreRefused, StoreUnfit
 from cluster.log.lmdb_room import OUT_OF_ROOM
-from cluster.log.write_ahead_format import FILE_HEADER_BYTES, file_header, file_salt
+from cluster.log.write_ahead_format import FILE_HEADER_BYTES, file_header, file_salt, is_clear
 
 FILE_NAMES: Final = ("ahead-1", "ahead-2")
 
@@ -61,7 +61,7 @@ class WriteAheadFiles:
             self._salts.append(file_salt(image, name))
             self._ends.append(FILE_HEADER_BYTES)
             self._sizes.append(len(image))
-            if image.count(0, FILE_HEADER_BYTES) < len(image) - FILE_HEADER_BYTES:
+            if not is_clear(image):
                 self._clear(number, FILE_HEADER_BYTES, len(image))
 
     # --- records --------------------------------------------------------------------------------------

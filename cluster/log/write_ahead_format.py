@@ -85,6 +85,11 @@ def file_salt(image: bytes, name: str) -> int:
     return int(salt)
 
 
+def is_clear(image: bytes) -> bool:
+    """Whether there is nothing behind the header of a file."""
+    return image.count(0, FILE_HEADER_BYTES) == len(image) - FILE_HEADER_BYTES
+
+
 def may_be_recorded(batch: WriteBatch, most_bytes: int) -> bool:
     """Whether a batch fits a record: no snapshots, and not more payload than this."""
     size = 0

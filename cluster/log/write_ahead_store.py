@@ -13,8 +13,17 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from cluster import limits
-from cluster.log.batch import CorruptStore, DiskFailed, DiskFull, LogError, StoredGroup, StoreUnfit, WriteBatch
-from cluster.log.gathered import Gathered, replay
+from cluster.log.batch import (
+    CorruptStore,
+    DiskFailed,
+    DiskFull,
+    LogError,
+    StoredGroup,
+    StoreRefused,
+    StoreUnfit,
+    WriteBatch,
+)
+from cluster.log.gathered import Gathered, beyond, done_with, replay
 from cluster.log.lmdb_store import LmdbLogStore, extent_after
 from cluster.log.write_ahead_files import WriteAheadFiles
 from cluster.log.write_ahead_format import encode_record, may_be_recorded
@@ -43,6 +52,10 @@ class WriteAheadStore:
         self._record_max_bytes = min(limits.AHEAD_RECORD_MAX_BYTES, segment_bytes // 4)
         self._lock = threading.Lock()
         self._parts = threading.Lock()
+        self._copying = threading.Lock()
+        """Held while the log file is copied; taken before `_lock`."""
+        self.written_bytes: int = 0
+        """About how much was written since the store was opened; what was recorded first counts once."""
         self._gathered = Gathered()
         self._moving: Gathered | None = None
         self._moving_number = 0
@@ -71,16 +84,36 @@ class WriteAheadStore:
         images = self._files.images()
         try:
             gathered, last = replay(images, moved or 0)
+            needed = self._log_file.relieved
+            if last < needed:
+                raise CorruptStore(f"records {last + 1} to {needed} of the write-ahead files are missing")
+            last = done_with(images, last)
             if moved is None or last > moved:
-                # A record that was torn has the next number. It is over and done with, too.
-                last += 1
-                self._log_file.write_together([gathered.batch], last, keep_reserve=False)
+                try:
+                    self._log_file.write_together([gathered.batch], last, keep_reserve=False)
+                except DiskFull:
+                    self._replay_without_room(images, gathered.batch)
+                    self._log_file.write_together([], last, keep_reserve=False)
             self._files.begin(images)
+        except DiskFull as error:
+            raise StoreRefused(
+                f"what is in the write-ahead files is not lost, but has no room in the log file: {error}. "
+                "Make room in its file system, or raise disk_map_bytes"
+            ) from error
         except CorruptStore as error:
             raise StoreUnfit(str(error)) from error
         except ValueError as error:
             raise StoreUnfit(f"the write-ahead files do not fit the log file: {error}") from error
         return last
+
+    def _replay_without_room(self, images: list[tuple[str, bytes]], batch: WriteBatch) -> None:
+        self._log_file.release([batch])
+        try:
+            self._move_in_steps(images)
+        except DiskFull:
+            # Free pages may be no neighbours. A node that does not start could never release anything.
+            self._log_file.extend(batch)
+            self._move_in_steps(images)
 
     # --- reading --------------------------------------------------------------------------------------
 
@@ -110,11 +143,15 @@ class WriteAheadStore:
         self._log_file.put_meta(key, value)
 
     def copy(self, folder: Path) -> None:
-        """See `LmdbLogStore.copy`. What waits is moved first: the copy has empty write-ahead files."""
-        with self._lock:
-            self._refuse_after_failure()
-            self._settle()
-        self._log_file.copy(folder)
+        """See `LmdbLogStore.copy`. What waits is moved first: the copy has empty write-ahead files.
+
+        Raises what `settle` does, too."""
+        with self._copying:
+            self.settle()
+            relieved = self._log_file.relieved
+            self._log_file.copy(folder)
+            if self._log_file.relieved != relieved:
+                raise OSError("the log ran full meanwhile, and a copy may lack what still waits: copy it again")
         WriteAheadFiles(folder, self._segment_bytes, may_create=True).close()
 
     # --- writing --------------------------------------------------------------------------------------
@@ -162,19 +199,32 @@ class WriteAheadStore:
         with self._parts:
             self._gathered.add(batch, needed_bytes)
         self._number += 1
+        self.written_bytes += len(record)
         return True
 
     def _write_through(self, batch: WriteBatch) -> None:
         """Write to the log file at once, after all that gathered."""
-        self._finish_move()
         try:
+            self._finish_move()
             self._log_file.write_together([self._gathered.batch, batch], self._number, keep_reserve=True)
         except DiskFull:
-            self._settle()
+            self._settle_with_relief(batch)
             self._log_file.write(batch)
-            return
-        with self._parts:
-            self._gathered = Gathered()
+        else:
+            with self._parts:
+                self._gathered = Gathered()
+        self.written_bytes += self._log_file.needed_bytes(batch)
+
+    def _settle_with_relief(self, batch: WriteBatch) -> None:
+        """What is to make room must not wait for what needs it."""
+        try:
+            self._settle()
+        except DiskFull:
+            relief = batch.relief()
+            if relief.empty():
+                raise
+            self._log_file.relieve(relief, self._number)
+            self._settle()
 
     def _waiting_bytes(self) -> int:
         moving = self._moving
@@ -206,8 +256,8 @@ class WriteAheadStore:
     def _move(self) -> None:
         moving = self._moving
         if moving is not None:
-            if not moving.empty():
-                self._log_file.write_together([moving.batch], self._moving_number, keep_reserve=False)
+            # Of empty batches, too, the number: a file that is not quite clear must be of no account.
+            self._log_file.write_together([moving.batch], self._moving_number, keep_reserve=False)
             with self._parts:
                 self._moving = None
         self._files.clear_other()
@@ -230,18 +280,48 @@ class WriteAheadStore:
             self._settle()
 
     def _settle(self) -> None:
-        self._finish_move()
-        if not self._gathered.empty():
-            self._log_file.write_together([self._gathered.batch], self._number, keep_reserve=False)
-            with self._parts:
-                self._gathered = Gathered()
+        try:
+            self._finish_move()
+            if not self._gathered.empty():
+                self._log_file.write_together([self._gathered.batch], self._number, keep_reserve=False)
+        except DiskFull:
+            self._settle_in_steps()
+        with self._parts:
+            self._gathered = Gathered()
+
+    def _settle_in_steps(self) -> None:
+        """What has no room as one transaction: what it gives up first, then as many transactions as it takes."""
+        moving = self._moving
+        waiting = [self._gathered] if moving is None else [moving, self._gathered]
+        self._log_file.release([each.batch for each in waiting])
+        try:
+            self._move_in_steps(self._files.images())
+        finally:
+            if moving is not None and (self._log_file.moved() or 0) >= self._moving_number:
+                with self._parts:
+                    self._moving = None
+                self._files.clear_other()
+
+    def _move_in_steps(self, images: list[tuple[str, bytes]]) -> None:
+        """Move what is in the files, in several transactions if it has to be. Raises `DiskFull`; what is moved by
+        then is noted."""
+        todo = [list(beyond(images, self._log_file.moved() or 0))]
+        while todo:
+            step = todo.pop()
+            if not step:
+                continue
+            gathered = Gathered()
+            for _, batch in step:
+                gathered.add(batch)
+            try:
+                self._log_file.write_together([gathered.batch], step[-1][0], keep_reserve=False)
+            except DiskFull:
+                if len(step) == 1:
+                    raise
+                middle = len(step) // 2
+                todo += [step[middle:], step[:middle]]
 
     # --- room -----------------------------------------------------------------------------------------
-
-    @property
-    def written_bytes(self) -> int:
-        """About how much was written to the log file since the store was opened."""
-        return self._log_file.written_bytes
 
     def free_bytes(self) -> int:
         """See `LogStore.free_bytes`."""
@@ -252,15 +332,19 @@ class WriteAheadStore:
         return self._log_file.used_bytes() + self._waiting_bytes()
 
     def close(self) -> None:
-        """Bring the log file up to date, if that can be done, and close all files. See `LogStore.close`."""
-        if self._mover is not None:
-            self._idle.wait()
-            self._moves.put(False)
-            self._mover.join()
-        try:
-            if not self._failed:
-                self._settle()
-        except LogError:
-            pass  # It is all in the write-ahead files.
-        self._files.close()
-        self._log_file.close()
+        """Bring the log file up to date, if that can be done, and close all files. See `LogStore.close`.
+
+        A `settle` or `copy` that is under way in another thread is waited for; one that comes later is refused."""
+        with self._copying, self._lock:
+            if self._mover is not None:
+                self._idle.wait()
+                self._moves.put(False)
+                self._mover.join()
+            try:
+                if not self._failed:
+                    self._settle()
+            except LogError:
+                pass  # It is all in the write-ahead files.
+            self._failed = self._failed or "the store is closed"
+            self._files.close()
+            self._log_file.close()

@@ -552,8 +552,8 @@ class BrokenCommit(LmdbLogStore):
 
     broken = False
 
-    def _apply(self, transaction: "lmdb.Transaction[bytes]", batch: WriteBatch) -> None:
-        super()._apply(transaction, batch)
+    def _apply(self, transaction: "lmdb.Transaction[bytes]", batch: WriteBatch, overtaking: bool) -> None:
+        super()._apply(transaction, batch, overtaking)
         if self.broken:
             self.broken = False
             raise lmdb.Error("mdb_txn_commit: Input/output error")

@@ -1,5 +1,7 @@
 """The store in memory and the simulated disk: full, failed, busy."""
 
+from random import Random
+
 import pytest
 
 from cluster.log.batch import (
@@ -139,3 +141,24 @@ def test_a_failed_sync_leaves_the_old_batch_or_the_new_one(survives: bool) -> No
     assert [index for index, _ in disk.load()[1].entries] == ([1, 2, 3, 4] if survives else [1])
     disk.wipe()
     assert disk.load() == {}
+
+
+@pytest.mark.parametrize("first", range(0, 60, 20))
+def test_crashes_leave_what_was_completed_even_while_a_file_is_being_cleared(first: int) -> None:
+    """Records of all sizes, snapshots that go to the log file at once, torn records, a crash at the start after one."""
+    for seed in range(first, first + 20):
+        random, disk, model, index = Random(seed), SimulatedDisk(), MemoryStore(), 1
+        for _ in range(60):
+            batch = entries(index, random.randrange(1, 3))
+            for each in batch.groups[1].entries:
+                each.data = b"x" * random.choice((10, 300, 900))
+            if random.randrange(5) == 0 and index > 1:
+                batch.group(1).snapshot = StoredSnapshot(SnapshotMetadata(index - 1, 1), b"")
+            disk.begin_write(batch)
+            if random.randrange(4) == 0:
+                disk.crash()
+            else:
+                disk.complete()
+                model.write(batch)
+                index = batch.groups[1].entries[-1].index + 1
+            assert disk.load() == model.load(), f"seed {seed}"

@@ -24,12 +24,13 @@ from cluster.log.batch import (
     DiskFull,
     MissingEntry,
     StoredSnapshot,
+    StoreRefused,
     StoreUnfit,
     WriteBatch,
 )
 from cluster.log.lmdb_store import LmdbLogStore
 from cluster.log.memory_store import MemoryStore
-from cluster.log.write_ahead_format import FILE_HEADER_BYTES, SECTOR_BYTES
+from cluster.log.write_ahead_format import FILE_HEADER_BYTES, SECTOR_BYTES, encode_record, is_clear
 from cluster.log.write_ahead_store import WriteAheadStore
 from cluster.raft import ConfState, Entry, HardState, SnapshotMetadata
 from tests.log.histories import MAP_BYTES, histories, same
@@ -389,6 +390,59 @@ def test_an_older_copy_of_the_log_file_is_refused(tmp_path: Path) -> None:
     store.close()
 
 
+def test_a_crash_while_a_torn_record_is_cleared_damages_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The record that was torn comes behind one that the log file has, and its head outlives those before it."""
+    folder = tmp_path / "log"
+    store = opened(folder)
+    for index in range(1, 4):
+        append(store, index, b"x" * 900)
+    append(store, 4, b"x" * 40_000)  # with all before it to the log file
+    batch = WriteBatch()
+    batch.group(1).entries = [Entry(1, 5, 0, b"y" * 3000)]
+    record, end = encode_record(store._number + 1, batch, store._files.salt), store._files._ends[0]
+    with killed(folder) as copy:
+        change(copy / "ahead-1", end, record)
+        change(copy / "ahead-1", (end // SECTOR_BYTES + 3) * SECTOR_BYTES, bytes(SECTOR_BYTES))
+        monkeypatch.setattr(write_ahead_files.WriteAheadFiles, "begin", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            opened(copy)
+        monkeypatch.undo()
+        change(copy / "ahead-1", FILE_HEADER_BYTES, bytes(2 * SECTOR_BYTES))
+        again = opened(copy)
+        assert again.load()[1].last_index == 4
+        append(again, 5, b"five")
+        again.close()
+    store.close()
+
+
+def interrupted(*arguments: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_crash_while_a_file_of_empty_records_is_cleared_damages_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = opened(tmp_path)
+    first = store._number
+    monkeypatch.setattr(write_ahead_files.WriteAheadFiles, "clear_other", interrupted)
+    while store._moving is None:
+        empty = WriteBatch()
+        empty.group(1)
+        store.write(empty)
+    store._idle.wait(30)
+    monkeypatch.undo()
+    with killed(tmp_path) as copy:
+        assert not is_clear((copy / "ahead-1").read_bytes())
+        change(copy / "ahead-1", FILE_HEADER_BYTES, bytes(2 * SECTOR_BYTES))
+        again = opened(copy)
+        assert again._number > first
+        again.close()
+    store._move_error = None
+    store.close()
+
+
 # --- full and failing --------------------------------------------------------------------------------
 
 
@@ -432,6 +486,130 @@ def write_at_last(store: WriteAheadStore, batch: WriteBatch) -> None:
             store.write(batch)
             return
     raise AssertionError("what was given up has made no room")
+
+
+def snapshot_at(index: int, release: list[int], group: int = 1) -> WriteBatch:
+    batch = WriteBatch()
+    batch.group(group).snapshot = StoredSnapshot(SnapshotMetadata(index, 1, ConfState([1])), b"state")
+    batch.group(group).release = release
+    return batch
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_full_map_in_pieces_goes_on_once_something_was_released(tmp_path: Path, seed: int) -> None:
+    """Values of many sizes leave holes that fit few others; what releases comes with the batch that does not fit, and
+    is at or above what waits. No acknowledged record is lost, and none keeps the node from starting."""
+    random, folder = Random(seed), tmp_path / "0"
+    store, model = WriteAheadStore(folder, 8 * MIB, segment_bytes=256 * 1024), MemoryStore()
+    index, live = 1, list[int]()
+    for number in range(1, 4):
+        while True:
+            sizes = [random.choice((100, 1500, 3000, 9000, 20_000, 60_000)) for _ in range(random.randrange(1, 4))]
+            batch = WriteBatch()
+            batch.group(1).entries = [Entry(1, index + n, 0, bytes([n + 1]) * size) for n, size in enumerate(sizes)]
+            try:
+                store.write(batch)
+            except DiskFull:
+                break
+            model.write(batch)
+            live += range(index, index + len(sizes))
+            index += len(sizes)
+        dead = random.sample(live, len(live) // 2)
+        live = sorted(set(live) - set(dead)) + list(range(index, index + len(sizes)))
+        release = snapshot_at(index - 1, dead).group(1)
+        batch.group(1).snapshot, batch.group(1).release = release.snapshot, release.release
+        batch.group(1).hard_state = HardState(1, 1, index - 1)
+        index += len(sizes)
+        shutil.copytree(folder, tmp_path / str(number))
+        WriteAheadStore(tmp_path / str(number), 8 * MIB, segment_bytes=256 * 1024).close()
+        write_at_last(store, batch)
+        model.write(batch)
+        assert store.load() == model.load()
+    store.close()
+
+
+@pytest.fixture
+def full_log_file(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The log file has no room for more entries at once than this; none are no bar to what makes room."""
+    most, real = [1 << 30], LmdbLogStore.write_together
+
+    def short(self: LmdbLogStore, batches: Any, *arguments: Any, **named: Any) -> None:
+        if sum(len(write.entries) for batch in batches for write in batch.groups.values()) > most[0]:
+            raise DiskFull("no room")
+        real(self, batches, *arguments, **named)
+
+    monkeypatch.setattr(LmdbLogStore, "write_together", short)
+    return most
+
+
+def test_a_relief_may_overtake_what_waits(tmp_path: Path, full_log_file: list[int]) -> None:
+    """A snapshot above records that have no room: what it releases is given up nevertheless, and after a kill all is
+    there, with the commit index that came with the relief."""
+    store, model = opened(tmp_path), MemoryStore()
+    model.write(append(store, 1, b"one", b"two"))
+    store.settle()
+    batch = WriteBatch()
+    batch.group(1).hard_state = HardState(1, 1, 2)
+    batch.group(1).entries = [Entry(1, 3, 0, b"three"), Entry(1, 4, 0, b"four"), Entry(1, 5, 0, b"five")]
+    store.write(batch)
+    model.write(batch)
+    full_log_file[0] = 0
+    batch = snapshot_at(4, [1, 3])
+    batch.group(1).hard_state = HardState(1, 1, 5)
+    batch.group(1).entries = [Entry(1, 6, 0, b"six")]
+    with pytest.raises(DiskFull):
+        store.write(batch)
+    assert entry_or_none(store, 1, 1) is None
+    full_log_file[0] = 1 << 30
+    with killed(tmp_path) as copy:
+        again = opened(copy)
+        stored = again.load()[1]
+        # A release that is lost with a crash is given again.
+        assert (stored.retained, stored.entries) == ([2, 3, 4], [(5, 1)])
+        assert stored.hard_state.commit == 5
+        assert again.read_entry(1, 4).data == b"four"
+        again.close()
+    with killed(tmp_path) as copy:
+        for name in write_ahead_files.FILE_NAMES:
+            change(copy / name, FILE_HEADER_BYTES, bytes(SEGMENT_BYTES - FILE_HEADER_BYTES))
+        with pytest.raises(StoreUnfit, match=r"records .* are missing"):
+            opened(copy)
+    store.write(batch)
+    model.write(batch)
+    same(store, model)
+    store.close()
+
+
+@pytest.mark.parametrize("where", ["here", "at the next start"])
+def test_what_has_no_room_at_once_is_moved_in_steps(tmp_path: Path, full_log_file: list[int], where: str) -> None:
+    store, model = opened(tmp_path), MemoryStore()
+    for index in range(1, 8):
+        model.write(append(store, index, b"x" * 300))
+    full_log_file[0] = 2
+    with killed(tmp_path) as copy:
+        if where == "here":
+            store.settle()
+            model.write(append(store, 8, b"y"))
+            same(store, model)
+        else:
+            again = opened(copy)
+            same(again, model)
+            again.close()
+    store.close()
+
+
+def test_a_start_without_room_for_what_is_acknowledged_says_what_to_do(
+    tmp_path: Path, full_log_file: list[int]
+) -> None:
+    folder = unmoved(tmp_path, b"A" * 900, b"B" * 900)
+    full_log_file[0] = 0
+    with pytest.raises(StoreRefused, match=r"no room in the log file: no room\. Make .* raise disk_map_bytes") as found:
+        opened(folder)
+    assert not isinstance(found.value, StoreUnfit)
+    full_log_file[0] = 1 << 30
+    store = opened(folder)
+    assert store.load()[1].entries == [(1, 1), (2, 1)]
+    store.close()
 
 
 def test_an_append_without_room_goes_to_the_log_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -521,6 +699,78 @@ def test_a_move_without_room_is_tried_again_and_writes_wait_for_it(
     monkeypatch.undo()
     model.write(append(store, index + 1, b"yes"))
     same(store, model)
+    store.close()
+
+
+def test_what_was_written_is_told_at_once(tmp_path: Path) -> None:
+    """A busy time is known by it: it must not wait for a file's turn."""
+    store = opened(tmp_path)
+    for index in range(1, 60):
+        before = store.written_bytes
+        append(store, index, b"x" * (1000 if index % 10 else 20_000))
+        assert 500 < store.written_bytes - before < 50_000
+    before = store.written_bytes
+    store.settle()
+    assert store.written_bytes == before
+    store.close()
+
+
+def test_a_close_waits_for_a_copy_and_refuses_what_comes_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = opened(tmp_path / "log")
+    append(store, 1, b"one")
+    copying, go_on, real = threading.Event(), threading.Event(), LmdbLogStore.copy
+
+    def held(self: LmdbLogStore, folder: Path) -> None:
+        copying.set()
+        assert go_on.wait(30)
+        real(self, folder)
+
+    monkeypatch.setattr(LmdbLogStore, "copy", held)
+    failures: list[BaseException] = []
+
+    def copy() -> None:
+        try:
+            store.copy(tmp_path / "copy")
+        except BaseException as error:
+            failures.append(error)
+
+    copier, closer = threading.Thread(target=copy), threading.Thread(target=store.close)
+    copier.start()
+    assert copying.wait(30)
+    closer.start()
+    closer.join(0.2)
+    assert closer.is_alive()
+    go_on.set()
+    copier.join(30)
+    closer.join(30)
+    assert not failures
+    again = opened(tmp_path / "copy")
+    assert again.read_entry(1, 1).data == b"one"
+    again.close()
+    with pytest.raises(DiskFailed, match="the store is closed"):
+        store.settle()
+
+
+def test_a_copy_that_a_relief_came_into_is_refused(
+    tmp_path: Path, full_log_file: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would have the snapshot, and not the entries that wait."""
+    store, real = opened(tmp_path / "log"), LmdbLogStore.copy
+    append(store, 1, b"one")
+
+    def beside(self: LmdbLogStore, folder: Path) -> None:
+        append(store, 2, b"two")
+        full_log_file[0] = 0
+        with pytest.raises(DiskFull):
+            store.write(snapshot_at(2, [1]))
+        real(self, folder)
+
+    monkeypatch.setattr(LmdbLogStore, "copy", beside)
+    with pytest.raises(OSError, match="ran full meanwhile"):
+        store.copy(tmp_path / "copy")
+    full_log_file[0] = 1 << 30
     store.close()
 
 
