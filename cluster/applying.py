@@ -59,7 +59,7 @@ class Applying:
         self.sessions: SessionTable = SessionTable()
         self.sender: SessionSender = sender
         self.session_broken: bool = False
-        """Whether this node's session missed effects, and therefore has to be ended through the log."""
+        """Whether this node's session missed effects or commands, and therefore has to be ended through the log."""
         self._group = group
         self._node = node
         self._events = events
@@ -103,23 +103,29 @@ class Applying:
         results = self._run((node, incarnation), start, end)
         if node != self._node or incarnation != self.sender.incarnation:
             return
+        if results is None:
+            # Nobody can say how far it went. What is held here, and may have been settled behind the cut, goes back.
+            self.session_broken = True
         position = 0
         for answers, waiter in self.sender.applied(sequence):
             result: object = None
-            if answers:
+            if results is None:
+                result = self._lost
+            elif answers:
                 result = results[position] if position < len(results) else self._lost
                 position += 1
             if waiter is not None:
                 waiter(result)
 
-    def _run(self, session: SessionKey | None, start: int, end: int) -> Sequence[object]:
-        """Commands of one batch; no answers if they turn out to be none (a defect: told, and alike on all replicas)."""
+    def _run(self, session: SessionKey | None, start: int, end: int) -> Sequence[object] | None:
+        """Commands of one batch, and their answers; None if it was cut short by what is no command (a defect: told, and
+        alike on all replicas)."""
         try:
             return self.machine.apply(session, start, end)
         except BadCommand as error:
             if self._trace is not None:
                 self._trace(f"group {self._group}: a batch of session {session} was cut short: {error}")
-            return ()
+            return None
 
     def _skip_unseen(self) -> None:
         """What was applied where this node could not see it gets no answer."""

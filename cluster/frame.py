@@ -7,6 +7,9 @@ from cluster.raft.messages import Message
 MESSAGE_OVERHEAD_BYTES: Final = 48
 """About what a Raft message or an entry costs on the wire besides its data."""
 
+ITEM_OVERHEAD_BYTES: Final = 16
+"""...and anything else."""
+
 
 class Frame:
     """Everything for one peer that was due at the same moment, over all groups, in order within each kind.
@@ -58,28 +61,31 @@ class Frame:
             self.apart().merge(other.unordered)
 
     def parts(self, most_bytes: int) -> list["Frame"]:
-        """The same as frames of about so many bytes, in order within each kind; a Raft message is not divided."""
+        """The same as frames of about so many bytes, in order within each kind; a Raft message, an envelope and a
+        datagram are not divided. The receiver ends the stream for a frame that is much too large."""
+        if self.approximate_bytes() <= most_bytes:
+            return [self]
         raft, self.raft = self.raft, []
-        part, size_bytes = self, self.approximate_bytes()
-        parts = [part]
+        proposals, self.proposals = self.proposals, []
+        datagrams, self.datagrams = self.datagrams, []
+        parts = _Parts(self, most_bytes)
         for group, message in raft:
-            message_bytes = size_of(message)
-            if part.raft and size_bytes + message_bytes > most_bytes:
-                part, size_bytes = Frame(self.clock_ms), 0
-                parts.append(part)
-            part.raft.append((group, message))
-            size_bytes += message_bytes
-        return parts
+            parts.with_room(size_of(message)).raft.append((group, message))
+        for group, envelope in proposals:
+            parts.with_room(ITEM_OVERHEAD_BYTES + len(envelope)).proposals.append((group, envelope))
+        for kind, datagram in datagrams:
+            parts.with_room(ITEM_OVERHEAD_BYTES + len(datagram)).datagrams.append((kind, datagram))
+        return parts.frames
 
     def approximate_bytes(self) -> int:
         """About the size on the wire, for limits; snapshots count with their data."""
-        total = 16 * (1 + len(self.group_clocks))
+        total = ITEM_OVERHEAD_BYTES * (1 + len(self.group_clocks))
         for _, message in self.raft:
             total += size_of(message)
         for _, envelope in self.proposals:
-            total += 16 + len(envelope)
+            total += ITEM_OVERHEAD_BYTES + len(envelope)
         for _, datagram in self.datagrams:
-            total += 16 + len(datagram)
+            total += ITEM_OVERHEAD_BYTES + len(datagram)
         return total
 
     def __eq__(self, other: object) -> bool:
@@ -101,6 +107,24 @@ class Frame:
             f"Frame(clock_ms={self.clock_ms}, raft={self.raft!r}, group_clocks={self.group_clocks!r}, "
             f"proposals={len(self.proposals)}, datagrams={len(self.datagrams)}, unordered={self.unordered!r})"
         )
+
+
+class _Parts:
+    """The frames that one is divided into."""
+
+    def __init__(self, first: Frame, most_bytes: int) -> None:
+        self.frames: list[Frame] = [first]
+        self._clock_ms = first.clock_ms
+        self._most_bytes = most_bytes
+        self._size_bytes = first.approximate_bytes()
+
+    def with_room(self, size_bytes: int) -> Frame:
+        """The frame that something of this size goes to: the last one, or a new one."""
+        if self._size_bytes + size_bytes > self._most_bytes and not self.frames[-1].empty():
+            self.frames.append(Frame(self._clock_ms))
+            self._size_bytes = 0
+        self._size_bytes += size_bytes
+        return self.frames[-1]
 
 
 def size_of(message: Message) -> int:

@@ -305,7 +305,6 @@ class Group:
 
     def tick(self, now_ms: int, may_campaign: bool) -> None:
         """One tick of Raft's clock; a replica that may not campaign (RULES C3) stays quiet."""
-        self._read_snapshot(now_ms)
         if self.rebuild is not None:
             return
         if self._compacting is not None:
@@ -350,7 +349,7 @@ class Group:
         if message.type == MessageType.SNAP and snapshot is not None and self._would_install(message.term, snapshot):
             self.raw.check(message)
             self.intake.begin(message, snapshot, now_ms)
-            self._read_snapshot(now_ms)
+            self.read_snapshot(now_ms)
             return
         behind = message.type == MessageType.APP and message.index > self.raw.raft.raft_log.last_index()
         if behind and self.intake.is_busy(message.from_, now_ms):
@@ -361,11 +360,14 @@ class Group:
         log, metadata = self.raw.raft.raft_log, snapshot.metadata
         return term >= self.term and metadata.index > log.committed and not log.matches(metadata.index, metadata.term)
 
-    def _read_snapshot(self, now_ms: int) -> None:
-        message = self.intake.step(now_ms)
+    def read_snapshot(self, now_ms: int) -> None:
+        """Go on with a snapshot that is being read, in each tick. Raises what `step` does."""
+        message = self.intake.step(self.term, self.raw.raft.raft_log.committed, now_ms)
         if message is not None:
-            self.raw.step(message)
-            self.intake.keep(self.raw.raft.raft_log.unstable.snapshot)
+            try:
+                self.raw.step(message)
+            finally:
+                self.intake.keep(self.raw.raft.raft_log.unstable.snapshot)
 
     def propose(self, now_ms: int, trusted_ms: int) -> None:
         """If this replica leads, make one entry (or a few, by size) of what has gathered; stamp it (RULES C1, C2)."""
@@ -645,5 +647,5 @@ class Group:
         self.events.group_applied(self.id)
 
     def broken_session(self) -> SessionKey | None:
-        """This node's session, if it missed effects and therefore has to be ended through the log."""
+        """This node's session, if it missed effects or commands and therefore has to be ended through the log."""
         return (self.node, self.sender.incarnation) if self._applying.session_broken else None

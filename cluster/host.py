@@ -284,14 +284,11 @@ class Host:
     def successors(self, group: Group, now_ms: int) -> list[int]:
         """Who else could lead a group that is led here: voters that are there and do not drain. The preferred one
         first, then who leads the fewest groups."""
-        if not group.leads:
-            return []
-        leads = dict.fromkeys(self.members, 0)
-        for each in self.groups.values():
-            leader = each.raw.raft.lead_transferee or each.leader
-            leads[leader] = leads.get(leader, 0) + 1
+        return self._in_order(group, self._able(group, now_ms), self._lead_counts()) if group.leads else []
+
+    def _able(self, group: Group, now_ms: int) -> list[int]:
         timeout_ms = self.settings.election_timeout_ms
-        found = [
+        return [
             peer
             for peer in group.conf_state.voters
             if peer != self.node
@@ -299,24 +296,38 @@ class Host:
             and self.heard_within(peer, now_ms, timeout_ms)
             and not self._draining.drains(peer, now_ms)
         ]
+
+    def _in_order(self, group: Group, able: list[int], leads: dict[int, int]) -> list[int]:
         preferred = self.preferred(group.id)
-        return sorted(found, key=lambda peer: (peer != preferred, leads.get(peer, 0), peer))
+        return sorted(able, key=lambda peer: (peer != preferred, leads.get(peer, 0), peer))
+
+    def _lead_counts(self) -> dict[int, int]:
+        """How many groups each node leads, or is about to. Looks at all groups: once for all that are handed over."""
+        leads = dict.fromkeys(self.members, 0)
+        for each in self.groups.values():
+            leader = each.raw.raft.lead_transferee or each.leader
+            leads[leader] = leads.get(leader, 0) + 1
+        return leads
 
     def can_hand_over(self, now_ms: int) -> bool:
         """Whether something is led here that somebody else could lead."""
-        return any(self.successors(group, now_ms) for group in self.groups.values() if group.leads)
+        return any(self._able(group, now_ms) for group in self.groups.values() if group.leads)
 
     def _drain(self, now_ms: int) -> None:
         if self._draining.is_to_be_said(now_ms):
             for peer in self.peers:
                 self.send_datagram(peer, DRAINING_DATAGRAM, self._draining.word())
+        leads = self._lead_counts()
         for group in self.groups.values():
             if not group.established or group.raw.raft.lead_transferee:
                 continue
-            able = [peer for peer in self.successors(group, now_ms) if self._caught_up(group, peer, now_ms)]
+            able = [peer for peer in self._able(group, now_ms) if self._caught_up(group, peer, now_ms)]
             place = self._draining.attempt(group.id, len(able), now_ms) if able else -1
             if place >= 0:
-                group.raw.transfer_leader(able[place])
+                chosen = self._in_order(group, able, leads)[place]
+                group.raw.transfer_leader(chosen)
+                leads[self.node] -= 1
+                leads[chosen] = leads.get(chosen, 0) + 1
                 self._dirty[group.id] = None
 
     # ------------------------------------------------------------------ input
@@ -342,8 +353,9 @@ class Host:
                 self.clock_refusals += 1
             # Raft makes the heartbeats with which reads wait; the others are in `_beats`.
             raft.heartbeat_elapsed = since_heartbeat if raft.read_only.context() else -1
+            if group.intake.reading_from:
+                self._read_snapshot(group, now_ms)
             group.tick(now_ms, not outvoted and (quick or group.decides_alone))
-            self._tell_of_intake(group)
             if beats and group.leads:
                 self._beats.are_due(group)
             if group.has_work:
@@ -414,14 +426,28 @@ class Host:
             return  # Who leads means to hand over to us, but could not know of our disk.
         try:
             group.step(message, now_ms)
-            self._tell_of_intake(group)
-        except LogLost as lost:
-            self.log_lost = f"group {id}: {lost}"
-        except CorruptEntry:
-            raise  # Of our own disk: we must not go on.
         except (RaftError, CorruptStore) as error:
-            self._refuse(peer, str(error))
+            self._not_taken(peer, id, error)
+        self._tell_of_intake(group)
         self._dirty[id] = None
+
+    def _read_snapshot(self, group: Group, now_ms: int) -> None:
+        """Go on with a snapshot that came in an earlier message: it is stepped only when all of it was read."""
+        peer = group.intake.reading_from
+        try:
+            group.read_snapshot(now_ms)
+        except (RaftError, CorruptStore) as error:
+            self._not_taken(peer, group.id, error)
+        self._tell_of_intake(group)
+        self._dirty[group.id] = None
+
+    def _not_taken(self, peer: int, id: int, error: Exception) -> None:
+        if isinstance(error, LogLost):
+            self.log_lost = f"group {id}: {error}"
+        elif isinstance(error, CorruptEntry):
+            raise error  # Of our own disk: we must not go on.
+        else:
+            self._refuse(peer, str(error))
 
     def _take_beats(self, peer: int, kind: int, data: bytes, now_ms: int) -> None:
         changed: list[int] = []

@@ -5,7 +5,8 @@ the others, one after the other, as each falls behind. A snapshot with the right
 by another version, or of a leader's memory that was damaged. It is refused; nobody tells the leader, who would send it
 again at once. For a while the replica passes over the entries behind it, whose refusal would bring the same one again;
 a new one is looked at. A large one is read in steps, one in each tick, and only once: what was read is what
-becomes the state when the snapshot is on disk.
+becomes the state when the snapshot is on disk. It is read to its end though newer ones arrive: of a leader that makes
+them faster than they are read, none would be read otherwise. The newest of them is next.
 """
 
 from typing import Final
@@ -19,14 +20,15 @@ UNREADABLE: Final = "can't be read"
 
 
 class SnapshotIntake:
-    """At most one snapshot that is being read, and those that were read and are on their way to the disk."""
+    """At most one snapshot that is being read, the newest that waits for it, and those that were read and are on their
+    way to the disk."""
 
     def __init__(self, group: int, applying: Applying, refusal_ms: int) -> None:
         self._group = group
         self._applying = applying
         self._refusal_ms = refusal_ms
         self._message: Message | None = None
-        self._index: int = 0
+        self._next: Message | None = None
         self._reading: StateReading | None = None
         self._read: dict[int, StateReading] = {}
         """By the snapshot's index."""
@@ -36,22 +38,32 @@ class SnapshotIntake:
         self._complaint: str = ""
 
     def begin(self, message: Message, snapshot: Snapshot, now_ms: int) -> None:
-        """Read this one, instead of another that is being read, from now on; unless it is that one, or was refused a
-        short time ago."""
+        """Read this one, after another one that is being read, unless that is of an earlier term; or not at all, if it
+        is that one or older, or was refused a short time ago."""
         if self.is_refused(message.from_, now_ms) and snapshot.metadata.index <= self._refused_index:
             return
         under_way = self._message
-        same_term = under_way is not None and under_way.term == message.term
-        if same_term and self._index >= snapshot.metadata.index:
-            return
-        self._message, self._reading, self._index = message, None, snapshot.metadata.index
+        if under_way is None or under_way.term < message.term:
+            self._message, self._next, self._reading = message, None, None
+        elif under_way.term == message.term and snapshot.metadata.index > _index_of(self._next or under_way):
+            self._next = message
 
-    def step(self, now_ms: int) -> Message | None:
-        """Go on reading, if there is something to read; its message, once all of a snapshot was read."""
+    @property
+    def reading_from(self) -> int:
+        """The node whose snapshot is being read; NO_LEADER if there is nothing to read."""
+        return NO_LEADER if self._message is None else self._message.from_
+
+    def step(self, term: int, committed: int, now_ms: int) -> Message | None:
+        """Go on reading, if there is something to read; its message, once all of a snapshot was read. One of an earlier
+        term than this, or of what is `committed` here by now, can't help any more: its message comes at once, so that
+        Raft refuses it."""
         message = self._message
         if message is None or message.snapshot is None:
             return None
         snapshot = message.snapshot
+        if message.term < term or snapshot.metadata.index <= committed:
+            self._go_on()
+            return message
         try:
             if self._reading is None:
                 self._reading = self._applying.reading(snapshot.data)
@@ -65,11 +77,14 @@ class SnapshotIntake:
                 f"{UNREADABLE}: {error}; it is not stored, this replica keeps what it has and has no other one sent "
                 f"for {self._refusal_ms / 1000:g} s"
             )
-            self._message = self._reading = None
+            self._go_on()
             return None
         self._read[snapshot.metadata.index] = self._reading
-        self._message = self._reading = None
+        self._go_on()
         return message
+
+    def _go_on(self) -> None:
+        self._message, self._next, self._reading = self._next, None, None
 
     def is_refused(self, node: int, now_ms: int) -> bool:
         """Whether the last snapshot of this node could not be read, a short time ago."""
@@ -98,3 +113,7 @@ class SnapshotIntake:
         """What an operator should know of a snapshot that was refused, once; "" if there is nothing."""
         complaint, self._complaint = self._complaint, ""
         return complaint
+
+
+def _index_of(message: Message) -> int:
+    return 0 if message.snapshot is None else message.snapshot.metadata.index

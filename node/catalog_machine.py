@@ -7,7 +7,7 @@ import struct
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from cluster.machine import BadSnapshot, RestoreAtOnce, RestoreSteps, SnapshotAtOnce, SnapshotSteps
+from cluster.machine import BadCommand, BadSnapshot, RestoreAtOnce, RestoreSteps, SnapshotAtOnce, SnapshotSteps
 from cluster.sessions import SessionKey
 from node.catalog import Catalog, CatalogState, MalformedCommand, MalformedSnapshot, Refusal, decode
 
@@ -40,13 +40,19 @@ class CatalogMachine:
         self._index, self._time_ms, self._data = index, time_ms, data
 
     def apply(self, session: SessionKey | None, start: int, end: int) -> Sequence[object]:
-        """Apply the commands; every one of them answers. One that can't be read is refused, the others go on."""
+        """Apply the commands; every one of them answers. One that can't be read is refused, the others go on.
+
+        Raises BadCommand where the batch has no length of a command, or a wrong one: those before it are applied."""
         if session is not None:
             self.last_commands[session[0]] = self._index
         results: list[object] = []
         while start < end:
+            if end - start < _LENGTH.size:
+                raise BadCommand(f"{end - start} octets at the end of a batch of catalog commands are no command")
             (length,) = _LENGTH.unpack_from(self._data, start)
             start += _LENGTH.size
+            if length > end - start:
+                raise BadCommand(f"catalog command of {length} octets, its batch has {end - start} more")
             try:
                 results.append(self.catalog.apply(decode(self._data[start : start + length]), self._time_ms))
             except MalformedCommand as error:

@@ -193,10 +193,11 @@ class Engine:
         self._drop_lost_nodes(now_ms)
         self.membership.tick(now_ms)
         self.spread.tick(now_ms)
-        news = self.access_counts.news(self.catalog)
+        news = self.access_counts.news(self.catalog, now_ms)
         if news is not None:
             for peer in self.host.peers:
                 self.host.send_datagram(peer, COUNTS_DATAGRAM, news)
+        self.alarms.tick(now_ms)
         self.host.cache.drop_spent(self._is_spent)
 
     def _is_spent(self, id: int, index: int) -> bool:

@@ -95,26 +95,44 @@ CONNECTIONS: Final = 50_000
 """Connections on one node."""
 
 LOGIN_FAILURES_FREE: Final = 3
-"""Failed logins of one address that slow nothing: typing errors."""
+"""Failed logins of one user from one address that slow nothing: typing errors."""
+
+LOGIN_FAILURES_FREE_OF_ORIGIN: Final = 16
+"""Failed logins from one address, of whomever, that slow nobody else there: behind a load balancer all have one."""
 
 LOGIN_DELAY_FIRST_MS: Final = 500
-"""How long the next login from there waits. It doubles with each further failure..."""
+"""How long the next login waits. It doubles with each further failure..."""
 
 LOGIN_DELAY_MOST_MS: Final = 4_000
 """...up to this: less than a handshake may take."""
 
 LOGIN_FAILURES_KEPT_MS: Final = 60_000
-"""Failures of an address are forgotten after so long without one."""
+"""Failures are forgotten after so long without one."""
 
 LOGIN_ADDRESSES: Final = 4_096
-"""Addresses of failed logins that are remembered: under a MiB."""
+"""Addresses of failed logins that are remembered, as many users with their addresses, and as many that succeeded: some
+MiB."""
+
+LOGIN_NAME_CHARACTERS: Final = 255
+"""So much of a user's name is remembered with a failure; nobody's is longer."""
 
 LOGINS_WAITING: Final = 8
-"""Logins of one address that may wait at once; further ones are refused. With the delay: two guesses a second."""
+"""Logins of one user from one address that may wait at once; further ones are refused. With the delay: two guesses a
+second."""
+
+LOGINS_WAITING_OF_ORIGIN: Final = 32
+"""The same for all users from one address together."""
+
+PASSWORD_CHECKS_OF_ORIGIN: Final = 4
+"""Passwords from one address that are with the threads at once; the others stand in line behind them, so that the first
+failures count before the next guess is looked at, and other addresses get their turn."""
 
 PASSWORD_CHECKS_WAITING: Final = 256
-"""Passwords waiting for a thread to check them; further logins are refused. About as many as can be checked within the
-time that a handshake may take."""
+"""Logins from one address that stand in line for a check, and checks given to the threads from all addresses; further
+logins are refused. About as many as can be checked within the time that a handshake may take."""
+
+PASSWORD_LINES_MOST: Final = 4_096
+"""Logins from all addresses that stand in line."""
 
 OUTPUT_HIGH_WATER_BYTES: Final = 4 * MIB
 """Unsent bytes of one connection above which its consumers are paused."""
@@ -146,8 +164,32 @@ ROUTES_CACHED: Final = 20_000
 """Remembered routes per vhost and user."""
 
 TRANSACTION_BYTES: Final = 128 * MIB
-"""Messages in one transaction of a channel: as much as one message may have. They wait in memory for the commit, and
-those for one shard make one log entry."""
+"""What one transaction of a channel holds: as much as one message may have. It waits in memory for the commit, and what
+is for one shard makes one log entry."""
+
+TRANSACTION_STEPS: Final = 20_000
+"""Messages given to queues and acknowledgements of one transaction: bounds the time that its entry takes to apply
+(RULES C4)."""
+
+TRANSACTION_STEP_BYTES: Final = 200
+"""What each publish, return, direct reply and acknowledgement counts for, besides its octets."""
+
+OPEN_TRANSACTIONS_BYTES: Final = 256 * MIB
+"""What all open transactions of one node hold..."""
+
+OPEN_TRANSACTIONS_PERCENT: Final = 25
+"""...and no more than this share of its memory limit."""
+
+OPEN_TRANSACTIONS_ALARM_PERCENT: Final = 10
+"""How much of that they may hold while there is an alarm: who is not read cannot commit, so what waits for a commit
+must not be what keeps the alarm on."""
 
 DECLARE_ATTEMPTS: Final = 8
 """How often a declare starts again when the queue was deleted under it."""
+
+
+def open_transactions_bytes(memory_limit_bytes: int) -> int:
+    """What all open transactions of a node with this memory limit (0: none) may hold."""
+    if not memory_limit_bytes:
+        return OPEN_TRANSACTIONS_BYTES
+    return min(OPEN_TRANSACTIONS_BYTES, memory_limit_bytes * OPEN_TRANSACTIONS_PERCENT // 100)

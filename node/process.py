@@ -31,7 +31,7 @@ from cluster.raft import Entry
 from cluster.transport.peer_transport import LocalPeer, PeerTransport
 from cluster.transport.tls import SwitchedContext
 from node import limits
-from node.broker.broker import Broker
+from node.broker.broker import Broker, BrokerSettings
 from node.broker.certificates import user_of_certificate
 from node.catalog import Catalog, DeleteUser, PutUser, SetPermissions, UpgradePassword
 from node.catalog.passwords import make_password_hash, verify_password
@@ -97,6 +97,7 @@ class NodeProcess:
         self.stopped: asyncio.Event = asyncio.Event()
         self.failure: str | None = None
         self._sent_away = False
+        self._removed = False
         self._unproven = False
         self._loop: asyncio.AbstractEventLoop
         self._store: WriteAheadStore
@@ -122,7 +123,9 @@ class NodeProcess:
         self._memory: MemoryWatch = MemoryWatch(_memory_limit_bytes(settings))
         self._serving = False
         self._door_closed = False
+        self._opening = asyncio.Lock()
         self._drained = asyncio.Event()
+        self._stop_asked = False
 
     # ------------------------------------------------------------------ start and stop
 
@@ -156,7 +159,8 @@ class NodeProcess:
         self._transport = self._make_transport(starts, previous)
         self.engine.membership.changed = self._members_changed
         await self._transport.start()
-        self._broker = Broker(self.engine, lambda: random.SystemRandom().randbytes(16))
+        own = BrokerSettings(transactions_bytes=limits.open_transactions_bytes(self._memory.limit_bytes))
+        self._broker = Broker(self.engine, lambda: random.SystemRandom().randbytes(16), own)
         self.engine.broker = self._broker
         amqp = settings.amqp_address
         tls = client_tls(settings.amqp_tls)
@@ -285,7 +289,7 @@ class NodeProcess:
         """The catalog has other members: connections follow, and the next start knows them."""
         members = self.engine.catalog.members
         if self.engine.membership.removed:
-            self._send_away(f"this node (node {self.identity.node}, {self.name}) was removed from the cluster")
+            self._send_away(f"this node (node {self.identity.node}, {self.name}) was removed from the cluster", True)
             return
         own = members.get(self.identity.node)
         if own is not None and own.state == "leaving" and self._serving and self.drain.step == NOT_DRAINING:
@@ -312,16 +316,19 @@ class NodeProcess:
         await self._load_definitions()
 
     async def _load_definitions(self) -> None:
-        """At every start: what is there already does no harm. Raises NodeRefused, OSError."""
+        """A file that was not loaded last. Raises NodeRefused, OSError."""
         path = self.settings.load_definitions
         if path is None:
             return
         try:
-            plan = await self._definitions.load(await self._loop.run_in_executor(None, path.read_bytes))
+            plan = await self._definitions.load_once(await self._loop.run_in_executor(None, path.read_bytes))
         except BadDefinitions as error:
             raise NodeRefused(f"load_definitions = {path}: {error}") from None
         except NotAnswered as error:
             raise OSError(f"load_definitions = {path}: {error}") from None
+        if plan is None:
+            log.info("%s: unchanged since it was loaded", path)
+            return
         for note in plan.notes:
             log.info("%s: %s", path, note)
         log.info("%s: %d definitions imported", path, len(plan.commands))
@@ -364,6 +371,7 @@ class NodeProcess:
 
     async def drain_before_stop(self) -> None:
         """Let clients and other nodes go before a stop that was asked for; returns at the time limit at the latest."""
+        self._stop_asked = True
         self._feed(lambda now_ms: self.drain.begin(TEXT_OF_STOP, now_ms))
         waiting = [asyncio.ensure_future(event.wait()) for event in (self._drained, self.stopped)]
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -398,13 +406,23 @@ class NodeProcess:
         self._feed(lambda now_ms: self.drain.begin(TEXT_OF_DRAIN, now_ms))
 
     async def revive(self) -> None:
-        """See `NodeControl.revive`. Raises OSError if the AMQP address can't be had."""
-        if self._door_closed:
-            self._door_closed = False
-            await self._listener.open_door()
+        """See `NodeControl.revive`. Raises OSError if the AMQP address can't be had, or a stop was asked for."""
+        async with self._opening:
+            self._refuse_if_stopping()
+            if self._door_closed:
+                await self._listener.open_door()
+                self._door_closed = False
+            if self._stop_asked:  # while the door was opened
+                self.take_no_clients()
+                self._refuse_if_stopping()
         self.drain.revive()
         self._drained.clear()
         self.schedule_pump()
+
+    def _refuse_if_stopping(self) -> None:
+        """Nobody revives a node that has been told to stop: the process would wait for the end of a drain for ever."""
+        if self._stop_asked:
+            raise OSError("the node was told to stop")
 
     def take_no_clients(self) -> None:
         """See `DrainPort.take_no_clients`."""
@@ -465,15 +483,17 @@ class NodeProcess:
         self.failure = text
         self.stopped.set()
 
-    def _send_away(self, text: str) -> None:
-        """The node fails because it is not, or no longer, a member with this data: it would fail again."""
+    def _send_away(self, text: str, removed: bool = False) -> None:
+        """The node fails because it is not, or no longer, a member with this data: it would fail again. `removed`: an
+        operator had this member taken out."""
+        self._removed = self._removed or removed
         self._sent_away = self._sent_away or self.failure is None
         self._fail(text)
 
     def may_join_anew(self) -> bool:
         """Whether a node that could not start was sent away as a founder that came too late: it never served, so its
-        data is nothing, and it can join the cluster that is there."""
-        return self._sent_away and self._unproven
+        data is nothing, and it can join the cluster that is there. Not one that was removed: somebody wanted it out."""
+        return self._sent_away and self._unproven and not self._removed
 
     def may_not_go_on(self) -> bool:
         """Whether a node that has ended, or could not start, would do the same when started again."""
@@ -660,6 +680,10 @@ class NodeProcess:
             *engine_metrics(self.engine, self.settings, self.clock.now_ms()),
             ("mayfly_log_sync_seconds", "Until a batch of the log is written and synced", "histogram", [({}, syncs)]),
             *login_metrics({"amqp": self._broker.failed_logins, "http": self._logins.failed}),
+            (
+                "mayfly_direct_replies_dropped", "Direct replies that requesters did not take", "counter",
+                [({}, float(self._broker.replies_dropped))],
+            ),
             used,
             limit,
         ]

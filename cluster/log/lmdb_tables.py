@@ -105,9 +105,10 @@ class LmdbTables:
                 f"this one reads up to format {records.LAYOUT_VERSION}"
             )
         if version < records.LAYOUT_VERSION:
-            # Nothing in the older one has to be changed; but its programs must not open what is written from now on.
-            with self.environment.begin(write=True, db=self.meta) as transaction:
-                transaction.put(_FORMAT_KEY, _FORMAT)
+            raise StoreUnfit(
+                f"{self._file} has format {version}, written by an older MayflyMQ; this one reads format "
+                f"{records.LAYOUT_VERSION} alone: start the older one, export its definitions and empty its queues"
+            )
 
     def extend(self, added_bytes: int) -> None:
         """Make the map larger, until it is opened again. No transaction may be open."""

@@ -6,7 +6,7 @@ import re
 import ssl
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import grpc
 import grpc.aio
@@ -26,9 +26,6 @@ from cluster.transport.steps import run_steps
 from cluster.transport.tls import NodeTls
 
 log = logging.getLogger(__name__)
-
-UNDIVIDED_MESSAGES: Final = 8
-"""A frame of so many Raft messages is not worth a look at its size: an append has 1 MiB, unless one entry is larger."""
 
 _NEEDS_MENDING = frozenset(
     (
@@ -60,7 +57,7 @@ class PeerLink:
         on_up: Callable[[int], None],
         on_down: Callable[[int], None],
         on_snapshot_sent: Callable[[int, int, bool], None],
-        on_refused: Callable[[int, str], None],
+        on_refused: Callable[[int, str, grpc.StatusCode], None],
         executor: Executor,
     ) -> None:
         """The executor reads what snapshots are made of."""
@@ -106,24 +103,30 @@ class PeerLink:
             return
         unordered = frame.take_unordered()
         if unordered is not None:
-            if self._enqueue(self._unordered, unordered):
+            if self._has_room(self._unordered, unordered):
+                for part in unordered.parts(limits.MAX_FRAME_BYTES):
+                    self._unordered.put(part, part.approximate_bytes())
                 self._wake.set()
             if frame.empty():
                 return
-        # One turn of a leader may fill the windows of all groups: as one frame it would hold heartbeats up.
-        for part in frame.parts(limits.MAX_FRAME_BYTES) if len(frame.raft) > UNDIVIDED_MESSAGES else (frame,):
+        # One turn of a leader may fill the windows of all groups: as one frame it would hold heartbeats up. And what
+        # clients send in one turn may be more than the peer takes as one frame.
+        parts = frame.parts(limits.MAX_FRAME_BYTES)
+        if self._waiting and not self._has_room(self._waiting, *parts):
+            return
+        for part in parts:
             if frames.writable and not self._waiting:
                 self._write(frames, part)
             else:
-                self._enqueue(self._waiting, part)
+                self._waiting.put(part, part.approximate_bytes())
 
-    def _enqueue(self, queue: FrameQueue, frame: Frame) -> bool:
-        size_bytes = frame.approximate_bytes()
+    def _has_room(self, queue: FrameQueue, *parts: Frame) -> bool:
+        """Whether there is room for all of a frame: a half of it would be of no use."""
+        size_bytes = sum(part.approximate_bytes() for part in parts)
         before_bytes = queue.waiting_bytes + (self._on_its_way_bytes if queue is self._waiting else 0)
         if queue and before_bytes + size_bytes > limits.MAX_PEER_QUEUE_BYTES:
             self._counters.frames_dropped += 1
             return False
-        queue.put(frame, size_bytes)
         return True
 
     def _write(self, frames: FrameSender, frame: Frame) -> None:
@@ -175,7 +178,7 @@ class PeerLink:
             was_up = self._counters.connects != connects
             self._complain(was_up, code, reason)
             if code in FINAL_REFUSALS:
-                _call(self._on_refused, self._peer, reason)
+                _call(self._on_refused, self._peer, reason, code)
             if was_up:
                 pause_ms = limits.RECONNECT_FIRST_MS
             await asyncio.sleep((limits.REFUSED_RETRY_MS if code in _NEEDS_MENDING else pause_ms) / 1000)

@@ -2,7 +2,7 @@
 
 Each node counts its own and tells the others at its next tick, of what has limits. So a limit is exact for connections
 of one node; of several that are opened on different nodes within a tick (50 ms), some may pass it. What a node that
-can't be reached has is not counted.
+can't be reached has is not counted. What is told may get lost, so counts are repeated.
 """
 
 from __future__ import annotations
@@ -16,12 +16,19 @@ from node.catalog import Catalog
 COUNTS_DATAGRAM: Final = 249
 """Kind of the datagram; see `node.duties.catalog_spread` for the others."""
 
+REPEAT_MS: Final = 3_000
+"""How often counts are repeated that have not changed."""
+
+REPEATED_AFTER_MS: Final = 60_000
+"""How long it is repeated that there are none any more."""
+
 CONNECTIONS_OF_VHOST: Final = "vhost connections"
 CONNECTIONS_OF_USER: Final = "user connections"
 CHANNELS_OF_USER: Final = "user channels"
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[list[tuple[str, str, int]]] = msgspec.msgpack.Decoder(list[tuple[str, str, int]])
+_NOTHING: Final = _encoder.encode([])
 
 
 class AccessCounts:
@@ -32,6 +39,8 @@ class AccessCounts:
         self._others: dict[int, dict[tuple[str, str], int]] = {}
         self._changed = True
         self._version = -1
+        self._next_repeat_ms = 0
+        self._last_repeat_ms = -1
 
     def add(self, what: str, name: str, by: int) -> None:
         """So many more here, or fewer, of the vhost or user."""
@@ -51,14 +60,19 @@ class AccessCounts:
             total += counts.get(key, 0)
         return total
 
-    def news(self, catalog: Catalog) -> bytes | None:
-        """What the other nodes are to be told; None if they know it."""
+    def news(self, catalog: Catalog, now_ms: int) -> bytes | None:
+        """What the other nodes are to be told; None if they know it. To be asked for at every tick."""
         version = catalog.permissions_version
-        if not self._changed and version == self._version:
+        is_repeat_due = self._next_repeat_ms <= now_ms <= self._last_repeat_ms
+        if not self._changed and version == self._version and not is_repeat_due:
             return None
         self._changed = False
         self._version = version
-        return self.encoded(catalog)
+        news = self.encoded(catalog)
+        self._next_repeat_ms = now_ms + REPEAT_MS
+        if news != _NOTHING:
+            self._last_repeat_ms = now_ms + REPEATED_AFTER_MS
+        return news
 
     def encoded(self, catalog: Catalog) -> bytes:
         """The counts of what has limits."""

@@ -17,7 +17,10 @@ from node.broker.consumers import Consumer
 from node.broker.credentials import CredentialCache
 from node.broker.failed_logins import FailedLogins
 from node.broker.operation import AmqpError
+from node.broker.password_line import PasswordLine
 from node.broker.routes import Routes
+from node.broker.transaction import OpenTransactions
+from node.limits import OPEN_TRANSACTIONS_BYTES
 from node.shard.effects import ConsumerCancelled, Deliver
 from node.version import VERSION
 
@@ -29,15 +32,18 @@ logger = logging.getLogger(__name__)
 
 
 class BrokerSettings:
-    """What a broker is told once.  `loopback_users` may log in from this machine only."""
+    """What a broker is told once.  `loopback_users` may log in from this machine only; `transactions_bytes` is what all
+    open transactions may hold."""
 
     def __init__(
         self,
         connection: ConnectionSettings | None = None,
         loopback_users: frozenset[str] = frozenset(("guest",)),
+        transactions_bytes: int = OPEN_TRANSACTIONS_BYTES,
     ) -> None:
         self.connection: ConnectionSettings = connection or ConnectionSettings(VERSION)
         self.loopback_users: frozenset[str] = loopback_users
+        self.transactions_bytes: int = transactions_bytes
 
 
 class Broker:
@@ -55,6 +61,7 @@ class Broker:
         self._random_token = random_token
         self.credentials: CredentialCache = CredentialCache(random_token() + random_token())
         self.failed_logins: FailedLogins = FailedLogins()
+        self.password_line: PasswordLine = PasswordLine()
         self.password_checks: dict[bytes, list[Done]] = {}
         """Who waits for which check: clients that come at the same time with the same password share one."""
         self.now_ms: int = 0
@@ -63,6 +70,9 @@ class Broker:
         self._consumers: dict[int, Consumer] = {}
         self.reply_channels: dict[str, Channel] = {}
         """Channels that consume direct replies, by the key in their address."""
+        self.open_transactions: OpenTransactions = OpenTransactions(self.settings.transactions_bytes)
+        self.replies_dropped: int = 0
+        """Direct replies that the requester's connection had no room for."""
         self._routes: dict[tuple[str, str], Routes] = {}
         self._permissions_version: int = cluster.catalog.permissions_version
         # Consumer ids of an earlier life of the node may still come up in its log.
@@ -128,7 +138,7 @@ class Broker:
         for connection in list(self.connections.values()):
             connection.reading_may_change()
             for channel in connection.channels.values():
-                channel.pause_consumers(connection.output_blocked)
+                channel.pause_consumers()
 
     @property
     def unacknowledged(self) -> int:
@@ -222,10 +232,28 @@ class Broker:
 
     def alarm_changed(self, text: str | None) -> None:
         """See `ClusterEvents.alarm_changed`."""
+        self.open_transactions.alarm = text is not None
         for connection in list(self.connections.values()):
             connection.alarm_changed(text)
+        if text is not None:
+            self._give_up_transactions()
+
+    def _give_up_transactions(self) -> None:
+        """Close the channels with the largest transactions, until the rest is within the limit: publishers are not read
+        from now, so their commits are not seen."""
+        channels = [channel for connection in self.connections.values() for channel in connection.channels.values()]
+        waiting_bytes = sum(channel.transaction_bytes for channel in channels)
+        for channel in sorted(channels, key=_transaction_bytes, reverse=True):
+            if waiting_bytes <= self.open_transactions.limit_bytes:
+                return
+            waiting_bytes -= channel.transaction_bytes
+            channel.fail(self.open_transactions.too_large(), 0, 0)
 
     def pressure_changed(self, overloaded: bool) -> None:
         """See `ClusterEvents.pressure_changed`."""
         for connection in list(self.connections.values()):
             connection.reading_may_change()
+
+
+def _transaction_bytes(channel: Channel) -> int:
+    return channel.transaction_bytes

@@ -6,6 +6,7 @@ the channel's later events queue up behind it, whatever they are.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from node.broker.broker import Broker
     from node.broker.connection import ClientConnection
 
+logger = logging.getLogger(__name__)
+
 _EVENT_BYTES = 512
 """What an event without content counts for."""
 
@@ -50,7 +53,7 @@ class Channel:
         self.reply_consumer: ReplyConsumer | None = None
         self.get_holders: dict[int, Holder] = {}
         self.prefetch: int = 0
-        self.global_prefetch: GlobalPrefetch = GlobalPrefetch(self.unacknowledged)
+        self.global_prefetch: GlobalPrefetch = GlobalPrefetch(self.unacknowledged, self.pause_consumers)
         self.last_queue: str = ""
         self._operation: Operation | None = None
         self._failing_method: tuple[int, int] = (0, 0)
@@ -117,6 +120,9 @@ class Channel:
             self.submit_settlements()
             self.fail(AmqpError(406, f"unknown delivery tag {unknown.tag}"), BASIC_CLASS, kind)
             return
+        except AmqpError as error:
+            self.fail(error, BASIC_CLASS, kind)
+            return
         self.submit_settlements()
 
     def submit_settlements(self) -> None:
@@ -165,6 +171,12 @@ class Channel:
         return self._operation is not None or bool(self._waiting) or self.publisher.owes_confirms
 
     @property
+    def transaction_bytes(self) -> int:
+        """What waits here for a commit that was not asked for yet."""
+        transaction = self.publisher.transaction
+        return 0 if transaction is None else transaction.size_bytes
+
+    @property
     def _busy(self) -> bool:
         """Whether an operation is under way. (The type checker, and so mypyc, would remember an answer of None.)"""
         return self._operation is not None
@@ -195,6 +207,10 @@ class Channel:
                 self.waiting_bytes -= size
                 self.connection.waiting_bytes -= size
                 self._process(event)
+        except Exception:
+            # Whoever has let the channel go on, another client's turn or the node's, is not to end with this client.
+            logger.exception("connection %s failed", self.connection.name)
+            self.connection.fail(AmqpError(541, "internal error"), 0, 0)
         finally:
             self._draining = False
         self.connection.reading_may_change()
@@ -231,6 +247,7 @@ class Channel:
         self.waiting_bytes = 0
         self.connection.reading_may_change()
         self.forget_reply_consumer()
+        self.publisher.end_transaction()
         if self._operation is None:
             self._release()
 
@@ -245,7 +262,9 @@ class Channel:
         self._released = True
         cluster = self.broker.cluster
         holders: dict[int, Holder] = {}
-        for consumer in self.consumers.values():
+        by_holder = {consumer.holder.holder_id: consumer for consumer in self.consumers.values()}
+        self.consumers = {}
+        for consumer in by_holder.values():
             self.broker.forget_consumer(consumer)
             holders[consumer.holder.holder_id] = consumer.holder
         # Cancelled consumers may hold messages still.
@@ -253,10 +272,11 @@ class Channel:
             holders[holder.holder_id] = holder
         for holder in holders.values():
             if holder.alive:
+                if holder.holder_id in by_holder:
+                    self.global_prefetch.give_back(by_holder[holder.holder_id])
                 cluster.shard(holder.shard_id).submit(
                     encode_detach(holder.queue_id, holder.holder_id, True), None
                 )
-        self.consumers.clear()
         self.get_holders.clear()
         self.connection.channel_released(self)
 
@@ -267,12 +287,21 @@ class Channel:
             self.reply_consumer = None
 
     def deliver_reply(self, content: Content) -> None:
-        """A direct reply has come."""
+        """A direct reply has come. Nothing holds repliers back, so it is dropped where the requester takes nothing."""
         consumer = self.reply_consumer
-        if consumer is not None and self.open:
-            tag = self.unacknowledged.skip(1)
-            self.connection.amqp.send_deliveries(self.channel_id, consumer.wire_tag, [(tag, False, content)])
-            self.connection.mark()
+        if consumer is None or not self.open:
+            return
+        connection = self.connection
+        if not connection.takes_answers():
+            if consumer.dropped == 0:
+                logger.warning("connection %s does not take its direct replies: dropped", connection.name)
+            consumer.dropped += 1
+            self.broker.replies_dropped += 1
+            return
+        tag = self.unacknowledged.skip(1)
+        connection.amqp.send_deliveries(self.channel_id, consumer.wire_tag, [(tag, False, content)])
+        connection.note_output()
+        connection.mark()
 
     # -- what the shards tell ---------------------------------------------------
 
@@ -297,10 +326,17 @@ class Channel:
             consumer.holder.alive = False
             self.consumer_cancelled(consumer)
 
-    def pause_consumers(self, paused: bool) -> None:
-        """Hold deliveries back while the client does not read, or let them go on."""
+    def pause_consumers(self) -> None:
+        """Hold deliveries back as long as there is a reason to, and let them go on when there is none any more."""
         for consumer in self.consumers.values():
-            consumer.set_paused(paused)
+            consumer.set_paused(self.pauses(consumer))
+
+    def pauses(self, consumer: Consumer) -> bool:
+        """Whether there shall be no deliveries to this consumer: the node is about to stop, the client does not read,
+        or too much waits for the limit of the whole channel."""
+        if self.broker.deliveries_stopped or self.connection.output_blocked:
+            return True
+        return consumer.obeys_global_prefetch and self.global_prefetch.is_full
 
 
 def _size_of(event: Event) -> int:

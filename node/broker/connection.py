@@ -26,11 +26,12 @@ from node.broker.channel import Channel
 from node.broker.cluster_facade import Done, SessionLost
 from node.broker.failed_logins import origin_of
 from node.broker.operation import AmqpError, BarrierStep, Operation, Steps, check
+from node.broker.password_line import Turn
 from node.catalog import Refusal, RemoveQueues, UpgradePassword, UserRecord, VhostRecord, refusals
 from node.catalog.access_limits import MAX_CHANNELS, MAX_CONNECTIONS, allowed
 from node.catalog.passwords import NOBODYS_HASH
 from node.catalog.permissions import check_vhost
-from node.limits import OUTPUT_FULL_BYTES, OUTPUT_HIGH_WATER_BYTES, PASSWORD_CHECKS_WAITING, WAITING_EVENTS_BYTES
+from node.limits import OUTPUT_FULL_BYTES, OUTPUT_HIGH_WATER_BYTES, WAITING_EVENTS_BYTES
 from node.shard.commands import encode_delete_queue
 
 if TYPE_CHECKING:
@@ -92,6 +93,8 @@ class ClientConnection:
         self._origin = origin_of(peer)
         self._slowed: AuthenticationRequested | None = None
         """A login that waits, because others from there have failed."""
+        self._turn: Turn | None = None
+        """What is called when this login is the next one in line to have its password checked."""
         self._slowed_until_ms = 0
         self._told_blocked = False
         self._dirty = False
@@ -112,7 +115,7 @@ class ClientConnection:
         slowed = self._slowed
         if slowed is not None and now_ms >= self._slowed_until_ms and not self.over:
             self._stop_waiting()
-            self._check_password(slowed)
+            self._check_password(slowed, True)
         events = self.amqp.tick(now_ms)
         if events:
             self._handle(events)
@@ -234,22 +237,40 @@ class ClientConnection:
         elif record is not None and broker.credentials.known(user, record.password_hash, password):
             self._logged_in(record)
         else:
-            delay_ms = broker.failed_logins.delay_ms(self._origin, broker.now_ms)
+            delay_ms = broker.failed_logins.delay_ms(self._origin, user, broker.now_ms)
             if not delay_ms:
-                self._check_password(event)
-            elif broker.failed_logins.begin_waiting(self._origin):
+                self._check_password(event, False)
+            elif broker.failed_logins.begin_waiting(self._origin, user):
                 self._slowed, self._slowed_until_ms = event, broker.now_ms + delay_ms
             else:
-                self._refuse_login(event, "too many logins from there wait already")
+                self._turn_away(event, "too many logins from there wait already")
 
     def _stop_waiting(self) -> None:
         if self._slowed is not None:
+            self.broker.failed_logins.end_waiting(self._origin, self._slowed.username)
             self._slowed = None
-            self.broker.failed_logins.end_waiting(self._origin)
+        if self._turn is not None:
+            self.broker.password_line.leave(self._origin, self._turn)
+            self._turn = None
 
-    def _check_password(self, event: AuthenticationRequested) -> None:
+    def _stand_in_line(self, event: AuthenticationRequested, has_waited: bool) -> None:
+        """Too many from there are being checked. What they come to may slow this one, or make it needless to check."""
+
+        def turn() -> None:
+            self._turn = None
+            if has_waited:
+                self._check_password(event, True)
+            else:
+                self._authenticate(event)
+
+        if self.broker.password_line.stand(self._origin, turn):
+            self._turn = turn
+        else:
+            self._turn_away(event, "too many passwords wait to be checked")
+
+    def _check_password(self, event: AuthenticationRequested, has_waited: bool) -> None:
         """Have the password checked: in a thread, and for users that are not there as well, so that the time taken does
-        not tell who is."""
+        not tell who is. `has_waited`: as long as it had to for the failures of others."""
         broker = self.broker
         record = broker.cluster.catalog.user(event.username)
         serial = -1 if record is None or not record.password_hash else record.serial
@@ -265,30 +286,33 @@ class ClientConnection:
         if waiting is not None:
             waiting.append(verified)
             return
-        if len(broker.password_checks) >= PASSWORD_CHECKS_WAITING:
-            self._refuse_login(event, "too many passwords wait to be checked")
+        if not broker.password_line.begin(self._origin):
+            self._stand_in_line(event, has_waited)
             return
         broker.password_checks[digest] = [verified]
 
         def answered(result: object) -> None:
             for each in broker.password_checks.pop(digest, []):
                 each(result)
+            broker.password_line.end(self._origin)
 
         self.host.verify_password(stored, event.password, answered)
 
     def _password_checked(self, event: AuthenticationRequested, stored: str, serial: int, result: object) -> None:
-        if self.over:
-            return
         broker = self.broker
+        if self.over:
+            if serial < 0 or result is False:
+                broker.failed_logins.failed(self._origin, event.username, broker.now_ms)
+            return
         record = broker.cluster.catalog.user(event.username)
         if serial < 0:
             self._refuse_login(event, "no such user, or none with a password")
         elif result is not True and not isinstance(result, str):
             self._refuse_login(event, "wrong password")
         elif record is None or record.serial != serial:
-            self._refuse_login(event, "deleted meanwhile")
+            self._turn_away(event, "deleted meanwhile")
         elif record.password_hash != stored:
-            self._check_password(event)  # It was changed meanwhile, or stored in a better way.
+            self._check_password(event, True)  # It was changed meanwhile, or stored in a better way.
         else:
             password = event.password.encode("utf-8", "surrogateescape")
             broker.credentials.remember(event.username, stored, password)
@@ -299,15 +323,24 @@ class ClientConnection:
         self.mark()
 
     def _refuse_login(self, event: AuthenticationRequested, why: str) -> None:
+        """It was looked at, and is wrong: that counts."""
+        self.broker.failed_logins.failed(self._origin, event.username, self.broker.now_ms)
+        self._answer_refused(event, why)
+
+    def _turn_away(self, event: AuthenticationRequested, why: str) -> None:
+        """It was not looked at, and may have been right."""
+        self.broker.failed_logins.turned_away()
+        self._answer_refused(event, why)
+
+    def _answer_refused(self, event: AuthenticationRequested, why: str) -> None:
         logger.warning("connection %s: login of %r refused: %s", self.name, event.username, why)
-        self.broker.failed_logins.failed(self._origin, self.broker.now_ms)
         self.amqp.authentication_failed(why)
         self.mark()
 
     def _logged_in(self, user: UserRecord) -> None:
         self.user = user.name
         self._user_serial = user.serial
-        self.broker.failed_logins.succeeded()
+        self.broker.failed_logins.succeeded(self._origin, user.name)
         self.amqp.authenticated()
         self.receive(b"")
 
@@ -419,7 +452,7 @@ class ClientConnection:
         if blocked != self.output_blocked:
             self.output_blocked = blocked
             for channel in self.channels.values():
-                channel.pause_consumers(blocked or self.broker.deliveries_stopped)
+                channel.pause_consumers()
 
     def note_output(self) -> None:
         """Deliveries were added to what is to be written. Where that is much, there shall be no more before the socket

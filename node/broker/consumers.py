@@ -48,6 +48,8 @@ class Consumer:
     def deliver(self, first_delivery_id: int, messages: list[Message]) -> None:
         """Send messages to the client, in one go."""
         channel = self.channel
+        if not channel.open:
+            return
         if self.obeys_global_prefetch and channel.global_prefetch.is_used:
             self._hold_back(first_delivery_id, messages)
             return
@@ -96,9 +98,12 @@ class Consumer:
     def send(self, first_delivery_id: int, deliveries: list[tuple[bool, Content]]) -> None:
         """Send messages that have waited."""
         channel = self.channel
+        if not channel.open:
+            return
         first = channel.unacknowledged.hold(self.holder, first_delivery_id, len(deliveries))
         tagged = [(first + place, redelivered, content) for place, (redelivered, content) in enumerate(deliveries)]
         channel.connection.amqp.send_deliveries(channel.channel_id, self.wire_tag, tagged)
+        channel.connection.note_output()
         channel.connection.mark()
 
     def set_prefetch(self) -> None:
@@ -126,6 +131,8 @@ class ReplyConsumer:
         self.wire_tag: bytes = tag.encode("utf-8", "surrogateescape")
         self.key: str = key
         self.address: str = address
+        self.dropped: int = 0
+        """Replies there was no room for."""
 
 
 def content_of(handle: ShardHandle, message: Message, counts_deliveries: bool) -> Content:

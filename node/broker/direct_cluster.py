@@ -114,6 +114,9 @@ class DirectCluster:
             if local.busy:
                 did_something = True
                 local.pump(self.now_ms)
+                if local.broken_sessions:
+                    local.broken_sessions.clear()
+                    self.lose_session(local.shard_id)
         return did_something
 
     def _deliver(self, shard_id: int, effects: list[object]) -> None:
@@ -134,7 +137,7 @@ class DirectCluster:
         return bool(commands or barriers)
 
     def lose_session(self, shard_id: int) -> None:
-        """As if the shard had dropped this node's session (for tests)."""
+        """The shard has dropped this node's session."""
         local = self.shards[shard_id]
         local.close_session((self.node_id, self.incarnation))
         local.pump(self.now_ms)

@@ -9,7 +9,7 @@ machine.  An entry's payload is kept while a message in it lives.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
 
 from node.broker.cluster_facade import SESSION_LOST, TRANSIENT_SHARD_BASE, Done
@@ -90,8 +90,8 @@ class LocalShard:
         self._closing: list[Session] = []
         self.guests: set[Session] = set()
         """Sessions whose commands came over the wire."""
-        self.broken_guests: list[Session] = []
-        """Those of them that sent what is no command."""
+        self.broken_sessions: list[Session] = []
+        """Those that sent what is no command: whoever owns this ends them."""
         self.stored_bytes: int = 0
         """Bytes of the entries that are kept."""
 
@@ -178,14 +178,19 @@ class LocalShard:
                     # What a guest sent is not trusted to be what it says: each alone.
                     break
             try:
-                results = iter(shard.apply(session_of_run, start, position))
+                results: Iterator[object] | None = iter(shard.apply(session_of_run, start, position))
             except ShardError as error:
                 logger.error("a command of session %s for shard %d: %s", session_of_run, self.shard_id, error)
-                results = iter(())
-                if from_guest and session_of_run is not None:
-                    self.broken_guests.append(session_of_run)
+                results = None
+                if session_of_run is not None and session_of_run not in self.broken_sessions:
+                    self.broken_sessions.append(session_of_run)
             for _, _, has_result, done in pending[first:end]:
-                result = next(results, SESSION_LOST) if has_result else None
+                result: object = None
+                if results is None:
+                    # Nobody can say how far it went.
+                    result = SESSION_LOST
+                elif has_result:
+                    result = next(results, SESSION_LOST)
                 if done is not None:
                     answers.append((done, result))
             first = end

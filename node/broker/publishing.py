@@ -189,14 +189,14 @@ class Publisher:
         """Send a direct reply, in tx mode with the commit."""
         for address in addresses:
             if self.transaction is not None:
-                self.transaction.replies.append((address, content))
+                self.transaction.add_reply(address, content)
             else:
                 self.channel.broker.cluster.reply(address, content)
 
     def _return(self, content: Content) -> None:
         """basic.return, in tx mode with the commit."""
         if self.transaction is not None:
-            self.transaction.returned.append(content)
+            self.transaction.add_return(content)
         else:
             self.send_returns([content])
 
@@ -206,6 +206,16 @@ class Publisher:
         for content in contents:
             channel.connection.amqp.send_return(channel.channel_id, 312, "NO_ROUTE", content)
         channel.connection.mark()
+
+    def begin_transaction(self) -> None:
+        """What is published and settled from now on waits for a commit."""
+        self.transaction = Transaction(self.channel.broker.open_transactions)
+
+    def end_transaction(self) -> None:
+        """Forget what waits for a commit."""
+        if self.transaction is not None:
+            self.transaction.release()
+            self.transaction = None
 
     def _check_user(self, content: Content) -> None:
         """The user-id property must be the user's own, as RabbitMQ has it."""

@@ -80,7 +80,8 @@ class RemoteShard:
         """Send what was gathered."""
         if self._units:
             units, self._units = self._units, []
-            self._request(units, now_ms)
+            for part in wire.divided(units):
+                self._request(part, now_ms)
 
     def _request(self, units: list[wire.Unit], now_ms: int) -> None:
         if not self._stream:

@@ -31,6 +31,7 @@ from typing import Any, Final
 
 import msgspec
 
+from node.limits import MIB
 from node.shard.effects import ConsumerCancelled, Deliver
 from node.shard.message import Message
 from node.shard.results import (
@@ -91,6 +92,11 @@ Unit = tuple[int, bytes]
 """Flags, and one command that answers, or any number that do not."""
 
 
+DATAGRAM_BYTES: Final = 2 * MIB
+"""Commands, and contents, beyond this go in another datagram: a frame between nodes takes so much and not any more. A
+single larger one goes alone."""
+
+
 class MalformedDatagram(ValueError):
     """Octets that no encoder of this module wrote."""
 
@@ -98,6 +104,19 @@ class MalformedDatagram(ValueError):
 def encode_request(stream: int, sequence: int, units: Sequence[Unit]) -> bytes:
     """A REQUEST."""
     return _REQUEST_HEAD.pack(stream, sequence) + _encoder.encode(units)
+
+
+def divided(units: Sequence[Unit], most_bytes: int = DATAGRAM_BYTES) -> list[list[Unit]]:
+    """The units for one REQUEST each, in order."""
+    parts: list[list[Unit]] = []
+    size_bytes = 0
+    for unit in units:
+        size_bytes += len(unit[1])
+        if not parts or size_bytes > most_bytes:
+            parts.append([])
+            size_bytes = len(unit[1])
+        parts[-1].append(unit)
+    return parts
 
 
 def decode_request(data: bytes) -> tuple[int, int, list[Unit]]:
@@ -140,34 +159,60 @@ def decode_received(data: bytes) -> tuple[int, int, int]:
 class EventsWriter:
     """Gathers answers and effects for one guest until they are sent."""
 
-    def __init__(self, entry: Callable[[int], bytes]) -> None:
-        """`entry(index)` gives the payload that a message refers to."""
+    def __init__(self, entry: Callable[[int], bytes], most_bytes: int = DATAGRAM_BYTES) -> None:
+        """`entry(index)` gives the payload that a message refers to. `most_bytes`: contents in one datagram."""
         self._entry = entry
+        self._most_bytes = most_bytes
+        self._full: list[tuple[list[list[object]], list[bytes]]] = []
+        """Items and contents of the datagrams before the last."""
         self._items: list[list[object]] = []
         self._contents: list[bytes] = []
         self._size = 0
 
     def __bool__(self) -> bool:
-        return bool(self._items)
+        return bool(self._items) or bool(self._full)
 
     def result(self, result: object) -> None:
         """The answer to the next command somebody waits for."""
+        if isinstance(result, GetResult) and result.message is not None:
+            self._make_room(result.message)
         self._items.append([_RESULT, *self._packed_result(result)])
 
     def effect(self, effect: object) -> None:
         """A delivery or cancellation."""
         if isinstance(effect, Deliver):
-            messages = [self._packed_message(message) for message in effect.messages]
-            self._items.append([_DELIVER, effect.consumer_id, effect.first_delivery_id, messages])
+            messages: list[list[int]] = []
+            item: list[object] = [_DELIVER, effect.consumer_id, effect.first_delivery_id, messages]
+            for place, message in enumerate(effect.messages):
+                if self._make_room(message) and messages:
+                    self._full[-1][0].append(item)
+                    messages = []
+                    item = [_DELIVER, effect.consumer_id, effect.first_delivery_id + place, messages]
+                messages.append(self._packed_message(message))
+            self._items.append(item)
         elif isinstance(effect, ConsumerCancelled):
             self._items.append([_CANCELLED, effect.consumer_id, effect.queue_id])
 
-    def take(self, stream: int, sequence: int) -> bytes:
-        """The EVENTS datagram with everything gathered."""
-        items = _encoder.encode(self._items)
-        data = b"".join([_EVENTS_HEAD.pack(stream, sequence, len(items)), items, *self._contents])
+    def take(self, stream: int, sequence: int) -> list[bytes]:
+        """The EVENTS datagrams with everything gathered; `sequence` is the number of the first. There is always one."""
+        self._begin_another()
+        taken, self._full = self._full, []
+        datagrams = []
+        for place, (gathered, contents) in enumerate(taken):
+            items = _encoder.encode(gathered)
+            datagrams.append(b"".join([_EVENTS_HEAD.pack(stream, sequence + place, len(items)), items, *contents]))
+        return datagrams
+
+    def _make_room(self, message: Message) -> bool:
+        """Begin another datagram if this one is too full for the message."""
+        if not self._size or self._size + message.content_length <= self._most_bytes:
+            return False
+        self._begin_another()
+        return True
+
+    def _begin_another(self) -> None:
+        self._full.append((self._items, self._contents))
         self._items, self._contents, self._size = [], [], 0
-        return data
 
     def _packed_message(self, message: Message) -> list[int]:
         offset = self._size

@@ -1,9 +1,10 @@
 """A channel in tx mode: what it has published and settled since the last commit or rollback (AMQP 0-9-1, 1.9).
 
-Nothing of it has reached a shard. A commit gives each shard its part as one command, which is applied as a whole or
-not at all: one entry of its log. Over several shards it goes in two rounds. In the first are the publishes to shards
-where nothing is settled; in the second, once these are stored, the rest. So whatever ends in between, an
-acknowledgement counts only when all publishes that go elsewhere are safe: a message may come twice, none is lost.
+Nothing of it has reached a shard: it waits in memory, so there are limits to one and to all of a node. A commit gives
+each shard its part as one command, which is applied as a whole or not at all: one entry of its log. Over several shards
+it goes in two rounds. In the first are the publishes to shards where nothing is settled; in the second, once these are
+stored, the rest. So whatever ends in between, an acknowledgement counts only when all publishes that go elsewhere are
+safe: a message may come twice, none is lost.
 """
 
 from __future__ import annotations
@@ -13,51 +14,125 @@ from typing import TYPE_CHECKING
 from node.amqp.content import Content
 from node.broker.operation import AmqpError
 from node.broker.unacknowledged import Settlement, Unacknowledged, UnknownTag
-from node.limits import TRANSACTION_BYTES
-from node.shard.commands import encode_transaction
+from node.limits import (
+    OPEN_TRANSACTIONS_ALARM_PERCENT,
+    OPEN_TRANSACTIONS_BYTES,
+    TRANSACTION_BYTES,
+    TRANSACTION_STEP_BYTES,
+    TRANSACTION_STEPS,
+)
+from node.shard.commands import count_copies, encode_transaction
 
 if TYPE_CHECKING:
     from node.broker.publishing import Run
 
 
-class Transaction:
-    """What waits for the commit of one channel."""
+class OpenTransactions:
+    """What all transactions of one node hold, those included whose commit is under way."""
 
-    def __init__(self, most_bytes: int = TRANSACTION_BYTES) -> None:
+    def __init__(self, most_bytes: int = OPEN_TRANSACTIONS_BYTES) -> None:
         self.most_bytes: int = most_bytes
         self.size_bytes: int = 0
+        # Whether there is an alarm.
+        self.alarm: bool = False
+
+    @property
+    def limit_bytes(self) -> int:
+        """What they may hold at the moment."""
+        return self.most_bytes * OPEN_TRANSACTIONS_ALARM_PERCENT // 100 if self.alarm else self.most_bytes
+
+    def too_large(self) -> AmqpError:
+        """Why a transaction is given up when all together are too large."""
+        alarm = " during an alarm" if self.alarm else ""
+        return AmqpError(406, f"the transactions of this node are larger than {self.limit_bytes} bytes{alarm}")
+
+
+class Transaction:
+    """What waits for the commit of one channel.  `publish`, `add_return`, `add_reply` and `settle` raise AmqpError 406
+    when it, or all of the node together, become too large."""
+
+    def __init__(
+        self, of_node: OpenTransactions, most_bytes: int = TRANSACTION_BYTES, most_steps: int = TRANSACTION_STEPS
+    ) -> None:
+        self.most_bytes: int = most_bytes
+        self.most_steps: int = most_steps
+        self.size_bytes: int = 0
+        self.steps: int = 0
         # Unroutable, to be returned with the commit.
         self.returned: list[Content] = []
         # Direct replies, by address.
         self.replies: list[tuple[str, Content]] = []
+        self._of_node = of_node
         # By shard: how many publishes, and their commands.
         self._publishes: dict[int, tuple[int, list[bytes]]] = {}
         self._settled: list[tuple[int, list[int]]] = []
         self._settled_tags: set[int] = set()
+        # Up to here nothing is outstanding that is not settled in here.
+        self._all_up_to: int = 0
 
     # -- what the client does -------------------------------------------------------
 
     def publish(self, runs: dict[int, Run]) -> None:
-        """Keep publishes.  Raises AmqpError 406 when the transaction becomes too large."""
+        """Keep publishes."""
         for shard_id, run in runs.items():
-            self.size_bytes += run.size_bytes
+            self._grow(count_copies(run.parts), run.size_bytes + TRANSACTION_STEP_BYTES * len(run.offsets))
             count, parts = self._publishes.get(shard_id, (0, []))
             parts += run.parts
             self._publishes[shard_id] = (count + len(run.offsets), parts)
-        if self.size_bytes > self.most_bytes:
-            raise AmqpError(406, f"transaction is larger than {self.most_bytes} bytes")
+
+    def add_return(self, content: Content) -> None:
+        """Keep what is to be returned."""
+        self._grow(1, content.size_bytes + TRANSACTION_STEP_BYTES)
+        self.returned.append(content)
+
+    def add_reply(self, address: str, content: Content) -> None:
+        """Keep a direct reply."""
+        self._grow(1, content.size_bytes + TRANSACTION_STEP_BYTES)
+        self.replies.append((address, content))
 
     def settle(self, unacknowledged: Unacknowledged, tag: int, multiple: bool, outcome: int) -> None:
         """Keep a settlement.  Raises UnknownTag for a tag that is not outstanding, or settled in here before."""
         if tag in self._settled_tags:
             raise UnknownTag(tag)
-        tags = [each for each in unacknowledged.outstanding(tag, multiple) if each not in self._settled_tags]
+        if not multiple:
+            unacknowledged.holder_of(tag)
+            self._keep_settled(outcome, [tag])
+            return
+        tags = self._unsettled(unacknowledged, tag)
+        if tags:
+            self._keep_settled(outcome, tags)
+
+    def take_unsettled(self, unacknowledged: Unacknowledged) -> list[int]:
+        """The outstanding tags that the commit will not settle, for the caller to settle them now."""
+        return self._unsettled(unacknowledged, 0)
+
+    def _unsettled(self, unacknowledged: Unacknowledged, tag: int) -> list[int]:
+        """All up to this tag (0: all) that is outstanding and not settled in here; it is looked at once."""
+        tags = unacknowledged.outstanding(tag, True, self._all_up_to)
+        self._all_up_to = max(self._all_up_to, tag or unacknowledged.next_tag - 1)
+        return [each for each in tags if each not in self._settled_tags]
+
+    def _keep_settled(self, outcome: int, tags: list[int]) -> None:
+        self._grow(len(tags), TRANSACTION_STEP_BYTES * len(tags))
         self._settled_tags.update(tags)
         self._settled.append((outcome, tags))
 
-    def is_settled(self, tag: int) -> bool:
-        """Whether the commit will settle this tag."""
-        return tag in self._settled_tags
+    def _grow(self, steps: int, size_bytes: int) -> None:
+        self.steps += steps
+        self.size_bytes += size_bytes
+        of_node = self._of_node
+        of_node.size_bytes += size_bytes
+        if self.steps > self.most_steps:
+            raise AmqpError(406, f"transaction has more than {self.most_steps} publishes and acknowledgements")
+        if self.size_bytes > self.most_bytes:
+            raise AmqpError(406, f"transaction is larger than {self.most_bytes} bytes")
+        if of_node.size_bytes > of_node.limit_bytes:
+            raise of_node.too_large()
+
+    def release(self) -> None:
+        """It is over: its size counts no more."""
+        self._of_node.size_bytes -= self.size_bytes
+        self.size_bytes = 0
 
     # -- the commit -----------------------------------------------------------------
 

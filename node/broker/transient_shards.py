@@ -122,18 +122,13 @@ class TransientShards:
         """Apply what was gathered for this node's shard; send what is for others."""
         self._now_ms = now_ms
         self.local.pump(now_ms)
-        for session in self.local.broken_guests:
-            broken = self._guest_of.get(session)
-            if broken is not None:
-                self._end(broken)
-                self._send(broken.node_id, wire.LOST, wire.encode_lost(broken.stream))
-        self.local.broken_guests.clear()
+        self._end_broken(now_ms)
         for guest in self._guests.values():
             if guest.writer or guest.owes_beat:
                 guest.owes_beat = False
-                data = guest.writer.take(guest.stream, guest.next_event)
-                guest.next_event += 1
-                self._send(guest.node_id, wire.EVENTS, data)
+                for data in guest.writer.take(guest.stream, guest.next_event):
+                    guest.next_event += 1
+                    self._send(guest.node_id, wire.EVENTS, data)
         if self._transfers:
             transfers, self._transfers = self._transfers, {}
             for sender, queue_id, source in transfers:
@@ -142,6 +137,20 @@ class TransientShards:
                     self._send(sender, wire.RECEIVED, wire.encode_received(queue_id, source, up_to))
         for remote in self._remote.values():
             remote.pump(now_ms)
+
+    def _end_broken(self, now_ms: int) -> None:
+        broken_sessions, self.local.broken_sessions = self.local.broken_sessions, []
+        for session in broken_sessions:
+            broken = self._guest_of.get(session)
+            if broken is not None:
+                self._end(broken)
+                self._send(broken.node_id, wire.LOST, wire.encode_lost(broken.stream))
+            elif session == self._own_session:
+                self.local.close_session(session)
+                self.local.pump(now_ms)
+                listener = self._events()
+                if listener is not None:
+                    listener.session_lost(self.shard_id)
 
     @property
     def busy(self) -> bool:

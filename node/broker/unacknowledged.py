@@ -162,8 +162,9 @@ class Unacknowledged:
         if run.lowest_tag == run.end_tag and position == self._head:
             self._pop_head()
 
-    def outstanding(self, tag: int, multiple: bool) -> list[int]:
-        """The tags that `settle` would settle, in order.  Raises UnknownTag as it does."""
+    def outstanding(self, tag: int, multiple: bool, after: int = 0) -> list[int]:
+        """The tags that `settle` would settle, in order; of several only those above `after`, and the others take no
+        time.  Raises UnknownTag as `settle` does."""
         if not multiple:
             self._find(tag)
             return [tag]
@@ -172,9 +173,15 @@ class Unacknowledged:
         else:
             tag = self.next_tag - 1
         tags: list[int] = []
-        for run in self._runs[self._head :]:
+        runs = self._runs
+        first = bisect_right(runs, after + 1, lo=self._head, key=_lowest_tag) - 1
+        for position in range(max(first, self._head), len(runs)):
+            run = runs[position]
+            if run.lowest_tag > tag:
+                break
             settled = run.settled or ()
-            tags += [each for each in range(run.lowest_tag, min(tag + 1, run.end_tag)) if each not in settled]
+            lowest = max(run.lowest_tag, after + 1)
+            tags += [each for each in range(lowest, min(tag + 1, run.end_tag)) if each not in settled]
         return tags
 
     def holder_of(self, tag: int) -> Holder:

@@ -26,6 +26,7 @@ from node.catalog.commands import (
     ClearTopicPermissions,
     DeclareExchange,
     DeclareQueue,
+    DefinitionsLoaded,
     DeleteExchange,
     DeleteUser,
     DeleteVhost,
@@ -128,6 +129,7 @@ class Catalog:
             PreferLeader: lambda command, _: Done(self.members.prefer(command)),
             SetPolicy: self._set_policy,
             ClearPolicy: self._clear_policy,
+            DefinitionsLoaded: self._definitions_loaded,
         }
 
     # The state machine
@@ -364,6 +366,11 @@ class Catalog:
         """All topic permissions."""
         return self._state.topic_permissions.values()
 
+    @property
+    def definitions_digest(self) -> str:
+        """Of the file of definitions that was imported last at the start of a node; "" without one."""
+        return self._state.definitions_digest
+
     def node(self, node_id: int) -> NodeRecord | None:
         """The node with that id."""
         return self._state.nodes.get(node_id)
@@ -534,6 +541,11 @@ class Catalog:
             self._state.users[command.name] = with_limit(record, command.limit, command.value)
             changed = self._state.users[command.name] != record
         self.permissions_version += 1
+        return Done(changed)
+
+    def _definitions_loaded(self, command: DefinitionsLoaded, _time_ms: int) -> CatalogResult:
+        changed = self._state.definitions_digest != command.digest
+        self._state.definitions_digest = command.digest
         return Done(changed)
 
     def _set_permissions(self, command: SetPermissions, _time_ms: int) -> CatalogResult:

@@ -5,10 +5,11 @@ unknown commands are an error: every node must be able to apply what any node ma
 """
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
+from node.catalog.nesting import nested_deeper
 from node.catalog.records import DestinationKind, LimitedKind
 
 
@@ -279,13 +280,23 @@ class ClearPolicy(msgspec.Struct, frozen=True, tag_field="command", tag="clear_p
     operator: bool = False
 
 
+class DefinitionsLoaded(msgspec.Struct, frozen=True, tag_field="command", tag="definitions_loaded"):
+    """The file of definitions with this digest was imported at the start of a node. Answers Done."""
+
+    digest: str
+
+
 CatalogCommand = (
     DeclareQueue | RemoveQueues | DeclareExchange | DeleteExchange | Bind | Unbind | AddVhost | DeleteVhost
     | PutUser | UpgradePassword | DeleteUser | SetPermissions | ClearPermissions | SetTopicPermissions
     | ClearTopicPermissions | SetLimit | NodeStarted | NodeLost
     | FoundCluster | AddMember | RemoveMember | MemberGone | PlaceGroup | PreferLeader
-    | SetPolicy | ClearPolicy
+    | SetPolicy | ClearPolicy | DefinitionsLoaded
 )
+
+MAX_NESTING: Final = 200
+"""Maps and arrays within each other in a command. Arguments are refused far below it (`values.MAX_DEPTH`), but fields
+that are passed over are read as well; how deep that can go depends on the stack, not the same on every replica."""
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[CatalogCommand] = msgspec.msgpack.Decoder(CatalogCommand)
@@ -301,7 +312,9 @@ def encode(command: CatalogCommand) -> bytes:
 
 def decode(data: bytes) -> CatalogCommand:
     """The command in the bytes. Raises MalformedCommand when they are not one."""
+    if len(data) > MAX_NESTING and nested_deeper(data, MAX_NESTING):
+        raise MalformedCommand(f"not a catalog command: nested more than {MAX_NESTING} deep")
     try:
         return _decoder.decode(data)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+    except (msgspec.MsgspecError, ValueError) as error:
         raise MalformedCommand(f"not a catalog command: {error}") from error

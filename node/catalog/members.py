@@ -88,9 +88,14 @@ class Members:
     # Applying
 
     def found(self, command: FoundCluster, time_ms: int) -> bool:
-        """The first members; False when they are known."""
+        """The first members; False when they are known. Raises Refusal."""
         if self._records:
             return False
+        ids = [id for id, _, _ in command.members]
+        if not ids or len(set(ids)) != len(ids) or min(ids) < 1 or max(ids) > _HIGHEST_NODE_ID:
+            raise Refusal(_REFUSED, f"members with the ids {ids}, different ones from 1 to {_HIGHEST_NODE_ID} expected")
+        if command.replication_factor < 1:
+            raise Refusal(_REFUSED, f"replication_factor {command.replication_factor}, at least 1 expected")
         for id, name, address in command.members:
             self._records[id] = MemberRecord(id, name, address, "member", changed_ms=time_ms)
         self._next_id = max(self._records) + 1

@@ -23,12 +23,12 @@ from node.catalog.records import (
 from node.catalog.state import CatalogState
 from node.catalog.vhost import Vhost
 
-FORMAT_VERSION: Final = 4
+FORMAT_VERSION: Final = 5
 """2: vhosts have policies; what was written as 1 is read as having none. 3: members have failure domains; what was
 written before is read as knowing none. 4: topic permissions, and limits and serials of users and vhosts; before: none,
-and serial 0."""
+and serial 0. 5: which definitions were loaded; before: none."""
 
-_READABLE: Final = (1, 2, 3, FORMAT_VERSION)
+_READABLE: Final = (1, 2, 3, 4, FORMAT_VERSION)
 
 
 class MalformedSnapshot(ValueError):
@@ -59,6 +59,7 @@ class _StoredCatalog(msgspec.Struct, frozen=True, array_like=True):
     members: StoredMembers = StoredMembers()
     topic_permissions: list[TopicPermissionRecord] = []
     next_serial: int = 1
+    definitions_digest: str = ""
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -87,6 +88,7 @@ def dump(state: CatalogState) -> bytes:
             state.members.stored(),
             list(state.topic_permissions.values()),
             state.next_serial,
+            state.definitions_digest,
         )
     )
 
@@ -98,7 +100,7 @@ def load(data: bytes, shard_count: int) -> CatalogState:
         if version not in _READABLE:
             raise MalformedSnapshot(f"format {version} of the catalog; this version reads up to {FORMAT_VERSION}")
         stored = _decoder.decode(data)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise MalformedSnapshot(f"not a catalog snapshot: {error}") from error
     if stored.shard_count != shard_count:
         raise MalformedSnapshot(
@@ -132,6 +134,7 @@ def load(data: bytes, shard_count: int) -> CatalogState:
         (record.user, record.vhost, record.exchange): record for record in stored.topic_permissions
     }
     state.next_serial = stored.next_serial
+    state.definitions_digest = stored.definitions_digest
     state.nodes = {node.id: node for node in stored.nodes}
     state.members = Members(shard_count, stored.members)
     return state

@@ -42,6 +42,7 @@ class CatalogState:
         self.next_queue_id = 1
         self.next_serial = 1
         """Of users and vhosts; those that every cluster begins with have 0."""
+        self.definitions_digest = ""
         self.vhosts: dict[str, Vhost] = {}
         self.users: dict[str, UserRecord] = {}
         self.permissions: dict[tuple[str, str], PermissionRecord] = {}

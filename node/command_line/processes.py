@@ -36,8 +36,8 @@ FIRST_PAUSE_S: Final = 0.2
 LONGEST_PAUSE_S: Final = 30.0
 LASTED_S: Final = 60.0
 """A process that ran for so long before it ended is started again as if it had never failed."""
-PATIENCE_S: Final = 15.0
-"""A node waits up to 5 s for its clients to say goodbye, and finishes the write that is under way."""
+_AFTER_DRAIN_S: Final = 10.0
+"""A drained node waits up to 5 s for its clients to say goodbye, and finishes the write that is under way."""
 _WATCH_S: Final = 0.1
 
 
@@ -92,6 +92,11 @@ def plan_processes(
     return plans
 
 
+def patience_s(settings: NodeSettings) -> float:
+    """How long a node may take to stop after SIGTERM: its whole drain, and what comes after."""
+    return (settings.drain_notice_ms + settings.drain_timeout_ms) / 1000 + _AFTER_DRAIN_S
+
+
 def refuse_surplus(settings: NodeSettings) -> None:
     """Raises ClusterError if more processes have data here than shall run: each is a member that would be missing."""
     surplus = [
@@ -117,7 +122,7 @@ def run_processes(settings: NodeSettings, given: Mapping[str, object], config: P
         taken = taken_addresses([dataclasses.replace(plan, amqp=plan.http) for plan in plans])
         if taken:
             raise ClusterError(f"{', '.join(map(str, dict.fromkeys(taken)))} in use by another process")
-        return Supervisor(LocalCluster(plans, log_files=False), signals).run()
+        return Supervisor(LocalCluster(plans, log_files=False), signals, patience_s(settings)).run()
 
 
 def _hold(address: Address, held: ExitStack) -> Address:
@@ -138,7 +143,9 @@ def _hold(address: Address, held: ExitStack) -> Address:
 class Supervisor:
     """Starts the processes of a host, starts those again that end, and ends them all."""
 
-    def __init__(self, cluster: LocalCluster, signals: StopSignals) -> None:
+    def __init__(self, cluster: LocalCluster, signals: StopSignals, patience_s: float) -> None:
+        """Processes that have not ended `patience_s` after they were told to are killed."""
+        self._patience_s = patience_s
         self._cluster = cluster
         self._signals = signals
         self._restarts = {plan.name: Restarts() for plan in cluster.plans}
@@ -204,7 +211,7 @@ class Supervisor:
         """All at once: a client that is sent away from one of them should not land on the next to be stopped."""
         if self._cluster.running():
             log.info("stopping %s", ", ".join(plan.name for plan in self._cluster.running()))
-        ends = self._cluster.stop(PATIENCE_S, self._signals.asked_again)
+        ends = self._cluster.stop(self._patience_s, self._signals.asked_again)
         for end in ends:
             if end.code != 0:
                 log.error("%s", end.describe())

@@ -1,8 +1,9 @@
 """Why publishers are blocked: this node, or another one, is short of memory or disk (pure).
 
 As in RabbitMQ an alarm on one node blocks publishers on all: wherever a message is published, every node gets it.
-A node tells the others of its alarms when they change, and whoever has just connected; alarms of a node that is not
-connected do not count. Clients are told in RabbitMQ's words (3.10), operators which node it is, and why.
+A node tells the others of its alarms when they change, and whoever has just connected; since what is told may get lost
+(a peer that lags far behind misses frames), it repeats them while there are any and for a while after. Alarms of a node
+that is not connected do not count. Clients are told in RabbitMQ's words (3.10), operators which node it is, and why.
 """
 
 from collections.abc import Callable, Iterable
@@ -10,6 +11,12 @@ from typing import Final
 
 ALARMS_DATAGRAM: Final = 250
 """Kind of the datagram: one octet, the sum of the alarms that are on."""
+
+REPEAT_MS: Final = 1_000
+"""How often alarms are repeated."""
+
+REPEATED_AFTER_MS: Final = 60_000
+"""How long it is repeated that there are none any more."""
 
 MEMORY: Final = 1
 DISK: Final = 2
@@ -31,6 +38,9 @@ class Alarms:
         self._own: dict[int, str] = {}
         self._of_peers: dict[int, int] = {}
         self._has_told = False
+        self._changed_since_tick = False
+        self._next_repeat_ms = 0
+        self._last_repeat_ms = 0
 
     def own(self, alarm: int) -> str | None:
         """Why this alarm is on at this node; None when it is not."""
@@ -53,10 +63,25 @@ class Alarms:
         else:
             self._own[alarm] = text
         if was_on != (text is not None):
-            self._has_told = True
-            for peer in self._peers():
-                self._tell(peer, ALARMS_DATAGRAM, bytes((sum(self._own),)))
+            self._has_told = self._changed_since_tick = True
+            self._tell_all()
             self._look()
+
+    def tick(self, now_ms: int) -> None:
+        """Repeat what was told, if it is time to."""
+        if self._changed_since_tick:
+            self._changed_since_tick = False
+            self._next_repeat_ms = now_ms + REPEAT_MS
+            self._last_repeat_ms = now_ms + REPEATED_AFTER_MS
+        if self._own:
+            self._last_repeat_ms = now_ms + REPEATED_AFTER_MS
+        if self._has_told and self._next_repeat_ms <= now_ms <= self._last_repeat_ms:
+            self._next_repeat_ms = now_ms + REPEAT_MS
+            self._tell_all()
+
+    def _tell_all(self) -> None:
+        for peer in self._peers():
+            self._tell(peer, ALARMS_DATAGRAM, bytes((sum(self._own),)))
 
     def datagram(self, peer: int, data: bytes) -> None:
         """A peer tells its alarms; what has another length says nothing."""

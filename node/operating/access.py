@@ -27,12 +27,12 @@ from node.catalog.permissions import permission_fault
 from node.engine import CATALOG_GROUP, Engine
 from node.http.management import NOT_FOUND
 from node.membership_shell import MembershipShell
+from node.operating.names import checked_name, checked_tags
 from node.operating.operator_login import Logins
 
 Answer = tuple[HTTPStatus, dict[str, Any]]
 Path = dict[str, str]
 
-LONGEST_NAME_BYTES: Final = 255
 LONGEST_PASSWORD_BYTES: Final = 1024
 _SEES_ALL: Final = frozenset({"administrator", "monitoring"})
 _NO_VHOST: Final = 530
@@ -51,8 +51,10 @@ class Access:
 
     async def login(self, user: str, password: str, loopback: bool) -> UserRecord | None:
         """See `AccessPort.login`."""
+        return await self._logins.login(user, password, loopback, self._catch_up)
+
+    async def _catch_up(self) -> None:
         await self._membership.current.behind((CATALOG_GROUP,))
-        return await self._logins.login(user, password, loopback)
 
     # Reading
 
@@ -117,7 +119,7 @@ class Access:
 
     async def put_user(self, at: Path, content: dict[str, Any], _by: str) -> Answer:
         """See `AccessPort.put_user`."""
-        name = _name(at["user"], "a user's name")
+        name = checked_name(at["user"], "a user's name")
         _known(content, "name", "password", "password_hash", "hashing_algorithm", "tags")
         tags = _tags(content)
         if content.get("password") is not None:
@@ -139,7 +141,7 @@ class Access:
 
     async def put_vhost(self, at: Path, content: dict[str, Any], by: str) -> Answer:
         """See `AccessPort.put_vhost`."""
-        name = _name(at["vhost"], "a vhost's name")
+        name = checked_name(at["vhost"], "a vhost's name")
         _known(content, "name", "description", "tracing")
         existed = self._catalog.has_vhost(name)
         known = self._catalog.vhost(name)
@@ -265,19 +267,8 @@ def _expression(content: dict[str, Any], field: str) -> str:
     return expression
 
 
-def _name(name: str, what: str) -> str:
-    size = len(name.encode("utf-8", "surrogatepass"))
-    if not 0 < size <= LONGEST_NAME_BYTES or any(ord(character) < 32 for character in name):
-        raise ValueError(f"{what} has 1 to {LONGEST_NAME_BYTES} octets and no control characters")
-    return name
-
-
 def _tags(content: dict[str, Any]) -> tuple[str, ...]:
-    """As RabbitMQ takes them: words with commas between, or a list."""
     tags = content.get("tags")
     if tags is None:
         raise ValueError('tags_not_present: tags is missing in the body; "" is none')
-    words = tags.split(",") if isinstance(tags, str) else tags
-    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-        raise ValueError("tags takes words with commas between, or a list of words")
-    return tuple(dict.fromkeys(word.strip() for word in words if word.strip()))
+    return checked_tags(tags)

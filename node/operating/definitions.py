@@ -19,17 +19,24 @@ from node.catalog import (
     PolicyRecord,
     PutUser,
     Refusal,
+    SetLimit,
     SetPermissions,
     SetPolicy,
     SetTopicPermissions,
+    UserRecord,
     check_policy,
 )
+from node.catalog.access_limits import LIMITS, limit_fault
 from node.catalog.passwords import ALGORITHMS, from_imported, shown_hash
 from node.catalog.permissions import permission_fault
+from node.catalog.records import LimitedKind
+from node.operating.names import checked_name, checked_tags, name_is_long
 from node.version import VERSION
 
 OPERATOR_POLICY: Final = "operator_policy"
 """RabbitMQ exports operator policies as parameters of this component."""
+VHOST_LIMITS: Final = "vhost-limits"
+"""...and the limits of a vhost as the parameter `limits` of this one."""
 
 _IGNORED: Final = {
     "global_parameters": "there are none here",
@@ -64,10 +71,11 @@ def read_definitions(data: bytes) -> Plan:
     return _Reading(_Fields("", content)).plan()
 
 
-def check_on(catalog: Catalog, plan: Plan) -> None:
-    """Do it all on a copy. Raises BadDefinitions for the first command that would be refused."""
-    copy = Catalog(catalog.shard_count)
-    copy.restore(catalog.snapshot())
+def check_on(shard_count: int, snapshot: bytes, plan: Plan) -> None:
+    """Do it all on a catalog of its own, made from a snapshot. Raises BadDefinitions for the first command that would
+    be refused."""
+    copy = Catalog(shard_count)
+    copy.restore(snapshot)
     for place, command in plan.commands:
         try:
             _check_expressions(place, command)
@@ -104,6 +112,13 @@ class _Fields:
 
     def text(self, name: str, default: str | None = None) -> str:
         return self._get(name, default, str, "a string")
+
+    def short(self, name: str, default: str | None = None) -> str:
+        """A name or a key that AMQP has to carry."""
+        text = self.text(name, default)
+        if name_is_long(text):
+            self._wrong(name, "a string of at most 255 octets")
+        return text
 
     def flag(self, name: str, default: bool) -> bool:
         return self._get(name, default, bool, "true or false")
@@ -151,12 +166,14 @@ class _Reading:
         self._file = file
         self._commands: list[Wish] = []
         self._notes: list[str] = []
+        self._limits: list[Wish] = []
+        """They come last: a vhost is filled before it is said to be full."""
         self._left_out: set[tuple[str, str]] = set()
 
     def plan(self) -> Plan:
         steps: tuple[tuple[str, Callable[[_Fields], CatalogCommand | None]], ...] = (
             ("vhosts", _vhost),
-            ("users", _user),
+            ("users", self._user),
             ("permissions", _permissions),
             ("topic_permissions", _topic_permissions),
             ("policies", lambda item: _policy(item, item, False)),
@@ -170,6 +187,7 @@ class _Reading:
                 command = read(item)
                 if command is not None:
                     self._commands.append(Wish(item.place, command))
+        self._commands += self._limits
         for name, why in _IGNORED.items():
             count = sum(1 for _ in self._file.items(name))
             if count:
@@ -180,11 +198,28 @@ class _Reading:
         component = item.text("component")
         if component == OPERATOR_POLICY:
             return _policy(item, item.inner("value"), True)
+        if component == VHOST_LIMITS:
+            given = item.table("value")
+            # All of them together are one parameter, which is replaced.
+            self._limit("vhost", item.text("vhost"), item, "value", dict.fromkeys(LIMITS["vhost"]) | given)
+            return None
         self._notes.append(f"{item.place}: left out, there are no parameters of component {_shown(component)} here")
         return None
 
+    def _user(self, item: _Fields) -> CatalogCommand:
+        command = _user(item)
+        self._limit("user", command.name, item, "limits", item.table("limits"))
+        return command
+
+    def _limit(self, kind: LimitedKind, name: str, item: _Fields, field: str, limits: Mapping[str, Any]) -> None:
+        for limit, value in limits.items():
+            fault = None if value is None and limit in LIMITS[kind] else limit_fault(kind, limit, value)
+            if fault is not None:
+                raise BadDefinitions(f"{item.where(field)}: {fault}")
+            self._limits.append(Wish(item.where(field), SetLimit(kind, name, limit, value)))
+
     def _exchange(self, item: _Fields) -> CatalogCommand | None:
-        name = item.text("name")
+        name = item.short("name")
         if name == "" or name.startswith("amq."):
             return None  # every vhost has these
         return DeclareExchange(
@@ -193,7 +228,7 @@ class _Reading:
         )  # fmt: skip
 
     def _queue(self, item: _Fields) -> CatalogCommand | None:
-        vhost, name = item.text("vhost"), item.text("name")
+        vhost, name = item.text("vhost"), item.short("name")
         durable, auto_delete = item.flag("durable", True), item.flag("auto_delete", False)
         arguments = item.table("arguments")
         if auto_delete or not durable or item.flag("exclusive", False):
@@ -210,7 +245,7 @@ class _Reading:
         if source == "" or (kind == "queue" and (vhost, destination) in self._left_out):
             return None
         return Bind(
-            vhost, source, "queue" if kind == "queue" else "exchange", destination, item.text("routing_key", ""),
+            vhost, source, "queue" if kind == "queue" else "exchange", destination, item.short("routing_key", ""),
             item.table("arguments"),
         )  # fmt: skip
 
@@ -218,21 +253,27 @@ class _Reading:
 def _vhost(item: _Fields) -> CatalogCommand:
     metadata = item.raw("metadata")
     described = metadata.get("description") if isinstance(metadata, dict) else None
-    return AddVhost(item.text("name"), item.text("description", described if isinstance(described, str) else ""))
+    return AddVhost(
+        _name(item, "a vhost's name"), item.text("description", described if isinstance(described, str) else "")
+    )
 
 
-def _user(item: _Fields) -> CatalogCommand:
-    given = item.raw("tags")
-    if isinstance(given, list) and all(isinstance(tag, str) for tag in given):
-        tags = tuple(given)
-    else:
-        tags = tuple(tag.strip() for tag in item.text("tags", "").split(",") if tag.strip())
+def _user(item: _Fields) -> PutUser:
     algorithm, password_hash = item.text("hashing_algorithm", ALGORITHMS[0]), item.text("password_hash")
     try:
         stored = from_imported(algorithm, password_hash)
+        tags = checked_tags("" if item.raw("tags") is None else item.raw("tags"))
     except ValueError as error:
         raise BadDefinitions(f"{item.place}: {error}") from None
-    return PutUser(item.text("name"), stored, tags)
+    return PutUser(_name(item, "a user's name"), stored, tags)
+
+
+def _name(item: _Fields, what: str) -> str:
+    name = item.text("name")
+    try:
+        return checked_name(name, what)
+    except ValueError as error:
+        raise BadDefinitions(f"{item.where('name')} = {_shown(name)}: {error}") from None
 
 
 def _permissions(item: _Fields) -> CatalogCommand:
@@ -272,7 +313,7 @@ def definitions_of(catalog: Catalog) -> dict[str, Any]:
         "rabbit_version": "3.10.8",
         "product_name": "MayflyMQ",
         "product_version": VERSION,
-        "users": [_shown_user(user.name, user.password_hash, user.tags) for user in catalog.users()],
+        "users": [_shown_user(user) for user in catalog.users()],
         "vhosts": [{"name": vhost.name, "description": vhost.description} for vhost in vhosts],
         "permissions": [
             {"user": it.user, "vhost": it.vhost, "configure": it.configure, "write": it.write, "read": it.read}
@@ -285,6 +326,10 @@ def definitions_of(catalog: Catalog) -> dict[str, Any]:
         "parameters": [
             {"vhost": it.vhost, "component": OPERATOR_POLICY, "name": it.name, "value": _shown_policy(it)}
             for it in catalog.policies(None, True)
+        ] + [
+            {"vhost": it.name, "component": VHOST_LIMITS, "name": "limits", "value": it.limits}
+            for it in vhosts
+            if it.limits
         ],
         "global_parameters": [],
         "policies": [{"vhost": it.vhost, "name": it.name, **_shown_policy(it)} for it in catalog.policies(None, False)],
@@ -326,14 +371,14 @@ def _lasts(catalog: Catalog, vhost: str, source: str, kind: str, destination: st
     return all(end is not None and end.durable for end in ends)
 
 
-def _shown_user(name: str, stored_hash: str, tags: tuple[str, ...]) -> dict[str, Any]:
-    algorithm, password_hash = shown_hash(stored_hash)
+def _shown_user(user: UserRecord) -> dict[str, Any]:
+    algorithm, password_hash = shown_hash(user.password_hash)
     return {
-        "name": name,
+        "name": user.name,
         "password_hash": password_hash,
         "hashing_algorithm": algorithm,
-        "tags": list(tags),
-        "limits": {},
+        "tags": list(user.tags),
+        "limits": user.limits,
     }
 
 

@@ -1,11 +1,12 @@
 """Import and export of definitions through a running node: the `DefinitionsPort` of `node.http`."""
 
 import asyncio
+import hashlib
 from http import HTTPStatus
 from typing import Any, Final
 
 from node.broker.queue_settings import shard_settings
-from node.catalog import QueueDeclared, Refusal
+from node.catalog import DefinitionsLoaded, QueueDeclared, Refusal
 from node.engine import CATALOG_GROUP, Engine
 from node.membership_shell import MembershipShell
 from node.operating.definitions import BadDefinitions, Plan, check_on, definitions_of, read_definitions
@@ -40,11 +41,26 @@ class DefinitionsOffice:
             return HTTPStatus.GATEWAY_TIMEOUT, {"error": "timeout", "reason": str(error)}
         return HTTPStatus.OK, {"imported": len(plan.commands), "notes": plan.notes}
 
+    async def load_once(self, data: bytes) -> Plan | None:
+        """As `load`, unless it is the file that was loaded last in this way, on any node: None then. What operators
+        have changed since stays, also on a node that starts with no data of its own."""
+        digest = (await asyncio.get_running_loop().run_in_executor(None, hashlib.sha256, data)).hexdigest()
+        await self._membership.current.behind((CATALOG_GROUP,))
+        if digest == self._engine.catalog.definitions_digest:
+            return None
+        plan = await self.load(data)
+        if await self._membership.command(DefinitionsLoaded(digest)) is None:
+            raise NotAnswered("the catalog did not answer in time; import the file again")
+        return plan
+
     async def load(self, data: bytes) -> Plan:
         """Check a whole file, then do what it says. Raises BadDefinitions (nothing was done), NotAnswered."""
-        plan = read_definitions(data)
+        loop = asyncio.get_running_loop()
+        # Large files take seconds: beside the loop.
+        plan = await loop.run_in_executor(None, read_definitions, data)
         await self._membership.current.behind((CATALOG_GROUP,))
-        check_on(self._engine.catalog, plan)
+        catalog = self._engine.catalog
+        await loop.run_in_executor(None, check_on, catalog.shard_count, catalog.snapshot(), plan)
         for first in range(0, len(plan.commands), _AT_ONCE):
             wishes = plan.commands[first : first + _AT_ONCE]
             answers = await asyncio.gather(*(self._membership.command(wish.command) for wish in wishes))

@@ -39,8 +39,10 @@ class Management:
 
     async def login(self, user: str, password: str, loopback: bool) -> UserRecord | None:
         """See `ManagementPort.login`."""
+        return await self._logins.login(user, password, loopback, self._catch_up)
+
+    async def _catch_up(self) -> None:
         await self._membership.current.behind((CATALOG_GROUP,))
-        return await self._logins.login(user, password, loopback)
 
     def has_vhost(self, vhost: str) -> bool:
         """See `ManagementPort.has_vhost`."""

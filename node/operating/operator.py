@@ -28,7 +28,7 @@ class NodeControl(Protocol):
         ...
 
     async def revive(self) -> None:
-        """Serve clients again. Raises OSError."""
+        """Serve clients again. Raises OSError if it can't, or if the node was told to stop."""
         ...
 
     async def copy_data(self, folder: Path) -> int:
@@ -62,9 +62,11 @@ class Operator:
 
     async def tags(self, user: str, password: str, loopback: bool) -> tuple[str, ...]:
         """See `OperatorPort.tags`."""
-        await self._membership.current.behind((CATALOG_GROUP,))
-        record = await self._logins.login(user, password, loopback)
+        record = await self._logins.login(user, password, loopback, self._catch_up)
         return () if record is None else record.tags
+
+    async def _catch_up(self) -> None:
+        await self._membership.current.behind((CATALOG_GROUP,))
 
     async def freshness(self) -> dict[str, Any]:
         """See `OperatorPort.freshness`."""

@@ -2,13 +2,14 @@
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextvars import ContextVar
 from typing import Final
 
 from node.broker.credentials import CredentialCache
 from node.broker.failed_logins import FailedLogins
+from node.broker.password_line import PasswordLine
 from node.catalog import Catalog, UpgradePassword, UserRecord
 from node.catalog.passwords import NOBODYS_HASH, SALT_BYTES, check_and_renew
 
@@ -30,54 +31,117 @@ class Logins:
         self._renew = renew
         self._catalog = catalog
         self.failed: FailedLogins = FailedLogins()
+        self._line = PasswordLine()
         self._verified = CredentialCache(random.SystemRandom().randbytes(_KEY_BYTES))
         self.threads: Executor = ThreadPoolExecutor(_THREADS, THREADS_NAME)
 
-    async def login(self, user: str, password: str, loopback: bool) -> UserRecord | None:
-        """The user, if that is the password; guest from this machine only."""
-        record = self._catalog.user(user)
-        if record is not None and user == _LOOPBACK_ONLY and not loopback:
-            record = None
-        octets = password.encode("utf-8", "surrogateescape")
-        if record is None or not self._verified.known(user, record.password_hash, octets):
-            record = await self._checked(user, record, password) if await self._has_waited() else None
-            if record is None:
-                self.failed.failed(ORIGIN.get(), _now_ms())
-                return None
-            self._verified.remember(user, record.password_hash, octets)
-        self.failed.succeeded()
-        return record
+    async def login(
+        self, user: str, password: str, loopback: bool, catch_up: Callable[[], Awaitable[object]] | None = None
+    ) -> UserRecord | None:
+        """The user, if that is the password; guest from this machine only. `catch_up` brings the catalog up to date,
+        for users alone: whoever guesses costs the cluster nothing."""
+        record = await self._login(user, password, loopback)
+        if record is None or catch_up is None:
+            return record
+        await catch_up()
+        now = self._catalog.user(user)
+        if now is not None and (now.serial, now.password_hash) == (record.serial, record.password_hash):
+            return now
+        return await self._login(user, password, loopback)
 
-    async def _has_waited(self) -> bool:
-        """Wait as long as whoever asks has to; False: too many from there do."""
+    async def _login(self, user: str, password: str, loopback: bool) -> UserRecord | None:
         origin = ORIGIN.get()
-        delay_ms = self.failed.delay_ms(origin, _now_ms())
-        if delay_ms:
-            if not self.failed.begin_waiting(origin):
-                return False
-            try:
-                await asyncio.sleep(delay_ms / 1000)
-            finally:
-                self.failed.end_waiting(origin)
-        return True
+        if not self._is_known(user, password, loopback):
+            if not await self._has_begun(origin, user):
+                self.failed.turned_away()
+                return None
+            if self._is_known(user, password, loopback):  # It was checked for another request meanwhile.
+                self._line.end(origin)
+            else:
+                right = await self._checked(origin, user, self._record(user, loopback), password)
+                if not right:
+                    self.failed.failed(origin, user, _now_ms())
+                self._line.end(origin)  # The next one sees the failure.
+                if not right:
+                    return None
+        self.failed.succeeded(origin, user)
+        return self._record(user, loopback)
 
-    async def _checked(self, user: str, record: UserRecord | None, password: str) -> UserRecord | None:
-        """The user, if it is there and that is the password. It takes as long if nobody is."""
+    def _record(self, user: str, loopback: bool) -> UserRecord | None:
+        return None if user == _LOOPBACK_ONLY and not loopback else self._catalog.user(user)
+
+    def _is_known(self, user: str, password: str, loopback: bool) -> bool:
+        record = self._record(user, loopback)
+        return record is not None and self._verified.known(user, record.password_hash, _octets(password))
+
+    async def _has_begun(self, origin: str, user: str) -> bool:
+        """Wait as long as whoever asks has to, and in line; then a check has begun. False: too many from there do."""
+        has_waited = False
+        while True:
+            delay_ms = 0 if has_waited else self.failed.delay_ms(origin, user, _now_ms())
+            if delay_ms:
+                if not self.failed.begin_waiting(origin, user):
+                    return False
+                try:
+                    await asyncio.sleep(delay_ms / 1000)
+                finally:
+                    self.failed.end_waiting(origin, user)
+                has_waited = True
+            if self._line.begin(origin):
+                return True
+            if not await self._had_turn(origin):
+                return False
+            if has_waited or not self.failed.delay_ms(origin, user, _now_ms()):
+                return True
+            self._line.end(origin)
+
+    async def _had_turn(self, origin: str) -> bool:
+        """Stand in line until a check may begin, and begin it. False: the line is full."""
+        came: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+        def turn() -> None:
+            if not came.done():
+                came.set_result(self._line.begin(origin))
+
+        if not self._line.stand(origin, turn):
+            return False
+        try:
+            return await came
+        except asyncio.CancelledError:
+            self._line.leave(origin, turn)
+            if came.done() and not came.cancelled() and came.result():
+                self._line.end(origin)
+            raise
+
+    async def _checked(self, origin: str, user: str, record: UserRecord | None, password: str) -> bool:
+        """Whether the user is there and that is the password; it takes as long if nobody is."""
         stored = NOBODYS_HASH if record is None or not record.password_hash else record.password_hash
         salt = random.SystemRandom().randbytes(SALT_BYTES)
         loop = asyncio.get_running_loop()
-        right, better = await loop.run_in_executor(self.threads, check_and_renew, stored, password, salt)
+        checking = loop.run_in_executor(self.threads, check_and_renew, stored, password, salt)
+        try:
+            right, better = await asyncio.shield(checking)
+        except BaseException:
+            # The thread goes on when the request is cancelled.
+            checking.add_done_callback(lambda _: self._line.end(origin))
+            raise
         now = self._catalog.user(user)
         if not right or record is None or now is None or now.serial != record.serial:
-            return None
+            return False
+        self._verified.remember(user, stored, _octets(password))
         if better and self._renew is not None:
+            self._verified.remember(user, better, _octets(password))
             self._renew(UpgradePassword(user, stored, better))
         # What was checked is what counts: a password that was changed meanwhile is checked the next time.
-        return now if now.password_hash == stored else None
+        return now.password_hash == stored
 
     def close(self) -> None:
         """End the threads, after the checks that have begun; those that wait are cancelled."""
         self.threads.shutdown(wait=True, cancel_futures=True)
+
+
+def _octets(password: str) -> bytes:
+    return password.encode("utf-8", "surrogateescape")
 
 
 def _now_ms() -> int:

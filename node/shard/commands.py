@@ -47,6 +47,10 @@ ANSWERING: Final = frozenset(
 ACK: Final = 0
 REQUEUE: Final = 1
 REJECT: Final = 2
+RETURN: Final = 3
+"""Back to the queue as by DETACH: before what was never delivered."""
+UNSENT: Final = 4
+"""The same, but not counted: the client was never sent it."""
 
 # Forms of a SETTLE: a list of ids, everything up to one id, a closed range of ids.
 LIST: Final = 0
@@ -125,6 +129,17 @@ def encode_publish(
     return PUBLISH_HEAD.size + 8 * extra + key_length + header_length + body_length
 
 
+def count_copies(parts: Sequence[bytes]) -> int:
+    """How many messages in queues the PUBLISHes in ``parts``, as `encode_publish` appended them, come to."""
+    copies = 0
+    position = 0
+    while position < len(parts):
+        _, _, extra, _, body_length, _, _ = PUBLISH_HEAD.unpack_from(parts[position])
+        copies += 1 + extra
+        position += 3 + (1 if extra else 0) + (1 if body_length else 0)
+    return copies
+
+
 def encode_guard(count: int) -> bytes:
     """PUBLISH_GUARDED: before ``count`` PUBLISHes that full queues may refuse. Answers Published for all of them.
 
@@ -142,8 +157,8 @@ def encode_transaction(publishes: int, parts: Sequence[bytes]) -> bytes:
 
 
 def encode_settle(queue_id: int, holder_id: int, outcome: int, delivery_ids: Sequence[int]) -> bytes:
-    """SETTLE (ACK, REQUEUE or REJECT) what the holder holds under these ids, in this order; unknown ids are
-    ignored.
+    """SETTLE (ACK, REQUEUE, REJECT, RETURN or UNSENT) what the holder holds under these ids, in this order;
+    unknown ids are ignored.
 
     No answer. A gap-free rising run of ids is written as a range whatever its length.
     """

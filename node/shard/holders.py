@@ -2,7 +2,7 @@
 
 from node.shard.consumers import Holder
 from node.shard.delivery import expiry_is_behind, get_one, hand_over, serve
-from node.shard.errors import ShardError
+from node.shard.errors import BrokenInvariant
 from node.shard.lease import CONSUMED, GOT, RELEASED
 from node.shard.queue import Queue
 from node.shard.queues import gone, remove_queue
@@ -200,7 +200,7 @@ def close_session(state: State, session: tuple[int, int]) -> None:
         if find(state, session, holder.queue_id, holder.holder_id) is holder:
             detach(state, session, holder.queue_id, holder.holder_id, True)
     if state.sessions.pop(session, None):
-        raise ShardError(f"session {session} still holds something after it was closed")
+        raise BrokenInvariant(f"session {session} still holds something after it was closed")
 
 
 def _order_of(holder: Holder) -> int:

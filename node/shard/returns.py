@@ -6,8 +6,11 @@ from node.shard.queue import Queue
 from node.shard.state import State
 
 
-def come_back(state: State, queue: Queue, messages: list[Message], to_back: bool) -> None:
-    """Messages no longer held come back: they are counted, and judged now (RULES T10).
+def come_back(
+    state: State, queue: Queue, messages: list[Message], to_back: bool, counted: bool = True
+) -> None:
+    """Messages no longer held come back: the return is counted (unless they were not sent), and they are judged now
+    (RULES T10).
 
     ``to_back``: to the end of the queue instead of before what was never delivered. An expired one that the
     entry's bound leaves for later goes among the returned ones, where it is due.
@@ -19,7 +22,7 @@ def come_back(state: State, queue: Queue, messages: list[Message], to_back: bool
     for message in messages:
         body_bytes = message.body_length
         queue.held_bytes -= body_bytes
-        back = message.returned()
+        back = message.returned() if counted else message
         late = 0 <= back.deadline_ms <= now_ms
         if 0 <= limit < back.delivery_count:
             queue.delivery_limited += 1

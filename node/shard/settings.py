@@ -106,7 +106,8 @@ _FIELD_TYPES: Final = (
 )
 _Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=MAX_NUMBER)]
 _encoder: Final = msgspec.msgpack.Encoder()
-_decoder: Final = msgspec.msgpack.Decoder(list[object])
+_decoder: Final = msgspec.msgpack.Decoder(list[str | int | bool | None])
+"""Nothing within something: how deep can be read depends on the stack, which is not the same on every replica."""
 _whole_decoder: Final = msgspec.msgpack.Decoder(
     tuple[
         str, str, _Number | None, _Number | None, str | None, str | None, _Number | None, bool, bool, bool, bool,
@@ -154,7 +155,7 @@ def decode_settings(data: bytes) -> ShardQueueSettings:
     return settings
 
 
-def _values(data: bytes) -> list[object]:
+def _values(data: bytes) -> list[str | int | bool | None]:
     """One by one: for the settings of an earlier release, and to say what is wrong with others."""
     try:
         values = _decoder.decode(data)

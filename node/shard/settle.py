@@ -9,9 +9,10 @@ from node.shard.commands import (
     NUMBER,
     NUMBER_PAIR,
     RANGE,
-    REJECT,
     REQUEUE,
+    RETURN,
     SETTLE_HEAD,
+    UNSENT,
     UP_TO,
 )
 from node.shard.consumers import Holder
@@ -41,7 +42,7 @@ def apply_settle(state: State, session: tuple[int, int], position: int, end: int
         stop = position + NUMBER.size
     else:
         raise ShardError(f"SETTLE of unknown form {form}")
-    if stop > end or not ACK <= outcome <= REJECT:
+    if stop > end or not ACK <= outcome <= UNSENT:
         raise ShardError(f"SETTLE with outcome {outcome} reaches to {stop}, its batch to {end}")
     queue = state.queues.get(queue_id)
     holders = state.sessions.get(session)
@@ -94,6 +95,8 @@ def _settle(state: State, queue: Queue, holder: Holder, messages: list[Message],
             resume_lease(state, queue)
     elif outcome == REQUEUE:
         come_back(state, queue, messages, queue.delivery_limit < 0)
+    elif outcome >= RETURN:
+        come_back(state, queue, messages, False, outcome != UNSENT)
     else:
         for message in messages:
             queue.held_bytes -= message.body_length

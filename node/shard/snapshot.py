@@ -194,7 +194,9 @@ class RestoreInSteps:
         try:
             for _ in self._work:
                 return False
-        except (TypeError, ValueError, LookupError, OverflowError, AttributeError, msgspec.MsgspecError) as error:
+        except (
+            TypeError, ValueError, LookupError, OverflowError, AttributeError, RecursionError, msgspec.MsgspecError
+        ) as error:
             raise ShardError(f"shard snapshot that can't be read: {error!r}") from error
         return True
 

@@ -3,7 +3,7 @@
 from typing import Final
 
 from node.shard.consumers import Holder
-from node.shard.errors import ShardError
+from node.shard.errors import BrokenInvariant
 from node.shard.expiry_lag import ExpiryLag
 from node.shard.line import PIECE
 from node.shard.message import Message
@@ -188,7 +188,7 @@ class State:
             self.live[index] = left
             return
         if left < 0:
-            raise ShardError(f"entry {index} is released {-left} times too often")
+            raise BrokenInvariant(f"entry {index} is released {-left} times too often")
         del self.live[index]
         if index == self.index:
             # More of the same entry may still be enqueued: judged at its end.

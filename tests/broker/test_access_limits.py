@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 from pamqp import commands, frame
 
-from node.broker.access_counts import CHANNELS_OF_USER, CONNECTIONS_OF_USER, CONNECTIONS_OF_VHOST, AccessCounts
+from node.broker.access_counts import (
+    CHANNELS_OF_USER,
+    CONNECTIONS_OF_USER,
+    CONNECTIONS_OF_VHOST,
+    REPEAT_MS,
+    REPEATED_AFTER_MS,
+    AccessCounts,
+)
 from node.catalog import Catalog, PutUser, SetLimit
 from node.catalog.access_limits import limit_fault
 
@@ -92,11 +99,11 @@ def test_nodes_tell_each_other_of_what_has_limits() -> None:
     one, other = AccessCounts(), AccessCounts()
     one.add(CONNECTIONS_OF_VHOST, "/", 2)
     one.add(CONNECTIONS_OF_USER, "guest", 2)
-    assert one.news(catalog) is not None
-    assert one.news(catalog) is None
+    assert one.news(catalog, 0) is not None
+    assert one.news(catalog, 1) is None
     catalog.apply(PutUser("u", ""))
     catalog.apply(SetLimit("vhost", "/", "max-connections", 5))
-    news = one.news(catalog)
+    news = one.news(catalog, 2)
     assert news is not None, "a limit is news"
     other.add(CONNECTIONS_OF_VHOST, "/", 1)
     other.told(1, news)
@@ -106,6 +113,21 @@ def test_nodes_tell_each_other_of_what_has_limits() -> None:
     other.told(2, b"\xc1")
     other.forget(1)
     assert other.total(CONNECTIONS_OF_VHOST, "/") == 3
+
+
+def test_counts_are_repeated_as_one_may_get_lost() -> None:
+    catalog = Catalog(1)
+    catalog.apply(SetLimit("vhost", "/", "max-connections", 5))
+    counts = AccessCounts()
+    nothing = counts.news(catalog, 0)
+    assert nothing is not None
+    assert [counts.news(catalog, now_ms) for now_ms in range(50, 100_000, 50)].count(None) == 1999, "none is no news"
+    counts.add(CONNECTIONS_OF_VHOST, "/", 1)
+    told = [counts.news(catalog, now_ms) for now_ms in range(100_000, 200_000, 50)]
+    assert sum(each is not None for each in told) in (100_000 // REPEAT_MS, 100_000 // REPEAT_MS + 1)
+    counts.add(CONNECTIONS_OF_VHOST, "/", -1)
+    told = [counts.news(catalog, now_ms) for now_ms in range(200_000, 300_000, 50)]
+    assert told.count(nothing) == REPEATED_AFTER_MS // REPEAT_MS and told[-1] is None
 
 
 @pytest.mark.parametrize(

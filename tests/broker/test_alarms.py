@@ -7,7 +7,16 @@ from typing import Any
 import pytest
 from pamqp import commands
 
-from node.duties.alarms import ALARMS_DATAGRAM, DISK, MEMORY, Alarms, disk_watermark, memory_watermark
+from node.duties.alarms import (
+    ALARMS_DATAGRAM,
+    DISK,
+    MEMORY,
+    REPEAT_MS,
+    REPEATED_AFTER_MS,
+    Alarms,
+    disk_watermark,
+    memory_watermark,
+)
 from node.operating.status import alarm_texts
 from tests.broker.three_brokers import ThreeBrokers
 
@@ -75,6 +84,45 @@ def test_alarms_of_a_node_that_is_gone_do_not_count(cluster: ThreeBrokers) -> No
     one.peer_up(3, cluster.now_ms)
     cluster.settle()
     assert three.blocked is None
+
+
+def test_what_was_lost_on_the_way_is_told_again(cluster: ThreeBrokers) -> None:
+    """Frames are dropped while too much waits for a peer, and its stream stays up."""
+    one, three = cluster.nodes[1].engine, cluster.nodes[3].engine
+    for text, reason in (("5 bytes free", "low on disk"), (None, None)):
+        cluster.cut = {3}
+        one.disk_space(text)
+        cluster.settle()
+        cluster.cut = set()
+        assert three.blocked != reason
+        for _ in range(REPEAT_MS // 50 + 2):
+            cluster.step()
+        assert three.blocked == reason
+
+
+def test_alarms_are_repeated_while_there_are_any_and_for_a_while_after() -> None:
+    sent: list[int] = []
+
+    def tell(peer: int, kind: int, data: bytes) -> None:
+        sent.append(data[0])
+
+    alarms = Alarms(lambda: [2], tell, lambda: None)
+
+    def pass_ms(start_ms: int, end_ms: int) -> list[int]:
+        sent.clear()
+        for now_ms in range(start_ms, end_ms, 50):
+            alarms.tick(now_ms)
+        return sent
+
+    assert not pass_ms(0, 10_000)
+    alarms.set(DISK, "no room")
+    assert pass_ms(10_000, 20_000) == [DISK] * (10_000 // REPEAT_MS - 1)
+    alarms.set(DISK, None)
+    assert pass_ms(20_000, 100_000) == [0] * (REPEATED_AFTER_MS // REPEAT_MS)
+    # On and off again between two ticks: the second word may be the one that is lost.
+    alarms.set(DISK, "no room")
+    alarms.set(DISK, None)
+    assert pass_ms(100_000, 200_000) == [0] * (REPEATED_AFTER_MS // REPEAT_MS)
 
 
 def test_what_is_no_alarm_says_nothing() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from pamqp import commands, frame
 
 from node.broker.credentials import CredentialCache
@@ -133,6 +134,26 @@ def test_messages_for_a_refused_channel_are_dropped(client: Any) -> None:
     client.send(1, commands.Channel.CloseOk())
     client.open_channel(1)
     assert client.count("q") == 0
+
+
+def test_a_defect_in_what_waited_costs_that_client_alone(
+    world: Any, client: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Events that waited are done in whoever's turn it is: the node's, another client's."""
+    other = world.client()
+
+    def defect(*_: object) -> None:
+        raise ZeroDivisionError("a defect")
+
+    client.connection.set_output_full(True)
+    client.publish(1, "nowhere")
+    monkeypatch.setattr(client.connection.channels[1].publisher, "publish", defect)
+    client.connection.set_output_full(False)
+    world.settle()
+    (close,) = client.take()
+    assert (type(close), close.reply_code) == (commands.Connection.Close, 541)
+    assert any(record.exc_info and "failed" in record.message for record in caplog.records)
+    assert other.declare("q").queue == "q"
 
 
 def test_what_comes_behind_the_method_that_ends_a_connection_is_not_done(world: Any) -> None:

@@ -10,6 +10,7 @@ from pamqp import commands
 
 from node.amqp.content import Content
 from node.broker.direct_replies import ANSWER_WITHIN_MS, ASK, REPLY, TOLD, DirectReplies, make_address, parse_address
+from node.limits import MIB, OUTPUT_FULL_BYTES
 from tests.broker.three_brokers import ThreeBrokers
 
 REPLY_TO = "amq.rabbitmq.reply-to"
@@ -249,3 +250,25 @@ def test_what_cannot_be_read_is_dropped() -> None:
 @pytest.mark.parametrize("name", ["q", REPLY_TO, REPLY_TO + ".", REPLY_TO + ".1", REPLY_TO + ".1.", REPLY_TO + ".x.k"])
 def test_what_is_no_address(name: str) -> None:
     assert parse_address(name) is None
+
+
+def test_replies_to_a_client_that_does_not_read_are_dropped(
+    world: Any, client: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    responder, address = request(client, world)
+    wake, client.connection.host.wake = client.connection.host.wake, lambda: None  # Its socket takes nothing.
+    body = bytes(120_000)
+    for _ in range(200):
+        responder.publish(1, address, body)
+    assert OUTPUT_FULL_BYTES < client.connection.amqp.output_bytes < OUTPUT_FULL_BYTES + MIB
+    assert client.connection.output_blocked and not client.connection.wants_reading
+    assert responder.connection.wants_reading
+    taken = 200 - world.broker.replies_dropped
+    assert sum("does not take its direct replies" in record.message for record in caplog.records) == 1
+    client.connection.host.wake = wake
+    wake()
+    world.settle()
+    assert len(client.take(1)) == taken
+    client.connection.set_output_full(False)
+    responder.publish(1, address, b"again")
+    assert [each.body for each in client.take(1)] == [b"again"]

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 from pamqp import commands
 
 from node.broker.failed_logins import FailedLogins, origin_of
+from node.broker.password_line import PasswordLine
 from node.limits import (
     LOGIN_ADDRESSES,
     LOGIN_DELAY_FIRST_MS,
     LOGIN_DELAY_MOST_MS,
     LOGIN_FAILURES_FREE,
+    LOGIN_FAILURES_FREE_OF_ORIGIN,
     LOGIN_FAILURES_KEPT_MS,
     LOGINS_WAITING,
+    PASSWORD_CHECKS_OF_ORIGIN,
+    PASSWORD_CHECKS_WAITING,
 )
 
 
@@ -22,22 +27,43 @@ def test_delays_grow_to_a_bound_and_end() -> None:
     failed = FailedLogins()
     delays = []
     for _ in range(LOGIN_FAILURES_FREE + 8):
-        delays.append(failed.delay_ms("a", 0))
-        failed.failed("a", 0)
+        delays.append(failed.delay_ms("a", "u", 0))
+        failed.failed("a", "u", 0)
     assert delays[:LOGIN_FAILURES_FREE] == [0] * LOGIN_FAILURES_FREE
     assert delays[LOGIN_FAILURES_FREE : LOGIN_FAILURES_FREE + 2] == [LOGIN_DELAY_FIRST_MS, 2 * LOGIN_DELAY_FIRST_MS]
     assert delays[-1] == LOGIN_DELAY_MOST_MS
-    assert failed.delay_ms("b", 0) == 0
-    assert failed.delay_ms("a", LOGIN_FAILURES_KEPT_MS) == LOGIN_DELAY_MOST_MS
-    assert failed.delay_ms("a", LOGIN_FAILURES_KEPT_MS + 1) == 0
+    assert failed.delay_ms("b", "u", 0) == failed.delay_ms("a", "v", 0) == 0
+    assert failed.delay_ms("a", "u", LOGIN_FAILURES_KEPT_MS) == LOGIN_DELAY_MOST_MS
+    assert failed.delay_ms("a", "u", LOGIN_FAILURES_KEPT_MS + 1) == 0
+
+
+def test_many_failures_from_an_address_slow_all_users_but_those_that_succeeded_there() -> None:
+    failed = FailedLogins()
+    failed.succeeded("a", "known")
+    for number in range(LOGIN_FAILURES_FREE_OF_ORIGIN):
+        assert failed.delay_ms("a", "new", 0) == 0
+        failed.failed("a", f"guess {number}", 0)
+    assert failed.delay_ms("a", "new", 0) == LOGIN_DELAY_FIRST_MS
+    assert failed.delay_ms("a", "known", 0) == failed.delay_ms("b", "new", 0) == 0
+    assert failed.delay_ms("a", "new", LOGIN_FAILURES_KEPT_MS + 1) == 0
     assert failed.addresses == 0
 
 
 def test_memory_is_bounded() -> None:
     failed = FailedLogins()
     for number in range(LOGIN_ADDRESSES + 100):
-        failed.failed(str(number), number)
+        failed.failed(str(number), "u" * 10_000, number)
+        failed.succeeded(str(number), "u")
     assert (failed.addresses, failed.refused) == (LOGIN_ADDRESSES, LOGIN_ADDRESSES + 100)
+    tables = (failed._by_pair._known, failed._succeeded)
+    assert [len(table) for table in tables] == [LOGIN_ADDRESSES] * 2
+    assert all(len(user) <= 255 for _, user in failed._by_pair._known)
+    for _ in range(LOGINS_WAITING):
+        assert failed.begin_waiting("a", "u")
+    assert not failed.begin_waiting("a", "u") and failed.begin_waiting("a", "v")
+    for user in "u" * LOGINS_WAITING + "v":
+        failed.end_waiting("a", user)
+    assert not failed._waiting
 
 
 @pytest.mark.parametrize(
@@ -80,6 +106,85 @@ def test_few_wait_at_once(world: Any) -> None:
     assert world.login("guest", "other").take()[0].reply_code == 403
     waiting[0].lose()
     assert world.login("guest", "other").take() == []
+
+
+def test_whoever_is_turned_away_does_not_prolong_it(world: Any) -> None:
+    """Clients that retry, while the throttle refuses them, are served a minute after the last wrong password."""
+    fail(world, LOGIN_FAILURES_FREE)
+    waiting = [world.login("guest", "guest") for _ in range(LOGINS_WAITING)]
+    refused = world.broker.failed_logins.refused
+    for second in range(60):
+        world.broker.now_ms = second * 1000
+        assert world.login("guest", "guest").take()[0].reply_code == 403
+    assert world.broker.failed_logins.refused == refused + 60
+    for client in waiting:
+        client.lose()
+    world.broker.now_ms = LOGIN_FAILURES_KEPT_MS + 1
+    assert isinstance(world.login("guest", "guest").take()[0], commands.Connection.Tune)
+
+
+def test_wrong_passwords_of_one_do_not_lock_others_out(world: Any) -> None:
+    """All from one address, as behind a load balancer."""
+    users = [f"user {number}" for number in range(20)]
+    for user in users:
+        world.add_user(user, "right")
+    fail(world, LOGIN_FAILURES_FREE)
+    world.login("guest", "wrong").connection.tick(LOGIN_DELAY_FIRST_MS)
+    world.settle()
+    clients = [world.login(user, "right") for user in users]
+    assert all(isinstance(client.take()[0], commands.Connection.Tune) for client in clients)
+
+
+def start(world: Any, user: str, password: str) -> Any:
+    """A login whose password nobody has looked at yet."""
+    from pamqp import frame
+
+    client = world.socket()
+    start_ok = commands.Connection.StartOk({}, "PLAIN", f"\0{user}\0{password}", "en_US")
+    client.connection.receive(b"AMQP\x00\x00\x09\x01" + frame.marshal(start_ok, 0))
+    return client
+
+
+def test_guesses_that_come_at_once_cost_no_more_checks_than_one_by_one(world: Any) -> None:
+    """The first ones count before the next are looked at; then few wait, and the others are turned away."""
+    clients = [start(world, "guest", f"guess {number}") for number in range(300)]
+    assert world.verified == PASSWORD_CHECKS_OF_ORIGIN
+    world.settle()
+    assert world.verified < LOGIN_FAILURES_FREE + PASSWORD_CHECKS_OF_ORIGIN
+    refused = world.broker.failed_logins.refused
+    assert refused == 300 - LOGINS_WAITING
+    for client in clients:
+        client.connection.tick(LOGIN_DELAY_MOST_MS)
+    world.settle()
+    assert world.verified < LOGIN_FAILURES_FREE + PASSWORD_CHECKS_OF_ORIGIN + LOGINS_WAITING
+    assert world.broker.failed_logins.refused == 300
+    assert not world.broker.password_line._under_way and not world.broker.password_line._lines
+
+
+def test_many_right_logins_at_once_stand_in_line(world: Any) -> None:
+    for number in range(40):
+        world.add_user(str(number), "right")
+    clients = [start(world, str(number), "right") for number in range(40)]
+    gone, *clients = clients[::-1]
+    gone.lose()
+    world.settle()
+    assert all(isinstance(client.take()[-1], commands.Connection.Tune) for client in clients)
+    assert not world.broker.password_line._under_way and not world.broker.password_line._lines
+
+
+def test_a_line_is_bounded_and_an_address_does_not_hold_up_others() -> None:
+    line = PasswordLine()
+    turns: list[int] = []
+    assert all(line.begin("a") for _ in range(PASSWORD_CHECKS_OF_ORIGIN)) and not line.begin("a")
+    standing = [line.stand("a", partial(turns.append, number)) for number in range(300)]
+    assert standing == [True] * PASSWORD_CHECKS_WAITING + [False] * (300 - PASSWORD_CHECKS_WAITING)
+    assert line.begin("b") and not line.stand("c", lambda: None)
+    line.end("a")  # none of them begins
+    assert turns == list(range(PASSWORD_CHECKS_WAITING))
+    assert line.stand("a", lambda: turns.append(line.begin("a")))
+    assert line.stand("a", lambda: turns.append(-1))
+    line.end("a")
+    assert turns[-1] is True
 
 
 def test_the_same_password_is_checked_once_for_all_who_come_at_once(world: Any) -> None:

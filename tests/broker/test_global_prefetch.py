@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from pamqp import commands
 
+from node.limits import OUTPUT_HIGH_WATER_BYTES
+from tests.broker.conftest import Delivery
 from tests.broker.three_brokers import ThreeBrokers
 
 
@@ -90,8 +92,8 @@ def test_what_waits_for_a_cancelled_consumer_goes_back(world: Any, filled: Any) 
     assert world.client().count("q") == 8
     filled.send(1, commands.Basic.Ack(delivery_tag=1))
     (back,) = filled.take(1)
-    # Where it goes back to is the queue's: without a delivery limit, to the end.
-    assert (back.body, back.method.redelivered) in ((b"2", True), (b"4", False))
+    # It was never sent: it is where it was, and not redelivered.
+    assert (back.body, back.method.redelivered) == (b"2", False)
 
 
 def test_what_waits_comes_back_with_the_channel(world: Any, filled: Any) -> None:
@@ -99,7 +101,9 @@ def test_what_waits_comes_back_with_the_channel(world: Any, filled: Any) -> None
     filled.consume("q", "a")
     filled.consume("q", "b")
     filled.call(1, commands.Channel.Close(200, "bye", 0, 0))
-    assert world.client().count("q") == 10
+    got = world.client().consume("q")
+    assert bodies(got) == [b"%d" % number for number in range(10)]
+    assert [each.method.redelivered for each in got] == [True] * 2 + [False] * 8
 
 
 def test_in_a_transaction_the_commit_makes_room(filled: Any) -> None:
@@ -138,3 +142,83 @@ def test_a_transient_queue_of_another_node() -> None:
     elsewhere.send(1, commands.Basic.Ack(delivery_tag=0, multiple=True))
     brokers.settle()
     assert len(elsewhere.take(1)) == 2
+
+
+LARGE = bytes(100_000)
+
+
+def fill(client: Any, *queues: str, messages: int = 100) -> None:
+    for queue in queues:
+        client.declare(queue)
+        for _ in range(messages):
+            client.publish(1, queue, LARGE)
+
+
+def deliveries(world: Any, client: Any) -> int:
+    """How many came to a client that reads."""
+    count = 0
+    for _ in range(10):
+        world.advance(50)
+        count += sum(isinstance(each, Delivery) for each in client.take(1))
+        client.connection.set_output_blocked(False)
+    return count
+
+
+def test_what_waits_in_memory_is_bounded(world: Any, client: Any) -> None:
+    """The shard delivers 4 MiB in one go; of four consumers with 10 MB each little more than that is held back."""
+    fill(world.client(), "held", "q1", "q2", "q3")
+    client.send(1, commands.Basic.Qos(prefetch_count=100, global_=True))
+    got = len(client.consume("held", "held")) + deliveries(world, client)
+    assert got == 100
+    for queue in ("q1", "q2", "q3"):
+        client.consume(queue, queue)
+        assert deliveries(world, client) == 0
+    channel = client.connection.channels[1]
+    assert channel.global_prefetch.is_full and channel.global_prefetch.held_back_bytes < 3 * OUTPUT_HIGH_WATER_BYTES
+    assert all(consumer.paused for consumer in channel.consumers.values())
+    # Other reasons come and go meanwhile, and none takes another's place.
+    client.connection.set_output_blocked(True)
+    client.connection.set_output_blocked(False)
+    world.broker.stop_deliveries()
+    world.broker.resume()
+    assert all(consumer.paused for consumer in channel.consumers.values())
+    client.connection.set_output_blocked(True)
+    client.send(1, commands.Basic.Ack(delivery_tag=0, multiple=True))
+    for _ in range(20):
+        got += deliveries(world, client)
+        client.send(1, commands.Basic.Ack(delivery_tag=0, multiple=True))
+    assert got + deliveries(world, client) == 400
+    assert not channel.global_prefetch.is_full and channel.global_prefetch.held_back_bytes == 0
+    assert not any(consumer.paused for consumer in channel.consumers.values())
+
+
+def test_what_was_held_back_counts_as_output(world: Any, client: Any) -> None:
+    fill(world.client(), "q1", "q2", messages=50)
+    client.send(1, commands.Basic.Qos(prefetch_count=50, global_=True))
+    client.consume("q1", "a")
+    deliveries(world, client)
+    client.consume("q2", "b")
+    assert deliveries(world, client) == 0
+    connection = client.connection
+    connection.host.wake = lambda: None  # Its socket takes nothing.
+    client.send(1, commands.Basic.Ack(delivery_tag=0, multiple=True))
+    assert connection.amqp.output_bytes > OUTPUT_HIGH_WATER_BYTES and connection.output_blocked
+
+
+@pytest.mark.parametrize("durable", [True, False], ids=["replicated", "transient"])
+def test_what_was_never_sent_has_come_back_no_time(world: Any, durable: bool) -> None:
+    other = world.client()
+    other.declare("q1", durable=durable)
+    other.declare("q2", durable=durable)
+    for _ in range(10):
+        other.publish(1, "q1")
+    other.publish(1, "q2", b"never sent")
+    for _ in range(4):
+        one = world.client()
+        limit(one, 1)
+        one.consume("q1", "a")
+        assert not one.consume("q2", "b")
+        one.lose()
+        world.advance(100)
+    last = other.get("q2")
+    assert (last.body, last.method.redelivered, last.properties.headers) == (b"never sent", False, None)

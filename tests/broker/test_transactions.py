@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from pamqp import commands
 
-from node.broker.transaction import Transaction
 from tests.broker.three_brokers import ThreeBrokers
 
 
@@ -198,11 +197,11 @@ def test_nothing_is_acknowledged_unless_publishes_elsewhere_are_stored(world: An
 def test_a_transaction_has_a_largest_size(client: Any) -> None:
     client.declare("q")
     select(client)
-    client.connection.channels[1].publisher.transaction = Transaction(1000)
+    client.connection.channels[1].publisher.transaction.most_bytes = 2000
     client.publish(1, "q", b"x" * 900)
     client.publish(1, "q", b"x" * 900)
     (refused,) = client.take(1)
-    assert closed(refused) == ("channel", 406, "PRECONDITION_FAILED - transaction is larger than 1000 bytes")
+    assert closed(refused) == ("channel", 406, "PRECONDITION_FAILED - transaction is larger than 2000 bytes")
     client.send(1, commands.Channel.CloseOk())
     client.open_channel(1)
     assert client.count("q") == 0

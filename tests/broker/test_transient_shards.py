@@ -307,7 +307,8 @@ def test_every_result_survives_the_journey() -> None:
         writer.result(result)
     writer.effect(Deliver(77, 3, [message, message], (1, 1)))
     writer.effect(ConsumerCancelled(77, 9, (1, 1)))
-    events = wire.Events(writer.take(40, 2))
+    (datagram,) = writer.take(40, 2)
+    events = wire.Events(datagram)
     assert (events.stream, events.sequence) == (40, 2)
     items = list(events.items())
     for (is_result, got), wanted in zip(items, results, strict=False):
@@ -320,6 +321,46 @@ def test_every_result_survives_the_journey() -> None:
         assert events.payload[each.offset : each.offset + each.content_length] == payload[8:]
         assert (each.deadline_ms, each.delivery_count, each.ttl_ms) == (200, 2, 50)
     assert not writer
+
+
+def test_datagrams_are_of_bounded_size() -> None:
+    payload = bytes(1000)
+    messages = [Message(1, 100 * place, 0, 10, 90, 100, 200, place, 50) for place in range(10)]
+    writer = wire.EventsWriter(lambda index: payload, 350)
+    writer.effect(Deliver(77, 3, messages[:8], (1, 1)))
+    writer.result(GetResult(messages[8], 7, 3, False))
+    writer.result(None)
+    writer.result(GetResult(messages[9], 8, 2, False))
+    datagrams = writer.take(40, 2)
+    events = [wire.Events(datagram) for datagram in datagrams]
+    assert [each.sequence for each in events] == [2, 3, 4, 5]
+    items: list[Any] = [item for each in events for _, item in each.items()]
+    assert [(item.first_delivery_id, len(item.messages)) for item in items[:3]] == [(3, 3), (6, 3), (9, 2)]
+    counts = [message.delivery_count for item in items[:3] for message in item.messages]
+    assert [*counts, items[3].message.delivery_count, items[5].message.delivery_count] == list(range(10))
+    assert items[4] is None
+    units = [(0, bytes(size)) for size in (10, 30, 50, 1, 200, 5)]
+    assert [[len(data) for _, data in part] for part in wire.divided(units, 50)] == [[10, 30], [50], [1], [200], [5]]
+
+
+def test_what_a_client_sends_in_one_turn_arrives_in_several_datagrams(pair: Pair) -> None:
+    owner, far = pair.worlds[0].client(), pair.worlds[1].client()
+    owner.declare("q", durable=False)
+    kinds: list[int] = []
+
+    def note(kind: int) -> bool:
+        kinds.append(kind)
+        return False
+
+    pair.network.lose = note
+    for _ in range(50):
+        far.connection.receive(far.publish_bytes(1, "q", bytes(120_000)))
+    pair.settle()
+    assert owner.count("q") == 50
+    assert kinds.count(wire.REQUEST) >= 50 * 120_000 / wire.DATAGRAM_BYTES
+    kinds.clear()
+    assert len(far.consume("q", no_ack=True)) >= wire.DATAGRAM_BYTES / 120_000
+    assert kinds.count(wire.EVENTS) >= 2
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -337,6 +378,30 @@ def test_garbage_harms_nobody(pair: Pair, seed: int) -> None:
         transient.datagram(2, wire.REQUEST, bytes(garbled))
     pair.settle()
     assert owner.get("q").body == b"m"
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_what_stands_with_garbage_is_refused_and_its_session_ends(pair: Pair, durable: bool) -> None:
+    """Nobody can say what of it was done: nothing is confirmed, what was held is there again."""
+    node, world = pair.network.nodes[1], pair.worlds[0]
+    client = world.client()
+    client.declare("q", durable=durable)
+    client.publish(1, "q", b"held")
+    client.consume("q")
+    client.open_channel(2, confirms=True)
+    queue = node.catalog.queue("/", "q")
+    assert queue is not None
+    handle = node.shard(queue.shard)
+    world.running = False
+    handle.submit(b"\xee\xee", None)
+    client.send_bytes(client.publish_bytes(2, "q") * 3)
+    world.running = True
+    pair.settle()
+    assert client.acks(2) == [(3, True, True)]
+    assert isinstance(client.take(1)[-1], commands.Basic.Cancel)
+    assert (client.count("q"), client.get("q").body) == (1, b"held")
+    client.publish(2, "q", b"next")
+    assert client.acks(2) == [(4, False, False)]
 
 
 def _attributes(result: object) -> list[str]:

@@ -5,7 +5,10 @@ import datetime
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from cluster.machine import BadCommand
 from node.catalog import (
     AddMember,
     AddVhost,
@@ -16,6 +19,7 @@ from node.catalog import (
     ClearPolicy,
     DeclareExchange,
     DeclareQueue,
+    DefinitionsLoaded,
     DeleteExchange,
     DeleteUser,
     DeleteVhost,
@@ -37,6 +41,8 @@ from node.catalog import (
     decode,
     encode,
 )
+from node.catalog.commands import MAX_NESTING
+from node.catalog.nesting import nested_deeper
 from node.catalog_machine import CatalogMachine, frame_command
 
 EVERY_COMMAND: list[CatalogCommand] = [
@@ -62,6 +68,7 @@ EVERY_COMMAND: list[CatalogCommand] = [
     PreferLeader(1, "two"),
     SetPolicy("/", "p", "^a", {"message-ttl": 1, "overflow": "drop-head"}, -1, "queues", operator=True),
     ClearPolicy("/", "p", operator=True),
+    DefinitionsLoaded("ab12"),
 ]
 
 
@@ -129,3 +136,60 @@ def test_a_command_that_is_none_any_more_is_passed_over_in_an_old_log() -> None:
     expected.apply(AddVhost("a"), 9)
     expected.apply(AddVhost("b"), 9)
     assert catalog.snapshot() == expected.snapshot()
+
+
+@pytest.mark.parametrize("garbage", [b"\1", b"\1\2\3", b"\xff\xff\xff\x7fxx"])
+def test_a_batch_with_garbage_at_its_end_is_cut_short(garbage: bytes) -> None:
+    """What is before it is applied; what comes behind the batch in its entry is not read as a part of it."""
+    catalog = Catalog(4)
+    machine = CatalogMachine(catalog, lambda: None)
+    data = b"".join(frame_command(encode(AddVhost("a")))) + garbage
+    machine.begin(1, 0, 0, data + bytes(20))
+    with pytest.raises(BadCommand):
+        machine.apply(None, 0, len(data))
+    machine.finish()
+    assert catalog.apply(AddVhost("a")) == Done(changed=False)
+
+
+def _with_unknown_field(depth: int) -> bytes:
+    """A command of a later release, whose new field is nested so deep."""
+    field = msgspec.msgpack.encode("x")
+    known = msgspec.msgpack.encode({"command": "member_gone", "node_id": 1})
+    return bytes([known[0] + 1]) + known[1:] + field + b"\x91" * depth + b"\x01"
+
+
+def test_how_deep_a_command_may_be_nested_does_not_depend_on_the_stack() -> None:
+    """Else one replica would apply what another one can't read."""
+
+    def at(frames: int, depth: int) -> bool:
+        if frames:
+            return at(frames - 1, depth)
+        try:
+            decode(_with_unknown_field(depth))
+        except MalformedCommand:
+            return False
+        return True
+
+    for depth, readable in ((10, True), (MAX_NESTING - 1, True), (MAX_NESTING, False), (600, False), (5000, False)):
+        assert [at(frames, depth) for frames in (0, 300)] == [readable, readable]
+
+
+@given(st.recursive(st.none() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text() | st.binary() | st.datetimes(
+    timezones=st.just(datetime.UTC)), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
+def test_nesting_is_told_without_reading(value: object) -> None:
+    def depth(value: object) -> int:
+        if isinstance(value, dict):
+            return 1 + max(map(depth, value.values()), default=0)
+        return 1 + max(map(depth, value), default=0) if isinstance(value, list) else 0
+
+    data = msgspec.msgpack.encode(value)
+    assert not nested_deeper(data, depth(value))
+    assert depth(value) == 0 or nested_deeper(data, depth(value) - 1)
+
+
+def test_nesting_is_told_behind_long_values() -> None:
+    deep: object = [[[1]]]
+    for value in ("x" * 40, "x" * 300, "x" * 70_000, b"x" * 70_000, [0] * 70_000, msgspec.msgpack.Ext(5, b"x" * 300),
+                  *(msgspec.msgpack.Ext(5, b"x" * size) for size in (1, 2, 3, 4, 8, 16))):
+        data = msgspec.msgpack.encode([value, deep])
+        assert nested_deeper(data, 3) and not nested_deeper(data, 4)

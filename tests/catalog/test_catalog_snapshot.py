@@ -221,7 +221,7 @@ def test_snapshot_of_another_number_of_shards() -> None:
         Catalog(3).restore(Catalog(4).snapshot())
 
 
-@pytest.mark.parametrize("data", [b"", b"\x90", b"\xc1", b"\x91\x01", b"nonsense"])
+@pytest.mark.parametrize("data", [b"", b"\x90", b"\xc1", b"\x91\x01", b"nonsense", bytes([0x9F, 5]) + b"\x91" * 9999])
 def test_malformed_snapshot_changes_nothing(data: bytes) -> None:
     catalog = Catalog(3)
     catalog.apply(DeclareQueue("/", "q", durable=True))

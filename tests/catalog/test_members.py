@@ -50,6 +50,25 @@ def test_a_cluster_is_founded_once(catalog: Catalog) -> None:
     assert Catalog(4).apply(AddMember("a", "b", "c")) == Refusal(406, "the cluster has not been founded yet; try again")
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        FoundCluster((), 3),
+        FoundCluster(((0, "a", "b"),), 3),
+        FoundCluster(((65536, "a", "b"),), 3),
+        FoundCluster(((1, "a", "b"), (1, "c", "d")), 3),
+        FoundCluster(((1, "a", "b"),), 0),
+    ],
+)
+def test_what_founds_no_cluster_is_refused(command: FoundCluster) -> None:
+    catalog = Catalog(4)
+    before = catalog.snapshot()
+    answer = catalog.apply(command)
+    assert isinstance(answer, Refusal) and "expected" in answer.text
+    assert catalog.snapshot() == before
+    assert catalog.apply(THREE) == Done()
+
+
 def test_a_node_joins_without_a_vote_and_gets_votes_when_it_has_started(catalog: Catalog) -> None:
     before = dict(catalog.members.plan)
     assert _join(catalog, "n4") == 4

@@ -5,15 +5,18 @@ from collections.abc import Callable
 
 import pytest
 
+from cluster.applying import Applying
 from cluster.group import TIMES_TOO_LONG, TIMES_TOO_LONG_WITH_AN_OFFER, Group
 from cluster.group_settings import SNAPSHOT_REFUSED_FOR_MS
 from cluster.log.batch import MissingEntry
 from cluster.log.snapshot_codec import OutgoingSnapshot
-from cluster.raft import ConfState, Message, MessageType, Snapshot
+from cluster.raft import ConfState, Message, MessageType, Snapshot, SnapshotMetadata
 from cluster.raft.progress import ProgressState
 from cluster.rebuild import Rebuild
+from cluster.sessions import SessionSender
+from cluster.snapshot_intake import SnapshotIntake
 from cluster.snapshot_offer import OFFER_KEPT_MS
-from tests.cluster.three_hosts import TICK_MS, Cluster, Node
+from tests.cluster.three_hosts import TICK_MS, Cluster, Node, Recorder
 
 COMPACT_ENTRIES = 20
 KEEP = 5
@@ -318,17 +321,75 @@ def test_a_large_snapshot_is_read_once_in_steps_while_its_node_answers() -> None
     assert store.load()[0].snapshot is not None
 
 
-def test_a_newer_snapshot_takes_the_place_of_one_that_is_being_read() -> None:
+def test_a_snapshot_is_read_to_its_end_though_newer_ones_arrive_faster() -> None:
+    """A follower of a leader that compacts meanwhile would never be done with any otherwise."""
+    steps = 40
     arriving = Arriving()
     arriving.damaged = False
     machine = arriving.member.machines[0]
-    machine.snapshot_takes = 40
+    machine.snapshot_takes = steps
     arriving.arrives(reported=False)
-    arriving.group.drop_offer()
-    _submit(arriving.cluster, 1, b"x")
-    arriving.arrives()
+    first = arriving.cluster.now
+    while machine.snapshots_read == 0:
+        arriving.group.drop_offer()
+        _submit(arriving.cluster, 1, b"x")
+        arriving.arrives(reported=False)
+        assert arriving.cluster.now - first < 2 * steps * TICK_MS
+    assert len(arriving.sent) > 3, "several arrived meanwhile"
+    assert arriving.member.host.groups[0].applied >= arriving.sent[0][1].metadata.index
+    arriving.leader.host.snapshot_sent(arriving.away, 0, True)
     arriving.cluster.run_until(arriving.same)
-    assert (machine.snapshots_read, len(arriving.sent)) == (1, 2)
+    assert machine.snapshots_read <= 2
+
+
+def test_of_those_that_arrive_meanwhile_the_newest_is_read_next() -> None:
+    """Unless an earlier one, or entries, have brought the replica as far; one of a later term is read at once."""
+    recorder = Recorder(1)
+    applying = Applying(0, 1, recorder, Cluster(1).nodes[1], SessionSender(1, 7, 10, 1000), None, None)
+    intake = SnapshotIntake(0, applying, SNAPSHOT_REFUSED_FOR_MS)
+    making = applying.state_steps()
+    state = making.step()
+    assert state is not None
+
+    def arrives(index: int, term: int) -> Message:
+        snapshot = Snapshot(SnapshotMetadata(index, term, ConfState([1, 2], [])), state)
+        message = Message(MessageType.SNAP, 1, 2, term, snapshot=snapshot)
+        intake.begin(message, snapshot, 0)
+        return message
+
+    recorder.snapshot_takes = 2
+    first = arrives(10, 3)
+    assert intake.step(3, 0, 0) is None
+    arrives(20, 3)
+    newest = arrives(30, 3)
+    arrives(25, 3)
+    arrives(40, 2)
+    assert intake.step(3, 0, 0) is first
+    assert [intake.step(3, 10, 0) for _ in range(2)] == [None, newest]
+    assert (intake.step(3, 10, 0), intake.reading_from) == (None, 0)
+    arrives(50, 3)
+    of_another = arrives(45, 4)
+    assert [intake.step(4, 30, 0) for _ in range(2)] == [None, of_another]
+    committed, of_the_past = arrives(60, 4), arrives(70, 4)
+    assert [intake.step(4, 60, 0), intake.step(5, 60, 0)] == [committed, of_the_past]
+
+
+def test_a_snapshot_that_raft_refuses_after_it_was_read_is_told_and_no_more() -> None:
+    """A large one is stepped in a tick, not when it came: the replica lives on then, too."""
+    arriving = Arriving()
+    arriving.damaged = False
+    machine = arriving.member.machines[0]
+    machine.snapshot_takes = 10
+    arriving.arrives()
+    intake = arriving.member.host.groups[0].intake
+    arriving.cluster.run_until(lambda: intake.reading_from)
+    message = intake._message
+    assert message is not None
+    message.to = 99
+    arriving.cluster.run_until(lambda: any("can't be used" in text for text in arriving.member.told))
+    assert arriving.stored_state() == arriving.before
+    arriving.leader.host.snapshot_sent(arriving.away, 0, False)
+    arriving.cluster.run_until(arriving.same, 1000)
 
 
 def test_a_damaged_replica_is_not_rebuilt_from_a_snapshot_that_cannot_be_read() -> None:

@@ -11,7 +11,8 @@ from urllib.request import urlopen
 import pytest
 
 from node.command_line import exit_codes
-from node.settings import setting_keys
+from node.command_line.processes import patience_s
+from node.settings import NodeSettings, setting_keys
 from tests.integration.nodes import Nodes
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
@@ -130,5 +131,5 @@ def test_the_unit_keeps_what_the_node_promises_service_managers() -> None:
     # The node says nothing to systemd.
     assert service["Type"] == "exec"
     assert service["RestartPreventExitStatus"] == str(exit_codes.REFUSED)
-    assert int(service["TimeoutStopSec"]) >= 20
+    assert int(service["TimeoutStopSec"]) >= patience_s(NodeSettings()) + 5
     assert service["KillMode"] == "mixed"

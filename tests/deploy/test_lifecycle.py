@@ -36,7 +36,8 @@ class World:
             "MAYFLY_DEFAULT_USER": "me",
         }
         self.pod = lifecycle.Pod(environment)
-        self.names: set[str] = set()
+        self.states: dict[int, str] | None = None
+        self.current = True
         self.replicas: int | None = None
         self.commands: list[tuple[str, ...]] = []
         self.failures = 0
@@ -44,7 +45,9 @@ class World:
         self.started: dict[str, str] = {}
         self._lifecycle = lifecycle
         self._slept_s = 0.0
-        monkeypatch.setattr(lifecycle, "members", lambda pod: (pod.peer(0), self.names) if self.names else None)
+        self.own_id: int | None = 9
+        self.stale: dict[str, dict[int, str]] = {}
+        monkeypatch.setattr(lifecycle, "page", self._page)
         monkeypatch.setattr(lifecycle, "wanted_replicas", lambda pod: self.replicas)
         monkeypatch.setattr(lifecycle, "mayfly", self._mayfly)
         monkeypatch.setattr(lifecycle.subprocess, "run", lambda *words, **how: self)
@@ -56,6 +59,16 @@ class World:
     def returncode(self) -> int:
         """Of `mayfly drain --help`."""
         return 0 if self.can_drain else 2
+
+    def _page(self, host: str, path: str) -> dict[str, Any]:
+        """What nodes answer: every other node the same; those in `stale` have missed changes, and say so."""
+        if path == "/status" and self.own_id is not None:
+            return {"id": self.own_id}
+        if path == "/status" or self.states is None:
+            raise OSError("connection refused")
+        rows = self.stale.get(host, self.states)
+        members = [{"id": id, "name": f"node{id}", "state": state} for id, state in rows.items()]
+        return {"members": members, "current": self.current and host not in self.stale}
 
     def _mayfly(self, *words: str) -> bool:
         self.commands.append(words)
@@ -88,10 +101,14 @@ def test_the_first_pods_begin_together(lifecycle: ModuleType, monkeypatch: pytes
 
 def test_later_ones_join(lifecycle: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(lifecycle, monkeypatch, 3)
-    world.names = {"mq-0", "mq-1", "mq-2"}
+    world.states = {1: "member", 2: "member", 3: "member"}
     settings = world.start()
     assert settings["MAYFLY_JOIN"] == peer(0)
     assert "MAYFLY_SEEDS" not in settings
+    world.stale[f"mq-0.{DOMAIN}"] = {}
+    assert world.start()["MAYFLY_JOIN"] == peer(1)
+    world.current = False
+    assert world.start()["MAYFLY_JOIN"] == peer(0)
 
 
 def test_a_node_with_data_starts_though_nobody_answers(lifecycle: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,31 +138,102 @@ def test_a_pod_that_is_scaled_away_leaves_through_one_that_stays(
     lifecycle.stop(world.pod)
     assert [words[:3] for words in world.commands] == [("cluster", "remove", "mq-4")] * 5
     assert [words[4] for words in world.commands] == [f"mq-{n}.{DOMAIN}:15672" for n in (0, 1, 2, 0, 1)]
-    assert lifecycle.LEAVING.exists()
+    assert lifecycle.LEAVING.read_text() == "9\n"
 
 
 @pytest.mark.parametrize("number", [2, 4])
 def test_who_left_comes_back_as_a_new_node(lifecycle: ModuleType, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     """Also one of those that begin: the cluster knows them no more."""
-    lifecycle.DATA.mkdir()
-    (lifecycle.DATA / "log").touch()
-    lifecycle.LEAVING.touch()
-    world = World(lifecycle, monkeypatch, number)
-    world.names = {"mq-0", "mq-1"}
-    for _ in range(2):
-        settings: dict[str, Any] = world.start()
-        assert settings["MAYFLY_JOIN"] == peer(0)
-        assert not lifecycle.LEAVING.exists()
-        assert not (lifecycle.DATA / "log").exists()
-        world.names.add(f"mq-{number}")
+    world = told_to_leave(lifecycle, monkeypatch, number)
+    world.states = {1: "member", 2: "member", 9: "removed"}
+    assert world.start()["MAYFLY_JOIN"] == peer(0)
+    assert not lifecycle.LEAVING.exists()
+    assert not lifecycle.DATA.exists()
+    # What it has from then on is a new member's, and stays, whatever is said of the old one.
+    put_data(lifecycle)
+    world.states[10] = "member"
+    assert world.start()["MAYFLY_JOIN"] == peer(0)
+    assert has_data(lifecycle)
 
 
 def test_who_was_to_leave_and_did_not_keeps_its_data(lifecycle: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = told_to_leave(lifecycle, monkeypatch, 2)
+    world.states = {1: "member", 2: "member", 9: "leaving"}
+    assert "MAYFLY_SEEDS" in world.start()
+    assert has_data(lifecycle)
+    assert lifecycle.LEAVING.exists(), "it is still on its way out"
+    world.states[9] = "member"
+    assert "MAYFLY_SEEDS" in world.start()
+    assert has_data(lifecycle)
+    assert not lifecycle.LEAVING.exists()
+
+
+def test_only_a_current_answer_deletes_data(lifecycle: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node that has missed changes is passed over, whatever it says; where all have, the data stays, and the node
+    does not wait for ever: the answer may need its vote."""
+    world = told_to_leave(lifecycle, monkeypatch, 2)
+    world.states = {1: "member", 2: "member", 9: "member"}
+    world.stale[f"mq-0.{DOMAIN}"] = {1: "member", 9: "removed"}
+    assert "MAYFLY_SEEDS" in world.start()
+    assert has_data(lifecycle)
+    lifecycle.LEAVING.write_text("9\n")
+    world.states, world.current, world.stale = {1: "member", 9: "removed"}, False, {}
+    assert "MAYFLY_SEEDS" in world.start()
+    assert has_data(lifecycle)
+    assert lifecycle.LEAVING.exists()
+    world.states = None
+    assert "MAYFLY_SEEDS" in world.start()
+    assert has_data(lifecycle)
+    world.states, world.current = {1: "member", 9: "removed"}, True
+    assert world.start()["MAYFLY_JOIN"] == peer(0)
+    assert not lifecycle.DATA.exists()
+
+
+@pytest.mark.parametrize("states", [{1: "member", 2: "removed"}, {1: "member", 2: "member"}])
+def test_a_name_that_is_gone_does_not_delete_data(
+    lifecycle: ModuleType, monkeypatch: pytest.MonkeyPatch, states: dict[int, str]
+) -> None:
+    """Only the id counts: unknown ones, and a node that could not be asked for its own, keep what they have."""
+    world = told_to_leave(lifecycle, monkeypatch, 2)
+    world.states = states
+    assert "MAYFLY_SEEDS" in world.start()
+    assert has_data(lifecycle)
+    lifecycle.LEAVING.unlink()
+    world.own_id, world.replicas = None, 1
+    lifecycle.stop(world.pod)
+    assert lifecycle.LEAVING.read_text() == ""
+    assert "MAYFLY_SEEDS" in world.start()
+    assert has_data(lifecycle)
+
+
+def test_a_note_of_data_that_is_gone_is_not_held_against_new_data(
+    lifecycle: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The volume was emptied by hand."""
+    lifecycle.LEAVING.write_text("9\n")
+    world = World(lifecycle, monkeypatch, 2)
+    world.states, world.current = {1: "member"}, False
+    assert world.start()["MAYFLY_JOIN"] == peer(0)
+    put_data(lifecycle)
+    world.states, world.current = {1: "member", 9: "removed", 10: "member"}, True
+    assert world.start()["MAYFLY_JOIN"] == peer(0)
+    assert has_data(lifecycle)
+
+
+def told_to_leave(lifecycle: ModuleType, monkeypatch: pytest.MonkeyPatch, number: int) -> World:
+    """Node 9, with data, whose stop hook has run."""
+    put_data(lifecycle)
+    world = World(lifecycle, monkeypatch, number)
+    world.replicas = 1
+    lifecycle.stop(world.pod)
+    assert lifecycle.LEAVING.read_text() == "9\n"
+    return world
+
+
+def put_data(lifecycle: ModuleType) -> None:
     lifecycle.DATA.mkdir()
     (lifecycle.DATA / "log").touch()
-    lifecycle.LEAVING.touch()
-    world = World(lifecycle, monkeypatch, 2)
-    world.names = {"mq-0", "mq-1", "mq-2"}
-    assert "MAYFLY_SEEDS" in world.start()
-    assert (lifecycle.DATA / "log").exists()
-    assert not lifecycle.LEAVING.exists()
+
+
+def has_data(lifecycle: ModuleType) -> bool:
+    return bool((lifecycle.DATA / "log").exists())

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 from collections.abc import Callable
 
@@ -95,6 +96,12 @@ def test_drain_and_revive(whole: Nodes) -> None:
         connect(whole, VICTIM)
     assert drain(whole, 1, "kept") == [(b"held", True)]
     assert whole.leads_nothing(VICTIM, witness=1)
+    amqp = whole.plan(VICTIM).amqp
+    with socket.create_server((amqp.host, amqp.port)):
+        for _ in range(2):
+            blocked = mayfly(whole, VICTIM, "revive")
+            assert blocked.returncode == 1 and "clients can't be taken again" in blocked.stderr
+            assert "drained" in reason(whole, VICTIM)
     revived = mayfly(whole, VICTIM, "revive")
     assert revived.returncode == 0 and revived.stdout.startswith("serving")
     whole.until_balanced()

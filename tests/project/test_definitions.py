@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from node.catalog import Catalog, DeclareQueue, NodeStarted, PutUser, SetPolicy
+from node.catalog import Catalog, CatalogCommand, DeclareQueue, DeleteUser, NodeStarted, PutUser, SetLimit, SetPolicy
 from node.catalog.passwords import verify_password
+from node.operating import definitions_office
 from node.operating.definitions import BadDefinitions, Plan, check_on, definitions_of, read_definitions
+from node.operating.definitions_office import DefinitionsOffice
 
 EXPORTED = Path(__file__).parent / "rabbitmq-3.10.8-definitions.json"
 """Made by RabbitMQ 3.10.8: rabbitmqctl export_definitions. Passwords are secret and guest."""
@@ -19,7 +24,7 @@ EXPORTED = Path(__file__).parent / "rabbitmq-3.10.8-definitions.json"
 def imported(catalog: Catalog, file: object) -> Plan:
     """What a node does with a file."""
     plan = read_definitions(json.dumps(file).encode())
-    check_on(catalog, plan)
+    check_on(catalog.shard_count, catalog.snapshot(), plan)
     for place, command in plan.commands:
         result = catalog.apply(command)
         assert not isinstance(result, Exception), (place, result)
@@ -67,12 +72,122 @@ def test_what_goes_out_comes_in_again() -> None:
     catalog.apply(PutUser("bob", "scrypt$2$8$1$0011223344556677$11", ("administrator",)))
     catalog.apply(NodeStarted(1, 1, "n"))
     catalog.apply(DeclareQueue("shop", "passing", False, False, False, {}, False, 1, 1))
+    for limit in (SetLimit("user", "bob", "max-channels", 7), SetLimit("vhost", "shop", "max-connections", 0)):
+        catalog.apply(limit)
     catalog.apply(SetPolicy("/", "p", "^x", {"expires": 1000}, 3, "queues", True))
     file = definitions_of(catalog)
     assert "passing" not in json.dumps(file)
+    assert {user["name"]: user["limits"] for user in file["users"]}["bob"] == {"max-channels": 7}
+    parameter = {"vhost": "shop", "component": "vhost-limits", "name": "limits", "value": {"max-connections": 0}}
+    assert parameter in file["parameters"]
     other = Catalog(4)
     plan = imported(other, file)
     assert plan.notes == [] and definitions_of(other) == file
+
+
+def limits_of_shop(value: object) -> dict[str, Any]:
+    file = exported()
+    file["parameters"].append({"vhost": "shop", "component": "vhost-limits", "name": "limits", "value": value})
+    file["parameters"].append({"vhost": "shop", "component": "shovel", "name": "s", "value": {}})
+    return file
+
+
+def test_limits_come_in_after_what_they_limit() -> None:
+    """Those of a vhost are replaced; those of a user are set. Also as pairs, as RabbitMQ 3.10 writes objects in
+    parameters. Other ones are left out, with a note."""
+    catalog = Catalog(4)
+    file = limits_of_shop([["max-queues", 1], ["max-connections", 10]])
+    file["users"][0]["limits"] = {"max-connections": 3}
+    plan = imported(catalog, file)
+    assert sum("shovel" in note for note in plan.notes) == 1
+    shop, user = catalog.vhost("shop"), catalog.user(file["users"][0]["name"])
+    assert shop is not None and shop.limits == {"max-queues": 1, "max-connections": 10}
+    assert len(list(catalog.queues("shop"))) > 1
+    assert user is not None and user.limits == {"max-connections": 3}
+    before = catalog.snapshot()
+    imported(catalog, file)
+    assert catalog.snapshot() == before
+    file["parameters"][-2]["value"] = {"max-connections": 5}
+    file["users"][0]["limits"] = {}
+    imported(catalog, file)
+    shop, user = catalog.vhost("shop"), catalog.user(file["users"][0]["name"])
+    assert shop is not None and shop.limits == {"max-connections": 5}
+    assert user is not None and user.limits == {"max-connections": 3}
+
+
+@pytest.mark.parametrize("value", ["many", {"max-channels": 3}, {"max-queues": -2}, {"max-queues": True}])
+def test_limits_that_are_none_are_told(value: object) -> None:
+    with pytest.raises(BadDefinitions, match=r"parameters\[1\].value"):
+        imported(Catalog(4), limits_of_shop(value))
+
+
+class Membership:
+    """Applies commands at once."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self.catalog = catalog
+        self.current = self
+
+    async def behind(self, groups: object) -> tuple[int, ...]:
+        return ()
+
+    async def command(self, command: CatalogCommand) -> object:
+        return self.catalog.apply(command)
+
+
+class Engine:
+    """The part of an engine that definitions without queues need."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self.catalog = catalog
+
+
+def office(catalog: Catalog) -> DefinitionsOffice:
+    return DefinitionsOffice(cast(Any, Engine(catalog)), cast(Any, Membership(catalog)))
+
+
+def test_a_file_is_loaded_once_whatever_node_starts_with_it() -> None:
+    """A user that was deleted since stays away; another file, or the same one after it, is loaded."""
+    file, other = exported(), exported()
+    file["queues"] = other["queues"] = file["bindings"] = other["bindings"] = []
+    other["users"][0]["tags"] = "management"
+    catalog = Catalog(4)
+
+    def load(content: object) -> Plan | None:
+        return asyncio.run(office(catalog).load_once(json.dumps(content).encode()))
+
+    assert load(file) is not None and catalog.user("ann") is not None
+    catalog.apply(DeleteUser("ann"))
+    assert load(file) is None and catalog.user("ann") is None
+    restored = Catalog(4)
+    restored.restore(catalog.snapshot())
+    assert restored.definitions_digest == catalog.definitions_digest != ""
+    assert load(other) is not None and load(other) is None and load(file) is not None
+    assert catalog.user("ann") is not None
+    file["users"][0]["tags"] = 7
+    before = catalog.snapshot()
+    with pytest.raises(BadDefinitions):
+        load(file)
+    assert catalog.snapshot() == before
+
+
+def test_a_file_is_looked_at_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large one takes seconds."""
+    threads: list[threading.Thread] = []
+
+    def noted(look: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*arguments: Any) -> Any:
+            threads.append(threading.current_thread())
+            return look(*arguments)
+
+        return run
+
+    for name in ("read_definitions", "check_on"):
+        monkeypatch.setattr(definitions_office, name, noted(getattr(definitions_office, name)))
+    file = exported()
+    file["queues"] = file["bindings"] = []
+    asyncio.run(office(Catalog(4)).load(json.dumps(file).encode()))
+    assert len(threads) == 2 and threading.main_thread() not in threads
 
 
 def changed(path: str, value: object) -> dict[str, Any]:
@@ -105,6 +220,16 @@ def changed(path: str, value: object) -> dict[str, Any]:
         ("permissions.0.user", "nobody", "permissions[0]: "),
         ("users.0.hashing_algorithm", "rot13", "users[0]: hashing_algorithm is 'rot13', one of rabbit_password"),
         ("users.0.password_hash", "***", "users[0]: password_hash is not in base64"),
+        ("users.0.name", "u\n", "a user's name has 1 to 255 octets and no control characters"),
+        ("users.0.tags", 7, "users[0]: tags takes words with commas between, or a list of words"),
+        ("users.0.tags", ["a\tb"], "users[0]: a tag has"),
+        ("users.0.tags", "management,a\x00", "users[0]: a tag has 1 to 255 octets"),
+        ("users.0.limits", {"max-queues": 3}, "users[0].limits: 'max-queues' is no limit of a user"),
+        ("vhosts.0.name", "v" * 5000, "vhosts[0].name = "),
+        ("vhosts.0.name", "", "a vhost's name has 1 to 255 octets"),
+        ("queues.1.name", "ü" * 128, "a string of at most 255 octets is expected"),
+        ("exchanges.0.name", "e" * 256, "a string of at most 255 octets is expected"),
+        ("bindings.1.routing_key", "k" * 256, "a string of at most 255 octets is expected"),
         ("exchanges.0.type", "x-random", "exchanges[0]: "),
         ("bindings.0.destination_type", "client", 'bindings[0].destination_type = "client": queue or exchange'),
         ("bindings.0.destination", "nothing", "bindings[0]: "),

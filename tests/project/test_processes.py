@@ -22,6 +22,7 @@ from node.command_line.processes import (
     LASTED_S,
     LONGEST_PAUSE_S,
     Restarts,
+    patience_s,
     plan_processes,
     refuse_surplus,
 )
@@ -367,6 +368,26 @@ def test_the_ports_for_frames_that_are_looked_at_are_those_that_are_used(
             supervisor.process.wait()
 
 
+def test_a_drain_may_take_the_time_that_the_settings_give_it() -> None:
+    assert patience_s(NodeSettings()) == 15.0
+    assert patience_s(NodeSettings(drain_notice_ms=20_000, drain_timeout_ms=60_000)) == 90.0
+
+
+def test_the_supervisor_waits_as_long_as_it_was_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left then is killed."""
+    waited: list[float] = []
+    cluster: Any = SomeChildren([])
+
+    def stop(patience_s: float, hurry: object) -> list[Any]:
+        waited.append(patience_s)
+        return []
+
+    cluster.stop = stop
+    with StopSignals() as signals:
+        NodeSupervisor(cluster, signals, 90.0)._stop()
+    assert waited == [90.0]
+
+
 def test_hanging_up_is_noted_only_where_it_is_asked_for() -> None:
     """Elsewhere it ends the process, as when its terminal goes."""
     with StopSignals(hang_up=True) as signals:
@@ -392,7 +413,7 @@ def test_hanging_up_is_passed_on_to_all_processes(tmp_path: Path) -> None:
             assert child.stdout is not None
             assert child.stdout.readline() == b"up\n"
         cluster: Any = SomeChildren(children)
-        supervisor = NodeSupervisor(cluster, StopSignals(hang_up=True))
+        supervisor = NodeSupervisor(cluster, StopSignals(hang_up=True), 1.0)
         supervisor._pass_on_hang_up()
         assert [child.wait(10) for child in children] == [7, 7]
     finally:

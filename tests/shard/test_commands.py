@@ -6,9 +6,11 @@ from contextlib import suppress
 import pytest
 
 from cluster.applying import Applying
+from cluster.machine import BadCommand
 from cluster.sessions import (
     ENTRY_HEADER,
     ENTRY_VERSION,
+    KIND_CLOSE,
     KIND_INTERNAL,
     KIND_SESSION,
     SessionSender,
@@ -16,7 +18,7 @@ from cluster.sessions import (
 )
 from node.shard import commands
 from node.shard.commands import ACK, Content, RouteDecision
-from node.shard.errors import ShardError
+from node.shard.errors import BrokenInvariant, ShardError
 from node.shard.packing import pack_numbers, pack_signed, unpack_numbers, unpack_signed
 from node.shard.settings import ShardQueueSettings, decode_settings, encode_settings
 from node.shard.shard import SessionKey, Shard
@@ -123,7 +125,7 @@ def test_bad_batches_settles_and_settings() -> None:
             driver.shard.apply(A, start, end)
         driver.shard.finish()
     for data in (
-        commands.SETTLE_HEAD.pack(commands.SETTLE, 3, commands.UP_TO, 0, 1, 5) + bytes(8),
+        commands.SETTLE_HEAD.pack(commands.SETTLE, 5, commands.UP_TO, 0, 1, 5) + bytes(8),
         commands.SETTLE_HEAD.pack(commands.SETTLE, 0, 3, 0, 1, 5) + bytes(16),
         commands.SETTINGS_HEAD.pack(commands.CREATE_QUEUE, 3, 9) + b"abc",
         commands.SETTINGS_HEAD.pack(commands.UPDATE_QUEUE, 3, 1) + b"abc",
@@ -169,7 +171,9 @@ def test_numbers_and_settings_survive_their_encoding() -> None:
     assert decode_settings(encode_settings(settings)) == settings
     assert decode_settings(encode_settings(ShardQueueSettings())) == ShardQueueSettings()
     assert hash(settings) == hash(decode_settings(encode_settings(settings)))
-    for bad in (b"", b"\x01", b"\x92\x01\x02", b"\xdc\x00\x20" + b"\xc0" * 32):
+    deep = b"\x91" * 3000 + b"\x01"
+    nested = (deep, b"\x92\xa1/" + deep, b"\x91" * 100)
+    for bad in (b"", b"\x01", b"\x92\x01\x02", b"\xdc\x00\x20" + b"\xc0" * 32, *nested):
         with pytest.raises(ShardError):
             decode_settings(bad)
 
@@ -180,8 +184,11 @@ class _Nobody:
     def group_effects(self, group: int, effects: object) -> None:
         pass
 
+    def __init__(self) -> None:
+        self.lost = 0
+
     def group_session_lost(self, group: int) -> None:
-        pass
+        self.lost += 1
 
     def group_applied(self, group: int) -> None:
         pass
@@ -209,3 +216,52 @@ def test_garbage_in_a_batch_ends_that_batch_and_no_replica() -> None:
     assert queue_now.ready_count() == 2
     assert len(said) == 2
     assert all("cut short" in text for text in said)
+
+
+def test_what_stands_behind_garbage_is_refused_and_its_session_ends() -> None:
+    """A sender that was told nothing of it would take its publishes for stored, and its acknowledgements for done."""
+    shard, nobody, sender, lost = Shard(1, 1), _Nobody(), SessionSender(1, 7, 10, 1 << 20), object()
+    applying = Applying(1, 1, shard, nobody, sender, lost, None)
+    header = ENTRY_HEADER.pack(ENTRY_VERSION, 1000, 1000)
+    answers: list[tuple[str, object]] = []
+
+    def give(name: str, command: bytes, answering: bool) -> None:
+        sender.add([command], len(command), answering, lambda result: answers.append((name, result)))
+
+    def apply(index: int) -> None:
+        applying.apply(index, header + b"".join(sender.unsent(0, 1000)))
+
+    give("create", commands.encode_create_queue(1, ShardQueueSettings(name="q")), True)
+    give("publish", publish("held"), False)
+    give("get", commands.encode_get(1, 5, False), True)
+    apply(1)
+    assert [name for name, result in answers if result is not lost] == ["create", "publish", "get"]
+    answers.clear()
+    give("create", commands.encode_create_queue(2, ShardQueueSettings(max_length=1 << 50)), True)
+    give("publish", publish("never stored"), False)
+    give("settle", commands.encode_settle(1, 5, ACK, [1]), False)
+    give("get", commands.encode_get(1, 5, False), True)
+    apply(2)
+    assert answers == [(name, lost) for name in ("create", "publish", "settle", "get")]
+    queue = shard.queue(1)
+    assert queue is not None and (queue.ready_count(), queue.held_count) == (0, 1)
+    assert applying.session_broken
+    applying.apply(3, header + encode_batch(KIND_CLOSE, 1, 7, 0, b""))
+    assert (queue.ready_count(), queue.held_count) == (1, 0)
+    assert (applying.session_broken, nobody.lost, sender.incarnation) == (False, 1, 8)
+    give("publish", publish("stored"), False)
+    apply(4)
+    assert (answers[-1], queue.ready_count()) == (("publish", None), 2)
+
+
+def test_a_contradiction_in_what_a_shard_knows_is_no_bad_command() -> None:
+    """A replica that passed over it would go on with counts of its own: it stops, as with any defect."""
+    shard = Shard(1, 1)
+    applying = Applying(1, 1, shard, _Nobody(), SessionSender(1, 7, 10, 1000), None, None)
+    header = ENTRY_HEADER.pack(ENTRY_VERSION, 1000, 1000)
+    queue = commands.encode_create_queue(1, ShardQueueSettings(name="q"))
+    applying.apply(1, header + encode_batch(KIND_INTERNAL, 0, 0, 0, queue + publish("x")))
+    shard._state.live[1] = 0
+    with pytest.raises(BrokenInvariant, match="released 1 times too often"):
+        applying.apply(2, header + encode_batch(KIND_INTERNAL, 0, 0, 0, commands.encode_purge(1)))
+    assert not issubclass(BrokenInvariant, BadCommand)

@@ -7,6 +7,8 @@ from node.shard.commands import (
     ACK,
     REJECT,
     REQUEUE,
+    RETURN,
+    UNSENT,
     encode_delete_queue,
     encode_detach,
     encode_flow,
@@ -55,6 +57,21 @@ def test_prefetch_limits_what_is_held_and_settling_makes_room() -> None:
     assert driver.delivered(5) == ["4", "5"]
     driver.run(encode_settle_up_to(1, 5, REJECT, 100))
     assert driver.delivered(5) == ["6", "7", "8"]
+
+
+def test_what_was_never_sent_comes_back_uncounted_and_first() -> None:
+    driver = Driver()
+    driver.create(1)
+    driver.run(attach(1, 5, prefetch=3), numbered(5))
+    driver.run(encode_detach(1, 5, False))
+    driver.run(encode_settle_up_to(1, 5, RETURN, 1))
+    driver.run(encode_settle(1, 5, UNSENT, [2, 3]))
+    driver.run(encode_detach(1, 5, True))
+    driver.deliveries()
+    driver.run(attach(1, 6))
+    again = [message for effect in driver.effects if isinstance(effect, Deliver) for message in effect.messages]
+    assert [message.delivery_count for message in again] == [1, 0, 0, 0, 0]
+    assert driver.delivered(6) == ["0", "1", "2", "3", "4"]
 
 
 def test_settling_unknown_things_is_ignored() -> None:

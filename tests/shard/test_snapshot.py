@@ -187,6 +187,7 @@ def test_a_bad_snapshot_is_refused_and_changes_nothing() -> None:
             copy[place] = wrong
             if not (wrong == [] and place in (4, 5)):
                 damaged.append(msgspec.msgpack.encode(copy))
+    damaged.append(b"\x91" * 9999 + b"\x01")
     for data in damaged:
         with pytest.raises(ShardError):
             driver.shard.restore(data)

@@ -1,7 +1,7 @@
 """Starts and stops the node of a pod: `lifecycle.py start` becomes the node, `lifecycle.py stop` is the preStop hook.
 
 start: the first pods begin the cluster together (seeds); all others join, and so does a pod that was scaled away before
-and comes back: it was taken out of the cluster, so that its data is of no more use.
+and comes back, once a node that has missed nothing says that it was removed: its data is of no more use then.
 stop: a pod that is scaled away takes its node out of the cluster and returns when all it held is elsewhere. One that is
 only restarted is drained.
 
@@ -18,17 +18,18 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 VOLUME = Path(os.environ.get("CHART_VOLUME", "/var/lib/mayfly"))
 DATA = VOLUME / "data"
 LEAVING = VOLUME / "leaving"
-"""There: this node was told to leave the cluster; it may be that it did."""
+"""There, with its id: this node was told to leave the cluster; it may be that it did."""
 JOINED = VOLUME / "joined"
 """There: this node has joined a cluster that was there, though its number is one of those that begin."""
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 ASK_WITHIN_S = 3.0
 TRY_EVERY_S = 2.0
+PATIENCE_S = 60.0
 
 
 class Pod:
@@ -69,41 +70,86 @@ def settings_of(pod: Pod, joins: bool, through: str) -> dict[str, str]:
     return {**settings, "MAYFLY_SEEDS": ",".join(pod.peer(number) for number in range(pod.founders))}
 
 
-def members(pod: Pod) -> tuple[str, set[str]] | None:
-    """The peer address of a node that answers, and the names of all members as it has them; None: nobody answers."""
+class Answer(NamedTuple):
+    """What a node says of the members."""
+
+    peer: str
+    """Its peer address."""
+    states: dict[int, str] | None
+    """All members by id, removed ones too. Ids are never given out twice. None: it may have missed changes."""
+
+
+def page(host: str, path: str) -> dict[str, Any]:
+    """A page of a node. Raises OSError or ValueError."""
+    with urllib.request.urlopen(f"http://{host}:15672{path}", timeout=ASK_WITHIN_S) as answer:
+        found: dict[str, Any] = json.load(answer)
+    return found
+
+
+def members(pod: Pod) -> Answer | None:
+    """What the others say: one that has missed nothing, if there is such a one, else any; None: nobody answers."""
+    stale = None
     for number in pod.others():
         try:
-            with urllib.request.urlopen(
-                f"http://{pod.host(number)}:15672/cluster/members", timeout=ASK_WITHIN_S
-            ) as answer:
-                rows = json.load(answer)["members"]
-        except (OSError, ValueError, KeyError):
+            found = page(pod.host(number), "/cluster/members")
+            states = {int(row["id"]): str(row["state"]) for row in found["members"]}
+        except (OSError, ValueError, KeyError, TypeError):
             continue
-        return pod.peer(number), {row["name"] for row in rows if row["state"] != "removed"}
-    return None
+        if found.get("current") is True:
+            return Answer(pod.peer(number), states)
+        stale = stale or Answer(pod.peer(number), None)
+    return stale
 
 
-def forget_if_removed(pod: Pod, names: set[str]) -> None:
-    """A node that was told to leave and is no member any more comes back as a new one."""
-    if not LEAVING.exists():
-        return
-    if pod.name not in names:
-        say("was taken out of the cluster: joins it as a new node")
-        shutil.rmtree(DATA, ignore_errors=True)
+def ask(pod: Pod) -> Answer | None:
+    """Ask for the members as long as the answer is needed.
+
+    Without data the node needs somebody to join. With data, if it was told to leave, it needs a current answer; it does
+    not wait for ever, because it may be its vote that the others need to give one.
+    """
+    waited_s = 0.0
+    while True:
+        found = members(pod)
+        if not DATA.exists():
+            enough = found is not None
+        elif LEAVING.exists():
+            enough = (found is not None and found.states is not None) or waited_s >= PATIENCE_S
+        else:
+            enough = True
+        if enough:
+            return found
+        say("nobody answers yet" if found is None else "no current answer yet")
+        time.sleep(TRY_EVERY_S)
+        waited_s += TRY_EVERY_S
+
+
+def forget_if_removed(states: dict[int, str]) -> None:
+    """A node that was told to leave and was removed comes back as a new one. `states`: of a current answer."""
+    id = int(LEAVING.read_text().strip() or 0)
+    if states.get(id) == "removed":
+        say(f"node {id} was taken out of the cluster: joins it as a new node")
+        shutil.rmtree(DATA)
         JOINED.touch()
-    LEAVING.unlink()
+        LEAVING.unlink()
+    elif states.get(id) == "member":
+        LEAVING.unlink()
+    else:
+        say(f"keeps its data: nobody says that node {id or 'of an unknown id'} was removed")
 
 
 def start(pod: Pod) -> None:
     """Become the node."""
     through = pod.peer(0 if pod.number else 1)
+    if LEAVING.exists() and not DATA.exists():
+        # The note is of data that is gone. It must not be held against the data of a new member.
+        JOINED.touch()
+        LEAVING.unlink()
     if LEAVING.exists() or pod.number >= pod.founders or JOINED.exists():
-        while (found := members(pod)) is None and not (DATA.exists() and not LEAVING.exists()):
-            say("nobody answers yet")
-            time.sleep(TRY_EVERY_S)
+        found = ask(pod)
         if found is not None:
-            through = found[0]
-            forget_if_removed(pod, found[1])
+            through = found.peer
+            if LEAVING.exists() and found.states is not None:
+                forget_if_removed(found.states)
     joins = pod.number >= pod.founders or JOINED.exists()
     os.environ.update(settings_of(pod, joins, through))
     os.execvp("mayfly", ["mayfly", "node"])
@@ -141,12 +187,27 @@ def stop(pod: Pod) -> None:
 
 def leave(pod: Pod, wanted: int) -> None:
     """Take this node out through one that stays; tries until that is done or the pod's time is over."""
-    LEAVING.touch()
     while True:
+        note_leaving()
         for number in range(wanted):
             if mayfly("cluster", "remove", pod.name, "--node", f"{pod.host(number)}:15672", "--user", pod.user):
                 return
         time.sleep(TRY_EVERY_S)
+
+
+def note_leaving() -> None:
+    """Write down which member this node is: by that it is known whether it was removed. Its name may be another's then.
+
+    Without the id, if the node does not answer, its data is never deleted here."""
+    try:
+        id = int(page("127.0.0.1", "/status")["id"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        say(f"cannot ask the node for its id: {error}")
+        LEAVING.touch()
+        return
+    draft = LEAVING.with_suffix(".draft")
+    draft.write_text(f"{id}\n")
+    draft.replace(LEAVING)
 
 
 def drain(pod: Pod) -> None:

@@ -66,7 +66,9 @@ def consume(channel: Channel, method: Any, arguments: bytes) -> Steps:
     consumer_id = broker.new_id()
     no_ack = bool(method.no_ack)
     own_prefetch = channel.prefetch
-    attached_with = channel.global_prefetch.of(own_prefetch)
+    # What is delivered before the pause takes effect would only be held back, with all that waits already.
+    obeys = not no_ack and not _is_quorum(found)
+    attached_with = 1 if obeys and channel.global_prefetch.is_full else channel.global_prefetch.of(own_prefetch)
 
     def attach(record: QueueRecord) -> bytes:
         return encode_attach(
@@ -94,8 +96,10 @@ def consume(channel: Channel, method: Any, arguments: bytes) -> Steps:
         channel.send(unchecked(commands.Basic.ConsumeOk, consumer_tag=tag))
     if broker.deliveries_stopped:
         broker.hold_back(consumer)
-    elif connection.output_blocked:
+    elif channel.pauses(consumer):
         consumer.set_paused(True)
+    if attached_with != channel.global_prefetch.of(own_prefetch) and consumer.obeys_global_prefetch:
+        consumer.set_prefetch()
 
 
 def _in_exclusive_use(channel: Channel, queue: str) -> AmqpError:
@@ -224,9 +228,8 @@ def _requeue_all(channel: Channel, method: Any) -> None:
     if transaction is None:
         unacknowledged.settle(0, True, REQUEUE)
     else:
-        for tag in unacknowledged.outstanding(0, True):
-            if not transaction.is_settled(tag):
-                unacknowledged.settle(tag, False, REQUEUE)
+        for tag in transaction.take_unsettled(unacknowledged):
+            unacknowledged.settle(tag, False, REQUEUE)
     channel.submit_settlements()
 
 

@@ -9,11 +9,11 @@ from pamqp import commands
 
 from node.broker.confirms import Confirms
 from node.broker.operation import AmqpError, ShardsStep, Steps
-from node.broker.transaction import Transaction
 from node.shard.results import Done
 
 if TYPE_CHECKING:
     from node.broker.channel import Channel
+    from node.broker.transaction import Transaction
 
 
 def select(channel: Channel, method: Any, arguments: bytes) -> None:
@@ -32,7 +32,7 @@ def select_transactions(channel: Channel, method: Any, arguments: bytes) -> None
     if publisher.confirms is not None:
         raise AmqpError(406, "cannot switch from confirm to tx mode")
     if publisher.transaction is None:
-        publisher.transaction = Transaction()
+        publisher.begin_transaction()
     channel.send(commands.Tx.SelectOk())
 
 
@@ -43,13 +43,16 @@ def commit(channel: Channel, method: Any, arguments: bytes) -> Steps:
     refused nothing is done then, and nothing is acknowledged unless all publishes to other shards are stored.
     """
     transaction = _transaction(channel)
-    channel.publisher.transaction = Transaction()
+    channel.publisher.begin_transaction()
     channel.publisher.send_returns(transaction.returned)
     unacknowledged = channel.unacknowledged
-    _check_complete(transaction.can_settle(unacknowledged))
-    _all_done((yield ShardsStep(transaction.first_round(unacknowledged))))
-    _check_complete(transaction.can_settle(unacknowledged))
-    _all_done((yield ShardsStep(transaction.second_round(unacknowledged))))
+    try:
+        _check_complete(transaction.can_settle(unacknowledged))
+        _all_done((yield ShardsStep(transaction.first_round(unacknowledged))))
+        _check_complete(transaction.can_settle(unacknowledged))
+        _all_done((yield ShardsStep(transaction.second_round(unacknowledged))))
+    finally:
+        transaction.release()
     channel.global_prefetch.send()
     for address, content in transaction.replies:
         channel.broker.cluster.reply(address, content)
@@ -67,8 +70,8 @@ def _check_complete(complete: bool) -> None:
 
 def roll_back(channel: Channel, method: Any, arguments: bytes) -> None:
     """tx.rollback: publishes are forgotten, what was settled is outstanding as before."""
-    _transaction(channel)
-    channel.publisher.transaction = Transaction()
+    _transaction(channel).release()
+    channel.publisher.begin_transaction()
     channel.send(commands.Tx.RollbackOk())
 
 

@@ -1,0 +1,25 @@
+"""What users, vhosts, tags and the like may be called, over HTTP and in files. Pure."""
+
+from typing import Final
+
+LONGEST_NAME_BYTES: Final = 255
+
+
+def checked_name(name: str, what: str) -> str:
+    """The name of a user or a vhost. Raises ValueError, which says what `what` takes."""
+    if not name or name_is_long(name) or any(ord(character) < 32 for character in name):
+        raise ValueError(f"{what} has 1 to {LONGEST_NAME_BYTES} octets and no control characters")
+    return name
+
+
+def name_is_long(name: str) -> bool:
+    """Whether AMQP can't carry the name: a short string has 255 octets at most."""
+    return len(name.encode("utf-8", "surrogatepass")) > LONGEST_NAME_BYTES
+
+
+def checked_tags(tags: object) -> tuple[str, ...]:
+    """As RabbitMQ takes them: words with commas between, or a list. Raises ValueError."""
+    words = tags.split(",") if isinstance(tags, str) else tags
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise ValueError("tags takes words with commas between, or a list of words")
+    return tuple(dict.fromkeys(checked_name(word.strip(), "a tag") for word in words if word.strip()))
