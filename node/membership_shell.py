@@ -230,10 +230,9 @@ class MembershipShell:
 
     def __init__(
         self, engine: Engine, identity: Identity, settings: NodeSettings, pump: Callable[[], None],
-        fail: Callable[[str, bool], None], known_stores: Mapping[int, str],
+        fail: Callable[[str], None], known_stores: Mapping[int, str],
     ) -> None:
-        """`fail(why, removed)`: this node was sent away; `removed`: as a member that was taken out, with this data.
-        `known_stores` says what the data of members was called when this node last heard of it."""
+        """`known_stores` says what the data of members was called when this node last heard of it."""
         self._known_stores = known_stores
         self._engine = engine
         self._identity = identity
@@ -251,13 +250,9 @@ class MembershipShell:
         named = (member.store if member is not None else "") or self._known_stores.get(node_id, "")
         who = f"node {node_id} ({member.name})" if member is not None else f"node {node_id}"
         anew = "to come back, it joins as a new member with an empty data folder"
-        other_data = bool(store and named and store != named)
         if member is not None and member.state == "removed":
-            if other_data:
-                text = f"{who} was removed from the cluster, and comes back with other data than it had; {anew}"
-                return Objection(grpc.StatusCode.DATA_LOSS, text)
             return Objection(grpc.StatusCode.NOT_FOUND, f"{who} was removed from the cluster; {anew}")
-        if other_data:
+        if store and named and store != named:
             text = f"{who} comes back with other data than it had: remove it from the cluster first; {anew}"
             return Objection(grpc.StatusCode.DATA_LOSS, text)
         known = catalog.node(node_id)
@@ -271,9 +266,9 @@ class MembershipShell:
         """See `Gate.is_newcomer`: ids grow, so one above all that are known was given out since."""
         return all(record.id < node_id for record in self._engine.catalog.members.all())
 
-    def refused(self, peer: int, text: str, code: grpc.StatusCode) -> None:
+    def refused(self, peer: int, text: str) -> None:
         """See `Gate.refused`."""
-        self._fail(f"node {peer} says: {text}", code == grpc.StatusCode.NOT_FOUND)
+        self._fail(f"node {peer} says: {text}")
 
     async def join(self, request: JoinRequest) -> JoinAnswer:
         """See `Gate.join`."""

@@ -97,7 +97,6 @@ class NodeProcess:
         self.stopped: asyncio.Event = asyncio.Event()
         self.failure: str | None = None
         self._sent_away = False
-        self._removed = False
         self._unproven = False
         self._loop: asyncio.AbstractEventLoop
         self._store: WriteAheadStore
@@ -289,7 +288,7 @@ class NodeProcess:
         """The catalog has other members: connections follow, and the next start knows them."""
         members = self.engine.catalog.members
         if self.engine.membership.removed:
-            self._send_away(f"this node (node {self.identity.node}, {self.name}) was removed from the cluster", True)
+            self._send_away(f"this node (node {self.identity.node}, {self.name}) was removed from the cluster")
             return
         own = members.get(self.identity.node)
         if own is not None and own.state == "leaving" and self._serving and self.drain.step == NOT_DRAINING:
@@ -483,17 +482,15 @@ class NodeProcess:
         self.failure = text
         self.stopped.set()
 
-    def _send_away(self, text: str, removed: bool = False) -> None:
-        """The node fails because it is not, or no longer, a member with this data: it would fail again. `removed`: an
-        operator had this member taken out."""
-        self._removed = self._removed or removed
+    def _send_away(self, text: str) -> None:
+        """The node fails because it is not, or no longer, a member with this data: it would fail again."""
         self._sent_away = self._sent_away or self.failure is None
         self._fail(text)
 
     def may_join_anew(self) -> bool:
         """Whether a node that could not start was sent away as a founder that came too late: it never served, so its
-        data is nothing, and it can join the cluster that is there. Not one that was removed: somebody wanted it out."""
-        return self._sent_away and self._unproven and not self._removed
+        data is nothing, and it can join the cluster that is there."""
+        return self._sent_away and self._unproven
 
     def may_not_go_on(self) -> bool:
         """Whether a node that has ended, or could not start, would do the same when started again."""

@@ -31,8 +31,8 @@ class Gate(Protocol):
         """Whether a node that is not among the peers may be one that this node has not heard of yet."""
         ...
 
-    def refused(self, peer: int, text: str, code: grpc.StatusCode) -> None:
-        """A peer has sent this node away for good; `code` is one of FINAL_REFUSALS."""
+    def refused(self, peer: int, text: str) -> None:
+        """A peer has sent this node away for good."""
         ...
 
     async def join(self, request: JoinRequest) -> JoinAnswer:
@@ -51,7 +51,7 @@ class OpenGate:
         """Never."""
         return False
 
-    def refused(self, peer: int, text: str, code: grpc.StatusCode) -> None:
+    def refused(self, peer: int, text: str) -> None:
         """Nothing: it is logged, and tried again."""
 
     async def join(self, request: JoinRequest) -> JoinAnswer:

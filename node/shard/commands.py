@@ -151,7 +151,8 @@ def encode_guard(count: int) -> bytes:
 def encode_transaction(publishes: int, parts: Sequence[bytes]) -> bytes:
     """TRANSACTION: so many PUBLISHes and then any SETTLEs (``parts``, in this order) are applied as one, or not at all.
 
-    Answers Done, or Refused with FULL when a queue would refuse one of the publishes.
+    Answers Done, or Refused: with FULL when a queue would refuse one of the publishes, with NOT_HELD when a queue that
+    is there still has taken back what is settled, because the session ended in which it was handed out.
     """
     return b"".join([TRANSACTION_HEAD.pack(TRANSACTION, publishes, sum(map(len, parts))), *parts])
 

@@ -9,6 +9,7 @@ IN_USE: Final = "in-use"
 NOT_EMPTY: Final = "not-empty"
 DUPLICATE_CONSUMER: Final = "duplicate-consumer"
 FULL: Final = "full"
+NOT_HELD: Final = "not-held"
 
 
 class Gone:
@@ -80,8 +81,8 @@ class Detached:
 
 
 class Refused:
-    """ATTACH, DELETE_QUEUE or TRANSACTION refused: EXCLUSIVE, DUPLICATE_CONSUMER, IN_USE, NOT_EMPTY or FULL. Nothing
-    changed.
+    """ATTACH, DELETE_QUEUE or TRANSACTION refused: EXCLUSIVE, DUPLICATE_CONSUMER, IN_USE, NOT_EMPTY, FULL or
+    NOT_HELD. Nothing changed.
     """
 
     __slots__ = ("reason",)

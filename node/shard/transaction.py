@@ -15,9 +15,10 @@ from node.shard.commands import (
 )
 from node.shard.delivery import has_room_for
 from node.shard.errors import ShardError
+from node.shard.holders import find
 from node.shard.packing import NUMBER_BYTES, unpack_numbers
 from node.shard.publish import apply_publishes
-from node.shard.results import FULL, Done, Refused
+from node.shard.results import FULL, NOT_HELD, Done, Refused
 from node.shard.settings import MAX_NUMBER
 from node.shard.settle import apply_settle
 from node.shard.state import State
@@ -27,6 +28,9 @@ def apply_transaction(state: State, session: tuple[int, int], position: int, end
     """Apply the TRANSACTION at ``position``; where it ends. Appends its answer, Done or Refused.
 
     Everything is read before anything is done: ShardError for what does not fit, and nothing of it is applied.
+
+    A node whose session ends while this is on its way sends it again in its next session. What it settles has been
+    taken back then, and goes to others, who may give for it as well: the publishes must not count either.
     """
     _, publishes, size_bytes = TRANSACTION_HEAD.unpack_from(state.data, position)
     first = position + TRANSACTION_HEAD.size
@@ -38,8 +42,14 @@ def apply_transaction(state: State, session: tuple[int, int], position: int, end
     for _ in range(publishes):
         settles_at = _read_publish(state, settles_at, stop, asked)
     after = settles_at
+    is_held = True
     while after < stop:
-        after = _end_of_settle(state.data, after, stop)
+        settle_at = after
+        after = _end_of_settle(state.data, settle_at, stop)
+        is_held = is_held and _is_held(state, session, settle_at, after)
+    if not is_held:
+        results.append(Refused(NOT_HELD))
+        return stop
     if _is_too_much(state, asked):
         results.append(Refused(FULL))
         return stop
@@ -83,6 +93,25 @@ def _end_of_settle(data: bytes, position: int, stop: int) -> int:
     if after > stop:
         raise ShardError(f"SETTLE at {position} reaches to {after} of {stop}")
     return after
+
+
+def _is_held(state: State, session: tuple[int, int], position: int, end: int) -> bool:
+    """Whether the session holds all that the SETTLE at ``position`` names. What went with its queue comes to nobody
+    any more: that counts as held. Of UP_TO only the last is looked at."""
+    _, _, form, count, queue_id, holder_id = SETTLE_HEAD.unpack_from(state.data, position)
+    if queue_id not in state.queues:
+        return True
+    holder = find(state, session, queue_id, holder_id)
+    if holder is None:
+        return False
+    held = holder.held
+    names_at = position + SETTLE_HEAD.size
+    if form == LIST:
+        return all(number in held for number in unpack_numbers(state.data, names_at, count, end))
+    if form == UP_TO:
+        return NUMBER.unpack_from(state.data, names_at)[0] in held
+    first, last = NUMBER_PAIR.unpack_from(state.data, names_at)
+    return last - first < len(held) and all(number in held for number in range(first, last + 1))
 
 
 def _is_too_much(state: State, asked: dict[int, tuple[int, int]]) -> bool:

@@ -462,6 +462,17 @@ class Model:
         elif person in row.waiting:
             row.waiting.remove(person)
 
+    def held(self, session: tuple[int, int], number: int, holder: int) -> list[int]:
+        """The delivery ids of what somebody holds."""
+        person = self.person(session, self.rows.get(number), holder)
+        return [] if person is None else list(person.held)
+
+    def holds(self, session: tuple[int, int], number: int, holder: int, ids: Sequence[int]) -> bool:
+        """Whether somebody holds all of these, or the queue is gone."""
+        row = self.rows.get(number)
+        person = self.person(session, row, holder)
+        return row is None or (person is not None and all(each in person.held for each in ids))
+
     def settle(
         self, session: tuple[int, int], number: int, holder: int, outcome: int, ids: Sequence[int]
     ) -> None:

@@ -63,7 +63,7 @@ STEP = st.one_of(
     st.tuples(st.just("guarded"), SESSIONS, st.lists(SOME_QUEUES, max_size=5), st.sampled_from([-1, -1, 0, 25])),
     st.tuples(
         st.just("transaction"), SESSIONS, st.lists(SOME_QUEUES, max_size=4), st.sampled_from([-1, -1, 0, 25]),
-        QUEUES, ANY_HOLDER, OUTCOME, IDS,
+        QUEUES, ANY_HOLDER, OUTCOME, IDS, FLAGS,
     ),
     st.tuples(st.just("create"), SESSIONS, QUEUES, KINDS),
     st.tuples(st.just("update"), QUEUES, KINDS),
@@ -291,12 +291,17 @@ class Run:
         holder: int,
         outcome: int,
         ids: list[int],
+        only_held: bool,
     ) -> Batch:
+        if only_held:
+            ids = self.model.held(session, queue, holder)
         publishes = [(queues, self.new_body()) for queues in targets]
         parts: list[bytes] = []
         for queues, body in publishes:
             commands.encode_publish(parts, queues, ttl, b"\x00\x01k", header_of(body), body.encode())
-        if self.model.transaction(publishes, None if ttl < 0 else ttl):
+        if not self.model.holds(session, queue, holder, ids):
+            wanted.append(("refused", "not-held"))
+        elif self.model.transaction(publishes, None if ttl < 0 else ttl):
             self.model.settle(session, queue, holder, outcome, ids)
         else:
             wanted.append(("refused", "full"))

@@ -1,10 +1,12 @@
 """TRANSACTION: what one client publishes and settles in a shard is applied together or not at all."""
 
+import pytest
+
 from node.shard import commands
 from node.shard.commands import ACK, REQUEUE
 from node.shard.results import Done, Published, Refused
 from node.shard.settings import REJECT_PUBLISH, REJECT_PUBLISH_DLX
-from tests.shard.driver import Driver, attach, publish
+from tests.shard.driver import A, Close, Driver, attach, publish
 
 
 def transaction(*publishes: bytes, settles: tuple[bytes, ...] = ()) -> bytes:
@@ -79,3 +81,48 @@ def test_a_queue_that_is_gone_is_passed_over() -> None:
     driver.create(1)
     assert isinstance(driver.run(transaction(publish("x", 9), publish("y", 1)))[0], Done)
     assert driver.drain(1) == ["y"]
+
+
+@pytest.mark.parametrize("ids", [[1], [1, 2], [2, 1], [1, 3]])
+def test_what_was_taken_back_is_not_given_for(ids: list[int]) -> None:
+    """A node's session ends while its transaction is on its way, and it sends it again in the next one."""
+    driver = Driver()
+    driver.create(1)
+    driver.run(publish("a"), publish("b"), publish("c"))
+    for _ in range(3):
+        driver.get(1, no_ack=False, holder=5)
+    offered = transaction(publish("x"), settles=(commands.encode_settle(1, 5, ACK, ids),))
+    (answer,) = driver.entry(Close(A), ((A[0], A[1] + 1), offered))
+    assert isinstance(answer, Refused) and answer.reason == "not-held"
+    assert driver.drain(1) == ["a", "b", "c"]
+    assert driver.shard.digest() == driver.replay().digest()
+
+
+@pytest.mark.parametrize("ids", [[2], [1, 2], [2, 1], [1, 3], [1, 2, 3, 4]])
+def test_it_settles_all_or_nothing(ids: list[int]) -> None:
+    driver = Driver()
+    driver.create(1)
+    driver.create(2)
+    driver.run(publish("a"), publish("b"), publish("c"))
+    for _ in range(3):
+        driver.get(1, no_ack=False, holder=5)
+    driver.run(commands.encode_settle(1, 5, ACK, [2 if 2 in ids else 3]))
+    offered = transaction(publish("x", 2), settles=(commands.encode_settle(1, 5, ACK, ids),))
+    (answer,) = driver.run(offered)
+    assert isinstance(answer, Refused) and answer.reason == "not-held"
+    statistics = driver.shard.queue_statistics(1)
+    assert statistics is not None and statistics.unacknowledged == 2
+    assert driver.ready(2) == 0
+    left = [number for number in (1, 2, 3) if number != (2 if 2 in ids else 3)]
+    (answer,) = driver.run(transaction(publish("x", 2), settles=(commands.encode_settle(1, 5, ACK, left),)))
+    assert isinstance(answer, Done) and driver.drain(2) == ["x"]
+
+
+def test_what_is_settled_may_have_gone_with_its_queue() -> None:
+    driver = Driver()
+    driver.create(1)
+    driver.create(2)
+    driver.run(attach(1, 5), publish("a"))
+    driver.run(commands.encode_delete_queue(1, False, False))
+    (answer,) = driver.run(transaction(publish("x", 2), settles=(commands.encode_settle(1, 5, ACK, [1]),)))
+    assert isinstance(answer, Done) and driver.drain(2) == ["x"]

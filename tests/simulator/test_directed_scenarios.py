@@ -12,7 +12,7 @@ from cluster.simulator.events import SECOND_US
 from cluster.simulator.faults import Fault
 from node.simulation.__main__ import failure_text
 from node.simulation.run import Simulation
-from node.simulation.scenario import Scenario, draw_scenario, with_limits
+from node.simulation.scenario import Scenario, draw_scenario, with_limits, with_transactions
 from node.simulation.topology import QueuePlan
 
 LATE_CLOCK_MS = 60_000
@@ -155,3 +155,13 @@ def test_data_is_lost_on_one_node_at_a_time() -> None:
     plan = tuple(at(2.0 + 0.01 * n, faults.WIPE, n % 3 + 1) for n in range(3))
     simulation = run(replace(three_nodes(160), plan=plan, changes=()))
     assert simulation.cluster.effects[faults.WIPE] == 1
+
+
+def test_a_transaction_counts_once_though_sessions_end_while_it_is_on_its_way() -> None:
+    """Each node in turn is cut off for so long that it comes back through snapshots, which ends its sessions. What it
+    sends again must not publish for a message that was taken back, and goes to another."""
+    scenario = with_transactions(three_nodes(40))
+    plan = tuple(at(0.5 + 0.3 * turn, faults.PARTITION, turn % 3 + 1, lasts=0.21) for turn in range(18))
+    profile = replace(scenario.node_profile, compact_entries=15, session_timeout_ms=5_000)
+    simulation = run(replace(scenario, plan=plan, changes=(), node_profile=profile))
+    assert len(simulation.history.exchanges) > 100

@@ -32,8 +32,7 @@ class Doorkeeper(OpenGate):
     def is_newcomer(self, node_id: int) -> bool:
         return node_id > self.newest
 
-    def refused(self, peer: int, text: str, code: grpc.StatusCode) -> None:
-        assert (code == grpc.StatusCode.NOT_FOUND) == (text == "removed")
+    def refused(self, peer: int, text: str) -> None:
         self.sent_away.append(text)
 
     async def join(self, request: JoinRequest) -> JoinAnswer:
