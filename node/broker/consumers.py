@@ -49,6 +49,9 @@ class Consumer:
         """Send messages to the client, in one go."""
         channel = self.channel
         if not channel.open:
+            # The client gets nothing more, but they are held, and the channel gives back what it knows to be held.
+            if not self.no_ack:
+                channel.unacknowledged.hold(self.holder, first_delivery_id, len(messages))
             return
         if self.obeys_global_prefetch and channel.global_prefetch.is_used:
             self._hold_back(first_delivery_id, messages)

@@ -147,7 +147,10 @@ def test_a_defect_in_what_waited_costs_that_client_alone(
 
     client.connection.set_output_full(True)
     client.publish(1, "nowhere")
-    monkeypatch.setattr(client.connection.channels[1].publisher, "publish", defect)
+    try:
+        monkeypatch.setattr(client.connection.channels[1].publisher, "publish", defect)
+    except AttributeError:
+        pytest.skip("compiled, so that no defect can be put in")
     client.connection.set_output_full(False)
     world.settle()
     (close,) = client.take()
