@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable
 from typing import Any, Final
+from urllib.parse import quote
 
 import click
 from rich import box
@@ -143,6 +144,17 @@ def limit_value(text: str) -> int | None:
     if not (text.isascii() and text.isdigit()):
         raise click.BadParameter(f"'{text}' is neither a number from 0 nor none", param_hint="VALUE")
     return int(text)
+
+
+def change_limit(kind: str, name: str, limit: str, value: str, address: str, user: str, password: str) -> None:
+    """Set a limit of a user or vhost (`kind`), or take it away, and say so. Raises ClickException, BadParameter."""
+    path = f"/api/{kind}-limits/{quote(name, safe='')}/{limit}"
+    number = limit_value(value)
+    if number is None:
+        manage("DELETE", address, path, None, user, password, f"{kind} '{name}'")
+    else:
+        manage("PUT", address, path, {"value": number}, user, password, f"{kind} '{name}'")
+    click.echo(f"{limit} of {kind} '{name}' is " + ("not limited" if number is None else value))
 
 
 def table_of(*headings: str) -> Table:

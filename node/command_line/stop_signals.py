@@ -2,7 +2,7 @@
 
 import signal
 from types import FrameType
-from typing import Final
+from typing import Any, Final
 
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
@@ -14,7 +14,7 @@ class StopSignals:
         self._hang_up = hang_up
         self._times = 0
         self._hung_up = False
-        self._before: dict[signal.Signals, object] = {}
+        self._before: dict[signal.Signals, Any] = {}
 
     def asked(self) -> bool:
         """Whether one of the signals has come."""
@@ -38,7 +38,7 @@ class StopSignals:
 
     def __exit__(self, *_: object) -> None:
         for number, before in self._before.items():
-            signal.signal(number, before)  # type: ignore[arg-type]  # what signal() gave us
+            signal.signal(number, before)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self._times += 1

@@ -7,7 +7,7 @@ from urllib.parse import quote
 import click
 from rich.text import Text
 
-from node.command_line.operator_client import as_administrator, console, limit_value, manage, table_of
+from node.command_line.operator_client import as_administrator, change_limit, console, manage, table_of
 
 NEW_PASSWORD_VARIABLE: Final = "MAYFLY_NEW_PASSWORD"
 LIMITS: Final = ("max-connections", "max-channels")
@@ -82,13 +82,7 @@ def set_tags(name: str, tags: tuple[str, ...], address: str, user: str, password
 @as_administrator
 def set_limit(name: str, limit: str, value: str, address: str, user: str, password: str) -> None:
     """Let user NAME have no more than VALUE connections or channels, over all nodes; none: as many as there are."""
-    path = f"/api/user-limits/{quote(name, safe='')}/{limit}"
-    number = limit_value(value)
-    if number is None:
-        manage("DELETE", address, path, None, user, password, f"user '{name}'")
-    else:
-        manage("PUT", address, path, {"value": number}, user, password, f"user '{name}'")
-    click.echo(f"{limit} of user '{name}' is " + ("not limited" if number is None else value))
+    change_limit("user", name, limit, value, address, user, password)
 
 
 @command.command("list")

@@ -7,7 +7,7 @@ from urllib.parse import quote
 import click
 from rich.text import Text
 
-from node.command_line.operator_client import as_administrator, console, limit_value, manage, table_of
+from node.command_line.operator_client import as_administrator, change_limit, console, manage, table_of
 
 LIMITS: Final = ("max-connections", "max-queues")
 
@@ -52,13 +52,7 @@ def list_vhosts(as_json: bool, address: str, user: str, password: str) -> None:
 @as_administrator
 def set_limit(name: str, limit: str, value: str, address: str, user: str, password: str) -> None:
     """Let vhost NAME have no more than VALUE connections (over all nodes) or queues; none: as many as there are."""
-    path = f"/api/vhost-limits/{quote(name, safe='')}/{limit}"
-    number = limit_value(value)
-    if number is None:
-        manage("DELETE", address, path, None, user, password, f"vhost '{name}'")
-    else:
-        manage("PUT", address, path, {"value": number}, user, password, f"vhost '{name}'")
-    click.echo(f"{limit} of vhost '{name}' is " + ("not limited" if number is None else value))
+    change_limit("vhost", name, limit, value, address, user, password)
 
 
 @command.command("delete")

@@ -22,13 +22,14 @@ from node.catalog import (
     UserRecord,
 )
 from node.catalog.access_limits import limit_fault
-from node.catalog.passwords import ALGORITHMS, SALT_BYTES, from_imported, make_password_hash, shown_hash
+from node.catalog.passwords import ALGORITHMS, SALT_BYTES, from_imported, make_password_hash
 from node.catalog.permissions import permission_fault
 from node.engine import CATALOG_GROUP, Engine
 from node.http.management import NOT_FOUND
 from node.membership_shell import MembershipShell
 from node.operating.names import checked_name, checked_tags
 from node.operating.operator_login import Logins
+from node.operating.shown_user import shown_user
 
 Answer = tuple[HTTPStatus, dict[str, Any]]
 Path = dict[str, str]
@@ -67,7 +68,7 @@ class Access:
 
     def users(self, name: str | None = None) -> list[dict[str, Any]]:
         """See `AccessPort.users`."""
-        return [_shown_user(user) for user in self._catalog.users() if name in (None, user.name)]
+        return [shown_user(user) for user in self._catalog.users() if name in (None, user.name)]
 
     def vhosts(self, name: str | None = None) -> list[dict[str, Any]]:
         """See `AccessPort.vhosts`."""
@@ -226,17 +227,6 @@ def _failed(result: Refusal | None) -> Answer:
     if result.code in (HTTPStatus.NOT_FOUND, _NO_VHOST):
         return HTTPStatus.NOT_FOUND, {"error": "Object Not Found", "reason": result.text}
     return HTTPStatus.BAD_REQUEST, {"error": "bad_request", "reason": result.text}
-
-
-def _shown_user(user: UserRecord) -> dict[str, Any]:
-    algorithm, password_hash = shown_hash(user.password_hash)
-    return {
-        "name": user.name,
-        "password_hash": password_hash,
-        "hashing_algorithm": algorithm,
-        "tags": list(user.tags),
-        "limits": user.limits,
-    }
 
 
 def _limited(at: Path) -> tuple[Any, str]:

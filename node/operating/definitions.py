@@ -5,7 +5,7 @@ catalog. What has no meaning here is left out, with a note.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
 import msgspec
 
@@ -23,14 +23,14 @@ from node.catalog import (
     SetPermissions,
     SetPolicy,
     SetTopicPermissions,
-    UserRecord,
     check_policy,
 )
 from node.catalog.access_limits import LIMITS, limit_fault
-from node.catalog.passwords import ALGORITHMS, from_imported, shown_hash
+from node.catalog.passwords import ALGORITHMS, from_imported
 from node.catalog.permissions import permission_fault
 from node.catalog.records import LimitedKind
 from node.operating.names import checked_name, checked_tags, name_is_long
+from node.operating.shown_user import shown_user
 from node.version import VERSION
 
 OPERATOR_POLICY: Final = "operator_policy"
@@ -153,9 +153,9 @@ class _Fields:
             if name not in self._content:
                 raise BadDefinitions(f"{self.where(name)} is missing: {expected} is expected")
             self._wrong(name, expected)
-        return value  # type: ignore[return-value]  # it is of that kind
+        return value
 
-    def _wrong(self, name: str, expected: str) -> None:
+    def _wrong(self, name: str, expected: str) -> NoReturn:
         raise BadDefinitions(f"{self.where(name)} = {_shown(self._content[name])}: {expected} is expected")
 
 
@@ -313,7 +313,7 @@ def definitions_of(catalog: Catalog) -> dict[str, Any]:
         "rabbit_version": "3.10.8",
         "product_name": "MayflyMQ",
         "product_version": VERSION,
-        "users": [_shown_user(user) for user in catalog.users()],
+        "users": [shown_user(user) for user in catalog.users()],
         "vhosts": [{"name": vhost.name, "description": vhost.description} for vhost in vhosts],
         "permissions": [
             {"user": it.user, "vhost": it.vhost, "configure": it.configure, "write": it.write, "read": it.read}
@@ -369,17 +369,6 @@ def _lasts(catalog: Catalog, vhost: str, source: str, kind: str, destination: st
         if queue is None or not queue.replicated:
             return False
     return all(end is not None and end.durable for end in ends)
-
-
-def _shown_user(user: UserRecord) -> dict[str, Any]:
-    algorithm, password_hash = shown_hash(user.password_hash)
-    return {
-        "name": user.name,
-        "password_hash": password_hash,
-        "hashing_algorithm": algorithm,
-        "tags": list(user.tags),
-        "limits": user.limits,
-    }
 
 
 def _shown_policy(policy: PolicyRecord) -> dict[str, Any]:

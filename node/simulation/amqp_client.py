@@ -59,11 +59,11 @@ class AmqpClient:
         on_ready: Answer,
         on_closed: Callable[[Refused | None], None],
         login: tuple[str, str] = ("guest", "guest"),
-        mode: Frame = commands.Confirm.Select(),  # noqa: B008  (never changed)
+        mode: Frame | None = None,
     ) -> None:
         self._write = write
         self._login = login
-        self._mode = mode
+        self._mode = mode or commands.Confirm.Select()
         self._on_ready = on_ready
         self._on_closed = on_closed
         self.closed = False

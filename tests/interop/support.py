@@ -5,15 +5,11 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final
-
-import pika
-import pika.exceptions
-import pytest
 
 from tests.integration.nodes import Nodes, wait_for
 
@@ -49,50 +45,6 @@ def dead(nodes: Nodes, id: int) -> Iterator[None]:
         nodes.start(id)
         nodes.until_serving()
         nodes.heal()
-
-
-def waits_for_transactions(nodes: Nodes) -> None:
-    """Skip while the broker answers 540 to tx.select."""
-    _waits_for(nodes, "transactions", lambda channel: channel.tx_select())
-
-
-def waits_for_direct_reply_to(nodes: Nodes) -> None:
-    """Skip while the broker answers 540 to a consumer of the address."""
-    _waits_for(
-        nodes,
-        "direct reply-to",
-        lambda channel: channel.basic_consume("amq.rabbitmq.reply-to", lambda *_: None, auto_ack=True),
-    )
-
-
-def waits_for_priorities(nodes: Nodes) -> None:
-    """Skip while messages of a higher priority do not come first."""
-    with pika.BlockingConnection(pika.URLParameters(url(nodes, 1))) as connection:
-        channel = connection.channel()
-        channel.confirm_delivery()
-        name = fresh("priorities")
-        channel.queue_declare(name, durable=True, arguments={"x-max-priority": 5})
-        for priority in (1, 5):
-            channel.basic_publish("", name, b"%d" % priority, pika.BasicProperties(priority=priority))
-        _, _, body = channel.basic_get(name, auto_ack=True)
-        channel.queue_delete(name)
-    if body != b"5":
-        pytest.skip("waits for priorities: x-max-priority is not enforced")
-
-
-def _waits_for(
-    nodes: Nodes, what: str, ask: Callable[[pika.adapters.blocking_connection.BlockingChannel], object]
-) -> None:
-    connection = pika.BlockingConnection(pika.URLParameters(url(nodes, 1)))
-    try:
-        ask(connection.channel())
-    except (pika.exceptions.ConnectionClosedByBroker, pika.exceptions.ChannelClosedByBroker) as closed:
-        if closed.reply_code == 540:
-            pytest.skip(f"waits for {what}: {closed.reply_text}")
-        raise
-    finally:
-        if connection.is_open:
-            connection.close()
 
 
 class Program:

@@ -22,7 +22,6 @@ from tests.interop.support import (
     python,
     url,
     urls,
-    waits_for_priorities,
 )
 
 pytest.importorskip("dramatiq", reason=NO_PYTHON_CLIENTS)
@@ -93,7 +92,6 @@ def test_delays_retries_and_the_dead(whole: Nodes, tmp_path: Path, monkeypatch: 
 
 
 def test_priorities(whole: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    waits_for_priorities(whole)
     with working(whole, tmp_path, monkeypatch, max_priority="5") as work:
         work.actors.do.send_with_options(args=("urgent",), broker_priority=5)
         work.actors.do.send("ordinary")

@@ -13,9 +13,6 @@ from tests.interop.support import (
     dead,
     fresh,
     urls,
-    waits_for_direct_reply_to,
-    waits_for_priorities,
-    waits_for_transactions,
 )
 
 pytestmark = [pytest.mark.processes]
@@ -87,7 +84,6 @@ def test_work_queue_and_topics(whole: Nodes) -> None:
 
 
 def test_transactions(whole: Nodes) -> None:
-    waits_for_transactions(whole)
     with pika.BlockingConnection(pika.URLParameters(urls(whole)[0])) as connection:
         name = fresh("tx")
         channel = connection.channel()
@@ -102,7 +98,6 @@ def test_transactions(whole: Nodes) -> None:
 
 
 def test_priorities(whole: Nodes) -> None:
-    waits_for_priorities(whole)
     with pika.BlockingConnection(pika.URLParameters(urls(whole)[0])) as connection:
         name = fresh("priority")
         channel = connection.channel()
@@ -114,7 +109,6 @@ def test_priorities(whole: Nodes) -> None:
 
 
 def test_direct_reply_to(whole: Nodes) -> None:
-    waits_for_direct_reply_to(whole)
     asking, serving = (pika.BlockingConnection(pika.URLParameters(address)) for address in urls(whole)[:2])
     with asking, serving:
         name = fresh("rpc")
