@@ -63,7 +63,8 @@ class AmqpClient:
     ) -> None:
         self._write = write
         self._login = login
-        self._mode = mode or commands.Confirm.Select()
+        # Asked for None by name: a frame without fields is false.
+        self._mode = commands.Confirm.Select() if mode is None else mode
         self._on_ready = on_ready
         self._on_closed = on_closed
         self.closed = False
