@@ -364,18 +364,18 @@ def test_a_foreign_lmdb_file_with_tables_is_refused(tmp_path: Path) -> None:
 
 def test_a_newer_format_is_refused(tmp_path: Path) -> None:
     LmdbLogStore(tmp_path, MAP_BYTES).close()
-    damage(tmp_path, b"meta", b"\x00format", b"mayfly log 4")
-    with pytest.raises(StoreUnfit, match=r"format 4, written by a newer MayflyMQ; .* up to format 3"):
+    damage(tmp_path, b"meta", b"\x00format", b"mayfly log 5")
+    with pytest.raises(StoreUnfit, match=r"format 5, written by a newer MayflyMQ; .* up to format 4"):
         LmdbLogStore(tmp_path, MAP_BYTES)
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [1, 2, 3])
 def test_an_older_format_is_refused_each_time(tmp_path: Path, version: int) -> None:
     """Its entries do other things in this version: replicas that replay them from different snapshots would differ."""
     LmdbLogStore(tmp_path, MAP_BYTES).close()
     damage(tmp_path, b"meta", b"\x00format", b"mayfly log %d" % version)
     for _ in range(2):
-        with pytest.raises(StoreUnfit, match=f"format {version}, written by an older MayflyMQ; .* format 3 alone"):
+        with pytest.raises(StoreUnfit, match=f"format {version}, written by an older MayflyMQ; .* format 4 alone"):
             LmdbLogStore(tmp_path, MAP_BYTES)
 
 
