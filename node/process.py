@@ -284,7 +284,7 @@ class NodeProcess:
         return PeerTransport(
             local, str(settings.peer_address), peers, self._on_frame, self._on_peer_up, self._on_peer_down,
             self._on_snapshot_sent, peer_tls_files(settings), self.membership, settings.data_dir / "snapshots",
-            (settings.frames_listen_address.host, settings.frames_listen_address.port),
+            (settings.frames_listen_address.host, settings.frames_listen_address.port), self._on_peer_gone,
         )
 
     def _members_changed(self) -> None:
@@ -629,6 +629,9 @@ class NodeProcess:
 
     def _on_peer_down(self, peer: int) -> None:
         self._feed(lambda now_ms: self.engine.peer_down(peer, now_ms))
+
+    def _on_peer_gone(self, peer: int) -> None:
+        self._feed(lambda _: self.engine.peer_gone(peer))
 
     def _on_snapshot_sent(self, peer: int, group: int, ok: bool) -> None:
         self._feed(lambda _: self.engine.host.snapshot_sent(peer, group, ok))
