@@ -41,8 +41,6 @@ class World:
         self.replicas: int | None = None
         self.commands: list[tuple[str, ...]] = []
         self.failures = 0
-        self.can_drain = True
-        self.stdout = "--without"
         self.spared: list[bool] = []
         self.others: list[dict[str, Any]] = []
         self.started: dict[str, str] = {}
@@ -53,15 +51,9 @@ class World:
         monkeypatch.setattr(lifecycle, "page", self._page)
         monkeypatch.setattr(lifecycle, "wanted_replicas", lambda pod: self.replicas)
         monkeypatch.setattr(lifecycle, "mayfly", self._mayfly)
-        monkeypatch.setattr(lifecycle.subprocess, "run", lambda *words, **how: self)
         monkeypatch.setattr(lifecycle.time, "sleep", self._sleep)
         monkeypatch.setattr(lifecycle.os, "execvp", lambda *words: None)
         monkeypatch.setattr(lifecycle.os, "environ", self.started)
-
-    @property
-    def returncode(self) -> int:
-        """Of `mayfly drain --help`."""
-        return 0 if self.can_drain else 2
 
     def _page(self, host: str, path: str) -> dict[str, Any]:
         """What nodes answer: every other node the same; those in `stale` have missed changes, and say so."""
@@ -132,9 +124,6 @@ def test_a_restart_drains(lifecycle: ModuleType, monkeypatch: pytest.MonkeyPatch
         lifecycle.stop(world.pod)
         assert [words[0] for words in world.commands] == commands, replicas
         assert not lifecycle.LEAVING.exists()
-    world.can_drain, world.replicas, world.commands = False, 3, []
-    lifecycle.stop(world.pod)
-    assert world.commands == []
 
 
 def test_a_restart_waits_for_the_others_while_it_serves(
