@@ -47,6 +47,7 @@ class World:
         self._lifecycle = lifecycle
         self._slept_s = 0.0
         self.own_id: int | None = 9
+        self.lives = True
         self.stale: dict[str, dict[int, str]] = {}
         monkeypatch.setattr(lifecycle, "page", self._page)
         monkeypatch.setattr(lifecycle, "wanted_replicas", lambda pod: self.replicas)
@@ -59,7 +60,9 @@ class World:
         """What nodes answer: every other node the same; those in `stale` have missed changes, and say so."""
         if path == "/status" and self.own_id is not None:
             return {"id": self.own_id}
-        if host == "127.0.0.1" and path == "/cluster/members":
+        if path == "/health/live" and self.lives:
+            return {"status": "live"}
+        if host == "127.0.0.1" and path == "/cluster/members" and self.lives:
             return {"members": [{"name": self.pod.name, "state": "member", "up": True}, *self.others]}
         if path == "/status" or self.states is None:
             raise OSError("connection refused")
@@ -138,6 +141,16 @@ def test_a_restart_waits_for_the_others_while_it_serves(
     asked = ("ready", "--without", "mq-1", "--node", "127.0.0.1:15672", "--timeout")
     assert [words for words in world.commands if words[0] == "ready"] == [(*asked, "300"), (*asked, "10")]
     assert [words[0] for words in world.commands] == ["ready", "drain", "ready"]
+
+
+def test_a_node_that_hangs_is_not_waited_for(lifecycle: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kubernetes restarts it because it does not answer: the sooner the better."""
+    world = World(lifecycle, monkeypatch, 1)
+    world.lives = False
+    for world.replicas in (3, None):
+        lifecycle.stop(world.pod)
+    assert [words[0] for words in world.commands] == ["drain", "drain"]
+    assert not lifecycle.LEAVING.exists()
 
 
 def member(number: int, up: bool = True, draining: bool = False, state: str = "member") -> dict[str, Any]:
