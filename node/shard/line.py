@@ -5,10 +5,10 @@ packed, piece by piece (`node.shard.packed`).
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
-from node.shard.message import Message
+from node.shard.message import Message, deadline_ms
 from node.shard.packed import Packed, pack
 
 PIECE: Final = 4096
@@ -28,6 +28,19 @@ def _is_before(one: Message, other: Message) -> bool:
     if one.index != other.index:
         return one.index < other.index
     return one.offset < other.offset
+
+
+def _retimed(messages: list[Message], head: int, queue_ttl_ms: int) -> int:
+    """Replace messages by those with their deadlines by this TTL of the queue; how many have one then."""
+    timed = 0
+    for place in range(head, len(messages)):
+        message = messages[place]
+        by_now_ms = deadline_ms(message.enqueued_ms, message.ttl_ms, queue_ttl_ms)
+        if by_now_ms >= 0:
+            timed += 1
+        if by_now_ms != message.deadline_ms:
+            messages[place] = message.with_deadline(by_now_ms)
+    return timed
 
 
 class Line:
@@ -191,13 +204,14 @@ class Line:
         found += self.back[max(0, start - place) : stop - place]
         return found
 
-    def replace(self, messages: Iterable[Message]) -> None:
-        """These instead of what was in line; they may be made from its ``pieces`` as they are asked for."""
-        fresh = Line(self.piece)
-        for message in messages:
-            fresh.append(message)
+    def retime(self, queue_ttl_ms: int) -> None:
+        """The deadlines of all in line are by this TTL of the queue from now on, -1 for none (RULES T12): those at hand
+        are replaced, the others marked."""
         self.gone += self.count()
-        self.put_together(fresh.items, fresh.packed, fresh.back, fresh.timed)
+        self.timed = _retimed(self.items, self.head, queue_ttl_ms) + _retimed(self.back, 0, queue_ttl_ms)
+        for packed in self.packed:
+            packed.retime(queue_ttl_ms)
+            self.timed += packed.timed()
 
     def put_together(
         self, items: list[Message], packed: "deque[Packed]", back: list[Message], timed: int

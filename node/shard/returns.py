@@ -19,7 +19,10 @@ def come_back(
     """
     now_ms = state.time_ms
     limit = queue.delivery_limit
+    retiming = queue.retiming
     for message in messages:
+        if retiming is not None:
+            message = retiming.of(message)
         body_bytes = message.body_length
         queue.held_bytes -= body_bytes
         back = message.returned() if counted else message

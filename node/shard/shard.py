@@ -249,7 +249,7 @@ class Shard:
             _, length, count = commands.TERMS_HEAD.unpack_from(data, position)
             ids_at = terms_at + length
             ids = unpack_numbers(data, ids_at, count, end)
-            queues.update_queues(state, data[terms_at:ids_at], ids)
+            queues.update_queues(state, position, data[terms_at:ids_at], ids)
             return ids_at + count * NUMBER_BYTES
         if kind in (commands.EXPIRE_QUEUE, commands.SETTLED):
             after = _after(commands.NUMBERED_HEAD, position, end)

@@ -13,8 +13,13 @@ def priority_in(body: str) -> int:
 class Item:
     """A message of the model: a name instead of a place in a log."""
 
-    def __init__(self, entry: int, body: str, deadline: int, count: int = 0, priority: int = 0) -> None:
+    def __init__(
+        self, entry: int, body: str, deadline: int, count: int = 0, priority: int = 0, born: int = 0,
+        ttl: int | None = None,
+    ) -> None:
         self.entry = entry
+        self.born = born
+        self.ttl = ttl
         self.body = body
         self.deadline = deadline
         self.count = count
@@ -64,6 +69,11 @@ class Row:
         value = self.settings.get(name)
         assert value is None or isinstance(value, int)
         return value
+
+    def deadline(self, born: int, ttl: int | None) -> int:
+        """Of a message enqueued then, with that TTL of its own; -1 for none."""
+        ttls = [value for value in (ttl, self.setting("message_ttl_ms")) if value is not None]
+        return born + min(ttls) if ttls else -1
 
     def limited(self, drops: bool) -> bool:
         """Whether it has a limit, and drops (or else refuses) what is too much."""
@@ -241,9 +251,8 @@ class Model:
             self.touch(row)
 
     def enqueue(self, row: Row, body: str, ttl: int | None) -> None:
-        ttls = [value for value in (ttl, row.setting("message_ttl_ms")) if value is not None]
         priority = min(priority_in(body), row.setting("max_priority") or 0)
-        row.ready.append(Item(self.entry, body, self.now + min(ttls) if ttls else -1, 0, priority))
+        row.ready.append(Item(self.entry, body, row.deadline(self.now, ttl), 0, priority, self.now, ttl))
         self.expiry_left += 1
         self.delivery_left += 1
         self.touch(row)
@@ -251,7 +260,7 @@ class Model:
     def come_back(self, row: Row, items: list[Item], to_back: bool) -> None:
         limit = row.setting("delivery_limit")
         for item in items:
-            back = Item(item.entry, item.body, item.deadline, item.count + 1, item.priority)
+            back = Item(item.entry, item.body, item.deadline, item.count + 1, item.priority, item.born, item.ttl)
             late = 0 <= back.deadline <= self.now
             if limit is not None and back.count > limit:
                 row.delivery_limited += 1
@@ -331,6 +340,9 @@ class Model:
         if row.settings.get("expires_ms") != settings.get("expires_ms"):
             self.used(row)
         row.settings = settings
+        if settings.get("ttl_retroactive"):
+            for item in row.ready + row.returned + [item for person in row.people for item in person.held.values()]:
+                item.deadline = row.deadline(item.born, item.ttl)
         self.touch(row)
 
     def used(self, row: Row) -> None:
