@@ -242,6 +242,10 @@ class Queue:
             self.ready_count() < self.max_length and self.ready_bytes + body_bytes <= self.max_length_bytes
         )
 
+    def is_coming(self) -> bool:
+        """Whether messages that came back in great numbers still have to be dealt with."""
+        return self.returned.coming > 0 or self.ready.coming > 0
+
     def is_empty(self) -> bool:
         """Whether it has no messages at all, held ones included."""
         return self.held_count == 0 and self.ready_count() == 0

@@ -200,6 +200,7 @@ def remove_queue(state: State, queue: Queue, reason: str) -> None:
     state.lease_timers.cancel(queue_id)
     state.unserved.pop(queue_id, None)
     state.overfull.pop(queue_id, None)
+    state.coming.pop(queue_id, None)
     state.past.add(queue)
     del state.queues[queue_id]
     state.queue_changes += 1

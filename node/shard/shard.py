@@ -21,8 +21,9 @@ from node.shard.packing import NUMBER_BYTES, unpack_numbers
 from node.shard.publish import apply_guarded, apply_publishes
 from node.shard.queue import UNLIMITED, Queue
 from node.shard.results import Detached, Done
+from node.shard.returns import settle_coming
 from node.shard.snapshot import MESSAGES_PER_STEP, RestoreInSteps, SnapshotInSteps, restore, snapshot
-from node.shard.state import DELIVERIES_PER_ENTRY, EXPIRIES_PER_ENTRY, State
+from node.shard.state import DELIVERIES_PER_ENTRY, EXPIRIES_PER_ENTRY, RETURNED_PER_ENTRY, State
 from node.shard.statistics import QueueStatistics, ShardStatistics
 from node.shard.timers import NEVER
 from node.shard.tombstone import Tombstone
@@ -52,10 +53,11 @@ class Shard:
         deliveries_per_entry: int = DELIVERIES_PER_ENTRY,
         messages_per_piece: int = PIECE,
         returns_to_place: bool = False,
+        returned_per_entry: int = RETURNED_PER_ENTRY,
     ) -> None:
         self.shard_id = shard_id
         self.local_node = local_node
-        self._bounds = (expiries_per_entry, deliveries_per_entry, messages_per_piece)
+        self._bounds = (expiries_per_entry, deliveries_per_entry, messages_per_piece, returned_per_entry)
         self._returns_to_place = returns_to_place
         self._state = self._new_state()
 
@@ -122,6 +124,8 @@ class Shard:
                     break
         if state.remains:
             queues.clear_remains(state)
+        if state.coming:
+            settle_coming(state)
         if state.expiry_due:
             self._expire_due()
         state.end_entry()
@@ -311,10 +315,10 @@ class Shard:
         return ShardRestore(self, self._new_state(), data)
 
     def _new_state(self) -> State:
-        expiries_per_entry, deliveries_per_entry, messages_per_piece = self._bounds
+        expiries_per_entry, deliveries_per_entry, messages_per_piece, returned_per_entry = self._bounds
         return State(
             self.shard_id, self.local_node, expiries_per_entry, deliveries_per_entry, messages_per_piece,
-            self._returns_to_place,
+            self._returns_to_place, returned_per_entry,
         )
 
     def _become(self, state: State) -> None:
@@ -340,7 +344,7 @@ class Shard:
     def next_message_due_ms(self) -> int:
         """The shard time at which EXPIRE_DUE next has work, 0 for at once, -1 for never as things are."""
         state = self._state
-        if state.unserved or state.overfull or state.remains:
+        if state.unserved or state.overfull or state.remains or state.coming:
             return _DUE_AT_ONCE
         return self._state.message_timers.first()[0]
 

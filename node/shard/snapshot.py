@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
+from node.shard.coming import Coming
 from node.shard.consumers import Holder
 from node.shard.delivery import note_due
 from node.shard.errors import ShardError
@@ -446,6 +447,8 @@ def _restore_queue(
     if single:
         consumers.single = queue.holders[single]
     state.queues[queue_id] = queue
+    if queue.is_coming():
+        state.coming[queue_id] = queue
     if queue.expires_ms >= 0 and lease.suspended_by == 0:
         state.lease_timers.arm(queue_id, lease.started_ms + queue.expires_ms)
     note_due(state, queue)
@@ -457,9 +460,17 @@ def _line_row(line: Line, columns: _Columns) -> list[object]:
         return []
     return [
         columns.pack(line.items, line.head),
-        [[packed.count, packed.queue_ttl_ms, *packed.columns] for packed in line.packed],
+        [_piece_row(piece, columns) for piece in line.packed],
         columns.pack(line.back) if line.back else [],
     ]
+
+
+def _piece_row(piece: Packed | Coming, columns: _Columns) -> list[object]:
+    """Packed messages as they are; what is still coming as it was held, behind a 0."""
+    if isinstance(piece, Coming):
+        retiming_row = _retiming_row(piece.retiming)
+        return [0, piece.queue_ttl_ms, piece.counted, retiming_row, columns.pack(piece.held())]
+    return [piece.count, piece.queue_ttl_ms, *piece.columns]
 
 
 class _LineReading:
@@ -477,9 +488,17 @@ class _LineReading:
         front_row, pieces, back_row = row
         front, back = _Messages(), _Messages()
         yield from front.read(state, front_row, pace)
-        packed: deque[Packed] = deque()
+        packed: deque[Packed | Coming] = deque()
         timed = front.timed
         for piece_row in pieces:
+            if piece_row[0] == 0:
+                _, ttl_ms, counted, retiming_row, held_row = piece_row
+                held = _Messages()
+                yield from held.read(state, held_row, pace)
+                retiming = Retiming(*retiming_row) if retiming_row else None
+                packed.append(Coming(dict(enumerate(held.messages)), counted, retiming, ttl_ms))
+                self.body_bytes += held.body_bytes
+                continue
             count, queue_ttl_ms, *piece_columns = piece_row
             if not isinstance(queue_ttl_ms, int) or not AS_PACKED <= queue_ttl_ms <= MAX_NUMBER:
                 raise ShardError(f"messages packed with the TTL {queue_ttl_ms!r}")
@@ -531,6 +550,7 @@ def _restore_holder(state: State, queue: Queue, row: Any, pace: _Pace) -> Iterat
     enter_holder(state, queue, holder)
     queue.held_count += count
     queue.held_bytes += read.body_bytes
+    holder.held_bytes = read.body_bytes
     if is_consumer:
         queue.lease.suspended_by += 1
     if holder.attached:

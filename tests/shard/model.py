@@ -105,7 +105,9 @@ class Row:
 class Model:
     """The rules, written down as simply as they can be."""
 
-    def __init__(self, expiries: int, deliveries: int) -> None:
+    def __init__(self, expiries: int, deliveries: int, returned: int = 10_000) -> None:
+        self.returned = returned
+        self.return_left = 0
         self.expiries = expiries
         self.deliveries = deliveries
         self.rows: dict[int, Row] = {}
@@ -134,6 +136,7 @@ class Model:
         self.entry, self.now, self.led = entry, now, led
         self.expiry_left, self.delivery_left = self.expiries, self.deliveries
         self.due_asked = False
+        self.return_left = self.returned
 
     def finish(self) -> None:
         for row in self.touched:
@@ -257,11 +260,16 @@ class Model:
         self.delivery_left += 1
         self.touch(row)
 
-    def come_back(self, row: Row, items: list[Item], to_back: bool) -> None:
+    def come_back(self, row: Row, items: list[Item], to_back: bool, together: bool = False) -> None:
+        """`together`: more than an entry deals with, all that somebody held: those that are late die in line."""
         limit = row.setting("delivery_limit")
+        if any(item.priority or (limit is not None and item.count >= limit) for item in items):
+            together = False
+        if not together:
+            self.return_left -= len(items)
         for item in items:
             back = Item(item.entry, item.body, item.deadline, item.count + 1, item.priority, item.born, item.ttl)
-            late = 0 <= back.deadline <= self.now
+            late = 0 <= back.deadline <= self.now and not together
             if limit is not None and back.count > limit:
                 row.delivery_limited += 1
                 self.die(row, back, "delivery_limit")
@@ -441,7 +449,7 @@ class Model:
             items = list(person.held.values())
             person.held = {}
             if items:
-                self.come_back(row, items, False)
+                self.come_back(row, items, False, len(items) > max(self.return_left, 0))
         if not person.held and (person.consumer or give_back):
             self.leave(row, person)
         if person.consumer and row.settings.get("auto_delete") and not row.consumers():
@@ -492,11 +500,15 @@ class Model:
         person = self.person(session, row, holder)
         if row is None or person is None:
             return
+        left = person.last - min(max(ids, default=0), person.last)
+        run = list(ids) == list(range(ids[0], ids[0] + len(ids))) if ids else False
+        together = run and left <= self.returned and len(person.held) - left > max(self.return_left, 0)
+        together = together and ids[0] <= min(person.held)
         items = [person.held.pop(number) for number in ids if number in person.held]
         if not items:
             return
         if outcome == 1:
-            self.come_back(row, items, row.setting("delivery_limit") is None)
+            self.come_back(row, items, row.setting("delivery_limit") is None, together)
         elif outcome == 2:
             for item in items:
                 self.die(row, item, "rejected")
