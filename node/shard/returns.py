@@ -88,5 +88,3 @@ def settle_coming(state: State) -> None:
                 left -= line.settle_coming()
         if not queue.is_coming():
             del state.coming[queue_id]
-        if left <= 0:
-            break

@@ -124,10 +124,10 @@ class Shard:
                     break
         if state.remains:
             queues.clear_remains(state)
-        if state.coming:
-            settle_coming(state)
         if state.expiry_due:
             self._expire_due()
+        if state.coming:
+            settle_coming(state)
         state.end_entry()
 
     def _expire_due(self) -> None:

@@ -87,8 +87,8 @@ def test_a_line_is_a_list(steps: list[tuple[str, int]], piece: int) -> None:
 def test_what_is_put_back_is_where_it_was(steps: list[tuple[int, bool]], piece: int) -> None:
     """In whatever order it comes, with others leaving meanwhile, also into a line that was packed."""
     line, items = Line(piece), [message(number) for number in range(60, 80)]
-    for each in items:
-        line.append(each)
+    for first in items:
+        line.append(first)
     seen: dict[int, str] = {}
     for number, takes in steps:
         if takes and items:
