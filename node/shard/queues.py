@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
-from node.shard.delivery import expiry_is_behind, serve
+from node.shard.delivery import catch_up, expiry_is_behind, serve
 from node.shard.effects import ConsumerCancelled
 from node.shard.errors import ShardError
 from node.shard.lease import DECLARED, Lease
@@ -41,6 +41,7 @@ def create_queue(state: State, queue_id: int, settings_bytes: bytes, by_leader: 
     queue = state.queues.get(queue_id)
     if queue is not None:
         if not by_leader:
+            catch_up(state, queue)
             state.used(queue, DECLARED)
         return counts(queue, False)
     if not 0 < queue_id <= MAX_NUMBER:
@@ -62,6 +63,7 @@ def touch_queue(state: State, queue_id: int) -> Result:
     queue = state.queues.get(queue_id)
     if queue is None:
         return gone(state, queue_id)
+    catch_up(state, queue)
     state.used(queue, DECLARED)
     return counts(queue, False)
 
@@ -103,6 +105,7 @@ def purge(state: State, queue_id: int) -> Result:
     queue = state.queues.get(queue_id)
     if queue is None:
         return gone(state, queue_id)
+    catch_up(state, queue)
     count = queue.ready_count()
     _let_go(state, queue, [line.leave() for line in queue.lines()])
     queue.ready_bytes = 0
@@ -135,6 +138,7 @@ def delete_queue(state: State, queue_id: int, if_unused: bool, if_empty: bool) -
         return gone(state, queue_id)
     if if_unused and queue.consumers.count:
         return Refused(IN_USE)
+    catch_up(state, queue)
     ready = queue.ready_count()
     if if_empty and ready:
         return Refused(NOT_EMPTY)

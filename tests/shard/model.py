@@ -181,6 +181,11 @@ class Model:
                 found.append((min(heads), row.number))
         return sorted(found)
 
+    def catch_up(self, row: Row) -> None:
+        """What the entry has put into it up to now is served before somebody looks."""
+        if row in self.touched and (row.consumers() or (row.limited(True) and row.is_over())):
+            self.serve(row)
+
     def touch(self, row: Row) -> None:
         if row not in self.touched:
             self.touched.append(row)
@@ -370,6 +375,7 @@ class Model:
         row = self.rows.get(number)
         if row is None:
             return ("gone", self.deleted.get(number, ""))
+        self.catch_up(row)
         self.used(row)
         return ("counts", len(row.ready) + len(row.returned), len(row.consumers()))
 
@@ -390,8 +396,7 @@ class Model:
         if row is None:
             return ("gone", self.deleted.get(number, ""))
         self.used(row)
-        if row in self.touched and row.consumers():
-            self.serve(row)
+        self.catch_up(row)
         item = self.next_live(row, False)
         self.touch(row)
         if item is None:
@@ -415,6 +420,7 @@ class Model:
             return ("refused", "duplicate-consumer")
         if any(person.exclusive for person in row.consumers()) or (exclusive and row.consumers()):
             return ("refused", "exclusive")
+        self.catch_up(row)
         person = self.add(session, row, consumer)
         person.consumer = person.attached = True
         person.prefetch, person.no_ack, person.exclusive, person.priority = (
@@ -521,6 +527,7 @@ class Model:
         row = self.rows.get(number)
         if row is None:
             return ("gone", self.deleted.get(number, ""))
+        self.catch_up(row)
         count = len(row.ready) + len(row.returned)
         row.ready, row.returned = [], []
         self.touch(row)
@@ -530,9 +537,10 @@ class Model:
         row = self.rows.get(number)
         if row is None:
             return ("gone", self.deleted.get(number, ""))
-        count = len(row.ready) + len(row.returned)
         if if_unused and row.consumers():
             return ("refused", "in-use")
+        self.catch_up(row)
+        count = len(row.ready) + len(row.returned)
         if if_empty and count:
             return ("refused", "not-empty")
         self.remove(row, "deleted")
