@@ -25,8 +25,8 @@ _LONGEST_NAME_BYTES: Final = 255
 _TYPE_MODULES: Final = {"classic": "rabbit_classic_queue", "quorum": "rabbit_quorum_queue"}
 
 Check = Callable[[Any, str, Mapping[str, Any]], "str | None"]
-"""Takes the value, RabbitMQ's name of its type, and all the arguments; answers what is wrong, in Erlang's print, or None.
-"""
+"""Takes the value, RabbitMQ's name of its type, and all the arguments; answers what is wrong, in Erlang's print, or
+None."""
 
 _NO_TYPES: Final[dict[str, str]] = {}
 

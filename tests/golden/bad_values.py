@@ -148,7 +148,7 @@ FORGED: Final[dict[str, bytes]] = {
     "a thousand entries": array(*[death(queue=string(str(i)), reason=string("expired")) for i in range(1000)]),
     "a queue that is not UTF-8": array(death(queue=string(b"\xff"), reason=string("expired"))),
     "entries within entries": array(death(queue=nested(3), reason=array(array(array())))),
-    "keys that are no strings": array(death(**{"queue": string("x"), "reason": string("maxlen"), "routing-keys": b"V"})),
+    "keys that are no strings": array(death(queue=string("x"), reason=string("maxlen"), routing_keys=b"V")),
     "the target, not rejected": array(death(queue=string(DEAD), reason=string("expired"))),
     "the target, rejected": array(death(queue=string(DEAD), reason=string("rejected"))),
     # From here on RabbitMQ's queue does not survive it.

@@ -1,7 +1,7 @@
 """Bad values at the doors of AMQP: refused in RabbitMQ's words, nothing half done, and nobody else notices.
 
-Our answers are held against those that `tests.golden.bad_values` recorded of RabbitMQ 3.10.8. What differs on purpose is
-in `excuse`, and in docs/deviations.md.
+Our answers are held against those that `tests.golden.bad_values` recorded of RabbitMQ 3.10.8. What differs on purpose
+is in `excuse`, and in docs/deviations.md.
 """
 
 from __future__ import annotations

@@ -126,8 +126,8 @@ def _declare_active(channel: Channel, method: Any, arguments: bytes) -> Steps:
 
 
 def _with_types(command: DeclareQueue, arguments: bytes, error: AmqpError) -> AmqpError:
-    """The error; if it is about the value of an argument, with the type that the value has on the wire. The catalog does
-    not tell a short from a long."""
+    """The error; if it is about the value of an argument, with the type that the value has on the wire. The catalog
+    does not tell a short from a long."""
     vhost, name = command.vhost, command.name
     try:
         queue_settings(vhost, name, command.arguments)
