@@ -1,6 +1,7 @@
 """How a queue comes, is used, changes and goes."""
 
 from collections import deque
+from collections.abc import Iterable
 from typing import Final
 
 from node.shard.delivery import catch_up, expiry_is_behind, serve
@@ -13,7 +14,7 @@ from node.shard.outbox import QUEUE_EXPIRED
 from node.shard.queue import Queue
 from node.shard.remains import Remains
 from node.shard.results import IN_USE, NOT_EMPTY, Deleted, Gone, Purged, QueueCounts, Refused, Result
-from node.shard.settings import MAX_NUMBER, ShardQueueSettings, decode_settings
+from node.shard.settings import MAX_NUMBER, ShardQueueSettings, decode_settings, decode_terms, encode_terms
 from node.shard.state import State
 from node.shard.tombstone import DELETED, DROPPED, EXPIRED, Tombstone
 
@@ -45,7 +46,10 @@ def create_queue(state: State, queue_id: int, settings_bytes: bytes, by_leader: 
     if not 0 < queue_id <= MAX_NUMBER:
         raise ShardError(f"queue id {queue_id}, from 1 to {MAX_NUMBER} expected")
     settings = decode_settings(settings_bytes)
-    queue = Queue(queue_id, settings, settings_bytes, Lease(state.led_ms, state.time_ms), state.messages_per_piece)
+    terms_bytes = state.shared_terms(encode_terms(settings))
+    lease = Lease(state.led_ms, state.time_ms)
+    vhost, name = settings.vhost, settings.name
+    queue = Queue(queue_id, vhost, name, settings, terms_bytes, lease, state.messages_per_piece)
     state.queues[queue_id] = queue
     state.queue_changes += 1
     if queue.expires_ms >= 0:
@@ -63,29 +67,34 @@ def touch_queue(state: State, queue_id: int) -> Result:
     return counts(queue, False)
 
 
-def update_queue(state: State, queue_id: int, settings_bytes: bytes) -> None:
-    """New settings (RULES T12, L9); nothing happens when they are the same or the queue is gone."""
-    queue = state.queues.get(queue_id)
-    if queue is None or queue.settings_bytes == settings_bytes:
-        return
-    settings = decode_settings(settings_bytes)
+def update_queues(state: State, terms_bytes: bytes, queue_ids: Iterable[int]) -> None:
+    """New terms for queues (RULES T12, L9); nothing happens to one that has them, or is gone."""
+    terms = decode_terms(terms_bytes)
+    terms_bytes = state.shared_terms(terms_bytes)
+    all_queues = state.queues
+    for queue_id in queue_ids:
+        queue = all_queues.get(queue_id)
+        if queue is not None and queue.terms_bytes != terms_bytes:
+            _update(state, queue, terms, terms_bytes)
+
+
+def _update(state: State, queue: Queue, terms: ShardQueueSettings, terms_bytes: bytes) -> None:
     expires_before_ms = queue.expires_ms
-    ttl_before_ms = queue.ttl_ms
-    # The old settings are read only where they count: that takes as long as the new ones.
-    was_retroactive = settings.ttl_retroactive and queue.settings.ttl_retroactive
-    queue.configure(settings, settings_bytes)
+    queue.configure(terms, terms_bytes)
     if queue.expires_ms != expires_before_ms:
-        activity_ms = queue.lease.last_activity_ms
-        queue.lease.renew(state.led_ms, activity_ms)
+        lease = queue.lease
+        lease.renew(state.led_ms, lease.last_activity_ms)
         if queue.expires_ms < 0:
-            state.lease_timers.cancel(queue_id)
-        elif queue.lease.suspended_by == 0:
-            state.lease_timers.arm(queue_id, state.led_ms + queue.expires_ms)
-    # Lower limits count at once, and a lease may not have to wait for messages any more.
-    state.touch(queue)
-    if settings.ttl_retroactive and (queue.ttl_ms != ttl_before_ms or not was_retroactive):
+            state.lease_timers.cancel(queue.queue_id)
+        elif lease.suspended_by == 0:
+            state.lease_timers.arm(queue.queue_id, state.led_ms + queue.expires_ms)
+    if queue.has_ready() or queue.kept:
+        # Lower limits count at once, and a lease may not have to wait for messages any more.
+        state.touch(queue)
+    if terms.ttl_retroactive:
         for line in queue.lines():
-            line.replace(_with_ttl_of(queue, message) for piece in line.pieces() for message in piece)
+            if line.items:
+                line.replace(_with_ttl_of(queue, message) for piece in line.pieces() for message in piece)
         for holder in queue.holders.values():
             for delivery_id, message in holder.held.items():
                 holder.held[delivery_id] = _with_ttl_of(queue, message)
@@ -114,7 +123,7 @@ def _let_go(state: State, queue: Queue, lines: list[Line]) -> None:
     little by little (RULES C4).
     """
     if sum([line.count() for line in lines]) > RELEASED_PER_ENTRY:
-        _leave_behind(state, queue, ShardQueueSettings(queue.settings.vhost, queue.settings.name), lines)
+        _leave_behind(state, queue, ShardQueueSettings(queue.vhost, queue.name), lines)
         return
     for line in lines:
         for piece in line.pieces():
@@ -211,8 +220,8 @@ def remove_queue(state: State, queue: Queue, reason: str) -> None:
             state.time_ms,
             queue.lease.last_activity_ms,
             count,
-            queue.settings.vhost,
-            queue.settings.name,
+            queue.vhost,
+            queue.name,
             queue.lease.last_use,
         )
 

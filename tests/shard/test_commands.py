@@ -127,7 +127,9 @@ def test_bad_batches_settles_and_settings() -> None:
         commands.SETTLE_HEAD.pack(commands.SETTLE, 5, commands.UP_TO, 0, 1, 5) + bytes(8),
         commands.SETTLE_HEAD.pack(commands.SETTLE, 0, 3, 0, 1, 5) + bytes(16),
         commands.SETTINGS_HEAD.pack(commands.CREATE_QUEUE, 3, 9) + b"abc",
-        commands.SETTINGS_HEAD.pack(commands.UPDATE_QUEUE, 3, 1) + b"abc",
+        commands.TERMS_HEAD.pack(commands.UPDATE_QUEUES, 3, 1) + b"abc" + commands.NUMBER.pack(1),
+        commands.TERMS_HEAD.pack(commands.UPDATE_QUEUES, 3, 2) + b"abc" + commands.NUMBER.pack(1),
+        commands.encode_update_queue(1, ShardQueueSettings(overflow="other")),
         commands.encode_transfer(5, 1, 0, []),
     ):
         before = driver.shard.digest()
