@@ -248,7 +248,8 @@ def test_consumer_priority() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "key"), [("classic", "x-stream-offset"), ("quorum", "x-stream-offset"), ("quorum", "x-cancel-on-ha-failover")]
+    ("kind", "key"),
+    [("classic", "x-stream-offset"), ("quorum", "x-stream-offset"), ("quorum", "x-cancel-on-ha-failover")],
 )
 def test_a_consumer_with_an_argument_for_another_type_of_queue(kind: Any, key: str) -> None:
     with pytest.raises(Refusal) as caught:
