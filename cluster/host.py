@@ -282,6 +282,10 @@ class Host:
         """Whether this node hands over what it leads."""
         return self._draining.here
 
+    def drains(self, node: int, now_ms: int) -> bool:
+        """Whether a node, this one or a peer that has said so a moment ago, is about to stop."""
+        return self._draining.here if node == self.node else self._draining.drains(node, now_ms)
+
     def successors(self, group: Group, now_ms: int) -> list[int]:
         """Who else could lead a group that is led here: voters that are there and do not drain. The preferred one
         first, then who leads the fewest groups."""
