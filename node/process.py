@@ -31,6 +31,16 @@ from cluster.raft import Entry
 from cluster.transport.peer_transport import LocalPeer, PeerTransport
 from cluster.transport.tls import SwitchedContext
 from node import limits
+from node.arrival import (
+    STARTS_SHIFT,
+    NodeRefused,
+    establish_identity,
+    founders,
+    is_proven,
+    is_unproven,
+    next_start,
+    peer_tls_files,
+)
 from node.broker.broker import Broker, BrokerSettings
 from node.broker.certificates import user_of_certificate
 from node.catalog import Catalog, DeleteUser, PutUser, SetPermissions, UpgradePassword
@@ -45,17 +55,7 @@ from node.http.server import HttpServer
 from node.identity import Identity, KnownMembers
 from node.listener import AmqpListener
 from node.log_writer import SYNC_BOUNDS_S, LogWriter
-from node.membership_shell import (
-    STARTS_SHIFT,
-    MembershipShell,
-    NodeRefused,
-    establish_identity,
-    founders,
-    is_proven,
-    is_unproven,
-    next_start,
-    peer_tls_files,
-)
+from node.membership_shell import MembershipShell
 from node.operating.access import Access
 from node.operating.dead_letter_office import DeadLetterOffice
 from node.operating.definitions import BadDefinitions
@@ -97,6 +97,7 @@ class NodeProcess:
         self.stopped: asyncio.Event = asyncio.Event()
         self.failure: str | None = None
         self._sent_away = False
+        self._removed = False
         self._unproven = False
         self._loop: asyncio.AbstractEventLoop
         self._store: WriteAheadStore
@@ -124,6 +125,7 @@ class NodeProcess:
         self._door_closed = False
         self._opening = asyncio.Lock()
         self._drained = asyncio.Event()
+        self._stored = asyncio.Event()
         self._stop_asked = False
 
     # ------------------------------------------------------------------ start and stop
@@ -143,7 +145,8 @@ class NodeProcess:
             stored = await self._loop.run_in_executor(None, self._store.load)
             self.engine = self._make_engine(starts << STARTS_SHIFT)
             self.membership = MembershipShell(
-                self.engine, self.identity, settings, self.schedule_pump, self._send_away, self._members.stores
+                self.engine, self.identity, settings, self.schedule_pump, self._send_away, self._members.stores,
+                lambda: self._unproven and self._members.version == 0,
             )
             first = self.engine.start(stored, self.clock.now_ms())
             if first is not None:
@@ -288,7 +291,7 @@ class NodeProcess:
         """The catalog has other members: connections follow, and the next start knows them."""
         members = self.engine.catalog.members
         if self.engine.membership.removed:
-            self._send_away(f"this node (node {self.identity.node}, {self.name}) was removed from the cluster")
+            self._send_away(f"this node (node {self.identity.node}, {self.name}) was removed from the cluster", True)
             return
         own = members.get(self.identity.node)
         if own is not None and own.state == "leaving" and self._serving and self.drain.step == NOT_DRAINING:
@@ -396,7 +399,16 @@ class NodeProcess:
                 raise
             return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
+        await self._until_stored()
         return await self._loop.run_in_executor(None, copy)
+
+    async def _until_stored(self) -> None:
+        """Wait until what the replicas have taken in by now is in the log: in the write under way, or in the next."""
+        for _ in range(2):
+            if self._writing is None or self.failure is not None:
+                return
+            self._stored.clear()
+            await self._stored.wait()
 
     # ------------------------------------------------------------------ drained by an operator
 
@@ -482,15 +494,16 @@ class NodeProcess:
         self.failure = text
         self.stopped.set()
 
-    def _send_away(self, text: str) -> None:
+    def _send_away(self, text: str, removed: bool = False) -> None:
         """The node fails because it is not, or no longer, a member with this data: it would fail again."""
+        self._removed = self._removed or (removed and self.failure is None)
         self._sent_away = self._sent_away or self.failure is None
         self._fail(text)
 
     def may_join_anew(self) -> bool:
         """Whether a node that could not start was sent away as a founder that came too late: it never served, so its
-        data is nothing, and it can join the cluster that is there."""
-        return self._sent_away and self._unproven
+        data is nothing, and it can join the cluster that is there. Not one that an operator has removed."""
+        return self._sent_away and self._unproven and not self._removed
 
     def may_not_go_on(self) -> bool:
         """Whether a node that has ended, or could not start, would do the same when started again."""
@@ -540,6 +553,7 @@ class NodeProcess:
     def _written(self, error: BaseException | None) -> None:
         if error is None:
             self._writing = None
+            self._stored.set()
             self._feed(self.engine.persisted)
         elif isinstance(error, DiskFull):
             self.engine.disk_full(f"the disk is full: {error}")

@@ -15,11 +15,14 @@ _TIMEOUT_S = 15.0
 
 
 class JoinRefused(Exception):
-    """The node can't join; the text says why. With `again`, a later try may succeed."""
+    """The node can't join; the text says why. With `again`, a later try may succeed; `stance` and `store` are those of
+    the answer, "" if there was none."""
 
-    def __init__(self, text: str, again: bool) -> None:
+    def __init__(self, text: str, again: bool, stance: str = "", store: str = "") -> None:
         super().__init__(text)
         self.again = again
+        self.stance = stance
+        self.store = store
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,8 @@ class JoinRequest:
     name: str
     address: str
     store: str
+    cluster: str = ""
+    founder: int = 0
 
 
 @dataclass(frozen=True)
@@ -44,11 +49,13 @@ class JoinAnswer:
     replication_factor: int = 0
     members_version: int = 0
     members: dict[int, tuple[str, str]] = field(default_factory=dict)
+    stance: str = ""
+    store: str = ""
 
     @classmethod
-    def refused(cls, text: str, again: bool = False) -> "JoinAnswer":
+    def refused(cls, text: str, again: bool = False, stance: str = "", store: str = "") -> "JoinAnswer":
         """An answer that says no."""
-        return cls(refusal=text, again=again)
+        return cls(refusal=text, again=again, stance=stance, store=store)
 
 
 def decode_request(data: bytes) -> JoinRequest | str:
@@ -59,11 +66,11 @@ def decode_request(data: bytes) -> JoinRequest | str:
         return "not a message of this protocol"
     if wire.protocol_version != limits.PROTOCOL_VERSION:
         return f"protocol version {wire.protocol_version}, {limits.PROTOCOL_VERSION} is spoken here"
-    if max(len(wire.name), len(wire.address), len(wire.store)) > limits.MAX_NAME_LENGTH:
+    if max(map(len, (wire.name, wire.address, wire.store, wire.cluster))) > limits.MAX_NAME_LENGTH:
         return "a name that is too long"
     if not wire.address or not wire.store:
         return "no address, or no name of the data"
-    return JoinRequest(wire.name, wire.address, wire.store)
+    return JoinRequest(wire.name, wire.address, wire.store, wire.cluster, wire.founder)
 
 
 def encode_answer(answer: JoinAnswer) -> bytes:
@@ -74,7 +81,7 @@ def encode_answer(answer: JoinAnswer) -> bytes:
     wire = peer_pb2.JoinAnswer(
         refusal=answer.refusal, again=answer.again, node_id=answer.node_id, node_name=answer.node_name,
         cluster_id=answer.cluster_id, shards=answer.shards, replication_factor=answer.replication_factor,
-        members_version=answer.members_version, members=members,
+        members_version=answer.members_version, members=members, stance=answer.stance, store=answer.store,
     )
     return wire.SerializeToString()
 
@@ -82,7 +89,8 @@ def encode_answer(answer: JoinAnswer) -> bytes:
 async def ask_to_join(seed: str, request: JoinRequest, tls: TlsFiles | None) -> JoinAnswer:
     """Ask the member at `seed` ("host:port") once. Raises `JoinRefused`, `OSError` (TLS files)."""
     wire = peer_pb2.JoinRequest(
-        protocol_version=limits.PROTOCOL_VERSION, name=request.name, address=request.address, store=request.store
+        protocol_version=limits.PROTOCOL_VERSION, name=request.name, address=request.address, store=request.store,
+        cluster=request.cluster, founder=request.founder,
     )
     server_name = "" if tls is None else tls.server_name
     settings = options.channel_options(server_name)
@@ -102,7 +110,7 @@ async def ask_to_join(seed: str, request: JoinRequest, tls: TlsFiles | None) -> 
     finally:
         await channel.close()
     if answer.refusal:
-        raise JoinRefused(answer.refusal, answer.again)
+        raise JoinRefused(answer.refusal, answer.again, answer.stance, answer.store)
     return JoinAnswer(
         node_id=answer.node_id, node_name=answer.node_name, cluster_id=answer.cluster_id, shards=answer.shards,
         replication_factor=answer.replication_factor, members_version=answer.members_version,

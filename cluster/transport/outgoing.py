@@ -57,7 +57,7 @@ class PeerLink:
         on_up: Callable[[int], None],
         on_down: Callable[[int], None],
         on_snapshot_sent: Callable[[int, int, bool], None],
-        on_refused: Callable[[int, str], None],
+        on_refused: Callable[[int, str, bool], None],
         executor: Executor,
     ) -> None:
         """The executor reads what snapshots are made of."""
@@ -178,7 +178,7 @@ class PeerLink:
             was_up = self._counters.connects != connects
             self._complain(was_up, code, reason)
             if code in FINAL_REFUSALS:
-                _call(self._on_refused, self._peer, reason)
+                _call(self._on_refused, self._peer, reason, code is grpc.StatusCode.NOT_FOUND)
             if was_up:
                 pause_ms = limits.RECONNECT_FIRST_MS
             await asyncio.sleep((limits.REFUSED_RETRY_MS if code in _NEEDS_MENDING else pause_ms) / 1000)
