@@ -18,6 +18,7 @@ from cluster.log.batch import LogStore
 from cluster.transport.joining import JoinAnswer, JoinRefused, JoinRequest, ask_to_join
 from cluster.transport.reception import Reception
 from cluster.transport.tls import TlsFiles
+from cluster.versions import LEVELS, level_fault
 from node.forming import FORMING, FOUND, Forming
 from node.http.provider import Metric
 from node.http.server import HttpServer
@@ -36,6 +37,8 @@ STARTS_SHIFT: Final = 20
 _FIRST_VERSION: Final = 0
 _UNPROVEN: Final = "unproven"
 """Under this meta key something stands from the time at which a founder begins until it serves."""
+_LEVEL: Final = "level"
+"""The cluster's feature level as last heard of, under this meta key: a node that does not know it does not start."""
 _JOIN_AGAIN: Final = "join-again"
 """A file of this name in the data folder has a founder join: it was told that its place is taken."""
 
@@ -57,6 +60,7 @@ async def establish_identity(settings: NodeSettings, store: LogStore) -> tuple[I
 
     An empty node asks (`node.forming`) until it is taken in or refused, or founds; it can be cancelled meanwhile.
     """
+    _check_level(settings, store)
     stored = store.get_meta("identity")
     try:
         if stored is not None:
@@ -81,6 +85,19 @@ async def establish_identity(settings: NodeSettings, store: LogStore) -> tuple[I
     store.put_meta("identity", identity.encode())
     (settings.data_dir / _JOIN_AGAIN).unlink(missing_ok=True)
     return identity, members_now
+
+
+def keep_level(store: LogStore, level: int) -> None:
+    """The cluster's feature level, for the next start."""
+    if store.get_meta(_LEVEL) != str(level).encode():
+        store.put_meta(_LEVEL, str(level).encode())
+
+
+def _check_level(settings: NodeSettings, store: LogStore) -> None:
+    level = store.get_meta(_LEVEL)
+    fault = level_fault(LEVELS, int(level)) if level else ""
+    if fault:
+        raise NodeRefused(f"this node can't go on with the data in {settings.data_dir}: {fault}")
 
 
 def is_unproven(store: LogStore) -> bool:
@@ -246,7 +263,9 @@ class _Arrival:
         """Ask once."""
         settings, forming = self._settings, self._forming
         place = settings.node_id if forming.may_found else 0
-        request = JoinRequest(settings.name, str(self._own), self._store, self._cluster, place)
+        request = JoinRequest(
+            settings.name, str(self._own), self._store, cluster=self._cluster, founder=place
+        )
         try:
             answer = await ask_to_join(address, request, peer_tls_files(settings))
         except JoinRefused as refusal:

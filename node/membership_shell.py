@@ -9,6 +9,7 @@ import grpc
 
 from cluster.transport.gate import Objection
 from cluster.transport.joining import JoinAnswer, JoinRequest
+from cluster.versions import VersionRange, level_fault
 from node.arrival import STARTS_SHIFT
 from node.broker.cluster_facade import SESSION_LOST
 from node.catalog import AddMember, CatalogCommand, MemberAdded, Refusal, RemoveMember
@@ -72,6 +73,11 @@ class MembershipShell:
             return Objection(grpc.StatusCode.DATA_LOSS, text)
         return None
 
+    def level_fault(self, levels: VersionRange) -> str:
+        """See `Gate.level_fault`."""
+        catalog = self._engine.catalog
+        return level_fault(levels, catalog.level) if catalog.members.founded else ""
+
     def is_newcomer(self, node_id: int) -> bool:
         """See `Gate.is_newcomer`: ids grow, so one above all that are known was given out since."""
         return all(record.id < node_id for record in self._engine.catalog.members.all())
@@ -99,7 +105,11 @@ class MembershipShell:
             if record.address and is_any_host(Address.parse(record.address).host):
                 return JoinAnswer.refused(f"{record.name} can't be reached at {record.address}: give it "
                                           "an advertised_peer_address")
-        answer = await self.command(AddMember(request.name, request.address, request.store))
+        fault = self.level_fault(request.levels)
+        if fault:
+            return JoinAnswer.refused(f"the node can't be let in: {fault}")
+        levels = (request.levels.lowest, request.levels.highest)
+        answer = await self.command(AddMember(request.name, request.address, request.store, levels))
         if isinstance(answer, Refusal):
             again = "founded yet" in answer.text or STILL_THERE in answer.text
             place = abandoned(self._engine.catalog.members.with_replicas(), request.name, request.address)
@@ -185,6 +195,7 @@ class MembershipShell:
         rows = []
         for record in engine.catalog.members.all():
             present = record.state != "removed"
+            node = engine.catalog.node(record.id)
             rows.append({
                 "id": record.id,
                 "name": record.name,
@@ -195,8 +206,14 @@ class MembershipShell:
                 "votes": sum(record.id in group.conf_state.voters for group in groups),
                 "votes_planned": sum(record.id in voters for voters in plan.values()),
                 "leads": sum(group.leader == record.id for group in groups),
+                "levels": list(node.levels) if node is not None else [],
             })
         return rows
+
+    @property
+    def level(self) -> int:
+        """The cluster's feature level."""
+        return self._engine.catalog.level
 
     def groups(self) -> list[dict[str, Any]]:
         """Every group: who votes, who shall vote, who leads."""

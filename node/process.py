@@ -30,6 +30,7 @@ from cluster.log.write_ahead_store import WriteAheadStore
 from cluster.raft import Entry
 from cluster.transport.peer_transport import LocalPeer, PeerTransport
 from cluster.transport.tls import SwitchedContext
+from cluster.versions import LEVELS, level_fault
 from node import limits
 from node.arrival import (
     STARTS_SHIFT,
@@ -38,6 +39,7 @@ from node.arrival import (
     founders,
     is_proven,
     is_unproven,
+    keep_level,
     next_start,
     peer_tls_files,
 )
@@ -160,6 +162,7 @@ class NodeProcess:
         self._writer = LogWriter(self._store, self._loop, self._written)
         self._transport = self._make_transport(starts, previous)
         self.engine.membership.changed = self._members_changed
+        self.engine.membership.level_changed = self._level_changed
         await self._transport.start()
         own = BrokerSettings(transactions_bytes=limits.open_transactions_bytes(self._memory.limit_bytes))
         self._broker = Broker(self.engine, lambda: random.SystemRandom().randbytes(16), own)
@@ -301,6 +304,19 @@ class NodeProcess:
         stores = {record.id: record.store for record in members.with_replicas() if record.store}
         self._members = KnownMembers(members.version, known, stores)
         self._tasks.append(self._loop.create_task(self._follow_members(self._members)))
+
+    def _level_changed(self, level: int) -> None:
+        """The cluster's feature level is known here, or was raised: the next start knows it, and so does an older node
+        that is started on this data."""
+        fault = level_fault(LEVELS, level)
+        if fault:
+            self._send_away(f"this node can't go on: {fault}")
+            return
+        log.info("the cluster is at feature level %d", level)
+        self._tasks.append(self._loop.create_task(self._keep_level(level)))
+
+    async def _keep_level(self, level: int) -> None:
+        await self._loop.run_in_executor(None, keep_level, self._store, level)
 
     async def _follow_members(self, known: KnownMembers) -> None:
         addresses = {id: address for id, (_, address) in known.members.items() if address}

@@ -102,6 +102,9 @@ def _write(copies: Sequence[_Copy], target: WriteAheadStore) -> Restored:
     itself = {id: known_members.members.get(id, (identity.name, "")) for id in (identity.node,)}
     target.put_meta("store", identity.store.encode())
     target.put_meta("starts", first.store.get_meta("starts") or b"0")
+    levels = [int(level) for copy in copies if (level := copy.store.get_meta("level"))]
+    if levels:
+        target.put_meta("level", str(max(levels)).encode())
     target.put_meta("members", KnownMembers(0, itself, {identity.node: identity.store}).encode())
     target.put_meta("identity", identity.encode())
     return Restored(identity, taken, behind)

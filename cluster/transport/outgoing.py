@@ -24,6 +24,7 @@ from cluster.transport.frame_stream import FrameSender, host_of
 from cluster.transport.gate import FINAL_REFUSALS
 from cluster.transport.steps import run_steps
 from cluster.transport.tls import NodeTls
+from cluster.versions import VersionRange
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +65,8 @@ class PeerLink:
         self._executor = executor
         self.address = address
         self.up = False
+        self.protocol = 0
+        """The version of what is sent, once the stream was up."""
         self.attempts = 0
         """How often the stream was tried to be opened, since the start or the last success."""
         self._hello = peer_pb2.Hello()
@@ -222,7 +225,7 @@ class PeerLink:
         self._wake.clear()
         call.add_done_callback(lambda _: self._wake.set())
         self.up = True
-        log.info("connected to node %d at %s", self._peer, self.address)
+        log.info("connected to node %d at %s, protocol version %d", self._peer, self.address, self.protocol)
         _call(self._on_up, self._peer)
         try:
             while not call.done() and not frames.ended:
@@ -257,12 +260,13 @@ class PeerLink:
     async def _open_frames(self, answer: tuple[tuple[str, str | bytes], ...]) -> FrameSender:
         """Connect where the peer takes the frames of an accepted Exchange. Raises `_NoFrameStream`."""
         port, ticket = _frames_at(answer)
+        self.protocol = _protocol_in(answer, codec.protocols_of(self._hello))
         host = host_of(self.address)
         loop = asyncio.get_running_loop()
         tls = None if self._credentials is None else self._credentials.frames
         name = None if self._credentials is None else self._credentials.server_name or host
-        greeting = framing.encode_greeting(self._hello.node_id, ticket)
-        frames = FrameSender(greeting, self._write_waiting, self._frames_ended)
+        greeting = framing.encode_greeting(self.protocol, self._hello.node_id, ticket)
+        frames = FrameSender(self.protocol, greeting, self._write_waiting, self._frames_ended)
         self._frames = frames
         try:
             await loop.create_connection(lambda: frames, host, port, ssl=tls, server_hostname=name)
@@ -431,6 +435,14 @@ def _frames_at(answer: tuple[tuple[str, str | bytes], ...]) -> tuple[int, bytes]
     if not plausible or not re.fullmatch(f"[0-9a-f]{{{2 * framing.TICKET_BYTES}}}", ticket):
         raise _NoFrameStream("the peer does not say where it takes frames")
     return int(port), bytes.fromhex(ticket)
+
+
+def _protocol_in(answer: tuple[tuple[str, str | bytes], ...], spoken: VersionRange) -> int:
+    """The version that the peer has chosen; one that says nothing knows one alone. Raises `_NoFrameStream`."""
+    told = next((value for key, value in answer if key == options.PROTOCOL), str(spoken.lowest))
+    if not (isinstance(told, str) and told.isascii() and told.isdigit() and len(told) < 4 and spoken.knows(int(told))):
+        raise _NoFrameStream(f"the peer takes protocol version {told!r}, {spoken!r} is spoken here")
+    return int(told)
 
 
 async def _status(call: grpc.aio.StreamUnaryCall) -> tuple[grpc.StatusCode, str]:

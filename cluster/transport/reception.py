@@ -8,6 +8,7 @@ import grpc.aio
 from cluster.transport import joining, options
 from cluster.transport.joining import JoinAnswer, JoinRequest
 from cluster.transport.tls import NodeTls, TlsFiles
+from cluster.versions import PROTOCOLS
 
 
 class Reception:
@@ -42,6 +43,6 @@ class Reception:
             await server.stop(None)
 
     async def _join(self, data: bytes, context: grpc.aio.ServicerContext) -> bytes:
-        request = joining.decode_request(data)
+        request = joining.decode_request(data, PROTOCOLS)
         answer = JoinAnswer.refused(request) if isinstance(request, str) else self._answer(request)
         return joining.encode_answer(answer)

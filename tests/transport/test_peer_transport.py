@@ -17,6 +17,7 @@ from cluster.frame import Frame
 from cluster.raft import ConfState, Entry, Message, MessageType, Snapshot, SnapshotMetadata
 from cluster.rpc import peer_pb2
 from cluster.transport import codec
+from cluster.versions import PROTOCOLS
 from tests.transport.members import Member, members, run, until
 
 
@@ -333,11 +334,11 @@ def test_an_unknown_node_and_another_version_are_refused(caplog: pytest.LogCaptu
             await until(lambda: len(refusals(caplog)) == 2, "refusal")
             assert nine.events == []
             two = await group.add(2)
-            two.transport._hello.protocol_version = 99
+            two.transport._hello.protocol_version = two.transport._hello.highest_protocol_version = 99
             await one.transport.set_peers({2: two.address})
             await two.transport.set_peers({1: one.address})
             await until(lambda: len(refusals(caplog)) >= 4, "refusal")
 
     run(scenario())
     assert any("node 1 knows no node 9 ('node-9')" in text for text in refusals(caplog))
-    assert any(f"version {limits.PROTOCOL_VERSION}, node 2 version 99" in text for text in refusals(caplog))
+    assert any(f"version {PROTOCOLS!r}, node 2 version 99" in text for text in refusals(caplog))
