@@ -88,7 +88,7 @@ class MembershipShell:
 
     async def join(self, request: JoinRequest) -> JoinAnswer:
         """See `Gate.join`."""
-        if request.cluster not in ("", self._identity.cluster):
+        if request.cluster and request.cluster != self._identity.cluster:
             return JoinAnswer.refused(
                 f"cluster {self._identity.cluster} is here, which those seeds have not founded; to come into this one, "
                 "start with join and without seeds", again=True,

@@ -27,6 +27,7 @@ from cluster.simulator.machine import Machine
 from cluster.simulator.network import LinkProfile
 from cluster.simulator.randomness import stream
 from cluster.simulator.trace import Trace
+from cluster.versions import LEVELS
 from node.broker.cluster_facade import SESSION_LOST
 from node.catalog import AddMember, AddVhost, MemberAdded, Refusal, RemoveMember
 from node.catalog.members import STILL_THERE
@@ -361,7 +362,7 @@ class FormingRun:
             if group.leader == 0:
                 back(stance, by, None)
             else:
-                command = AddMember(asker.name, asker.address, store)
+                command = AddMember(asker.name, asker.address, store, (LEVELS.lowest, LEVELS.highest))
                 program.engine.submit_catalog(command, partial(added, stance))
 
         def added(stance: str, result: object) -> None:
