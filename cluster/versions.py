@@ -52,10 +52,10 @@ def said_range(lowest: int, highest: int) -> VersionRange | None:
 
 # --- how nodes talk ------------------------------------------------------------------------------------
 
-PROTOCOL_LOWEST: Final = 4
-PROTOCOL_HIGHEST: Final = 4
+PROTOCOL_LOWEST: Final = 5
+PROTOCOL_HIGHEST: Final = 5
 """Of frames, hellos and snapshots on their way. To be raised with every change that the release before can't read;
-what is sent then goes by the version of the connection. 4 was spoken before there were ranges, too."""
+what is sent then goes by the version of the connection. 5 was spoken before there were ranges, too."""
 
 # --- what the log means --------------------------------------------------------------------------------
 
@@ -70,10 +70,10 @@ LEVEL_SNAPSHOT_SAYS_LEVEL: Final = 2
 
 # --- how a folder is laid out ---------------------------------------------------------------------------
 
-LAYOUT_VERSION: Final = 4
-LAYOUT_OLDEST: Final = 3
+LAYOUT_VERSION: Final = 5
+LAYOUT_OLDEST: Final = 4
 """Of the data folder: one of an older layout, from `LAYOUT_OLDEST` on, is converted at start (`cluster.log.layouts`);
-any other is refused. 2 had write-ahead files, 3 other rules in its log, 4 keeps the cluster's level."""
+any other is refused. 2 had write-ahead files, 3 and 4 other rules in their logs, 5 keeps the cluster's level."""
 
 PROTOCOLS: Final = VersionRange(PROTOCOL_LOWEST, PROTOCOL_HIGHEST)
 LEVELS: Final = VersionRange(LEVEL_LOWEST, LEVEL_HIGHEST)

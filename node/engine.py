@@ -245,6 +245,10 @@ class Engine:
         self.access_counts.forget(peer)
         self.alarms.peer_down(peer)
 
+    def peer_gone(self, peer: int) -> None:
+        """See `Host.peer_gone`."""
+        self.host.peer_gone(peer)
+
     def pump(self, now_ms: int) -> Output:
         """Do what is due; frames to send and a batch to write. Call again while `busy`."""
         self._now_ms = now_ms

@@ -203,6 +203,7 @@ class MembershipShell:
                 "failure_domain": record.failure_domain,
                 "state": record.state,
                 "up": present and engine.host.heard_within(record.id, now_ms, engine.host.settings.election_timeout_ms),
+                "draining": present and engine.host.drains(record.id, now_ms),
                 "votes": sum(record.id in group.conf_state.voters for group in groups),
                 "votes_planned": sum(record.id in voters for voters in plan.values()),
                 "leads": sum(group.leader == record.id for group in groups),

@@ -22,6 +22,7 @@ from node.settings import NodeSettings
 class RunningNode(Protocol):
     """The process whose node this is."""
 
+    behind: list[int]
     drain: Drain
     failure: str | None
     serving: bool
@@ -70,6 +71,8 @@ class NodeView:
         without = [str(group.id) for group in self._engine.host.groups.values() if group.leader == 0]
         if without:
             return False, f"no leader known for groups {', '.join(without)}"
+        if self._node.behind:
+            return False, f"starting: groups {', '.join(map(str, self._node.behind))} are not up to date yet"
         for alarm in (DISK, MEMORY):
             text = self._engine.alarms.own(alarm)
             if text is not None:

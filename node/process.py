@@ -66,6 +66,7 @@ from node.settings import NodeSettings
 log = logging.getLogger("mayfly.node")
 
 RETRY_FULL_DISK_S: Final = 0.5
+CATCH_UP_LOOK_S: Final = 0.05
 MANY_OBJECTS: Final = 100_000
 SWITCH_INTERVAL_S: Final = 0.0005
 """How long the loop may keep the interpreter from the disk thread; at Python's 5 ms a write took ten times as long."""
@@ -93,6 +94,7 @@ class NodeProcess:
         self._broker: Broker
         self._listener: AmqpListener
         self.drain: Drain
+        self.view: NodeView
         self._http: HttpServer
         self._definitions: DefinitionsOffice
         self._logins: Logins
@@ -105,6 +107,8 @@ class NodeProcess:
         self._writing: WriteBatch | None = None
         self._memory: MemoryWatch = MemoryWatch(limit_bytes(settings.memory_limit_bytes, settings.memory_limit_percent))
         self.serving = False
+        self.behind: list[int] = []
+        """Groups whose replicas here have not been up to date since the start."""
         self._door_closed = False
         self._opening = asyncio.Lock()
         self._drained = asyncio.Event()
@@ -179,11 +183,11 @@ class NodeProcess:
         access = Access(self.engine, self.membership, self._logins, self._logins.threads)
         http = settings.http_address
         self._definitions = DefinitionsOffice(self.engine, self.membership)
-        view = NodeView(
+        self.view = NodeView(
             self, self.engine, settings, self.clock.now_ms, self.membership, self._memory, self._writer, self._logins,
             self._broker,
         )
-        self._http = HttpServer(view, http.host, http.port, operator, management, access, self._definitions)
+        self._http = HttpServer(self.view, http.host, http.port, operator, management, access, self._definitions)
         await self._http.start()
         try:
             await CatalogAtStart(
@@ -195,6 +199,8 @@ class NodeProcess:
         if self._unproven:
             self._unproven = False
             await self._loop.run_in_executor(None, is_proven, self._store)
+        self.behind = list(self.engine.host.groups)
+        self._tasks.append(self._loop.create_task(self._catch_up()))
         await self._listener.start()
         self.serving = True
         gc.collect()
@@ -238,7 +244,7 @@ class NodeProcess:
         return PeerTransport(
             local, str(settings.peer_address), peers, self._on_frame, self._on_peer_up, self._on_peer_down,
             self._on_snapshot_sent, peer_tls_files(settings), self.membership, settings.data_dir / "snapshots",
-            (settings.frames_listen_address.host, settings.frames_listen_address.port),
+            (settings.frames_listen_address.host, settings.frames_listen_address.port), self._on_peer_gone,
         )
 
     def _members_changed(self) -> None:
@@ -277,6 +283,13 @@ class NodeProcess:
         if known is self._members:
             await self._transport.set_peers(newcomers | addresses)
             await self._loop.run_in_executor(None, self._store.put_meta, "members", known.encode())
+
+    async def _catch_up(self) -> None:
+        """Follow which replicas here lack what was committed before: a vote there stands in for no other one yet, and
+        whoever stops nodes one after the other, when the one before is ready, would be too early."""
+        while self.behind:
+            self.behind = await self.membership.current.behind(self.behind)
+            await asyncio.sleep(CATCH_UP_LOOK_S)
 
     def _renew_password(self, command: UpgradePassword) -> None:
         self.engine.submit_catalog(command, lambda _: None)
@@ -487,6 +500,9 @@ class NodeProcess:
 
     def _on_peer_down(self, peer: int) -> None:
         self._feed(lambda now_ms: self.engine.peer_down(peer, now_ms))
+
+    def _on_peer_gone(self, peer: int) -> None:
+        self._feed(lambda _: self.engine.peer_gone(peer))
 
     def _on_snapshot_sent(self, peer: int, group: int, ok: bool) -> None:
         self._feed(lambda _: self.engine.host.snapshot_sent(peer, group, ok))

@@ -14,9 +14,9 @@ USER_PREFIX: Final = b"u"
 
 
 def _keep_level(meta: lmdb.Transaction) -> None:
-    """3 -> 4: the cluster's feature level as last heard of, here the first, stands beside the node's own values."""
+    """4 -> 5: the cluster's feature level as last heard of, here the first, stands beside the node's own values."""
     meta.put(USER_PREFIX + b"level", b"1")
 
 
-STEPS: Final[dict[int, Callable[[lmdb.Transaction], None]]] = {3: _keep_level}
+STEPS: Final[dict[int, Callable[[lmdb.Transaction], None]]] = {4: _keep_level}
 """By the layout that was found."""

@@ -57,6 +57,7 @@ class PeerLink:
         counters: PeerCounters,
         on_up: Callable[[int], None],
         on_down: Callable[[int], None],
+        on_gone: Callable[[int], None],
         on_snapshot_sent: Callable[[int, int, bool], None],
         on_refused: Callable[[int, str, bool], None],
         executor: Executor,
@@ -77,6 +78,9 @@ class PeerLink:
         self._counters = counters
         self._on_up = on_up
         self._on_down = on_down
+        self._on_gone = on_gone
+        self._may_be_gone = False
+        """It was up, and has neither come back nor is known to have ended."""
         self._on_snapshot_sent = on_snapshot_sent
         self._on_refused = on_refused
         self._frames: FrameSender | None = None
@@ -184,6 +188,9 @@ class PeerLink:
                 _call(self._on_refused, self._peer, reason, code is grpc.StatusCode.NOT_FOUND)
             if was_up:
                 pause_ms = limits.RECONNECT_FIRST_MS
+            if self._may_be_gone and await self._refuses_connections():
+                self._may_be_gone = False
+                _call(self._on_gone, self._peer)
             await asyncio.sleep((limits.REFUSED_RETRY_MS if code in _NEEDS_MENDING else pause_ms) / 1000)
             pause_ms = min(2 * pause_ms, limits.RECONNECT_LAST_MS)
 
@@ -220,6 +227,7 @@ class PeerLink:
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
             return await _status(call)
         self._complaint = ""
+        self._may_be_gone = True
         self.attempts = 0
         self._counters.connects += 1
         self._wake.clear()
@@ -256,6 +264,20 @@ class PeerLink:
         self._wake.set()
         if self._writing is not None:
             self._writing.cancel()
+
+    async def _refuses_connections(self) -> bool:
+        """Whether the peer's host says that nobody listens there. One that is frozen, cut off or switched off does not
+        say so."""
+        host, port = host_of(self.address), self.address.rpartition(":")[2]
+        try:
+            async with asyncio.timeout(limits.RECONNECT_LAST_MS / 1000):
+                _, writer = await asyncio.open_connection(host, port)
+        except ConnectionRefusedError:
+            return True
+        except (OSError, TimeoutError):
+            return False
+        writer.close()
+        return False
 
     async def _open_frames(self, answer: tuple[tuple[str, str | bytes], ...]) -> FrameSender:
         """Connect where the peer takes the frames of an accepted Exchange. Raises `_NoFrameStream`."""
@@ -395,7 +417,7 @@ class PeerLink:
     async def stop(self) -> None:
         """End the stream and what is on the way. No callback comes after this."""
         tasks = [task for task in (self._task, self._snapshot_task) if task is not None]
-        self._on_up = self._on_down = _ignore
+        self._on_up = self._on_down = self._on_gone = _ignore
         self._on_snapshot_sent = _ignore
         for task in tasks:
             task.cancel()

@@ -75,6 +75,7 @@ class PeerTransport:
         gate: Gate | None = None,
         snapshot_folder: Path | None = None,
         frames_address: tuple[str, int] | None = None,
+        on_peer_gone: Callable[[int], None] = lambda peer: None,
     ) -> None:
         """`peers` maps node ids to "host:port"; this node's own id in it is passed over.
 
@@ -82,6 +83,7 @@ class PeerTransport:
         `send`, unless a newer one of the same group took its place. Port 0 in `listen_address` means any.
         `snapshot_folder` is for snapshots that have not come whole; without it they are given up at `stop`.
         `frames_address` is where peers bring their frames: this host at any port, unless given.
+        `on_peer_gone(peer)` after `on_peer_down`, if the peer's host refuses connections: nobody listens any more.
         """
         self._snapshot_folder = snapshot_folder
         self._temporary_folder: tempfile.TemporaryDirectory[str] | None = None
@@ -95,6 +97,7 @@ class PeerTransport:
         self._on_peer_up = on_peer_up
         self._on_peer_down = on_peer_down
         self._on_snapshot_sent = on_snapshot_sent
+        self._on_peer_gone = on_peer_gone
         self._tls = tls
         self._gate: Gate = gate or OpenGate()
         self._hello = codec.new_hello(
@@ -252,6 +255,7 @@ class PeerTransport:
                 self.counters[peer],
                 self._on_peer_up,
                 self._on_peer_down,
+                self._on_peer_gone,
                 self._on_snapshot_sent,
                 self._gate.refused,
                 self._executor,
