@@ -36,9 +36,9 @@ CONTAINERS_PORT: Final = 2375
 _SUITE_S: Final = 1_200
 _NODE_LINE: Final = re.compile(r"^# (pass|fail|skipped) (\d+)$", re.MULTILINE)
 _NODE_FAILURE: Final = re.compile(r"^ *not ok \d+ - (.*)\n *---\n((?: .*\n)*?) *\.\.\.$", re.MULTILINE)
-_RUBY_EXTRAS: Final = re.compile(r"RabbitMQ::HTTP|Toxiproxy|tls_port|:tls\b")
+_RUBY_EXTRAS: Final = re.compile(r"RabbitMQ::HTTP|Toxiproxy|TLS connection")
 """What is not here: gems for the management API and for a proxy, and a TLS listener."""
-_RUBY_ACCESS: Final = (
+_RUBY_ACCESS: Final[tuple[tuple[str, dict[str, str]], ...]] = (
     ("vhosts/bunny_testbed", {}),
     ("users/bunny_gem", {"password": "bunny_password", "tags": ""}),
     ("users/bunny_reader", {"password": "reader_password", "tags": ""}),
