@@ -7,19 +7,29 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class JoinRequest(_message.Message):
-    __slots__ = ("protocol_version", "name", "address", "store")
+    __slots__ = ("protocol_version", "highest_protocol_version", "lowest_level", "highest_level", "name", "address", "store", "cluster", "founder")
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    HIGHEST_PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    LOWEST_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    HIGHEST_LEVEL_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     STORE_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    FOUNDER_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
+    highest_protocol_version: int
+    lowest_level: int
+    highest_level: int
     name: str
     address: str
     store: str
-    def __init__(self, protocol_version: _Optional[int] = ..., name: _Optional[str] = ..., address: _Optional[str] = ..., store: _Optional[str] = ...) -> None: ...
+    cluster: str
+    founder: int
+    def __init__(self, protocol_version: _Optional[int] = ..., highest_protocol_version: _Optional[int] = ..., lowest_level: _Optional[int] = ..., highest_level: _Optional[int] = ..., name: _Optional[str] = ..., address: _Optional[str] = ..., store: _Optional[str] = ..., cluster: _Optional[str] = ..., founder: _Optional[int] = ...) -> None: ...
 
 class JoinAnswer(_message.Message):
-    __slots__ = ("refusal", "again", "node_id", "node_name", "cluster_id", "shards", "replication_factor", "members_version", "members")
+    __slots__ = ("refusal", "again", "node_id", "node_name", "cluster_id", "shards", "replication_factor", "members_version", "members", "stance", "store")
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
     AGAIN_FIELD_NUMBER: _ClassVar[int]
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -29,6 +39,8 @@ class JoinAnswer(_message.Message):
     REPLICATION_FACTOR_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_VERSION_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    STANCE_FIELD_NUMBER: _ClassVar[int]
+    STORE_FIELD_NUMBER: _ClassVar[int]
     refusal: str
     again: bool
     node_id: int
@@ -38,7 +50,9 @@ class JoinAnswer(_message.Message):
     replication_factor: int
     members_version: int
     members: _containers.RepeatedCompositeFieldContainer[Member]
-    def __init__(self, refusal: _Optional[str] = ..., again: _Optional[bool] = ..., node_id: _Optional[int] = ..., node_name: _Optional[str] = ..., cluster_id: _Optional[str] = ..., shards: _Optional[int] = ..., replication_factor: _Optional[int] = ..., members_version: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ...) -> None: ...
+    stance: str
+    store: str
+    def __init__(self, refusal: _Optional[str] = ..., again: _Optional[bool] = ..., node_id: _Optional[int] = ..., node_name: _Optional[str] = ..., cluster_id: _Optional[str] = ..., shards: _Optional[int] = ..., replication_factor: _Optional[int] = ..., members_version: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., stance: _Optional[str] = ..., store: _Optional[str] = ...) -> None: ...
 
 class Member(_message.Message):
     __slots__ = ("node_id", "name", "address")
@@ -51,8 +65,11 @@ class Member(_message.Message):
     def __init__(self, node_id: _Optional[int] = ..., name: _Optional[str] = ..., address: _Optional[str] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("protocol_version", "node_id", "node_name", "cluster_id", "store", "starts", "previous", "address", "target")
+    __slots__ = ("protocol_version", "highest_protocol_version", "lowest_level", "highest_level", "node_id", "node_name", "cluster_id", "store", "starts", "previous", "address", "target")
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    HIGHEST_PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    LOWEST_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    HIGHEST_LEVEL_FIELD_NUMBER: _ClassVar[int]
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     NODE_NAME_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
@@ -62,6 +79,9 @@ class Hello(_message.Message):
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
+    highest_protocol_version: int
+    lowest_level: int
+    highest_level: int
     node_id: int
     node_name: str
     cluster_id: str
@@ -70,7 +90,7 @@ class Hello(_message.Message):
     previous: int
     address: str
     target: int
-    def __init__(self, protocol_version: _Optional[int] = ..., node_id: _Optional[int] = ..., node_name: _Optional[str] = ..., cluster_id: _Optional[str] = ..., store: _Optional[str] = ..., starts: _Optional[int] = ..., previous: _Optional[int] = ..., address: _Optional[str] = ..., target: _Optional[int] = ...) -> None: ...
+    def __init__(self, protocol_version: _Optional[int] = ..., highest_protocol_version: _Optional[int] = ..., lowest_level: _Optional[int] = ..., highest_level: _Optional[int] = ..., node_id: _Optional[int] = ..., node_name: _Optional[str] = ..., cluster_id: _Optional[str] = ..., store: _Optional[str] = ..., starts: _Optional[int] = ..., previous: _Optional[int] = ..., address: _Optional[str] = ..., target: _Optional[int] = ...) -> None: ...
 
 class Frame(_message.Message):
     __slots__ = ("clock_ms", "raft", "group_clocks", "proposals", "datagrams", "hello")

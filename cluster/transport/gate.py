@@ -5,6 +5,7 @@ from typing import Final, Protocol
 import grpc
 
 from cluster.transport.joining import JoinAnswer, JoinRequest
+from cluster.versions import VersionRange
 
 FINAL_REFUSALS: Final = frozenset((grpc.StatusCode.NOT_FOUND, grpc.StatusCode.DATA_LOSS))
 """Answers to a hello after which a node has no business in the cluster any more."""
@@ -27,12 +28,16 @@ class Gate(Protocol):
         """What speaks against a peer of this cluster that shows this data."""
         ...
 
+    def level_fault(self, levels: VersionRange) -> str:
+        """Why a node that knows these feature levels can't be in the cluster; "" if it can."""
+        ...
+
     def is_newcomer(self, node_id: int) -> bool:
         """Whether a node that is not among the peers may be one that this node has not heard of yet."""
         ...
 
-    def refused(self, peer: int, text: str) -> None:
-        """A peer has sent this node away for good."""
+    def refused(self, peer: int, text: str, removed: bool) -> None:
+        """A peer has sent this node away for good: because it was `removed`, or for its data."""
         ...
 
     async def join(self, request: JoinRequest) -> JoinAnswer:
@@ -47,11 +52,15 @@ class OpenGate:
         """None."""
         return None
 
+    def level_fault(self, levels: VersionRange) -> str:
+        """None."""
+        return ""
+
     def is_newcomer(self, node_id: int) -> bool:
         """Never."""
         return False
 
-    def refused(self, peer: int, text: str) -> None:
+    def refused(self, peer: int, text: str, removed: bool) -> None:
         """Nothing: it is logged, and tried again."""
 
     async def join(self, request: JoinRequest) -> JoinAnswer:

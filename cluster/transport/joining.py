@@ -10,16 +10,20 @@ from cluster import limits
 from cluster.rpc import peer_pb2
 from cluster.transport import options
 from cluster.transport.tls import TlsFiles
+from cluster.versions import LEVELS, PROTOCOLS, VersionRange, said_range
 
 _TIMEOUT_S = 15.0
 
 
 class JoinRefused(Exception):
-    """The node can't join; the text says why. With `again`, a later try may succeed."""
+    """The node can't join; the text says why. With `again`, a later try may succeed; `stance` and `store` are those of
+    the answer, "" if there was none."""
 
-    def __init__(self, text: str, again: bool) -> None:
+    def __init__(self, text: str, again: bool, stance: str = "", store: str = "") -> None:
         super().__init__(text)
         self.again = again
+        self.stance = stance
+        self.store = store
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,9 @@ class JoinRequest:
     name: str
     address: str
     store: str
+    levels: VersionRange = LEVELS
+    cluster: str = ""
+    founder: int = 0
 
 
 @dataclass(frozen=True)
@@ -44,26 +51,33 @@ class JoinAnswer:
     replication_factor: int = 0
     members_version: int = 0
     members: dict[int, tuple[str, str]] = field(default_factory=dict)
+    stance: str = ""
+    store: str = ""
 
     @classmethod
-    def refused(cls, text: str, again: bool = False) -> "JoinAnswer":
+    def refused(cls, text: str, again: bool = False, stance: str = "", store: str = "") -> "JoinAnswer":
         """An answer that says no."""
-        return cls(refusal=text, again=again)
+        return cls(refusal=text, again=again, stance=stance, store=store)
 
 
-def decode_request(data: bytes) -> JoinRequest | str:
-    """The request in the bytes, or why it is none."""
+def decode_request(data: bytes, protocols: VersionRange) -> JoinRequest | str:
+    """The request in the bytes, or why it is none that a node which speaks these versions can take."""
     try:
         wire = peer_pb2.JoinRequest.FromString(data)
     except DecodeError:
         return "not a message of this protocol"
-    if wire.protocol_version != limits.PROTOCOL_VERSION:
-        return f"protocol version {wire.protocol_version}, {limits.PROTOCOL_VERSION} is spoken here"
-    if max(len(wire.name), len(wire.address), len(wire.store)) > limits.MAX_NAME_LENGTH:
+    spoken = said_range(wire.protocol_version, wire.highest_protocol_version)
+    if spoken is None or not protocols.common(spoken):
+        said = f"{wire.protocol_version} to {wire.highest_protocol_version}" if spoken is None else repr(spoken)
+        return f"protocol version {said}, {protocols!r} is spoken here"
+    levels = said_range(wire.lowest_level, wire.highest_level)
+    if levels is None:
+        return f"feature levels {wire.lowest_level} to {wire.highest_level}"
+    if max(map(len, (wire.name, wire.address, wire.store, wire.cluster))) > limits.MAX_NAME_LENGTH:
         return "a name that is too long"
     if not wire.address or not wire.store:
         return "no address, or no name of the data"
-    return JoinRequest(wire.name, wire.address, wire.store)
+    return JoinRequest(wire.name, wire.address, wire.store, levels, wire.cluster, wire.founder)
 
 
 def encode_answer(answer: JoinAnswer) -> bytes:
@@ -74,15 +88,20 @@ def encode_answer(answer: JoinAnswer) -> bytes:
     wire = peer_pb2.JoinAnswer(
         refusal=answer.refusal, again=answer.again, node_id=answer.node_id, node_name=answer.node_name,
         cluster_id=answer.cluster_id, shards=answer.shards, replication_factor=answer.replication_factor,
-        members_version=answer.members_version, members=members,
+        members_version=answer.members_version, members=members, stance=answer.stance, store=answer.store,
     )
     return wire.SerializeToString()
 
 
-async def ask_to_join(seed: str, request: JoinRequest, tls: TlsFiles | None) -> JoinAnswer:
+async def ask_to_join(
+    seed: str, request: JoinRequest, tls: TlsFiles | None, protocols: VersionRange = PROTOCOLS
+) -> JoinAnswer:
     """Ask the member at `seed` ("host:port") once. Raises `JoinRefused`, `OSError` (TLS files)."""
     wire = peer_pb2.JoinRequest(
-        protocol_version=limits.PROTOCOL_VERSION, name=request.name, address=request.address, store=request.store
+        protocol_version=protocols.lowest, highest_protocol_version=protocols.highest,
+        lowest_level=request.levels.lowest, highest_level=request.levels.highest,
+        name=request.name, address=request.address, store=request.store,
+        cluster=request.cluster, founder=request.founder,
     )
     server_name = "" if tls is None else tls.server_name
     settings = options.channel_options(server_name)
@@ -102,7 +121,7 @@ async def ask_to_join(seed: str, request: JoinRequest, tls: TlsFiles | None) -> 
     finally:
         await channel.close()
     if answer.refusal:
-        raise JoinRefused(answer.refusal, answer.again)
+        raise JoinRefused(answer.refusal, answer.again, answer.stance, answer.store)
     return JoinAnswer(
         node_id=answer.node_id, node_name=answer.node_name, cluster_id=answer.cluster_id, shards=answer.shards,
         replication_factor=answer.replication_factor, members_version=answer.members_version,

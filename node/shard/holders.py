@@ -1,13 +1,13 @@
 """Consumers and holders of basic.get: how they come, pause and go."""
 
 from node.shard.consumers import Holder
-from node.shard.delivery import expiry_is_behind, get_one, hand_over, serve
+from node.shard.delivery import catch_up, expiry_is_behind, get_one, hand_over
 from node.shard.errors import BrokenInvariant
 from node.shard.lease import CONSUMED, GOT, RELEASED
 from node.shard.queue import Queue
 from node.shard.queues import gone, remove_queue
 from node.shard.results import DUPLICATE_CONSUMER, EXCLUSIVE, Attached, GetResult, Refused, Result
-from node.shard.returns import come_back
+from node.shard.returns import are_too_many, come_back, come_back_together
 from node.shard.state import State
 from node.shard.tombstone import AUTO_DELETED
 
@@ -55,9 +55,7 @@ def get(state: State, session: tuple[int, int], queue_id: int, holder_id: int, n
     if queue is None:
         return gone(state, queue_id)
     state.used(queue, GOT)
-    if queue.touched and queue.consumers.bands:
-        # Consumers come before this get for whatever the entry has enqueued so far.
-        serve(state, queue)
+    catch_up(state, queue)
     message = get_one(state, queue)
     state.touch(queue)
     if message is None:
@@ -96,6 +94,7 @@ def attach(
     consumers = queue.consumers
     if consumers.exclusive or (exclusive and consumers.count):
         return Refused(EXCLUSIVE)
+    catch_up(state, queue)
     holder = _add(state, session, queue, consumer_id, True)
     holder.prefetch = prefetch
     holder.no_ack = no_ack
@@ -128,10 +127,13 @@ def detach(
 def _let_go(state: State, queue: Queue, holder: Holder, return_messages: bool) -> None:
     """The holder is not attached (any more): it keeps what it holds, or gives it back and is forgotten."""
     if return_messages and holder.held:
-        messages = list(holder.held.values())
+        held, held_bytes = holder.held, holder.held_bytes
         holder.held = {}
-        queue.held_count -= len(messages)
-        come_back(state, queue, messages, False)
+        holder.held_bytes = 0
+        queue.held_count -= len(held)
+        together = are_too_many(state, len(held)) and come_back_together(state, queue, held, held_bytes, False, True)
+        if not together:
+            come_back(state, queue, list(held.values()), False)
     if holder.held:
         return
     if holder.is_consumer:

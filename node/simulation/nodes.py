@@ -57,12 +57,16 @@ class NodeProfile:
 
 @dataclass(slots=True)
 class Acquaintance:
-    """What a node keeps about the cluster besides its log: whom it knew last, and whether it joined later."""
+    """What a node keeps about the cluster besides its log: whom it knew last, whether it joined later, and, where a run
+    minds them, its name and what its data is called."""
 
     members: list[int]
     founders: tuple[int, ...] = ()
     version: int = 0
     joined: bool = False
+    name: str = ""
+    store: str = ""
+    failure_domain: str = ""
 
 
 class SimulatedNode:
@@ -196,6 +200,10 @@ class SimulatedNode:
         if peer_id in self._up:
             del self._up[peer_id]
             self.engine.peer_down(peer_id, now_ms)
+
+    def peer_gone(self, peer_id: int) -> None:
+        """See `Engine.peer_gone`."""
+        self.engine.peer_gone(peer_id)
 
     def _lets_in(self, peer_id: int) -> bool:
         """As `node.membership_shell` decides: members, and those who came after all that is known here."""
@@ -373,13 +381,15 @@ def _make_engine(
     )
     founders = [] if known.joined else [(id, f"node-{id}", f"machine {id}") for id in known.founders]
     settings = EngineSettings(
-        f"node-{node_id}",
+        known.name or f"node-{node_id}",
         profile.shards,
         profile.expiry_tick_ms,
         {},
         lambda: Catalog(profile.shards),
-        founders=founders,
-        members_version=known.version,
+        known.store,
+        founders,
+        known.version,
+        known.failure_domain,
     )
     return Engine(
         host, settings, read_entry, EntryCache(profile.cache_bytes), random.randrange, life << 20

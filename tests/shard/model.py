@@ -13,8 +13,13 @@ def priority_in(body: str) -> int:
 class Item:
     """A message of the model: a name instead of a place in a log."""
 
-    def __init__(self, entry: int, body: str, deadline: int, count: int = 0, priority: int = 0) -> None:
+    def __init__(
+        self, entry: int, body: str, deadline: int, count: int = 0, priority: int = 0, born: int = 0,
+        ttl: int | None = None,
+    ) -> None:
         self.entry = entry
+        self.born = born
+        self.ttl = ttl
         self.body = body
         self.deadline = deadline
         self.count = count
@@ -65,6 +70,11 @@ class Row:
         assert value is None or isinstance(value, int)
         return value
 
+    def deadline(self, born: int, ttl: int | None) -> int:
+        """Of a message enqueued then, with that TTL of its own; -1 for none."""
+        ttls = [value for value in (ttl, self.setting("message_ttl_ms")) if value is not None]
+        return born + min(ttls) if ttls else -1
+
     def limited(self, drops: bool) -> bool:
         """Whether it has a limit, and drops (or else refuses) what is too much."""
         limits = (self.setting("max_length"), self.setting("max_length_bytes"))
@@ -95,7 +105,9 @@ class Row:
 class Model:
     """The rules, written down as simply as they can be."""
 
-    def __init__(self, expiries: int, deliveries: int) -> None:
+    def __init__(self, expiries: int, deliveries: int, returned: int = 10_000) -> None:
+        self.returned = returned
+        self.return_left = 0
         self.expiries = expiries
         self.deliveries = deliveries
         self.rows: dict[int, Row] = {}
@@ -124,6 +136,7 @@ class Model:
         self.entry, self.now, self.led = entry, now, led
         self.expiry_left, self.delivery_left = self.expiries, self.deliveries
         self.due_asked = False
+        self.return_left = self.returned
 
     def finish(self) -> None:
         for row in self.touched:
@@ -167,6 +180,11 @@ class Model:
             if heads:
                 found.append((min(heads), row.number))
         return sorted(found)
+
+    def catch_up(self, row: Row) -> None:
+        """What the entry has put into it up to now is served before somebody looks."""
+        if row in self.touched and (row.consumers() or (row.limited(True) and row.is_over())):
+            self.serve(row)
 
     def touch(self, row: Row) -> None:
         if row not in self.touched:
@@ -241,18 +259,22 @@ class Model:
             self.touch(row)
 
     def enqueue(self, row: Row, body: str, ttl: int | None) -> None:
-        ttls = [value for value in (ttl, row.setting("message_ttl_ms")) if value is not None]
         priority = min(priority_in(body), row.setting("max_priority") or 0)
-        row.ready.append(Item(self.entry, body, self.now + min(ttls) if ttls else -1, 0, priority))
+        row.ready.append(Item(self.entry, body, row.deadline(self.now, ttl), 0, priority, self.now, ttl))
         self.expiry_left += 1
         self.delivery_left += 1
         self.touch(row)
 
-    def come_back(self, row: Row, items: list[Item], to_back: bool) -> None:
+    def come_back(self, row: Row, items: list[Item], to_back: bool, together: bool = False) -> None:
+        """`together`: more than an entry deals with, all that somebody held: those that are late die in line."""
         limit = row.setting("delivery_limit")
+        if any(item.priority or (limit is not None and item.count >= limit) for item in items):
+            together = False
+        if not together:
+            self.return_left -= len(items)
         for item in items:
-            back = Item(item.entry, item.body, item.deadline, item.count + 1, item.priority)
-            late = 0 <= back.deadline <= self.now
+            back = Item(item.entry, item.body, item.deadline, item.count + 1, item.priority, item.born, item.ttl)
+            late = 0 <= back.deadline <= self.now and not together
             if limit is not None and back.count > limit:
                 row.delivery_limited += 1
                 self.die(row, back, "delivery_limit")
@@ -331,6 +353,9 @@ class Model:
         if row.settings.get("expires_ms") != settings.get("expires_ms"):
             self.used(row)
         row.settings = settings
+        if settings.get("ttl_retroactive"):
+            for item in row.ready + row.returned + [item for person in row.people for item in person.held.values()]:
+                item.deadline = row.deadline(item.born, item.ttl)
         self.touch(row)
 
     def used(self, row: Row) -> None:
@@ -350,6 +375,7 @@ class Model:
         row = self.rows.get(number)
         if row is None:
             return ("gone", self.deleted.get(number, ""))
+        self.catch_up(row)
         self.used(row)
         return ("counts", len(row.ready) + len(row.returned), len(row.consumers()))
 
@@ -370,8 +396,7 @@ class Model:
         if row is None:
             return ("gone", self.deleted.get(number, ""))
         self.used(row)
-        if row in self.touched and row.consumers():
-            self.serve(row)
+        self.catch_up(row)
         item = self.next_live(row, False)
         self.touch(row)
         if item is None:
@@ -395,6 +420,7 @@ class Model:
             return ("refused", "duplicate-consumer")
         if any(person.exclusive for person in row.consumers()) or (exclusive and row.consumers()):
             return ("refused", "exclusive")
+        self.catch_up(row)
         person = self.add(session, row, consumer)
         person.consumer = person.attached = True
         person.prefetch, person.no_ack, person.exclusive, person.priority = (
@@ -429,7 +455,7 @@ class Model:
             items = list(person.held.values())
             person.held = {}
             if items:
-                self.come_back(row, items, False)
+                self.come_back(row, items, False, len(items) > max(self.return_left, 0))
         if not person.held and (person.consumer or give_back):
             self.leave(row, person)
         if person.consumer and row.settings.get("auto_delete") and not row.consumers():
@@ -480,11 +506,15 @@ class Model:
         person = self.person(session, row, holder)
         if row is None or person is None:
             return
+        left = person.last - min(max(ids, default=0), person.last)
+        run = list(ids) == list(range(ids[0], ids[0] + len(ids))) if ids else False
+        together = run and left <= self.returned and len(person.held) - left > max(self.return_left, 0)
+        together = together and ids[0] <= min(person.held)
         items = [person.held.pop(number) for number in ids if number in person.held]
         if not items:
             return
         if outcome == 1:
-            self.come_back(row, items, row.setting("delivery_limit") is None)
+            self.come_back(row, items, row.setting("delivery_limit") is None, together)
         elif outcome == 2:
             for item in items:
                 self.die(row, item, "rejected")
@@ -497,6 +527,7 @@ class Model:
         row = self.rows.get(number)
         if row is None:
             return ("gone", self.deleted.get(number, ""))
+        self.catch_up(row)
         count = len(row.ready) + len(row.returned)
         row.ready, row.returned = [], []
         self.touch(row)
@@ -506,9 +537,10 @@ class Model:
         row = self.rows.get(number)
         if row is None:
             return ("gone", self.deleted.get(number, ""))
-        count = len(row.ready) + len(row.returned)
         if if_unused and row.consumers():
             return ("refused", "in-use")
+        self.catch_up(row)
+        count = len(row.ready) + len(row.returned)
         if if_empty and count:
             return ("refused", "not-empty")
         self.remove(row, "deleted")
