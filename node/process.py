@@ -79,7 +79,7 @@ LOOK_S: Final = 1.0
 CONTRADICTIONS: Final = 5
 """So many looks in turn must find the clock contradicted: frames that waited for a frozen process make it seem so."""
 RETRY_FULL_DISK_S: Final = 0.5
-CATCH_UP_LOOK_S: Final = 0.05
+ASK_AGAIN_S: Final = 1.0
 MANY_OBJECTS: Final = 100_000
 SWITCH_INTERVAL_S: Final = 0.0005
 """How long the loop may keep the interpreter from the disk thread; at Python's 5 ms a write took ten times as long."""
@@ -124,7 +124,7 @@ class NodeProcess:
         self._writing: WriteBatch | None = None
         self._memory: MemoryWatch = MemoryWatch(_memory_limit_bytes(settings))
         self._serving = False
-        self._behind: list[int] = []
+        self._behind: set[int] = set()
         self._door_closed = False
         self._opening = asyncio.Lock()
         self._drained = asyncio.Event()
@@ -205,8 +205,9 @@ class NodeProcess:
         if self._unproven:
             self._unproven = False
             await self._loop.run_in_executor(None, is_proven, self._store)
-        self._behind = list(self.engine.host.groups)
-        self._tasks.append(self._loop.create_task(self._catch_up()))
+        self._behind = set(self.engine.host.groups)
+        for group in self.engine.host.groups:
+            self._ask_whether_behind(group)
         await self._listener.start()
         self._serving = True
         gc.collect()
@@ -334,12 +335,19 @@ class NodeProcess:
         await self._ensure_default_user()
         await self._load_definitions()
 
-    async def _catch_up(self) -> None:
-        """Follow which replicas here lack what was committed before: a vote there stands in for no other one yet, and
-        whoever stops nodes one after the other, when the one before is ready, would be too early."""
-        while self._behind:
-            self._behind = await self.membership.current.behind(self._behind)
-            await asyncio.sleep(CATCH_UP_LOOK_S)
+    def _ask_whether_behind(self, group: int) -> None:
+        """Until the replica here has what was committed before, its vote stands in for no other one, and whoever stops
+        nodes one after the other, when the one before is ready, would be too early."""
+
+        def answered(result: object) -> None:
+            if result is None:
+                self._behind.discard(group)
+            else:
+                self._loop.call_later(ASK_AGAIN_S, self._ask_whether_behind, group)
+
+        if not self.stopped.is_set():
+            self.engine.host.read_index(group, answered)
+            self.schedule_pump()
 
     async def _load_definitions(self) -> None:
         """A file that was not loaded last. Raises NodeRefused, OSError."""
@@ -663,7 +671,7 @@ class NodeProcess:
         if without:
             return False, f"no leader known for groups {', '.join(without)}"
         if self._behind:
-            return False, f"starting: groups {', '.join(map(str, self._behind))} are not up to date yet"
+            return False, f"starting: groups {', '.join(map(str, sorted(self._behind)))} are not up to date yet"
         for alarm in (DISK, MEMORY):
             text = self.engine.alarms.own(alarm)
             if text is not None:
