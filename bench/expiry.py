@@ -135,7 +135,7 @@ def measure_waiting(cluster: Cluster, count: int, due_count: int) -> dict[str, f
     arguments = {"x-queue-type": "quorum"}
     with Pipeline(cluster.uris[0]) as client:
         client.declare_all(queues, arguments)
-    idle_before = idle_cpu(cluster, IDLE_S)
+    idle_before = cpu_at_rest(cluster)
     memory, cache = cluster.memory_bytes(), sum(cluster.metric("mayfly_entry_cache_bytes"))
     cpu_s, began = cluster.cpu_s(), time.monotonic()
     with LongestSilence(cluster) as silence:
@@ -150,7 +150,7 @@ def measure_waiting(cluster: Cluster, count: int, due_count: int) -> dict[str, f
         "publish_cpu_us": published_cpu_s / count * 1e6,
         "silence_ms": silence.longest_ms,
         "idle_cpu_empty": idle_before,
-        "idle_cpu": idle_cpu(cluster, IDLE_S),
+        "idle_cpu": cpu_at_rest(cluster),
         "bytes_per_message_node": (grown - cached) / count / NODES,
         "bytes_per_message_node_with_cache": grown / count / NODES,
     }
@@ -241,7 +241,7 @@ def measure_leases(cluster: Cluster, count: int, until_gone: bool, quorum: bool 
     lease_ms = max(LEASE_MS, round(count / rate * 2000))
     time.sleep(4)
     settle(cluster)
-    idle_before = idle_cpu(cluster, IDLE_S)
+    idle_before = cpu_at_rest(cluster)
     memory, cpu_s, began = cluster.memory_bytes(), cluster.cpu_s(), time.monotonic()
     with LongestSilence(cluster) as silence:
         _declare(cluster, [f"lease-{number}" for number in range(count)], {**arguments, "x-expires": lease_ms})
@@ -262,7 +262,7 @@ def measure_leases(cluster: Cluster, count: int, until_gone: bool, quorum: bool 
         if min(left) < count:
             print(f"  (some leases ended before the idle cost was measured: {left})", flush=True)
     result["idle_cpu_empty"] = idle_before
-    result["idle_cpu"] = idle_cpu(cluster, IDLE_S)
+    result["idle_cpu"] = cpu_at_rest(cluster)
     if until_gone:
         result.update(_watch_go(cluster, began, declared, lease_ms))
     return result
@@ -327,6 +327,21 @@ def settle(cluster: Cluster) -> None:
     for _ in range(30):
         if idle_cpu(cluster, 1.0) < 30:
             return
+
+
+def cpu_at_rest(cluster: Cluster) -> float:
+    """CPU of all nodes, in per cent of one core, when what came before has been tidied up.
+
+    Snapshots of what was declared are still being written when nobody waits any more. So windows follow each other, for
+    25 s at most, until one is not a tenth cheaper than the one before: those two are averaged.
+    """
+    before = idle_cpu(cluster, IDLE_S / 2)
+    for _ in range(4):
+        after = idle_cpu(cluster, IDLE_S / 2)
+        if after > before * 0.9:
+            break
+        before = after
+    return (before + after) / 2
 
 
 def idle_cpu(cluster: Cluster, seconds: float) -> float:

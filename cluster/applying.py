@@ -13,10 +13,12 @@ from cluster.group_state import GroupStateError, SessionRow, decode_group_state,
 from cluster.machine import BadCommand, BadSnapshot, GroupEvents, RestoreSteps, StateMachine
 from cluster.sessions import (
     BATCH_HEADER,
+    CUT,
     ENTRY_HEADER,
     ENTRY_VERSION,
     KIND_INTERNAL,
     KIND_SESSION,
+    OPEN,
     EnvelopeError,
     SessionKey,
     SessionSender,
@@ -59,7 +61,7 @@ class Applying:
         self.sessions: SessionTable = SessionTable()
         self.sender: SessionSender = sender
         self.session_broken: bool = False
-        """Whether this node's session missed effects or commands, and therefore has to be ended through the log."""
+        """Whether this node's session missed effects, and therefore has to be ended through the log."""
         self._group = group
         self._node = node
         self._events = events
@@ -80,7 +82,7 @@ class Applying:
             kind, node, incarnation, sequence, length = BATCH_HEADER.unpack_from(data, position)
             position += BATCH_HEADER.size
             if kind == KIND_SESSION:
-                self._apply_session_batch(node, incarnation, sequence, position, position + length)
+                lost = self._apply_session_batch(node, incarnation, sequence, position, position + length) or lost
             elif kind == KIND_INTERNAL:
                 self._run(None, position, position + length)
             elif self.sessions.close(node, incarnation):
@@ -94,18 +96,20 @@ class Applying:
         if lost:
             self._restart_session()
 
-    def _apply_session_batch(self, node: int, incarnation: int, sequence: int, start: int, end: int) -> None:
+    def _apply_session_batch(self, node: int, incarnation: int, sequence: int, start: int, end: int) -> bool:
+        """Whether it has ended the session of this node, now."""
         admitted, ended = self.sessions.admit(node, incarnation, sequence)
         if ended is not None:
             self.machine.session_closed(ended)
         if not admitted:
-            return
+            return False
         results = self._run((node, incarnation), start, end)
-        if node != self._node or incarnation != self.sender.incarnation:
-            return
         if results is None:
             # Nobody can say how far it went. What is held here, and may have been settled behind the cut, goes back.
-            self.session_broken = True
+            self.sessions.cut(node, incarnation)
+            self.machine.session_closed((node, incarnation))
+        if node != self._node or incarnation != self.sender.incarnation:
+            return False
         position = 0
         for answers, waiter in self.sender.applied(sequence):
             result: object = None
@@ -116,6 +120,7 @@ class Applying:
                 position += 1
             if waiter is not None:
                 waiter(result)
+        return results is None
 
     def _run(self, session: SessionKey | None, start: int, end: int) -> Sequence[object] | None:
         """Commands of one batch, and their answers; None if it was cut short by what is no command (a defect: told, and
@@ -128,13 +133,18 @@ class Applying:
             return None
 
     def _skip_unseen(self) -> None:
-        """What was applied where this node could not see it gets no answer."""
+        """What was applied where this node could not see it gets no answer: what has none is known to be done, unless
+        its batch was cut short."""
         known = self.sessions.last(self._node)
         if known is None or known[0] != self.sender.incarnation:
             return
-        for answers, waiter in self.sender.skip(known[1]):
+        _, sequence, state = known
+        for answers, waiter in self.sender.skip(sequence - 1 if state == CUT else sequence):
             if waiter is not None:
                 waiter(self._lost if answers else None)
+        for _, waiter in self.sender.skip(sequence):
+            if waiter is not None:
+                waiter(self._lost)
 
     def _restart_session(self) -> None:
         """This node's session is over: what is not applied goes into a new one."""
@@ -172,7 +182,7 @@ class Applying:
         known = self.sessions.last(self._node)
         if known is not None and known[0] == self.sender.incarnation:
             self._skip_unseen()
-            if known[2]:
+            if known[2] == OPEN:
                 self.session_broken = True
             else:
                 self._restart_session()

@@ -664,5 +664,5 @@ class Group:
         self.events.group_applied(self.id)
 
     def broken_session(self) -> SessionKey | None:
-        """This node's session, if it missed effects or commands and therefore has to be ended through the log."""
+        """This node's session, if it missed effects and therefore has to be ended through the log."""
         return (self.node, self.sender.incarnation) if self._applying.session_broken else None

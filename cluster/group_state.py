@@ -1,17 +1,19 @@
 """The layout of a group's state in a snapshot.
 
     state = version u8, time_ms u64, led_ms u64, count u32, session*, machine state
-    session = node u32, incarnation u64, sequence u64, open u8
+    session = node u32, incarnation u64, sequence u64, state u8 (ENDED, OPEN or CUT)
 """
 
 import struct
 from typing import Final
 
+from cluster.sessions import CUT, ENDED, OPEN
+
 _HEADER: Final = struct.Struct("<BQQI")
 _SESSION: Final = struct.Struct("<IQQB")
 _VERSION: Final = 1
 
-SessionRow = tuple[int, int, int, bool]
+SessionRow = tuple[int, int, int, int]
 
 
 class GroupStateError(Exception):
@@ -20,7 +22,7 @@ class GroupStateError(Exception):
 
 def encode_group_state(time_ms: int, led_ms: int, sessions: list[SessionRow], machine: bytes) -> bytes:
     """The whole state of a group as bytes; equal states give equal bytes (RULES C1)."""
-    rows = [_SESSION.pack(node, incarnation, sequence, is_open) for node, incarnation, sequence, is_open in sessions]
+    rows = [_SESSION.pack(node, incarnation, sequence, state) for node, incarnation, sequence, state in sessions]
     return b"".join([_HEADER.pack(_VERSION, time_ms, led_ms, len(rows)), *rows, machine])
 
 
@@ -36,6 +38,8 @@ def decode_group_state(data: bytes) -> tuple[int, int, list[SessionRow], bytes]:
         raise GroupStateError(f"group state ends in the session table ({count} sessions, {len(data)} bytes)")
     rows: list[SessionRow] = []
     for position in range(_HEADER.size, end, _SESSION.size):
-        node, incarnation, sequence, is_open = _SESSION.unpack_from(data, position)
-        rows.append((node, incarnation, sequence, bool(is_open)))
+        node, incarnation, sequence, state = _SESSION.unpack_from(data, position)
+        if state not in (ENDED, OPEN, CUT):
+            raise GroupStateError(f"session of node {node} in state {state}, 0, 1 or 2 expected")
+        rows.append((node, incarnation, sequence, state))
     return time_ms, led_ms, rows, data[end:]

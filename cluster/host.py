@@ -6,6 +6,7 @@ The host is pure. The shell around it (asyncio, or the simulator) calls
     tick(now)                      every tick
     receive(peer, frame, now)      for every frame of a peer
     peer_up / peer_down            when a peer's stream opens or breaks
+    peer_gone                      when its process has ended for sure
     pump(now) -> Output            after any of these, after commands were submitted, and when `Output.due_ms` has come
     persisted(now)                 when the write that `pump` returned is on disk; then pump again
 
@@ -290,6 +291,10 @@ class Host:
         """Whether this node hands over what it leads."""
         return self._draining.here
 
+    def drains(self, node: int, now_ms: int) -> bool:
+        """Whether a node, this one or a peer that has said so a moment ago, is about to stop."""
+        return self._draining.here if node == self.node else self._draining.drains(node, now_ms)
+
     def successors(self, group: Group, now_ms: int) -> list[int]:
         """Who else could lead a group that is led here: voters that are there and do not drain. The preferred one
         first, then who leads the fewest groups."""
@@ -511,6 +516,12 @@ class Host:
             elif group.leader == peer:
                 group.hasten_election(peer)
                 self._dirty[group.id] = None
+
+    def peer_gone(self, peer: int) -> None:
+        """Nobody listens where a peer did whose stream broke: its process has ended, and will not be heard of again.
+        Its sessions end without waiting for the timeout."""
+        if peer not in self._up_since_ms:
+            self._heard_ms.pop(peer, None)
 
     def snapshot_sent(self, peer: int, id: int, ok: bool) -> None:
         """The transport has delivered a snapshot to a peer, or given up."""

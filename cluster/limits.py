@@ -40,10 +40,6 @@ LOG_MAP_HELD_BYTES: Final = 8 * MIB
 
 # --- one node to another -------------------------------------------------------------------------------
 
-PROTOCOL_VERSION: Final = 4
-"""Version of the peer protocol, sent in Hello. Nodes of different versions refuse each other. To be raised with every
-change of what nodes exchange *or log*: a command that an older node does not know, or one that does something else."""
-
 MAX_PEER_MESSAGE_BYTES: Final = 256 * MIB
 """Largest frame or gRPC message taken from a peer: an entry may hold one AMQP message, and those can be large."""
 

@@ -34,6 +34,11 @@ KIND_CLOSE: Final = 3
 
 SessionKey = tuple[int, int]
 
+ENDED: Final = 0
+OPEN: Final = 1
+CUT: Final = 2
+"""What a session is. CUT: it ended with its last batch, which was no more than begun (see `SessionTable.cut`)."""
+
 
 class EnvelopeError(Exception):
     """A payload that does not have the layout above: a damaged or foreign entry, or a peer that speaks otherwise."""
@@ -64,7 +69,7 @@ class SessionTable:
     """The replicated side: which batch of which node was applied last."""
 
     def __init__(self) -> None:
-        self._last: dict[int, tuple[int, int, bool]] = {}
+        self._last: dict[int, tuple[int, int, int]] = {}
         self.ended: int = 0
         """How many sessions this replica has seen end: what their nodes had begun may need finishing."""
 
@@ -74,44 +79,52 @@ class SessionTable:
         if known is None:
             if sequence != 1:
                 return False, None
-            self._last[node] = (incarnation, 1, True)
+            self._last[node] = (incarnation, 1, OPEN)
             return True, None
-        last_incarnation, last_sequence, is_open = known
+        last_incarnation, last_sequence, state = known
         if incarnation == last_incarnation:
-            if not is_open or sequence != last_sequence + 1:
+            if state != OPEN or sequence != last_sequence + 1:
                 return False, None
-            self._last[node] = (incarnation, sequence, True)
+            self._last[node] = (incarnation, sequence, OPEN)
             return True, None
         if incarnation < last_incarnation or sequence != 1:
             return False, None
-        self._last[node] = (incarnation, 1, True)
-        self.ended += is_open
-        return True, (node, last_incarnation) if is_open else None
+        self._last[node] = (incarnation, 1, OPEN)
+        self.ended += state == OPEN
+        return True, (node, last_incarnation) if state == OPEN else None
 
     def close(self, node: int, incarnation: int) -> bool:
         """End a session; False if it was not open."""
+        return self._end(node, incarnation, ENDED)
+
+    def cut(self, node: int, incarnation: int) -> None:
+        """End an open session whose last batch was cut short by what is no command: nobody can say how far it went, and
+        whoever learns of it from a snapshot must know that."""
+        self._end(node, incarnation, CUT)
+
+    def _end(self, node: int, incarnation: int, state: int) -> bool:
         known = self._last.get(node)
-        if known is None or known[0] != incarnation or not known[2]:
+        if known is None or known[0] != incarnation or known[2] != OPEN:
             return False
-        self._last[node] = (incarnation, known[1], False)
+        self._last[node] = (incarnation, known[1], state)
         self.ended += 1
         return True
 
     def open_sessions(self) -> list[SessionKey]:
         """The sessions that are open, by node id."""
-        return [(node, known[0]) for node, known in sorted(self._last.items()) if known[2]]
+        return [(node, known[0]) for node, known in sorted(self._last.items()) if known[2] == OPEN]
 
-    def last(self, node: int) -> tuple[int, int, bool] | None:
-        """(incarnation, sequence, open) of the node's last applied batch."""
+    def last(self, node: int) -> tuple[int, int, int] | None:
+        """(incarnation, sequence, what the session is) of the node's last applied batch."""
         return self._last.get(node)
 
-    def rows(self) -> list[tuple[int, int, int, bool]]:
+    def rows(self) -> list[tuple[int, int, int, int]]:
         """The whole table, for snapshots."""
         return [(node, *self._last[node]) for node in sorted(self._last)]
 
-    def restore(self, rows: list[tuple[int, int, int, bool]]) -> None:
+    def restore(self, rows: list[tuple[int, int, int, int]]) -> None:
         """Replace the table by `rows()` of another one."""
-        self._last = {node: (incarnation, sequence, is_open) for node, incarnation, sequence, is_open in rows}
+        self._last = {node: (incarnation, sequence, state) for node, incarnation, sequence, state in rows}
 
 
 Waiter = Callable[[object], None]

@@ -16,6 +16,7 @@ from cluster.log.group_log import EntryCache
 from cluster.machine import StateMachine
 from cluster.raft import Entry
 from cluster.sessions import KIND_INTERNAL, encode_batch
+from cluster.versions import LEVELS, VersionRange
 from node.amqp.content import Content
 from node.broker import remote_transient
 from node.broker.access_counts import COUNTS_DATAGRAM, AccessCounts
@@ -50,10 +51,12 @@ class EngineSettings:
         founders: Sequence[Founder] = (),
         members_version: int = 0,
         failure_domain: str = "",
+        levels: VersionRange = LEVELS,
     ) -> None:
         """`store` names this node's data; `founders` and `members_version` are for `MembershipDuties`;
-        `failure_domain` names what this node may be lost together with."""
+        `failure_domain` names what this node may be lost together with. `levels` are those that this node knows."""
         self.failure_domain: str = failure_domain
+        self.levels: VersionRange = levels
         self.store: str = store
         self.founders: Sequence[Founder] = founders
         self.members_version: int = members_version
@@ -139,7 +142,8 @@ class Engine:
         )
         self.spread: CatalogSpread = CatalogSpread(self.host, catalog_machine)
         self.membership: MembershipDuties = MembershipDuties(
-            self.host, self.catalog, self, settings.founders, settings.members_version, settings.failure_domain
+            self.host, self.catalog, self, settings.founders, settings.members_version, settings.failure_domain,
+            settings.levels,
         )
         self.broker: ClusterEvents | None = None
         self.transient: TransientShards = TransientShards(
@@ -175,7 +179,8 @@ class Engine:
         """See `MembershipPort.announce`."""
         settings = self._settings
         command = NodeStarted(
-            self.node_id, self.incarnation, settings.name, settings.addresses, settings.store, settings.failure_domain
+            self.node_id, self.incarnation, settings.name, settings.addresses, settings.store, settings.failure_domain,
+            (settings.levels.lowest, settings.levels.highest),
         )
         self.submit_catalog(command, lambda _: None)
 
@@ -239,6 +244,10 @@ class Engine:
         self.spread.peer_down(peer)
         self.access_counts.forget(peer)
         self.alarms.peer_down(peer)
+
+    def peer_gone(self, peer: int) -> None:
+        """See `Host.peer_gone`."""
+        self.host.peer_gone(peer)
 
     def pump(self, now_ms: int) -> Output:
         """Do what is due; frames to send and a batch to write. Call again while `busy`."""

@@ -61,10 +61,17 @@ TRANSFER_BYTES: Final = 512 * KIB
 # --- policies --------------------------------------------------------------------------------------------
 
 QUEUES_COMPARED_PER_TICK: Final = 500
-"""Queues of one shard that its leader compares with the catalog in a tick: a few milliseconds."""
+"""Queues of one shard that its leader compares with the catalog in a tick at least: a millisecond..."""
 
-QUEUES_UPDATED_PER_ENTRY: Final = 500
-"""Queues of one shard that one log entry gives new settings (RULES C4)."""
+QUEUES_COMPARED_PER_TICK_AT_MOST: Final = 4000
+"""...and at most: some milliseconds, for a shard with so many queues that a fifth of them would be more."""
+
+QUEUES_UPDATED_PER_ENTRY: Final = 2000
+"""Queues of one shard that one command gives new settings: about a millisecond (RULES C4)."""
+
+MESSAGES_TOUCHED_PER_ENTRY: Final = 4096
+"""Messages ready in the queues that one command gives new settings, those of its last queue aside: lower limits and
+other deadlines count for them (RULES C4). What is deep inside a long queue costs next to nothing."""
 
 # --- queues that go --------------------------------------------------------------------------------------
 

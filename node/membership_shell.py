@@ -17,6 +17,7 @@ from cluster.log.batch import LogStore
 from cluster.transport.gate import Objection
 from cluster.transport.joining import JoinAnswer, JoinRefused, JoinRequest, ask_to_join
 from cluster.transport.tls import TlsFiles
+from cluster.versions import LEVELS, VersionRange, level_fault
 from node.broker.cluster_facade import SESSION_LOST
 from node.catalog import AddMember, CatalogCommand, MemberAdded, Refusal
 from node.catalog.members import STILL_THERE
@@ -36,6 +37,8 @@ STARTS_SHIFT: Final = 20
 _FIRST_VERSION: Final = 0
 _UNPROVEN: Final = "unproven"
 """Under this meta key something stands from the time at which a founder begins until it serves."""
+_LEVEL: Final = "level"
+"""The cluster's feature level as last heard of, under this meta key: a node that does not know it does not start."""
 _JOIN_AGAIN: Final = "join-again"
 """A file of this name in the data folder has a founder join, see `begin_anew`."""
 
@@ -55,6 +58,7 @@ async def establish_identity(settings: NodeSettings, store: LogStore) -> tuple[I
 
     A node that is to join asks until it is taken in or refused; it can be cancelled meanwhile.
     """
+    _check_level(settings, store)
     stored = store.get_meta("identity")
     try:
         if stored is not None:
@@ -78,6 +82,19 @@ async def establish_identity(settings: NodeSettings, store: LogStore) -> tuple[I
     store.put_meta("identity", identity.encode())
     (settings.data_dir / _JOIN_AGAIN).unlink(missing_ok=True)
     return identity, members_now
+
+
+def keep_level(store: LogStore, level: int) -> None:
+    """The cluster's feature level, for the next start."""
+    if store.get_meta(_LEVEL) != str(level).encode():
+        store.put_meta(_LEVEL, str(level).encode())
+
+
+def _check_level(settings: NodeSettings, store: LogStore) -> None:
+    level = store.get_meta(_LEVEL)
+    fault = level_fault(LEVELS, int(level)) if level else ""
+    if fault:
+        raise NodeRefused(f"this node can't go on with the data in {settings.data_dir}: {fault}")
 
 
 def is_unproven(store: LogStore) -> bool:
@@ -262,6 +279,11 @@ class MembershipShell:
             return Objection(grpc.StatusCode.DATA_LOSS, text)
         return None
 
+    def level_fault(self, levels: VersionRange) -> str:
+        """See `Gate.level_fault`."""
+        catalog = self._engine.catalog
+        return level_fault(levels, catalog.level) if catalog.members.founded else ""
+
     def is_newcomer(self, node_id: int) -> bool:
         """See `Gate.is_newcomer`: ids grow, so one above all that are known was given out since."""
         return all(record.id < node_id for record in self._engine.catalog.members.all())
@@ -278,7 +300,11 @@ class MembershipShell:
             if record.address and is_any_host(Address.parse(record.address).host):
                 return JoinAnswer.refused(f"{record.name} can't be reached at {record.address}: give it "
                                           "an advertised_peer_address")
-        answer = await self.command(AddMember(request.name, request.address, request.store))
+        fault = self.level_fault(request.levels)
+        if fault:
+            return JoinAnswer.refused(f"the node can't be let in: {fault}")
+        levels = (request.levels.lowest, request.levels.highest)
+        answer = await self.command(AddMember(request.name, request.address, request.store, levels))
         if isinstance(answer, Refusal):
             return JoinAnswer.refused(answer.text, again="founded yet" in answer.text or STILL_THERE in answer.text)
         if not isinstance(answer, MemberAdded):
@@ -340,6 +366,7 @@ class MembershipShell:
         rows = []
         for record in engine.catalog.members.all():
             present = record.state != "removed"
+            node = engine.catalog.node(record.id)
             rows.append({
                 "id": record.id,
                 "name": record.name,
@@ -347,11 +374,18 @@ class MembershipShell:
                 "failure_domain": record.failure_domain,
                 "state": record.state,
                 "up": present and engine.host.heard_within(record.id, now_ms, engine.host.settings.election_timeout_ms),
+                "draining": present and engine.host.drains(record.id, now_ms),
                 "votes": sum(record.id in group.conf_state.voters for group in groups),
                 "votes_planned": sum(record.id in voters for voters in plan.values()),
                 "leads": sum(group.leader == record.id for group in groups),
+                "levels": list(node.levels) if node is not None else [],
             })
         return rows
+
+    @property
+    def level(self) -> int:
+        """The cluster's feature level."""
+        return self._engine.catalog.level
 
     def groups(self) -> list[dict[str, Any]]:
         """Every group: who votes, who shall vote, who leads."""

@@ -30,6 +30,7 @@ from cluster.log.write_ahead_store import WriteAheadStore
 from cluster.raft import Entry
 from cluster.transport.peer_transport import LocalPeer, PeerTransport
 from cluster.transport.tls import SwitchedContext
+from cluster.versions import LEVELS, level_fault
 from node import limits
 from node.broker.broker import Broker, BrokerSettings
 from node.broker.certificates import user_of_certificate
@@ -53,6 +54,7 @@ from node.membership_shell import (
     founders,
     is_proven,
     is_unproven,
+    keep_level,
     next_start,
     peer_tls_files,
 )
@@ -77,6 +79,7 @@ LOOK_S: Final = 1.0
 CONTRADICTIONS: Final = 5
 """So many looks in turn must find the clock contradicted: frames that waited for a frozen process make it seem so."""
 RETRY_FULL_DISK_S: Final = 0.5
+CATCH_UP_LOOK_S: Final = 0.05
 MANY_OBJECTS: Final = 100_000
 SWITCH_INTERVAL_S: Final = 0.0005
 """How long the loop may keep the interpreter from the disk thread; at Python's 5 ms a write took ten times as long."""
@@ -121,6 +124,7 @@ class NodeProcess:
         self._writing: WriteBatch | None = None
         self._memory: MemoryWatch = MemoryWatch(_memory_limit_bytes(settings))
         self._serving = False
+        self._behind: list[int] = []
         self._door_closed = False
         self._opening = asyncio.Lock()
         self._drained = asyncio.Event()
@@ -157,6 +161,7 @@ class NodeProcess:
         self._writer = LogWriter(self._store, self._loop, self._written)
         self._transport = self._make_transport(starts, previous)
         self.engine.membership.changed = self._members_changed
+        self.engine.membership.level_changed = self._level_changed
         await self._transport.start()
         own = BrokerSettings(transactions_bytes=limits.open_transactions_bytes(self._memory.limit_bytes))
         self._broker = Broker(self.engine, lambda: random.SystemRandom().randbytes(16), own)
@@ -200,6 +205,8 @@ class NodeProcess:
         if self._unproven:
             self._unproven = False
             await self._loop.run_in_executor(None, is_proven, self._store)
+        self._behind = list(self.engine.host.groups)
+        self._tasks.append(self._loop.create_task(self._catch_up()))
         await self._listener.start()
         self._serving = True
         gc.collect()
@@ -281,7 +288,7 @@ class NodeProcess:
         return PeerTransport(
             local, str(settings.peer_address), peers, self._on_frame, self._on_peer_up, self._on_peer_down,
             self._on_snapshot_sent, peer_tls_files(settings), self.membership, settings.data_dir / "snapshots",
-            (settings.frames_listen_address.host, settings.frames_listen_address.port),
+            (settings.frames_listen_address.host, settings.frames_listen_address.port), self._on_peer_gone,
         )
 
     def _members_changed(self) -> None:
@@ -299,6 +306,19 @@ class NodeProcess:
         self._members = KnownMembers(members.version, known, stores)
         self._tasks.append(self._loop.create_task(self._follow_members(self._members)))
 
+    def _level_changed(self, level: int) -> None:
+        """The cluster's feature level is known here, or was raised: the next start knows it, and so does an older node
+        that is started on this data."""
+        fault = level_fault(LEVELS, level)
+        if fault:
+            self._send_away(f"this node can't go on: {fault}")
+            return
+        log.info("the cluster is at feature level %d", level)
+        self._tasks.append(self._loop.create_task(self._keep_level(level)))
+
+    async def _keep_level(self, level: int) -> None:
+        await self._loop.run_in_executor(None, keep_level, self._store, level)
+
     async def _follow_members(self, known: KnownMembers) -> None:
         addresses = {id: address for id, (_, address) in known.members.items() if address}
         ids = [record.id for record in self.engine.catalog.members.all()]
@@ -313,6 +333,13 @@ class NodeProcess:
         await self._catalog_is_current()
         await self._ensure_default_user()
         await self._load_definitions()
+
+    async def _catch_up(self) -> None:
+        """Follow which replicas here lack what was committed before: a vote there stands in for no other one yet, and
+        whoever stops nodes one after the other, when the one before is ready, would be too early."""
+        while self._behind:
+            self._behind = await self.membership.current.behind(self._behind)
+            await asyncio.sleep(CATCH_UP_LOOK_S)
 
     async def _load_definitions(self) -> None:
         """A file that was not loaded last. Raises NodeRefused, OSError."""
@@ -616,6 +643,9 @@ class NodeProcess:
     def _on_peer_down(self, peer: int) -> None:
         self._feed(lambda now_ms: self.engine.peer_down(peer, now_ms))
 
+    def _on_peer_gone(self, peer: int) -> None:
+        self._feed(lambda _: self.engine.peer_gone(peer))
+
     def _on_snapshot_sent(self, peer: int, group: int, ok: bool) -> None:
         self._feed(lambda _: self.engine.host.snapshot_sent(peer, group, ok))
 
@@ -634,6 +664,8 @@ class NodeProcess:
         without = [str(group.id) for group in self.engine.host.groups.values() if group.leader == 0]
         if without:
             return False, f"no leader known for groups {', '.join(without)}"
+        if self._behind:
+            return False, f"starting: groups {', '.join(map(str, self._behind))} are not up to date yet"
         for alarm in (DISK, MEMORY):
             text = self.engine.alarms.own(alarm)
             if text is not None:

@@ -33,6 +33,7 @@ from cluster.log.batch import (
     WriteBatch,
 )
 from cluster.log.folder import DATA_FILE, MARKER_FILE, StoreFolder
+from cluster.log.layouts import USER_PREFIX
 from cluster.log.lmdb_room import OUT_OF_ROOM, LmdbRoom
 from cluster.log.lmdb_tables import LmdbTables
 from cluster.log.map_pages import NEIGHBOURS_BYTES, MapPages
@@ -44,7 +45,6 @@ _MOVED_KEY: Final = b"\x00moved"
 _RELIEVED_KEY: Final = b"\x00relieved"
 _MOVED: Final = struct.Struct(">Q")
 _DAMAGED_PREFIX: Final = b"\x00damaged"
-_USER_PREFIX: Final = b"u"
 _STEPS_BEFORE_SEEK: Final = 8
 _RELEASES_AT_ONCE: Final = 256
 """Deleting needs pages as well, neighbouring ones to note many that became free: on a full disk, little by little."""
@@ -170,7 +170,7 @@ class LmdbLogStore:
     def get_meta(self, key: str) -> bytes | None:
         """A value of the node's own, None when it was never put."""
         with self._environment.begin(db=self._tables.meta) as transaction:
-            value: bytes | None = transaction.get(_USER_PREFIX + key.encode())
+            value: bytes | None = transaction.get(USER_PREFIX + key.encode())
         return value
 
     # --- writing --------------------------------------------------------------------------------------
@@ -322,7 +322,7 @@ class LmdbLogStore:
         with self._lock:
             self._refuse_after_failure()
             self._room.demand(len(value) + self._tables.page_bytes, 0)
-            self._put_meta(_USER_PREFIX + key.encode(), value)
+            self._put_meta(USER_PREFIX + key.encode(), value)
 
     def mark_damaged(self, group: int, text: str) -> None:
         """See `LogStore.mark_damaged`. Raises `DiskFull`, `DiskFailed`."""

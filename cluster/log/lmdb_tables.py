@@ -7,18 +7,22 @@ durably, the page that makes them count. It never overwrites pages that the last
 moment leaves the state of some commit, and nothing has to be repaired at start (tests/log/test_torn_writes.py).
 """
 
+import logging
 from typing import Final
 
 import lmdb
 
-from cluster.log import records
+from cluster.log import layouts
 from cluster.log.batch import StoreRefused, StoreUnfit
 from cluster.log.folder import StoreFolder
+from cluster.versions import LAYOUT_OLDEST, LAYOUT_VERSION
+
+log = logging.getLogger(__name__)
 
 _FORMAT_KEY: Final = b"\x00format"
 _IDENTITY_KEY: Final = b"\x00identity"
 _FORMAT_MAGIC: Final = b"mayfly log "
-_FORMAT: Final = _FORMAT_MAGIC + str(records.LAYOUT_VERSION).encode()
+_FORMAT: Final = _FORMAT_MAGIC + str(LAYOUT_VERSION).encode()
 # What LMDB says of the file's content; all else (no memory, no descriptors, no answer from the disk) may pass.
 _DAMAGED: Final = (lmdb.InvalidError, lmdb.CorruptedError, lmdb.PageNotFoundError)
 _FOREIGN: Final = (*_DAMAGED, lmdb.NotFoundError, lmdb.IncompatibleError)
@@ -83,7 +87,7 @@ class LmdbTables:
             with environment.begin(db=self.meta) as transaction:
                 written_format: bytes | None = transaction.get(_FORMAT_KEY)
                 identity: bytes | None = transaction.get(_IDENTITY_KEY)
-            self._check_format(written_format)
+            self._convert(self._checked_format(written_format))
             self.entries = environment.open_db(b"entries", create=False)
             self.states = environment.open_db(b"states", create=False)
             self.snapshots = environment.open_db(b"snapshots", create=False)
@@ -95,20 +99,33 @@ class LmdbTables:
             with environment.begin(write=True, db=self.meta) as transaction:
                 transaction.put(_IDENTITY_KEY, node_identity.encode())
 
-    def _check_format(self, written: bytes | None) -> None:
+    def _convert(self, version: int) -> None:
+        """What an older release wrote takes the layout of this one, in one commit: a crash leaves one or the other."""
+        if version == LAYOUT_VERSION:
+            return
+        with self.environment.begin(write=True, db=self.meta) as transaction:
+            for before in range(version, LAYOUT_VERSION):
+                layouts.STEPS[before](transaction)
+            transaction.put(_FORMAT_KEY, _FORMAT)
+        log.info("%s: the data had format %d and has format %d now", self._file, version, LAYOUT_VERSION)
+
+    def _checked_format(self, written: bytes | None) -> int:
         if written is None or not written.startswith(_FORMAT_MAGIC):
             raise StoreUnfit(f"{self._file} is not the log of a MayflyMQ node")
         version = int(written[len(_FORMAT_MAGIC) :])
-        if version > records.LAYOUT_VERSION:
+        if version > LAYOUT_VERSION:
             raise StoreUnfit(
                 f"{self._file} has format {version}, written by a newer MayflyMQ; "
-                f"this one reads up to format {records.LAYOUT_VERSION}"
+                f"this one reads up to format {LAYOUT_VERSION}. There is no way back to an older one: start the newer "
+                "one, or empty the folder and let the node join anew"
             )
-        if version < records.LAYOUT_VERSION:
+        if version < LAYOUT_OLDEST:
             raise StoreUnfit(
-                f"{self._file} has format {version}, written by an older MayflyMQ; this one reads format "
-                f"{records.LAYOUT_VERSION} alone: start the older one, export its definitions and empty its queues"
+                f"{self._file} has format {version}, written by an older MayflyMQ; this one reads formats "
+                f"{LAYOUT_OLDEST} to {LAYOUT_VERSION}: start a release in between first, if there is one, or else the "
+                "older one, export its definitions and empty its queues"
             )
+        return version
 
     def extend(self, added_bytes: int) -> None:
         """Make the map larger, until it is opened again. No transaction may be open."""

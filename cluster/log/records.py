@@ -16,11 +16,6 @@ Buffer = bytes | memoryview
 FORMAT_VERSION: Final = 1
 """Version of each record."""
 
-LAYOUT_VERSION: Final = 3
-"""Version of the whole folder, and of what its entries *do*: one of another version is not opened. Replicas that replay
-the same entries by different rules, from different snapshots, would differ and never notice. 2 had write-ahead files;
-3 bounds the bytes that one entry delivers, and has transactions."""
-
 ENTRY_KEY: Final = struct.Struct(">IQ")
 GROUP_KEY: Final = struct.Struct(">I")
 

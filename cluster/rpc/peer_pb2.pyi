@@ -7,16 +7,22 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class JoinRequest(_message.Message):
-    __slots__ = ("protocol_version", "name", "address", "store")
+    __slots__ = ("protocol_version", "highest_protocol_version", "lowest_level", "highest_level", "name", "address", "store")
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    HIGHEST_PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    LOWEST_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    HIGHEST_LEVEL_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     STORE_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
+    highest_protocol_version: int
+    lowest_level: int
+    highest_level: int
     name: str
     address: str
     store: str
-    def __init__(self, protocol_version: _Optional[int] = ..., name: _Optional[str] = ..., address: _Optional[str] = ..., store: _Optional[str] = ...) -> None: ...
+    def __init__(self, protocol_version: _Optional[int] = ..., highest_protocol_version: _Optional[int] = ..., lowest_level: _Optional[int] = ..., highest_level: _Optional[int] = ..., name: _Optional[str] = ..., address: _Optional[str] = ..., store: _Optional[str] = ...) -> None: ...
 
 class JoinAnswer(_message.Message):
     __slots__ = ("refusal", "again", "node_id", "node_name", "cluster_id", "shards", "replication_factor", "members_version", "members")
@@ -51,8 +57,11 @@ class Member(_message.Message):
     def __init__(self, node_id: _Optional[int] = ..., name: _Optional[str] = ..., address: _Optional[str] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("protocol_version", "node_id", "node_name", "cluster_id", "store", "starts", "previous", "address", "target")
+    __slots__ = ("protocol_version", "highest_protocol_version", "lowest_level", "highest_level", "node_id", "node_name", "cluster_id", "store", "starts", "previous", "address", "target")
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    HIGHEST_PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    LOWEST_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    HIGHEST_LEVEL_FIELD_NUMBER: _ClassVar[int]
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     NODE_NAME_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
@@ -62,6 +71,9 @@ class Hello(_message.Message):
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
+    highest_protocol_version: int
+    lowest_level: int
+    highest_level: int
     node_id: int
     node_name: str
     cluster_id: str
@@ -70,7 +82,7 @@ class Hello(_message.Message):
     previous: int
     address: str
     target: int
-    def __init__(self, protocol_version: _Optional[int] = ..., node_id: _Optional[int] = ..., node_name: _Optional[str] = ..., cluster_id: _Optional[str] = ..., store: _Optional[str] = ..., starts: _Optional[int] = ..., previous: _Optional[int] = ..., address: _Optional[str] = ..., target: _Optional[int] = ...) -> None: ...
+    def __init__(self, protocol_version: _Optional[int] = ..., highest_protocol_version: _Optional[int] = ..., lowest_level: _Optional[int] = ..., highest_level: _Optional[int] = ..., node_id: _Optional[int] = ..., node_name: _Optional[str] = ..., cluster_id: _Optional[str] = ..., store: _Optional[str] = ..., starts: _Optional[int] = ..., previous: _Optional[int] = ..., address: _Optional[str] = ..., target: _Optional[int] = ...) -> None: ...
 
 class Frame(_message.Message):
     __slots__ = ("clock_ms", "raft", "group_clocks", "proposals", "datagrams", "hello")

@@ -45,7 +45,7 @@ class SimulatedCluster(Generic[Frame, Write]):
         self.random = random
         self.machines: dict[int, Machine[Frame, Write]] = {}
         self.network: StreamNetwork[Frame] = StreamNetwork(
-            queue, random, link_profile, self._deliver, self._peer_up, self._peer_down
+            queue, random, link_profile, self._deliver, self._peer_up, self._peer_down, self._peer_gone
         )
         self.transfer_leadership: Callable[[int, int], None] = lambda node, number: None
         """How a leadership transfer is asked for: (node that shall lead, number that picks the group)."""
@@ -142,6 +142,10 @@ class SimulatedCluster(Generic[Frame, Write]):
     def _peer_down(self, end: int, other: int) -> None:
         self.trace.add("down", end, other)
         self.machines[end].peer_down(other)
+
+    def _peer_gone(self, end: int, other: int) -> None:
+        self.trace.add("gone", end, other)
+        self.machines[end].peer_gone(other)
 
     def _start(self, machine: Machine[Frame, Write]) -> None:
         if not machine.running and not self._down.get(machine.id):

@@ -382,6 +382,10 @@ class HostNode:
             del self._up[peer_id]
             self.host.peer_down(peer_id, now_ms)
 
+    def peer_gone(self, peer_id: int) -> None:
+        """See `Host.peer_gone`."""
+        self.host.peer_gone(peer_id)
+
     def pump(self, now_ms: int) -> HostOutput:
         """See `Host.pump`."""
         if self.host.log_lost is not None:

@@ -74,6 +74,10 @@ class Program(Protocol[Frame, WriteOut]):
         """It broke; what was in flight is lost."""
         ...
 
+    def peer_gone(self, peer_id: int) -> None:
+        """After `peer_down`: the peer's process has ended, for its machine refuses connections."""
+        ...
+
     def pump(self, now_ms: int) -> Output[Frame, WriteOut]:
         """Called after inputs: what is to be sent and written. No write while one is under way."""
         ...
@@ -229,7 +233,7 @@ class Machine(Generic[Frame, Write]):
             self.crashes_in_a_write += 1
         self._writing = None
         self.disk.crash(pending_survives=self.random.random() < 0.3)
-        self._network.stop(self.id)
+        self._network.stop(self.id, refuses=stays_up)
         watchers, self.on_crash = self.on_crash, []
         for watcher in watchers:
             watcher()
@@ -300,6 +304,15 @@ class Machine(Generic[Frame, Write]):
         def action() -> None:
             if self.program is not None:
                 self.program.peer_down(peer_id, self.now_ms())
+
+        self._input(action)
+
+    def peer_gone(self, peer_id: int) -> None:
+        """The network has found that a peer's machine refuses connections."""
+
+        def action() -> None:
+            if self.program is not None:
+                self.program.peer_gone(peer_id)
 
         self._input(action)
 

@@ -84,8 +84,8 @@ class _Pair:
 class StreamNetwork(Generic[Payload]):
     """All connections of a cluster. Ends are machine ids.
 
-    `deliver(target, source, payload)`, `peer_up(end, other)` and `peer_down(end, other)` are called at
-    the virtual time at which that end sees it; per end they come in an order a real transport could show.
+    `deliver(target, source, payload)`, `peer_up(end, other)`, `peer_down(end, other)` and `peer_gone(end, other)` are
+    called at the virtual time at which that end sees it; per end they come in an order a real transport could show.
     """
 
     def __init__(
@@ -96,6 +96,7 @@ class StreamNetwork(Generic[Payload]):
         deliver: Callable[[int, int, Payload], None],
         peer_up: Callable[[int, int], None],
         peer_down: Callable[[int, int], None],
+        peer_gone: Callable[[int, int], None] = lambda end, other: None,
     ) -> None:
         self._queue = queue
         self._random = random
@@ -103,6 +104,8 @@ class StreamNetwork(Generic[Payload]):
         self._deliver = deliver
         self._peer_up = peer_up
         self._peer_down = peer_down
+        self._peer_gone = peer_gone
+        self._refusing: dict[int, bool] = {}
         self._running: dict[int, bool] = {}
         self._lives: dict[int, int] = {}
         self._answering: dict[int, bool] = {}
@@ -130,9 +133,11 @@ class StreamNetwork(Generic[Payload]):
             if other != end:
                 self._schedule_retry(end, other, first=True)
 
-    def stop(self, end: int) -> None:
-        """The process of `end` is dead: its sockets are reset, its own notifications are dropped."""
+    def stop(self, end: int, refuses: bool = False) -> None:
+        """The process of `end` is dead: its sockets are reset, its own notifications are dropped. Its machine
+        `refuses` connections, or is off and answers nothing."""
         self._running[end] = False
+        self._refusing[end] = refuses
         for other in self._running:
             if other != end:
                 self._break(end, other)
@@ -263,10 +268,17 @@ class StreamNetwork(Generic[Payload]):
     def _notice_down(self, pair: _Pair, end: int, other: int) -> None:
         life = self._lives[end]
 
+        def look() -> None:
+            alive = self._running[end] and self._lives[end] == life
+            cut = self._directions[(end, other)].blocked or self._directions[(other, end)].blocked
+            if alive and not cut and not self._running[other] and self._refusing.get(other):
+                self._peer_gone(end, other)
+
         def notice() -> None:
             pair.noticed += 1
             if self._running[end] and self._lives[end] == life:
                 self._peer_down(end, other)
+                self._queue.after(self.profile.backoff_low_us, look)
             if pair.noticed == 2:
                 self._schedule_retry(end, other, first=False)
 

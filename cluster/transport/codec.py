@@ -25,6 +25,7 @@ from cluster.raft.messages import (
 )
 from cluster.rpc import peer_pb2
 from cluster.transport import frame_octets
+from cluster.versions import LEVELS, PROTOCOLS, VersionRange, said_range
 
 _BETWEEN_NODES: Final = frozenset(
     (
@@ -67,10 +68,15 @@ def new_hello(
     starts: int = 0,
     address: str = "",
     previous: int = 0,
+    protocols: VersionRange = PROTOCOLS,
+    levels: VersionRange = LEVELS,
 ) -> peer_pb2.Hello:
     """The greeting of this node."""
     return peer_pb2.Hello(
-        protocol_version=limits.PROTOCOL_VERSION,
+        protocol_version=protocols.lowest,
+        highest_protocol_version=protocols.highest,
+        lowest_level=levels.lowest,
+        highest_level=levels.highest,
         node_id=node_id,
         node_name=node_name,
         cluster_id=cluster_id,
@@ -99,7 +105,26 @@ def checked_hello(hello: peer_pb2.Hello) -> peer_pb2.Hello:
     longest = max(len(hello.node_name), len(hello.cluster_id), len(hello.store), len(hello.address))
     if longest > limits.MAX_NAME_LENGTH:
         raise Refused("hello with too long a name")
+    protocols_of(hello)
+    levels_of(hello)
     return hello
+
+
+def protocols_of(hello: peer_pb2.Hello) -> VersionRange:
+    """The protocol versions that its sender speaks. Raises `Refused`."""
+    return _range("protocol versions", hello.protocol_version, hello.highest_protocol_version)
+
+
+def levels_of(hello: peer_pb2.Hello) -> VersionRange:
+    """The feature levels that its sender knows. Raises `Refused`."""
+    return _range("feature levels", hello.lowest_level, hello.highest_level)
+
+
+def _range(what: str, lowest: int, highest: int) -> VersionRange:
+    said = said_range(lowest, highest)
+    if said is None:
+        raise Refused(f"hello with {what} from {lowest} to {highest}")
+    return said
 
 
 # --- frames -------------------------------------------------------------------------------------------

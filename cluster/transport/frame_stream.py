@@ -11,6 +11,7 @@ from cluster import limits
 from cluster.transport import framing
 from cluster.transport.complaints import Complaints
 from cluster.transport.framing import LENGTH, FrameCutter, NotFrames
+from cluster.versions import VersionRange
 
 _BACKLOG: Final = 100
 _USER_TIMEOUT_MS: Final = limits.KEEPALIVE_INTERVAL_MS + limits.KEEPALIVE_TIMEOUT_MS
@@ -19,13 +20,17 @@ _USER_TIMEOUT_MS: Final = limits.KEEPALIVE_INTERVAL_MS + limits.KEEPALIVE_TIMEOU
 class FrameSender(asyncio.Protocol):
     """The end that connects, greets and sends."""
 
-    def __init__(self, greeting: bytes, on_writable: Callable[[], None], on_end: Callable[[], None]) -> None:
-        """`on_writable()` after `writable` was false for a while, `on_end()` when the connection is gone."""
+    def __init__(
+        self, version: int, greeting: bytes, on_writable: Callable[[], None], on_end: Callable[[], None]
+    ) -> None:
+        """`version` is what the greeting says. `on_writable()` after `writable` was false for a while, `on_end()` when
+        the connection is gone."""
         self.accepted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when the peer has taken the stream; or with an OSError."""
         self.ended = False
         self.writable = False
         """Whether frames may be sent; not so before the peer has answered, and while too much is on its way out."""
+        self._version = VersionRange(version, version)
         self._greeting = greeting
         self._on_writable = on_writable
         self._on_end = on_end
@@ -44,15 +49,15 @@ class FrameSender(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """See `asyncio.Protocol`."""
-        self._answer += data[: len(framing.ANSWER) + 1]
+        self._answer += data[: framing.ANSWER_BYTES + 1]
         try:
-            framing.check_beginning(self._answer)
+            framing.check_beginning(self._answer, self._version)
         except NotFrames as error:
             self.fail(str(error))
         else:
-            if len(self._answer) > len(framing.ANSWER):
+            if len(self._answer) > framing.ANSWER_BYTES:
                 self.fail("a receiver of frames that says something")
-            elif len(self._answer) == len(framing.ANSWER) and not self.accepted.done():
+            elif len(self._answer) == framing.ANSWER_BYTES and not self.accepted.done():
                 self.writable = True
                 self.accepted.set_result(None)
 
@@ -128,12 +133,14 @@ class FrameListener:
 
     def __init__(
         self,
-        redeem: Callable[[int, bytes], StreamHolder],
+        redeem: Callable[[int, int, bytes], StreamHolder],
+        spoken: VersionRange,
         complaints: Complaints,
         tls: ssl.SSLContext | None,
     ) -> None:
-        """`redeem(node id, ticket)` says whose connection it is, or raises `NotFrames`."""
+        """`redeem(version, node id, ticket)` says whose connection it is, or raises `NotFrames`."""
         self.redeem = redeem
+        self.spoken = spoken
         self.complaints = complaints
         self.tls = tls
         self.port = 0
@@ -264,16 +271,18 @@ class FrameConnection(asyncio.Protocol):
     def _greeted(self, data: bytes) -> None:
         """Some of a greeting has come. Raises `NotFrames`."""
         self._greeting += data[: framing.GREETING_BYTES + 1 - len(self._greeting)]
-        framing.check_beginning(self._greeting)
+        spoken = self._listener.spoken
+        framing.check_beginning(self._greeting, spoken)
         if len(self._greeting) > framing.GREETING_BYTES:
             raise NotFrames("more than a greeting before the answer")
         if len(self._greeting) == framing.GREETING_BYTES:
-            self._holder = self._listener.redeem(*framing.decode_greeting(self._greeting))
+            version, node_id, ticket = framing.decode_greeting(self._greeting, spoken)
+            self._holder = self._listener.redeem(version, node_id, ticket)
             self._timer.cancel()
             self._listener.admitted(self)
             self._listener.complaints.forget(self.host)
             assert self._transport is not None
-            self._transport.write(framing.ANSWER)
+            self._transport.write(framing.encode_answer(version))
             self._holder.attached(self)
 
     def connection_lost(self, exc: Exception | None) -> None:

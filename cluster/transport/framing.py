@@ -1,11 +1,12 @@
 """The frame stream between two nodes: what stands on the wire, and how it is cut into frames again. Pure.
 
     greeting = magic, version u8, node id u64, ticket
-    answer   = magic, version u8
+    answer   = magic, version u8, the same
     frame    = length u32, that many octets (`codec.encode_frame`)
 
 All integers are big-endian. The connecting side greets, waits for the answer, and then sends frames; the listening side
-says nothing but its answer. The ticket is the one that the listening side gave it in an Exchange (proto/peer.proto).
+says nothing but its answer. The ticket is the one that the listening side gave it in an Exchange (proto/peer.proto),
+for the version that was agreed upon there.
 """
 
 import hmac
@@ -14,6 +15,7 @@ from typing import Final, Generic, TypeVar
 
 from cluster import limits
 from cluster.raft.messages import MAX_NODE_ID
+from cluster.versions import VersionRange
 
 MAGIC: Final = b"MAYFLY\xf2"
 """No text, and nothing that another protocol begins with."""
@@ -22,7 +24,7 @@ TICKET_BYTES: Final = 32
 LENGTH: Final = Struct(">I")
 _GREETING: Final = Struct(f">{len(MAGIC)}sBQ{TICKET_BYTES}s")
 GREETING_BYTES: Final = _GREETING.size
-ANSWER: Final = MAGIC + bytes((limits.PROTOCOL_VERSION,))
+ANSWER_BYTES: Final = len(MAGIC) + 1
 
 Holder = TypeVar("Holder")
 
@@ -31,27 +33,31 @@ class NotFrames(Exception):
     """What came is not what a node sends. The text says what, for the log."""
 
 
-def encode_greeting(node_id: int, ticket: bytes) -> bytes:
+def encode_greeting(version: int, node_id: int, ticket: bytes) -> bytes:
     """What the connecting side says first."""
-    return _GREETING.pack(MAGIC, limits.PROTOCOL_VERSION, node_id, ticket)
+    return _GREETING.pack(MAGIC, version, node_id, ticket)
 
 
-def check_beginning(data: bytes, expected: bytes = ANSWER) -> None:
+def encode_answer(version: int) -> bytes:
+    """What the listening side says."""
+    return MAGIC + bytes((version,))
+
+
+def check_beginning(data: bytes, spoken: VersionRange) -> None:
     """Whether the octets so far can be the beginning of a greeting, or of an answer. Raises `NotFrames`."""
-    magic, version = expected[:-1], expected[-1]
-    if not magic.startswith(data[: len(magic)]):
+    if not MAGIC.startswith(data[: len(MAGIC)]):
         raise NotFrames("not a node of this protocol")
-    if len(data) > len(magic) and data[len(magic)] != version:
-        raise NotFrames(f"version {data[len(magic)]} of the frame stream, {version} is spoken here")
+    if len(data) > len(MAGIC) and not spoken.knows(data[len(MAGIC)]):
+        raise NotFrames(f"version {data[len(MAGIC)]} of the frame stream, {spoken!r} is spoken here")
 
 
-def decode_greeting(data: bytes) -> tuple[int, bytes]:
-    """Node id and ticket in a greeting of `GREETING_BYTES`. Raises `NotFrames`."""
-    check_beginning(data)
-    _, _, node_id, ticket = _GREETING.unpack(data)
+def decode_greeting(data: bytes, spoken: VersionRange) -> tuple[int, int, bytes]:
+    """Version, node id and ticket in a greeting of `GREETING_BYTES`. Raises `NotFrames`."""
+    check_beginning(data, spoken)
+    _, version, node_id, ticket = _GREETING.unpack(data)
     if not 0 < node_id <= MAX_NODE_ID:
         raise NotFrames(f"greeting of node {node_id}")
-    return node_id, ticket
+    return version, node_id, ticket
 
 
 class FrameCutter:

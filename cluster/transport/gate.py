@@ -5,6 +5,7 @@ from typing import Final, Protocol
 import grpc
 
 from cluster.transport.joining import JoinAnswer, JoinRequest
+from cluster.versions import VersionRange
 
 FINAL_REFUSALS: Final = frozenset((grpc.StatusCode.NOT_FOUND, grpc.StatusCode.DATA_LOSS))
 """Answers to a hello after which a node has no business in the cluster any more."""
@@ -27,6 +28,10 @@ class Gate(Protocol):
         """What speaks against a peer of this cluster that shows this data."""
         ...
 
+    def level_fault(self, levels: VersionRange) -> str:
+        """Why a node that knows these feature levels can't be in the cluster; "" if it can."""
+        ...
+
     def is_newcomer(self, node_id: int) -> bool:
         """Whether a node that is not among the peers may be one that this node has not heard of yet."""
         ...
@@ -46,6 +51,10 @@ class OpenGate:
     def objection(self, node_id: int, store: str, starts: int, previous: int) -> Objection | None:
         """None."""
         return None
+
+    def level_fault(self, levels: VersionRange) -> str:
+        """None."""
+        return ""
 
     def is_newcomer(self, node_id: int) -> bool:
         """Never."""

@@ -22,6 +22,7 @@ from cluster.transport.frame_stream import FrameConnection
 from cluster.transport.gate import Gate
 from cluster.transport.spool import PartialSnapshot, SnapshotSpool, Stream
 from cluster.transport.steps import run_steps
+from cluster.versions import VersionRange, protocol_fault
 
 log = logging.getLogger(__name__)
 
@@ -38,10 +39,13 @@ class PeerStream:
     """What comes from one peer: its Exchange, and the connection that carries its frames. Where one ends, both do."""
 
     def __init__(
-        self, peer: int, counters: PeerCounters, on_frame: Callable[["PeerStream", bytes], None], host: str
+        self, peer: int, protocol: int, counters: PeerCounters, on_frame: Callable[["PeerStream", bytes], None],
+        host: str,
     ) -> None:
         """`on_frame` gets encoded frames; what it raises (`Refused`) ends the stream."""
         self.peer = peer
+        self.protocol = protocol
+        """The version of what comes."""
         self.counters = counters
         self.host = host
         self.ended = False
@@ -105,6 +109,7 @@ class Incoming:
         let_in: Callable[[int, str], None],
         spool: SnapshotSpool,
         executor: Executor,
+        protocols: VersionRange,
     ) -> None:
         """`counters` gives those of a known peer, None for an unknown one; `let_in(peer, address)` makes it known.
         What blocks is done by the executor."""
@@ -112,6 +117,7 @@ class Incoming:
         self._executor = executor
         self._gate = gate
         self._let_in = let_in
+        self._protocols = protocols
         self._node_id = node_id
         self._cluster_id = cluster_id
         self._counters = counters
@@ -148,7 +154,7 @@ class Incoming:
 
     async def join(self, data: bytes, context: grpc.aio.ServicerContext) -> bytes:
         """A node asks for a place in the cluster."""
-        request = joining.decode_request(data)
+        request = joining.decode_request(data, self._protocols)
         if isinstance(request, str):
             log.warning("refused to take in a node at %s: %s", _host(context), request)
             return joining.encode_answer(joining.JoinAnswer.refused(request))
@@ -158,8 +164,8 @@ class Incoming:
         first = await self._first(context)
         if first is None:
             return
-        peer, counters = self._admit(codec.decode_hello(first))
-        stream = PeerStream(peer, counters, self._take_frame, _host(context))
+        peer, protocol, counters = self._admit(codec.decode_hello(first))
+        stream = PeerStream(peer, protocol, counters, self._take_frame, _host(context))
         older = self._streams.get(peer)
         self._streams[peer] = stream
         if older is not None:
@@ -170,7 +176,10 @@ class Incoming:
         timer = loop.call_later(limits.HELLO_TIMEOUT_SECONDS, stream.still_alone)
         try:
             await context.send_initial_metadata(
-                (options.CONSENT, (options.FRAMES_PORT, str(self.frames_port)), (options.TICKET, ticket.hex()))
+                (
+                    options.CONSENT, (options.PROTOCOL, str(protocol)),
+                    (options.FRAMES_PORT, str(self.frames_port)), (options.TICKET, ticket.hex()),
+                )
             )
             await self._read_unordered(context, stream)
         finally:
@@ -203,9 +212,11 @@ class Incoming:
         if stream.refusal is not None:
             raise stream.refusal
 
-    def redeem(self, node_id: int, ticket: bytes) -> PeerStream:
+    def redeem(self, version: int, node_id: int, ticket: bytes) -> PeerStream:
         """Whose frames come on a connection that shows this ticket. Raises `NotFrames`."""
         stream = self._tickets.redeem(ticket, node_id, asyncio.get_running_loop().time())
+        if version != stream.protocol:
+            raise framing.NotFrames(f"version {version} of the frame stream, {stream.protocol} was agreed upon")
         self.complaints.forget(stream.host)
         return stream
 
@@ -238,7 +249,7 @@ class Incoming:
         if first is None:
             return
         header = codec.decode_snapshot_header(first, self._node_id)
-        peer, counters = self._admit(header.hello)
+        peer, protocol, counters = self._admit(header.hello)
         stream = Stream(peer, header.message.term)
         partial = self._spool.claim(header.name, stream)
         if isinstance(partial, str):
@@ -247,7 +258,10 @@ class Incoming:
             async with self._snapshot_places:
                 self._check_room(partial)
                 await context.send_initial_metadata(
-                    (options.CONSENT, (options.SNAPSHOT_OFFSET, str(partial.received_bytes)))
+                    (
+                        options.CONSENT, (options.PROTOCOL, str(protocol)),
+                        (options.SNAPSHOT_OFFSET, str(partial.received_bytes)),
+                    )
                 )
                 await self._take_pieces(context, partial, stream, counters)
                 await self._hand_over(peer, header, partial, stream, counters)
@@ -336,14 +350,14 @@ class Incoming:
             ) from None
         return None if data is grpc.aio.EOF else data
 
-    def _admit(self, hello: peer_pb2.Hello) -> tuple[int, PeerCounters]:
-        """The id of a peer that belongs to the cluster, and its counters. Raises `TurnedAway`."""
-        if hello.protocol_version != limits.PROTOCOL_VERSION:
-            raise TurnedAway(
-                grpc.StatusCode.FAILED_PRECONDITION,
-                f"node {self._node_id} speaks protocol version {limits.PROTOCOL_VERSION}, "
-                f"node {hello.node_id} version {hello.protocol_version}",
-            )
+    def _admit(self, hello: peer_pb2.Hello) -> tuple[int, int, PeerCounters]:
+        """The id of a peer that belongs to the cluster, the protocol version for it, and its counters. Raises
+        `TurnedAway`."""
+        theirs = codec.protocols_of(hello)
+        protocol = self._protocols.common(theirs)
+        if not protocol:
+            text = protocol_fault(self._node_id, self._protocols, hello.node_id, theirs)
+            raise TurnedAway(grpc.StatusCode.FAILED_PRECONDITION, text)
         if hello.cluster_id != self._cluster_id:
             raise TurnedAway(
                 grpc.StatusCode.FAILED_PRECONDITION,
@@ -356,6 +370,10 @@ class Incoming:
                 grpc.StatusCode.UNAVAILABLE, f"node {hello.node_id} means node {hello.target}, this is {self._node_id}"
             )
         self._check_data(hello.node_id, hello.store, hello.starts, hello.previous)
+        fault = self._gate.level_fault(codec.levels_of(hello))
+        if fault:
+            text = f"node {hello.node_id} ({hello.node_name}) can't be let in: {fault}"
+            raise TurnedAway(grpc.StatusCode.FAILED_PRECONDITION, text)
         counters = self._counters(hello.node_id)
         if counters is None and hello.address and self._gate.is_newcomer(hello.node_id):
             log.info("node %d (%s) at %s is new here", hello.node_id, hello.node_name, hello.address)
@@ -366,7 +384,7 @@ class Incoming:
                 grpc.StatusCode.PERMISSION_DENIED,
                 f"node {self._node_id} knows no node {hello.node_id} ({hello.node_name!r})",
             )
-        return hello.node_id, counters
+        return hello.node_id, protocol, counters
 
     def _check_data(self, peer: int, store: str, starts: int, previous: int) -> None:
         objection = self._gate.objection(peer, store, starts, previous)

@@ -10,6 +10,7 @@ from cluster import limits
 from cluster.rpc import peer_pb2
 from cluster.transport import options
 from cluster.transport.tls import TlsFiles
+from cluster.versions import LEVELS, PROTOCOLS, VersionRange, said_range
 
 _TIMEOUT_S = 15.0
 
@@ -29,6 +30,7 @@ class JoinRequest:
     name: str
     address: str
     store: str
+    levels: VersionRange = LEVELS
 
 
 @dataclass(frozen=True)
@@ -51,19 +53,24 @@ class JoinAnswer:
         return cls(refusal=text, again=again)
 
 
-def decode_request(data: bytes) -> JoinRequest | str:
-    """The request in the bytes, or why it is none."""
+def decode_request(data: bytes, protocols: VersionRange) -> JoinRequest | str:
+    """The request in the bytes, or why it is none that a node which speaks these versions can take."""
     try:
         wire = peer_pb2.JoinRequest.FromString(data)
     except DecodeError:
         return "not a message of this protocol"
-    if wire.protocol_version != limits.PROTOCOL_VERSION:
-        return f"protocol version {wire.protocol_version}, {limits.PROTOCOL_VERSION} is spoken here"
+    spoken = said_range(wire.protocol_version, wire.highest_protocol_version)
+    if spoken is None or not protocols.common(spoken):
+        said = f"{wire.protocol_version} to {wire.highest_protocol_version}" if spoken is None else repr(spoken)
+        return f"protocol version {said}, {protocols!r} is spoken here"
+    levels = said_range(wire.lowest_level, wire.highest_level)
+    if levels is None:
+        return f"feature levels {wire.lowest_level} to {wire.highest_level}"
     if max(len(wire.name), len(wire.address), len(wire.store)) > limits.MAX_NAME_LENGTH:
         return "a name that is too long"
     if not wire.address or not wire.store:
         return "no address, or no name of the data"
-    return JoinRequest(wire.name, wire.address, wire.store)
+    return JoinRequest(wire.name, wire.address, wire.store, levels)
 
 
 def encode_answer(answer: JoinAnswer) -> bytes:
@@ -79,10 +86,14 @@ def encode_answer(answer: JoinAnswer) -> bytes:
     return wire.SerializeToString()
 
 
-async def ask_to_join(seed: str, request: JoinRequest, tls: TlsFiles | None) -> JoinAnswer:
+async def ask_to_join(
+    seed: str, request: JoinRequest, tls: TlsFiles | None, protocols: VersionRange = PROTOCOLS
+) -> JoinAnswer:
     """Ask the member at `seed` ("host:port") once. Raises `JoinRefused`, `OSError` (TLS files)."""
     wire = peer_pb2.JoinRequest(
-        protocol_version=limits.PROTOCOL_VERSION, name=request.name, address=request.address, store=request.store
+        protocol_version=protocols.lowest, highest_protocol_version=protocols.highest,
+        lowest_level=request.levels.lowest, highest_level=request.levels.highest,
+        name=request.name, address=request.address, store=request.store,
     )
     server_name = "" if tls is None else tls.server_name
     settings = options.channel_options(server_name)

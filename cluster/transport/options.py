@@ -15,6 +15,9 @@ JOIN: Final = f"/{_SERVICE}/Join"
 CONSENT: Final = ("mayfly-consent", "1")
 """Initial metadata with which a receiver says that it takes the stream; a refused one brings none."""
 
+PROTOCOL: Final = "mayfly-protocol"
+"""Initial metadata of an Exchange and of a snapshot: the version in which the receiver takes what comes."""
+
 FRAMES_PORT: Final = "mayfly-frames-port"
 TICKET: Final = "mayfly-ticket"
 """Initial metadata of an Exchange: where the receiver takes the frames of this stream, and what to show there (hex)."""

@@ -24,6 +24,7 @@ from cluster.transport.frame_stream import FrameSender, host_of
 from cluster.transport.gate import FINAL_REFUSALS
 from cluster.transport.steps import run_steps
 from cluster.transport.tls import NodeTls
+from cluster.versions import VersionRange
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +57,7 @@ class PeerLink:
         counters: PeerCounters,
         on_up: Callable[[int], None],
         on_down: Callable[[int], None],
+        on_gone: Callable[[int], None],
         on_snapshot_sent: Callable[[int, int, bool], None],
         on_refused: Callable[[int, str], None],
         executor: Executor,
@@ -64,6 +66,8 @@ class PeerLink:
         self._executor = executor
         self.address = address
         self.up = False
+        self.protocol = 0
+        """The version of what is sent, once the stream was up."""
         self.attempts = 0
         """How often the stream was tried to be opened, since the start or the last success."""
         self._hello = peer_pb2.Hello()
@@ -74,6 +78,9 @@ class PeerLink:
         self._counters = counters
         self._on_up = on_up
         self._on_down = on_down
+        self._on_gone = on_gone
+        self._may_be_gone = False
+        """It was up, and has neither come back nor is known to have ended."""
         self._on_snapshot_sent = on_snapshot_sent
         self._on_refused = on_refused
         self._frames: FrameSender | None = None
@@ -181,6 +188,9 @@ class PeerLink:
                 _call(self._on_refused, self._peer, reason)
             if was_up:
                 pause_ms = limits.RECONNECT_FIRST_MS
+            if self._may_be_gone and await self._refuses_connections():
+                self._may_be_gone = False
+                _call(self._on_gone, self._peer)
             await asyncio.sleep((limits.REFUSED_RETRY_MS if code in _NEEDS_MENDING else pause_ms) / 1000)
             pause_ms = min(2 * pause_ms, limits.RECONNECT_LAST_MS)
 
@@ -217,12 +227,13 @@ class PeerLink:
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
             return await _status(call)
         self._complaint = ""
+        self._may_be_gone = True
         self.attempts = 0
         self._counters.connects += 1
         self._wake.clear()
         call.add_done_callback(lambda _: self._wake.set())
         self.up = True
-        log.info("connected to node %d at %s", self._peer, self.address)
+        log.info("connected to node %d at %s, protocol version %d", self._peer, self.address, self.protocol)
         _call(self._on_up, self._peer)
         try:
             while not call.done() and not frames.ended:
@@ -254,15 +265,30 @@ class PeerLink:
         if self._writing is not None:
             self._writing.cancel()
 
+    async def _refuses_connections(self) -> bool:
+        """Whether the peer's host says that nobody listens there. One that is frozen, cut off or switched off does not
+        say so."""
+        host, port = host_of(self.address), self.address.rpartition(":")[2]
+        try:
+            async with asyncio.timeout(limits.RECONNECT_LAST_MS / 1000):
+                _, writer = await asyncio.open_connection(host, port)
+        except ConnectionRefusedError:
+            return True
+        except (OSError, TimeoutError):
+            return False
+        writer.close()
+        return False
+
     async def _open_frames(self, answer: tuple[tuple[str, str | bytes], ...]) -> FrameSender:
         """Connect where the peer takes the frames of an accepted Exchange. Raises `_NoFrameStream`."""
         port, ticket = _frames_at(answer)
+        self.protocol = _protocol_in(answer, codec.protocols_of(self._hello))
         host = host_of(self.address)
         loop = asyncio.get_running_loop()
         tls = None if self._credentials is None else self._credentials.frames
         name = None if self._credentials is None else self._credentials.server_name or host
-        greeting = framing.encode_greeting(self._hello.node_id, ticket)
-        frames = FrameSender(greeting, self._write_waiting, self._frames_ended)
+        greeting = framing.encode_greeting(self.protocol, self._hello.node_id, ticket)
+        frames = FrameSender(self.protocol, greeting, self._write_waiting, self._frames_ended)
         self._frames = frames
         try:
             await loop.create_connection(lambda: frames, host, port, ssl=tls, server_hostname=name)
@@ -391,7 +417,7 @@ class PeerLink:
     async def stop(self) -> None:
         """End the stream and what is on the way. No callback comes after this."""
         tasks = [task for task in (self._task, self._snapshot_task) if task is not None]
-        self._on_up = self._on_down = _ignore
+        self._on_up = self._on_down = self._on_gone = _ignore
         self._on_snapshot_sent = _ignore
         for task in tasks:
             task.cancel()
@@ -431,6 +457,14 @@ def _frames_at(answer: tuple[tuple[str, str | bytes], ...]) -> tuple[int, bytes]
     if not plausible or not re.fullmatch(f"[0-9a-f]{{{2 * framing.TICKET_BYTES}}}", ticket):
         raise _NoFrameStream("the peer does not say where it takes frames")
     return int(port), bytes.fromhex(ticket)
+
+
+def _protocol_in(answer: tuple[tuple[str, str | bytes], ...], spoken: VersionRange) -> int:
+    """The version that the peer has chosen; one that says nothing knows one alone. Raises `_NoFrameStream`."""
+    told = next((value for key, value in answer if key == options.PROTOCOL), str(spoken.lowest))
+    if not (isinstance(told, str) and told.isascii() and told.isdigit() and len(told) < 4 and spoken.knows(int(told))):
+        raise _NoFrameStream(f"the peer takes protocol version {told!r}, {spoken!r} is spoken here")
+    return int(told)
 
 
 async def _status(call: grpc.aio.StreamUnaryCall) -> tuple[grpc.StatusCode, str]:

@@ -20,6 +20,7 @@ from cluster.transport.incoming import Incoming
 from cluster.transport.outgoing import PeerLink
 from cluster.transport.spool import SnapshotSpool
 from cluster.transport.tls import NodeTls, TlsFiles
+from cluster.versions import LEVELS, PROTOCOLS, VersionRange
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +40,11 @@ class LocalPeer:
         starts: int = 0,
         address: str = "",
         previous: int = 0,
+        protocols: VersionRange = PROTOCOLS,
+        levels: VersionRange = LEVELS,
     ) -> None:
+        self.protocols = protocols
+        self.levels = levels
         self.node_id = node_id
         self.name = name
         self.cluster_id = cluster_id
@@ -70,6 +75,7 @@ class PeerTransport:
         gate: Gate | None = None,
         snapshot_folder: Path | None = None,
         frames_address: tuple[str, int] | None = None,
+        on_peer_gone: Callable[[int], None] = lambda peer: None,
     ) -> None:
         """`peers` maps node ids to "host:port"; this node's own id in it is passed over.
 
@@ -77,6 +83,7 @@ class PeerTransport:
         `send`, unless a newer one of the same group took its place. Port 0 in `listen_address` means any.
         `snapshot_folder` is for snapshots that have not come whole; without it they are given up at `stop`.
         `frames_address` is where peers bring their frames: this host at any port, unless given.
+        `on_peer_gone(peer)` after `on_peer_down`, if the peer's host refuses connections: nobody listens any more.
         """
         self._snapshot_folder = snapshot_folder
         self._temporary_folder: tempfile.TemporaryDirectory[str] | None = None
@@ -90,10 +97,12 @@ class PeerTransport:
         self._on_peer_up = on_peer_up
         self._on_peer_down = on_peer_down
         self._on_snapshot_sent = on_snapshot_sent
+        self._on_peer_gone = on_peer_gone
         self._tls = tls
         self._gate: Gate = gate or OpenGate()
         self._hello = codec.new_hello(
-            local.node_id, local.name, local.cluster_id, local.store, local.starts, local.address, local.previous
+            local.node_id, local.name, local.cluster_id, local.store, local.starts, local.address, local.previous,
+            local.protocols, local.levels,
         )
         self._links: dict[int, PeerLink] = {}
         self._server: grpc.aio.Server | None = None
@@ -118,7 +127,7 @@ class PeerTransport:
         server = grpc.aio.server(options=options.server_options(), compression=options.compression())
         incoming = Incoming(
             self._local.node_id, self._local.cluster_id, self.counters.get, self._on_frame, self._gate, self._let_in,
-            self._spool, self._executor,
+            self._spool, self._executor, self._local.protocols,
         )
         server.add_generic_rpc_handlers((incoming.handlers(),))
         try:
@@ -129,7 +138,7 @@ class PeerTransport:
         except RuntimeError:
             raise OSError(f"can't listen on {self._listen_address}: address taken, or not ours") from None
         tls = None if self._node_tls is None else self._node_tls.server_context
-        self._frame_listener = FrameListener(incoming.redeem, incoming.complaints, tls)
+        self._frame_listener = FrameListener(incoming.redeem, self._local.protocols, incoming.complaints, tls)
         await self._frame_listener.start(*self._frames_address)
         self.frames_port = incoming.frames_port = self._frame_listener.port
         self._count_peers()
@@ -179,6 +188,11 @@ class PeerTransport:
         """Whether frames can be sent to a peer now."""
         link = self._links.get(peer)
         return link is not None and link.up
+
+    def protocol(self, peer: int) -> int:
+        """The version of what is sent to a peer, as agreed upon the last time; 0: never."""
+        link = self._links.get(peer)
+        return 0 if link is None else link.protocol
 
     def waiting_bytes(self, peer: int) -> int:
         """About how many bytes wait to be sent to a peer; at `MAX_PEER_QUEUE_BYTES` frames are dropped."""
@@ -241,6 +255,7 @@ class PeerTransport:
                 self.counters[peer],
                 self._on_peer_up,
                 self._on_peer_down,
+                self._on_peer_gone,
                 self._on_snapshot_sent,
                 self._gate.refused,
                 self._executor,

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from node.catalog import Catalog, QueueRecord
-from node.shard.settings import DROP_HEAD, MAX_NUMBER, ShardQueueSettings
+from node.shard.settings import DROP_HEAD, MAX_NUMBER, ShardQueueSettings, encode_terms
 
 _NO_LIMIT: Final = 2**31 - 1
 """A delivery limit that is never reached.  Without any, what is requeued goes to the back of the queue,
 as in RabbitMQ's quorum queues; in its classic queues, which transient ones are, it goes where it was."""
+
+_MOST_KNOWN: Final = 1024
 
 
 def shard_settings(catalog: Catalog, record: QueueRecord) -> ShardQueueSettings:
@@ -35,6 +37,30 @@ def shard_settings(catalog: Catalog, record: QueueRecord) -> ShardQueueSettings:
         expires_dead_letter=settings.expires_dead_letter,
         max_priority=settings.max_priority or 0,
     )
+
+
+class KnownTerms:
+    """The terms of queues (`node.shard.settings`), worked out once for each combination of arguments, policy and
+    operator policy: thousands of queues are declared alike, and share their arguments (`node.catalog.state`)."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, ...], tuple[QueueRecord, object, object, bytes]] = {}
+        """By the identities of what they follow from, which is kept beside them: so nothing else can have these."""
+
+    def of(self, catalog: Catalog, record: QueueRecord) -> bytes:
+        """The same as `encode_terms(shard_settings(catalog, record))`, for a queue of the catalog."""
+        policy, operator_policy = catalog.policies_of_queue(record)
+        key = (
+            id(record.arguments), id(record.settings), id(policy), id(operator_policy),
+            record.replicated, record.auto_delete,
+        )
+        known = self._known.get(key)
+        if known is None:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            terms = encode_terms(shard_settings(catalog, record))
+            known = self._known[key] = (record, policy, operator_policy, terms)
+        return known[3]
 
 
 def refuses_publishes(catalog: Catalog, record: QueueRecord) -> bool:

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
+from cluster.versions import VersionRange, level_fault
 from node.catalog import refusals, snapshot
 from node.catalog.access_limits import check_room_for_queue, with_limit
 from node.catalog.arguments import exchange_argument, stored_arguments
@@ -37,6 +38,7 @@ from node.catalog.commands import (
     PlaceGroup,
     PreferLeader,
     PutUser,
+    RaiseLevel,
     RemoveMember,
     RemoveQueues,
     SetLimit,
@@ -121,8 +123,9 @@ class Catalog:
             UpgradePassword: self._upgrade_password,
             NodeStarted: self._node_started,
             NodeLost: self._node_lost,
-            FoundCluster: lambda command, time_ms: Done(self.members.found(command, time_ms)),
-            AddMember: lambda command, time_ms: MemberAdded(self.members.add(command, time_ms, self._is_up)),
+            FoundCluster: self._found_cluster,
+            AddMember: self._add_member,
+            RaiseLevel: self._raise_level,
             RemoveMember: lambda command, time_ms: Done(self.members.remove(command.name, time_ms)),
             MemberGone: self._member_gone,
             PlaceGroup: lambda command, _: Done(self.members.place(command)),
@@ -246,6 +249,13 @@ class Catalog:
     def next_queue_id(self) -> int:
         """The id of the next queue: all that are known have lower ones."""
         return self._state.next_queue_id
+
+    # Versions
+
+    @property
+    def level(self) -> int:
+        """The cluster's feature level: nothing that is new in a higher one (cluster/versions.py) may be proposed."""
+        return self._state.level
 
     # Policies
 
@@ -618,13 +628,34 @@ class Catalog:
         # An incarnation that is lost is lost for good, even if it has more to say of itself.
         alive = known is None or known.alive or command.incarnation > known.incarnation
         self._state.nodes[command.node_id] = NodeRecord(
-            command.node_id, command.name, command.incarnation, addresses, alive=alive, changed_ms=time_ms
+            command.node_id, command.name, command.incarnation, addresses, alive=alive, changed_ms=time_ms,
+            levels=command.levels,
         )
         peer_address = addresses.get("peer", "")
         self.members.started(
             command.node_id, command.name, peer_address, command.store, time_ms, command.failure_domain
         )
         return self._drop_transient(command.node_id, command.incarnation - 1)
+
+    def _found_cluster(self, command: FoundCluster, time_ms: int) -> CatalogResult:
+        founded = self.members.found(command, time_ms)
+        if founded:
+            self._state.level = command.level
+        return Done(founded)
+
+    def _add_member(self, command: AddMember, time_ms: int) -> CatalogResult:
+        # No more than this: members of the first level don't look.
+        if command.levels[1] < self.level:
+            raise Refusal(406, level_fault(VersionRange(*command.levels), self.level))
+        return MemberAdded(self.members.add(command, time_ms, self._is_up))
+
+    def _raise_level(self, command: RaiseLevel, _: int) -> CatalogResult:
+        present = [record.id for record in self.members.with_replicas()]
+        known = [(id, self._state.nodes[id].incarnation) for id in present if id in self._state.nodes]
+        raised = command.level > self.level and len(known) == len(present) and sorted(command.nodes) == sorted(known)
+        if raised:
+            self._state.level = command.level
+        return Done(raised)
 
     def _is_up(self, node_id: int) -> bool:
         known = self._state.nodes.get(node_id)
@@ -639,8 +670,8 @@ class Catalog:
     def _node_lost(self, command: NodeLost, time_ms: int) -> CatalogResult:
         known = self._state.nodes.get(command.node_id)
         if known is not None and known.alive and known.incarnation <= command.incarnation:
-            self._state.nodes[command.node_id] = NodeRecord(
-                known.id, known.name, command.incarnation, known.addresses, alive=False, changed_ms=time_ms
+            self._state.nodes[command.node_id] = replace(
+                known, incarnation=command.incarnation, alive=False, changed_ms=time_ms
             )
         return self._drop_transient(command.node_id, command.incarnation)
 

@@ -199,6 +199,8 @@ class NodeStarted(msgspec.Struct, frozen=True, tag_field="command", tag="node_st
     addresses: dict[str, str] = {}
     store: str = ""
     failure_domain: str = ""
+    levels: tuple[int, int] = (1, 1)
+    """The lowest and the highest feature level that the node knows (cluster/versions.py)."""
 
 
 class NodeLost(msgspec.Struct, frozen=True, tag_field="command", tag="node_lost"):
@@ -210,10 +212,12 @@ class NodeLost(msgspec.Struct, frozen=True, tag_field="command", tag="node_lost"
 
 
 class FoundCluster(msgspec.Struct, frozen=True, tag_field="command", tag="found_cluster"):
-    """The members with which the cluster began: (id, name, address). Answers Done; changes nothing the second time."""
+    """The members with which the cluster began: (id, name, address), and its feature level. Answers Done; changes
+    nothing the second time."""
 
     members: tuple[tuple[int, str, str], ...]
     replication_factor: int
+    level: int = 1
 
 
 class AddMember(msgspec.Struct, frozen=True, tag_field="command", tag="add_member"):
@@ -225,6 +229,19 @@ class AddMember(msgspec.Struct, frozen=True, tag_field="command", tag="add_membe
     name: str
     address: str
     store: str
+    levels: tuple[int, int] = (1, 1)
+    """As in NodeStarted: who does not know the cluster's is refused."""
+
+
+class RaiseLevel(msgspec.Struct, frozen=True, tag_field="command", tag="raise_level"):
+    """Raise the cluster's feature level: these nodes, in these incarnations, all know it. Answers Done.
+
+    Changes nothing unless they are exactly the members as they are now. So all replicas decide alike, whatever they
+    have heard of who knows what; and nothing is decided on what a member knew before it was started anew.
+    """
+
+    level: int
+    nodes: tuple[tuple[int, int], ...]
 
 
 class RemoveMember(msgspec.Struct, frozen=True, tag_field="command", tag="remove_member"):
@@ -290,7 +307,7 @@ CatalogCommand = (
     DeclareQueue | RemoveQueues | DeclareExchange | DeleteExchange | Bind | Unbind | AddVhost | DeleteVhost
     | PutUser | UpgradePassword | DeleteUser | SetPermissions | ClearPermissions | SetTopicPermissions
     | ClearTopicPermissions | SetLimit | NodeStarted | NodeLost
-    | FoundCluster | AddMember | RemoveMember | MemberGone | PlaceGroup | PreferLeader
+    | FoundCluster | AddMember | RaiseLevel | RemoveMember | MemberGone | PlaceGroup | PreferLeader
     | SetPolicy | ClearPolicy | DefinitionsLoaded
 )
 

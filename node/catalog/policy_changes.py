@@ -29,9 +29,13 @@ class PolicyChange:
         if queue.vhost != self.vhost:
             return False
         kind, before, after = queue_type(queue.arguments), self.before, self.after
-        return (before is not None and matches(before, kind, queue.name)) or (
-            after is not None and matches(after, kind, queue.name)
-        )
+        if before is None:
+            return after is not None and matches(after, kind, queue.name)
+        if matches(before, kind, queue.name):
+            return True
+        if after is None or (after.pattern == before.pattern and after.apply_to == before.apply_to):
+            return False
+        return matches(after, kind, queue.name)
 
 
 class PolicyChanges:

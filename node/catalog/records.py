@@ -80,6 +80,9 @@ class NodeRecord(msgspec.Struct, frozen=True, array_like=True):
     addresses: dict[str, str]
     alive: bool
     changed_ms: int = 0
+    levels: tuple[int, int] = (1, 1)
+    """The lowest and highest feature level that it knows, as far as was heard here: not the same on all replicas while
+    there are members that know of no levels and make snapshots without them."""
 
 
 class MemberRecord(msgspec.Struct, frozen=True, array_like=True):

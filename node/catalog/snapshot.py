@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from cluster.versions import LEVEL_SNAPSHOT_SAYS_LEVEL
 from node.catalog.members import Members, StoredMembers
 from node.catalog.records import (
     BindingRecord,
@@ -20,15 +21,18 @@ from node.catalog.records import (
     UserRecord,
     VhostRecord,
 )
-from node.catalog.state import CatalogState
+from node.catalog.state import FIRST_LEVEL, CatalogState
 from node.catalog.vhost import Vhost
 
-FORMAT_VERSION: Final = 5
+FORMAT_VERSION: Final = 6
 """2: vhosts have policies; what was written as 1 is read as having none. 3: members have failure domains; what was
 written before is read as knowing none. 4: topic permissions, and limits and serials of users and vhosts; before: none,
-and serial 0. 5: which definitions were loaded; before: none."""
+and serial 0. 5: which definitions were loaded; before: none. 6: the feature level; before: the first."""
 
-_READABLE: Final = (1, 2, 3, 4, FORMAT_VERSION)
+_WITHOUT_LEVEL: Final = 5
+"""Written as long as there may be members that read no other: what they don't know at a row's end they pass over."""
+
+_READABLE: Final = (1, 2, 3, 4, _WITHOUT_LEVEL, FORMAT_VERSION)
 
 
 class MalformedSnapshot(ValueError):
@@ -60,6 +64,7 @@ class _StoredCatalog(msgspec.Struct, frozen=True, array_like=True):
     topic_permissions: list[TopicPermissionRecord] = []
     next_serial: int = 1
     definitions_digest: str = ""
+    level: int = FIRST_LEVEL
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -71,7 +76,7 @@ def dump(state: CatalogState) -> bytes:
     """The whole state."""
     return _encoder.encode(
         _StoredCatalog(
-            FORMAT_VERSION,
+            FORMAT_VERSION if state.level >= LEVEL_SNAPSHOT_SAYS_LEVEL else _WITHOUT_LEVEL,
             state.shard_count,
             state.next_queue_id,
             [
@@ -89,6 +94,7 @@ def dump(state: CatalogState) -> bytes:
             list(state.topic_permissions.values()),
             state.next_serial,
             state.definitions_digest,
+            state.level,
         )
     )
 
@@ -135,6 +141,7 @@ def load(data: bytes, shard_count: int) -> CatalogState:
     }
     state.next_serial = stored.next_serial
     state.definitions_digest = stored.definitions_digest
+    state.level = stored.level
     state.nodes = {node.id: node for node in stored.nodes}
     state.members = Members(shard_count, stored.members)
     return state

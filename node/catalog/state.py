@@ -19,6 +19,8 @@ from node.catalog.records import (
 )
 from node.catalog.vhost import Vhost, predeclared_exchanges
 
+FIRST_LEVEL: Final = 1
+"""Of a cluster that has not said otherwise."""
 DEFAULT_VHOST: Final = "/"
 DEFAULT_USER: Final = "guest"
 # "guest" with a fixed salt: every replica begins with the same bytes.
@@ -43,6 +45,8 @@ class CatalogState:
         self.next_serial = 1
         """Of users and vhosts; those that every cluster begins with have 0."""
         self.definitions_digest = ""
+        self.level = FIRST_LEVEL
+        """What may be written, see cluster/versions.py."""
         self.vhosts: dict[str, Vhost] = {}
         self.users: dict[str, UserRecord] = {}
         self.permissions: dict[tuple[str, str], PermissionRecord] = {}

@@ -32,13 +32,17 @@ def members(address: str, as_json: bool) -> None:
         click.echo(json.dumps(rows, indent=2))
         return
     table = Table(box=box.SIMPLE)
-    for heading in ("id", "name", "peer address", "failure domain", "state", "up", "votes", "planned", "leads"):
+    headings = ("id", "name", "peer address", "failure domain", "state", "up", "votes", "planned", "leads", "levels")
+    for heading in headings:
         table.add_column(heading)
     for row in rows:
         up = "-" if row["state"] == "removed" else "yes" if row["up"] else "no"
         cells = (row["id"], row["name"], row["address"], row.get("failure_domain") or "-", row["state"], up)
-        table.add_row(*map(str, (*cells, row["votes"], row["votes_planned"], row["leads"])))
+        levels = " to ".join(map(str, dict.fromkeys(row.get("levels", ())))) or "-"
+        table.add_row(*map(str, (*cells, row["votes"], row["votes_planned"], row["leads"], levels)))
     console().print(table)
+    if "level" in page:
+        console().print(f"feature level {page['level']}")
 
 
 @command.command("add", context_settings={"ignore_unknown_options": True, "help_option_names": []})

@@ -3,8 +3,9 @@
     the catalog's members change -> the host, and the shell with its connections, follow
     a group led here differs from the plan -> its next step, after a barrier: what the plan says is then not out of date
     a leaving member votes nowhere any more -> MemberGone, by the catalog's leader
-    the catalog has this node in another failure domain, or none -> the node announces itself once more: what a founder
-    says when it starts may come before the catalog has members
+    the catalog has this node in another failure domain, or none, or as one that knows other feature levels -> the node
+    announces itself once more: what a founder says when it starts may come before the catalog has members
+    all members are there and know a higher feature level -> RaiseLevel, by the catalog's leader
 
 Nothing is remembered that could not be forgotten: any leader looks at what is there and goes on.
 """
@@ -13,11 +14,15 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from cluster.host import Host
-from node.catalog import Catalog, CatalogCommand, FoundCluster, MemberGone
+from cluster.versions import LEVELS, VersionRange
+from node.catalog import Catalog, CatalogCommand, FoundCluster, MemberGone, RaiseLevel
 
 LOOK_EVERY_MS: Final = 250
 AGAIN_MS: Final = 2000
 """A command or a barrier without an answer for so long is given again."""
+LEVELS_AGAIN_MS: Final = 10_000
+"""As long as the cluster's level is below what this node knows, it says so again and again: a replica that came from a
+snapshot of a member that knows of no levels has not heard it."""
 _CATALOG_GROUP: Final = 0
 
 Founder = tuple[int, str, str]
@@ -50,10 +55,16 @@ class MembershipDuties:
         founders: Sequence[Founder],
         version: int,
         failure_domain: str = "",
+        levels: VersionRange = LEVELS,
     ) -> None:
         """`founders` are the first members, nobody on a node that joined; `version` that of the members it knows."""
         self._failure_domain = failure_domain
-        self._announced_ms = -AGAIN_MS
+        self._levels = levels
+        self._raised_ms = -AGAIN_MS
+        self._level_seen = 0
+        self.level_changed: Callable[[int], None] = _no_level
+        """Called with the cluster's feature level when it is known here, and when it was raised."""
+        self._announced_ms = -1
         self.version: int = version
         self.changed: Callable[[], None] = _nothing
         self._host = host
@@ -68,6 +79,9 @@ class MembershipDuties:
 
     def catalog_changed(self, now_ms: int) -> None:
         """The catalog has changed here. Older members than those this node knew when it started are passed over."""
+        if self._catalog.level != self._level_seen and self._catalog.members.founded:
+            self._level_seen = self._catalog.level
+            self.level_changed(self._level_seen)
         members = self._catalog.members
         if members.version == self._seen or members.version < self.version or not members.founded:
             return
@@ -90,26 +104,52 @@ class MembershipDuties:
         if not members.founded:
             self._found(now_ms)
             return
-        self._tell_failure_domain(now_ms)
+        self._tell_of_itself(now_ms)
         waits = self._barrier_since_ms >= 0 and now_ms - self._barrier_since_ms <= AGAIN_MS
         if not waits and any(self._host.reconfiguration(id, now_ms) is not None for id in self._host.groups):
             self._barrier_since_ms = now_ms
             self._port.catalog_barrier(lambda result: self._up_to_date(now_ms, result is None))
         if self._host.groups[_CATALOG_GROUP].established:
             self._see_off_leaving(now_ms)
+            self._raise_level(now_ms)
 
     def _found(self, now_ms: int) -> None:
         if self._founders and now_ms - self._founded_said_ms > AGAIN_MS:
             self._founded_said_ms = now_ms
-            command = FoundCluster(self._founders, self._host.settings.replication_factor)
+            command = FoundCluster(self._founders, self._host.settings.replication_factor, self._levels.lowest)
             self._port.submit_catalog(command, _ignore)
 
-    def _tell_failure_domain(self, now_ms: int) -> None:
-        record = self._catalog.members.get(self._host.node)
-        known = record is None or record.state == "removed" or record.failure_domain == self._failure_domain
-        if self._failure_domain and not known and now_ms - self._announced_ms > AGAIN_MS:
+    def _tell_of_itself(self, now_ms: int) -> None:
+        member = self._catalog.members.get(self._host.node)
+        if member is None or member.state == "removed":
+            return
+        node = self._catalog.node(self._host.node)
+        known = not self._failure_domain or member.failure_domain == self._failure_domain
+        known = known and node is not None and node.levels == (self._levels.lowest, self._levels.highest)
+        if self._announced_ms < 0:
+            # The engine has done so when it started.
+            self._announced_ms = now_ms if known else now_ms - AGAIN_MS - 1
+        pause_ms = AGAIN_MS if not known else LEVELS_AGAIN_MS
+        if (not known or self._catalog.level < self._levels.highest) and now_ms - self._announced_ms > pause_ms:
             self._announced_ms = now_ms
             self._port.announce()
+
+    def _raise_level(self, now_ms: int) -> None:
+        """Raise the feature level to what all members know, if they are all there to say so."""
+        highest = self._levels.highest
+        heard_ms = self._host.settings.election_timeout_ms
+        nodes: list[tuple[int, int]] = []
+        if self._catalog.level >= highest or now_ms - self._raised_ms < AGAIN_MS:
+            return
+        for member in self._catalog.members.with_replicas():
+            node = self._catalog.node(member.id)
+            if node is None or not node.alive or not self._host.heard_within(member.id, now_ms, heard_ms):
+                return
+            highest = min(highest, node.levels[1])
+            nodes.append((node.id, node.incarnation))
+        if highest > self._catalog.level:
+            self._raised_ms = now_ms
+            self._port.submit_catalog(RaiseLevel(highest, tuple(nodes)), _ignore)
 
     def _up_to_date(self, asked_ms: int, passed: bool) -> None:
         """The catalog here has all that was committed when the barrier was asked for: act on it."""
@@ -132,6 +172,10 @@ class MembershipDuties:
             if now_ms - self._gone_said_ms.get(node, -AGAIN_MS) >= AGAIN_MS:
                 self._gone_said_ms[node] = now_ms
                 self._port.submit_catalog(MemberGone(node), _ignore)
+
+
+def _no_level(level: int) -> None:
+    """No shell keeps the level."""
 
 
 def _nothing() -> None:

@@ -1,4 +1,4 @@
-"""Keeps what a shard's queues are told in step with the catalog: UPDATE_QUEUE after a change of policies (T12, L9).
+"""Keeps what a shard's queues are told in step with the catalog: UPDATE_QUEUES after a change of policies (T12, L9).
 
 Nothing here is state. A leader that is new compares every queue of its shard with the catalog, once, after a barrier;
 from then on it compares those that a change of policies can concern, and those that were declared since: whoever
@@ -6,18 +6,23 @@ creates a queue in the shard may have done so with the policies of a moment ago.
 given again if it had no effect. Until it is seen to have arrived, a queue counts as having what it was given last: the
 log keeps the order, so what takes back an update that is still on its way goes behind it.
 
-Comparing is bounded: a slice of the shard's queues in a tick, so that a change of policies reaches 100 000 queues
-within some ticks, and no tick looks at all of them.
+A hundred thousand queues may follow one policy. What it comes to is worked out once for each combination of arguments
+and policies (`KnownTerms`), and given once for all queues that have it in common: a command is terms and a list of ids.
+Comparing is bounded: a slice of the shard's queues in a tick, so that no tick looks at all of them.
 """
 
 from collections import deque
 from typing import Final, Protocol
 
-from node.broker.queue_settings import shard_settings
+from node.broker.queue_settings import KnownTerms
 from node.catalog import Catalog, PolicyChange, QueueRecord
-from node.limits import QUEUES_COMPARED_PER_TICK, QUEUES_UPDATED_PER_ENTRY
+from node.limits import (
+    MESSAGES_TOUCHED_PER_ENTRY,
+    QUEUES_COMPARED_PER_TICK,
+    QUEUES_COMPARED_PER_TICK_AT_MOST,
+    QUEUES_UPDATED_PER_ENTRY,
+)
 from node.shard import commands
-from node.shard.settings import encode_settings
 from node.shard.shard import Shard
 
 AGAIN_MS: Final = 500
@@ -28,7 +33,7 @@ WATCHED_MS: Final = 30_000
 because the other has not arrived yet. No update is expected to be later than that."""
 
 TICKS_PER_SWEEP: Final = 5
-"""However many queues there are, they are compared within so many ticks."""
+"""Within so many ticks all queues are compared, unless there are more than a tick may look at."""
 
 
 class PolicyPort(Protocol):
@@ -44,16 +49,18 @@ class PolicyPort(Protocol):
         ...
 
 
-class _Given:
-    """Settings that a queue was told, and is not known to have heard."""
+class _Told:
+    """Queues that were told the same terms in one command, and are not known to have heard them."""
 
-    __slots__ = ("look_ms", "settings", "watch_until_ms")
+    __slots__ = ("messages", "queue_ids", "terms", "watch_until_ms")
 
-    def __init__(self, settings: bytes, look_ms: int, watch_until_ms: int) -> None:
-        """`watch_until_ms`: before that, nothing is known from what the queue shows."""
-        self.settings = settings
-        self.look_ms = look_ms
+    def __init__(self, terms: bytes, watch_until_ms: int) -> None:
+        """`watch_until_ms`: before that, nothing is known from what the queues show."""
+        self.terms = terms
         self.watch_until_ms = watch_until_ms
+        self.queue_ids: list[int] = []
+        self.messages = 0
+        """In those queues, as far as the command has work with them."""
 
 
 class PolicyDuties:
@@ -73,8 +80,15 @@ class PolicyDuties:
         self._to_compare: list[int] = []
         self._changes: list[PolicyChange] | None = None
         self._slice = 0
-        self._again: deque[tuple[int, int]] = deque()
-        self._given: dict[int, _Given] = {}
+        self._again: deque[tuple[int, _Told | None, list[int]]] = deque()
+        """When to look again, at which queues, and what they were told: None if nothing was given."""
+        self._told: dict[int, _Told] = {}
+        """By queue, what it was told last."""
+        self._telling: dict[tuple[bytes, bool], _Told] = {}
+        """What is being gathered for the next commands, by terms and by whether the queues are watched."""
+        self._full: list[_Told] = []
+        """The same, as much as goes into one command."""
+        self._known_terms = KnownTerms()
 
     def compare_all(self) -> None:
         """Compare every queue of the shard with the catalog, which must be as new as the shard's last leader's was."""
@@ -84,7 +98,7 @@ class PolicyDuties:
 
     def look_at(self, queue_id: int, now_ms: int) -> None:
         """A queue that will be in the shard in a moment."""
-        self._again.append((now_ms + AGAIN_MS, queue_id))
+        self._again.append((now_ms + AGAIN_MS, None, [queue_id]))
 
     def perform(self, now_ms: int) -> None:
         """A tick: compare what is due, and give what differs."""
@@ -95,85 +109,116 @@ class PolicyDuties:
             self._begin_sweep(catalog.policy_changes(self._version))
         if not self._to_compare and not self._again and catalog.next_queue_id == self._next_queue_id:
             return
-        updates = self._sweep(now_ms)
-        self._take_up_declared(updates, now_ms)
-        self._look_again(updates, now_ms)
-        for first in range(0, len(updates), QUEUES_UPDATED_PER_ENTRY):
-            self._port.give(b"".join(updates[first : first + QUEUES_UPDATED_PER_ENTRY]))
+        self._sweep(now_ms)
+        self._take_up_declared(now_ms)
+        self._look_again(now_ms)
+        self._give(now_ms)
+
+    def _give(self, now_ms: int) -> None:
+        """Give what was gathered, as much in one go as an entry may have."""
+        told_now = [*self._full, *self._telling.values()]
+        self._full = []
+        self._telling.clear()
+        parts: list[bytes] = []
+        queues = messages = 0
+        for told in told_now:
+            self._again.append((now_ms + AGAIN_MS, told, told.queue_ids))
+            parts.append(commands.encode_update_queues(told.terms, told.queue_ids))
+            queues += len(told.queue_ids)
+            messages += told.messages
+            if queues >= QUEUES_UPDATED_PER_ENTRY or messages >= MESSAGES_TOUCHED_PER_ENTRY:
+                self._port.give(b"".join(parts))
+                parts = []
+                queues = messages = 0
+        if parts:
+            self._port.give(b"".join(parts))
 
     def _begin_sweep(self, changes: list[PolicyChange] | None) -> None:
         """Compare the queues that these changes concern (None: all). What changes meanwhile is for the next sweep."""
         self._version = self._port.catalog.policies_version
         self._changes = changes
         self._to_compare = list(self.shard.queue_ids())
-        self._slice = max(QUEUES_COMPARED_PER_TICK, -(-len(self._to_compare) // TICKS_PER_SWEEP))
+        share = -(-len(self._to_compare) // TICKS_PER_SWEEP)
+        self._slice = min(max(QUEUES_COMPARED_PER_TICK, share), QUEUES_COMPARED_PER_TICK_AT_MOST)
 
-    def _sweep(self, now_ms: int) -> list[bytes]:
+    def _sweep(self, now_ms: int) -> None:
         ids = self._to_compare[-self._slice :]
         del self._to_compare[-self._slice :]
-        updates: list[bytes] = []
         changes, catalog = self._changes, self._port.catalog
         for queue_id in ids:
             record = catalog.queue_by_id(queue_id)
             if changes is None:
-                self._compare(queue_id, record, updates, now_ms)
+                self._compare(queue_id, record, now_ms)
             elif record is not None:
                 for change in changes:
                     if change.concerns(record):
-                        self._compare(queue_id, record, updates, now_ms)
+                        self._compare(queue_id, record, now_ms)
                         break
-        return updates
 
-    def _take_up_declared(self, updates: list[bytes], now_ms: int) -> None:
+    def _take_up_declared(self, now_ms: int) -> None:
         catalog = self._port.catalog
         if catalog.next_queue_id == self._next_queue_id:
             return
         for record in catalog.queues_since(self._next_queue_id):
             if record.shard == self.shard.shard_id:
-                self._compare(record.id, record, updates, now_ms)
+                self._compare(record.id, record, now_ms)
         self._next_queue_id = catalog.next_queue_id
 
-    def _look_again(self, updates: list[bytes], now_ms: int) -> None:
+    def _look_again(self, now_ms: int) -> None:
+        catalog = self._port.catalog
         while self._again and self._again[0][0] <= now_ms:
-            look_ms, queue_id = self._again.popleft()
-            given = self._given.get(queue_id)
-            if given is None:
-                self._compare(queue_id, self._port.catalog.queue_by_id(queue_id), updates, now_ms)
-            elif given.look_ms == look_ms:  # Otherwise the queue was told something else, and another look is due.
-                self._look_for(queue_id, given, updates, now_ms)
+            _, told, queue_ids = self._again.popleft()
+            if told is not None:
+                self._look_for(told, now_ms)
+                continue
+            for queue_id in queue_ids:
+                if queue_id not in self._told:
+                    self._compare(queue_id, catalog.queue_by_id(queue_id), now_ms)
 
-    def _look_for(self, queue_id: int, given: _Given, updates: list[bytes], now_ms: int) -> None:
+    def _look_for(self, told: _Told, now_ms: int) -> None:
         """What has arrived needs no comparison: if policies have changed since, the sweep for that comes by."""
-        queue = self.shard.queue(queue_id)
-        if queue is None or queue.settings_bytes != given.settings:
-            self._compare(queue_id, self._port.catalog.queue_by_id(queue_id), updates, now_ms, arrived=False)
-        elif now_ms < given.watch_until_ms:
-            given.look_ms = now_ms + AGAIN_MS
-            self._again.append((given.look_ms, queue_id))
-        else:
-            del self._given[queue_id]
+        catalog, shard, told_last = self._port.catalog, self.shard, self._told
+        watched: list[int] = []
+        for queue_id in told.queue_ids:
+            if told_last.get(queue_id) is not told:
+                continue  # It was told something else, and another look is due.
+            queue = shard.queue(queue_id)
+            if queue is None or queue.terms_bytes != told.terms:
+                self._compare(queue_id, catalog.queue_by_id(queue_id), now_ms, arrived=False)
+            elif now_ms < told.watch_until_ms:
+                watched.append(queue_id)
+            else:
+                del told_last[queue_id]
+        if watched:
+            told.queue_ids = watched
+            self._again.append((now_ms + AGAIN_MS, told, watched))
 
-    def _compare(
-        self, queue_id: int, record: QueueRecord | None, updates: list[bytes], now_ms: int, arrived: bool = True
-    ) -> None:
-        """Give what differs. If what was given has not `arrived` in time, give in any case: it may be on its way still,
-        whatever the queue shows now."""
+    def _compare(self, queue_id: int, record: QueueRecord | None, now_ms: int, arrived: bool = True) -> None:
+        """Tell it what differs. If what was given has not `arrived` in time, tell it in any case: that may be on its
+        way still, whatever the queue shows now."""
         queue = self.shard.queue(queue_id)
         if record is None or queue is None:
-            self._given.pop(queue_id, None)
+            self._told.pop(queue_id, None)
             if record is not None and queue_id not in self.shard.deleted:
                 self.look_at(queue_id, now_ms)
             return
-        given = self._given.get(queue_id)
-        wanted = encode_settings(shard_settings(self._port.catalog, record))
-        if not arrived or wanted != (queue.settings_bytes if given is None else given.settings):
-            self._tell(queue_id, queue.settings_bytes, wanted, updates, now_ms)
+        told = self._told.get(queue_id)
+        wanted = self._known_terms.of(self._port.catalog, record)
+        shown = queue.terms_bytes
+        if not arrived or wanted != (shown if told is None else told.terms):
+            self._tell(queue_id, shown, wanted, queue.ready_count(), now_ms)
 
-    def _tell(self, queue_id: int, shown: bytes, wanted: bytes, updates: list[bytes], now_ms: int) -> None:
-        """Give `wanted` to a queue that shows other settings, or may do so in a moment."""
-        before, watch_until_ms = self._given.get(queue_id), 0
-        if before is not None and (now_ms < before.watch_until_ms or before.settings not in (shown, wanted)):
-            watch_until_ms = now_ms + WATCHED_MS
-        updates.append(commands.encode_settings_update(queue_id, wanted))
-        given = self._given[queue_id] = _Given(wanted, now_ms + AGAIN_MS, watch_until_ms)
-        self._again.append((given.look_ms, queue_id))
+    def _tell(self, queue_id: int, shown: bytes, wanted: bytes, messages: int, now_ms: int) -> None:
+        """Give `wanted` to a queue that shows other terms, or may do so in a moment."""
+        before, watched = self._told.get(queue_id), False
+        if before is not None:
+            watched = now_ms < before.watch_until_ms or before.terms not in (shown, wanted)
+        key = (wanted, watched)
+        told = self._telling.get(key)
+        if told is None:
+            told = self._telling[key] = _Told(wanted, now_ms + WATCHED_MS if watched else 0)
+        told.queue_ids.append(queue_id)
+        told.messages += min(messages, MESSAGES_TOUCHED_PER_ENTRY)
+        self._told[queue_id] = told
+        if len(told.queue_ids) >= QUEUES_UPDATED_PER_ENTRY or told.messages >= MESSAGES_TOUCHED_PER_ENTRY:
+            self._full.append(self._telling.pop(key))

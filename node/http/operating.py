@@ -91,7 +91,7 @@ class OperatorPages:
 
     async def _members(self, request: web.Request) -> web.Response:
         freshness = await self._operator.freshness()
-        return answer({"members": self._operator.members(), **freshness})
+        return answer({"members": self._operator.members(), "level": self._operator.level(), **freshness})
 
     async def _shards(self, request: web.Request) -> web.Response:
         freshness = await self._operator.freshness()

@@ -66,6 +66,9 @@ class OperatorPort(Protocol):
     def members(self) -> list[dict[str, Any]]:
         """The members of the cluster."""
 
+    def level(self) -> int:
+        """The cluster's feature level."""
+
     def groups(self) -> list[dict[str, Any]]:
         """Who votes in which group, and who shall."""
 

@@ -76,6 +76,10 @@ class Operator:
         """See `OperatorPort.members`."""
         return self._membership.members(self._now_ms())
 
+    def level(self) -> int:
+        """See `OperatorPort.level`."""
+        return self._membership.level
+
     def groups(self) -> list[dict[str, Any]]:
         """See `OperatorPort.groups`."""
         return self._membership.groups()

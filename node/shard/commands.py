@@ -11,7 +11,7 @@ from struct import Struct
 from typing import Final
 
 from node.shard.packing import pack_numbers
-from node.shard.settings import ShardQueueSettings, encode_settings
+from node.shard.settings import ShardQueueSettings, encode_settings, encode_terms
 
 PUBLISH: Final = 1
 SETTLE: Final = 2
@@ -35,7 +35,7 @@ SETTLED: Final = 36
 LANE_CLOSED: Final = 37
 FORGET_DELETED: Final = 38
 DROP_QUEUE: Final = 39
-UPDATE_QUEUE: Final = 40
+UPDATE_QUEUES: Final = 40
 RETRY_PARKED: Final = 41
 DROP_PARKED: Final = 42
 FORGET_SOURCES: Final = 43
@@ -77,8 +77,10 @@ ATTACH_HEAD: Final = Struct("<BBIQQi")
 PREFETCH_HEAD: Final = Struct("<BIQQ")
 # kind, flag, queue, consumer: DETACH (return messages), FLOW (active)
 CONSUMER_HEAD: Final = Struct("<BBQQ")
-# kind, length of settings, queue: CREATE_QUEUE, UPDATE_QUEUE
+# kind, length of settings, queue: CREATE_QUEUE
 SETTINGS_HEAD: Final = Struct("<BIQ")
+# kind, length of terms, number of queues: UPDATE_QUEUES
+TERMS_HEAD: Final = Struct("<BII")
 # kind, queue: TOUCH_QUEUE, PURGE, DROP_QUEUE, LANE_CLOSED
 QUEUE_HEAD: Final = Struct("<BQ")
 # kind, flags, queue
@@ -221,16 +223,18 @@ def encode_create_queue(queue_id: int, settings: ShardQueueSettings) -> bytes:
     return SETTINGS_HEAD.pack(CREATE_QUEUE, len(encoded), queue_id) + encoded
 
 
-def encode_update_queue(queue_id: int, settings: ShardQueueSettings) -> bytes:
-    """UPDATE_QUEUE (leader): new effective settings, after a policy change (RULES T12, L9). Same settings:
-    no-op.
+def encode_update_queues(terms_bytes: bytes, queue_ids: Sequence[int]) -> bytes:
+    """UPDATE_QUEUES (leader): these queues have these terms, as of `encode_terms`, after a change of policies (RULES
+    T12, L9). No-op for those that have them, or are gone.
     """
-    return encode_settings_update(queue_id, encode_settings(settings))
+    return b"".join(
+        [TERMS_HEAD.pack(UPDATE_QUEUES, len(terms_bytes), len(queue_ids)), terms_bytes, pack_numbers(queue_ids)]
+    )
 
 
-def encode_settings_update(queue_id: int, settings_bytes: bytes) -> bytes:
-    """UPDATE_QUEUE with what `encode_settings` made."""
-    return SETTINGS_HEAD.pack(UPDATE_QUEUE, len(settings_bytes), queue_id) + settings_bytes
+def encode_update_queue(queue_id: int, settings: ShardQueueSettings) -> bytes:
+    """UPDATE_QUEUES for one queue, whose names stay what they are."""
+    return encode_update_queues(encode_terms(settings), (queue_id,))
 
 
 def encode_touch_queue(queue_id: int) -> bytes:

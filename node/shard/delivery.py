@@ -35,6 +35,13 @@ def serve(state: State, queue: Queue) -> None:
     note_due(state, queue)
 
 
+def catch_up(state: State, queue: Queue) -> None:
+    """Before somebody looks at a queue: what its entry has put into it up to now goes to the consumers that wait, or
+    makes the oldest leave. Else one entry with more publishes than a queue may hold would show a longer one."""
+    if queue.touched and (queue.consumers.bands or (queue.drops and queue.is_over_limit())):
+        serve(state, queue)
+
+
 def note_due(state: State, queue: Queue) -> None:
     """Note what is left to do for a queue as its state says it: its next deadline, whether a bound cut it short,
     and whether a lease that waited for it to be empty goes on.

@@ -1,7 +1,7 @@
 """Consumers and holders of basic.get: how they come, pause and go."""
 
 from node.shard.consumers import Holder
-from node.shard.delivery import expiry_is_behind, get_one, hand_over, serve
+from node.shard.delivery import catch_up, expiry_is_behind, get_one, hand_over
 from node.shard.errors import BrokenInvariant
 from node.shard.lease import CONSUMED, GOT, RELEASED
 from node.shard.queue import Queue
@@ -55,9 +55,7 @@ def get(state: State, session: tuple[int, int], queue_id: int, holder_id: int, n
     if queue is None:
         return gone(state, queue_id)
     state.used(queue, GOT)
-    if queue.touched and queue.consumers.bands:
-        # Consumers come before this get for whatever the entry has enqueued so far.
-        serve(state, queue)
+    catch_up(state, queue)
     message = get_one(state, queue)
     state.touch(queue)
     if message is None:
@@ -96,6 +94,7 @@ def attach(
     consumers = queue.consumers
     if consumers.exclusive or (exclusive and consumers.count):
         return Refused(EXCLUSIVE)
+    catch_up(state, queue)
     holder = _add(state, session, queue, consumer_id, True)
     holder.prefetch = prefetch
     holder.no_ack = no_ack

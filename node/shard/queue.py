@@ -5,7 +5,7 @@ from typing import Final
 from node.shard.consumers import Consumers, Holder
 from node.shard.lease import Lease
 from node.shard.line import PIECE, Line
-from node.shard.settings import DROP_HEAD, REJECT_PUBLISH_DLX, ShardQueueSettings, decode_settings
+from node.shard.settings import DROP_HEAD, REJECT_PUBLISH_DLX, ShardQueueSettings, decode_terms
 
 UNLIMITED: Final = 1 << 62
 _NO_HOLDERS: Final[dict[int, Holder]] = {}
@@ -42,7 +42,8 @@ class Queue:
     ``kept`` says that the lease has run out and the queue stays until it is empty (RULES L11).
 
     A node has as many of these as the cluster has queues, and most of them are idle: what an idle queue does not need
-    is made when it is needed, and ``settings`` are kept as bytes until somebody asks.
+    is made when it is needed, and ``settings`` are kept as names and ``terms_bytes`` until somebody asks. Queues with
+    the same terms have the same object (`State.shared_terms`).
     """
 
     __slots__ = (
@@ -70,6 +71,7 @@ class Queue:
         "max_length",
         "max_length_bytes",
         "max_priority",
+        "name",
         "overflowed",
         "queue_id",
         "ready",
@@ -79,15 +81,20 @@ class Queue:
         "refused",
         "refuses",
         "returned",
-        "settings_bytes",
+        "terms_bytes",
         "touched",
         "ttl_ms",
+        "vhost",
     )
 
     def __init__(
-        self, queue_id: int, settings: ShardQueueSettings, settings_bytes: bytes, lease: Lease, piece: int = PIECE
+        self, queue_id: int, vhost: str, name: str, terms: ShardQueueSettings, terms_bytes: bytes, lease: Lease,
+        piece: int = PIECE,
     ) -> None:
+        """``terms``: settings with these ``terms_bytes``, whoever's names are beside them."""
         self.queue_id = queue_id
+        self.vhost = vhost
+        self.name = name
         self.lease = lease
         self.ready = Line(piece)
         self.returned = Line(piece)
@@ -96,7 +103,7 @@ class Queue:
         self.held_count = 0
         self.held_bytes = 0
         self.holders = _NO_HOLDERS
-        self.consumers = Consumers(settings.single_active_consumer)
+        self.consumers = Consumers(terms.single_active_consumer)
         self.received = _NO_SOURCES
         self.enqueued = 0
         self.delivered = 0
@@ -111,7 +118,7 @@ class Queue:
         self.touched = False
         self.deleted = False
         self._settings: ShardQueueSettings | None = None
-        self.settings_bytes = settings_bytes
+        self.terms_bytes = terms_bytes
         self.ttl_ms = -1
         self.expires_ms = -1
         self.delivery_limit = -1
@@ -123,32 +130,31 @@ class Queue:
         self.drops = False
         self.refuses = False
         self.refusals_die = False
-        self.configure(settings, settings_bytes)
+        self.configure(terms, terms_bytes)
 
-    def configure(self, settings: ShardQueueSettings, settings_bytes: bytes) -> None:
-        """Take over the settings (which queue has a single active consumer is decided once, at its creation).
-        """
+    def configure(self, terms: ShardQueueSettings, terms_bytes: bytes) -> None:
+        """Take over the terms (which queue has a single active consumer is decided once, at its creation)."""
         self._settings = None
-        self.settings_bytes = settings_bytes
-        self.ttl_ms = -1 if settings.message_ttl_ms is None else settings.message_ttl_ms
-        self.expires_ms = -1 if settings.expires_ms is None else settings.expires_ms
-        self.delivery_limit = -1 if settings.delivery_limit is None else settings.delivery_limit
-        self.dead_letters = settings.dead_letter_exchange is not None
-        self.auto_delete = settings.auto_delete
-        self.max_priority = settings.max_priority
-        self.max_length = UNLIMITED if settings.max_length is None else settings.max_length
-        self.max_length_bytes = UNLIMITED if settings.max_length_bytes is None else settings.max_length_bytes
-        limited = settings.max_length is not None or settings.max_length_bytes is not None
-        self.drops = limited and settings.overflow == DROP_HEAD
-        self.refuses = limited and settings.overflow != DROP_HEAD
-        self.refusals_die = settings.overflow == REJECT_PUBLISH_DLX and self.dead_letters
+        self.terms_bytes = terms_bytes
+        self.ttl_ms = -1 if terms.message_ttl_ms is None else terms.message_ttl_ms
+        self.expires_ms = -1 if terms.expires_ms is None else terms.expires_ms
+        self.delivery_limit = -1 if terms.delivery_limit is None else terms.delivery_limit
+        self.dead_letters = terms.dead_letter_exchange is not None
+        self.auto_delete = terms.auto_delete
+        self.max_priority = terms.max_priority
+        self.max_length = UNLIMITED if terms.max_length is None else terms.max_length
+        self.max_length_bytes = UNLIMITED if terms.max_length_bytes is None else terms.max_length_bytes
+        limited = terms.max_length is not None or terms.max_length_bytes is not None
+        self.drops = limited and terms.overflow == DROP_HEAD
+        self.refuses = limited and terms.overflow != DROP_HEAD
+        self.refusals_die = terms.overflow == REJECT_PUBLISH_DLX and self.dead_letters
 
     @property
     def settings(self) -> ShardQueueSettings:
         """What the queue was told about itself. The same object every time, until it is told anew."""
         settings = self._settings
         if settings is None:
-            settings = decode_settings(self.settings_bytes)
+            settings = decode_terms(self.terms_bytes, self.vhost, self.name)
             self._settings = settings
         return settings
 

@@ -1,9 +1,10 @@
 """How a queue comes, is used, changes and goes."""
 
 from collections import deque
+from collections.abc import Iterable
 from typing import Final
 
-from node.shard.delivery import expiry_is_behind, serve
+from node.shard.delivery import catch_up, expiry_is_behind, serve
 from node.shard.effects import ConsumerCancelled
 from node.shard.errors import ShardError
 from node.shard.lease import DECLARED, Lease
@@ -13,7 +14,7 @@ from node.shard.outbox import QUEUE_EXPIRED
 from node.shard.queue import Queue
 from node.shard.remains import Remains
 from node.shard.results import IN_USE, NOT_EMPTY, Deleted, Gone, Purged, QueueCounts, Refused, Result
-from node.shard.settings import MAX_NUMBER, ShardQueueSettings, decode_settings
+from node.shard.settings import MAX_NUMBER, ShardQueueSettings, decode_settings, decode_terms, encode_terms
 from node.shard.state import State
 from node.shard.tombstone import DELETED, DROPPED, EXPIRED, Tombstone
 
@@ -39,12 +40,16 @@ def create_queue(state: State, queue_id: int, settings_bytes: bytes, by_leader: 
     queue = state.queues.get(queue_id)
     if queue is not None:
         if not by_leader:
+            catch_up(state, queue)
             state.used(queue, DECLARED)
         return counts(queue, False)
     if not 0 < queue_id <= MAX_NUMBER:
         raise ShardError(f"queue id {queue_id}, from 1 to {MAX_NUMBER} expected")
     settings = decode_settings(settings_bytes)
-    queue = Queue(queue_id, settings, settings_bytes, Lease(state.led_ms, state.time_ms), state.messages_per_piece)
+    terms_bytes = state.shared_terms(encode_terms(settings))
+    lease = Lease(state.led_ms, state.time_ms)
+    vhost, name = settings.vhost, settings.name
+    queue = Queue(queue_id, vhost, name, settings, terms_bytes, lease, state.messages_per_piece)
     state.queues[queue_id] = queue
     state.queue_changes += 1
     if queue.expires_ms >= 0:
@@ -57,33 +62,39 @@ def touch_queue(state: State, queue_id: int) -> Result:
     queue = state.queues.get(queue_id)
     if queue is None:
         return gone(state, queue_id)
+    catch_up(state, queue)
     state.used(queue, DECLARED)
     return counts(queue, False)
 
 
-def update_queue(state: State, queue_id: int, settings_bytes: bytes) -> None:
-    """New settings (RULES T12, L9); nothing happens when they are the same or the queue is gone."""
-    queue = state.queues.get(queue_id)
-    if queue is None or queue.settings_bytes == settings_bytes:
-        return
-    settings = decode_settings(settings_bytes)
+def update_queues(state: State, terms_bytes: bytes, queue_ids: Iterable[int]) -> None:
+    """New terms for queues (RULES T12, L9); nothing happens to one that has them, or is gone."""
+    terms = decode_terms(terms_bytes)
+    terms_bytes = state.shared_terms(terms_bytes)
+    all_queues = state.queues
+    for queue_id in queue_ids:
+        queue = all_queues.get(queue_id)
+        if queue is not None and queue.terms_bytes != terms_bytes:
+            _update(state, queue, terms, terms_bytes)
+
+
+def _update(state: State, queue: Queue, terms: ShardQueueSettings, terms_bytes: bytes) -> None:
     expires_before_ms = queue.expires_ms
-    ttl_before_ms = queue.ttl_ms
-    # The old settings are read only where they count: that takes as long as the new ones.
-    was_retroactive = settings.ttl_retroactive and queue.settings.ttl_retroactive
-    queue.configure(settings, settings_bytes)
+    queue.configure(terms, terms_bytes)
     if queue.expires_ms != expires_before_ms:
-        activity_ms = queue.lease.last_activity_ms
-        queue.lease.renew(state.led_ms, activity_ms)
+        lease = queue.lease
+        lease.renew(state.led_ms, lease.last_activity_ms)
         if queue.expires_ms < 0:
-            state.lease_timers.cancel(queue_id)
-        elif queue.lease.suspended_by == 0:
-            state.lease_timers.arm(queue_id, state.led_ms + queue.expires_ms)
-    # Lower limits count at once, and a lease may not have to wait for messages any more.
-    state.touch(queue)
-    if settings.ttl_retroactive and (queue.ttl_ms != ttl_before_ms or not was_retroactive):
+            state.lease_timers.cancel(queue.queue_id)
+        elif lease.suspended_by == 0:
+            state.lease_timers.arm(queue.queue_id, state.led_ms + queue.expires_ms)
+    if queue.has_ready() or queue.kept:
+        # Lower limits count at once, and a lease may not have to wait for messages any more.
+        state.touch(queue)
+    if terms.ttl_retroactive:
         for line in queue.lines():
-            line.replace(_with_ttl_of(queue, message) for piece in line.pieces() for message in piece)
+            if line.items:
+                line.replace(_with_ttl_of(queue, message) for piece in line.pieces() for message in piece)
         for holder in queue.holders.values():
             for delivery_id, message in holder.held.items():
                 holder.held[delivery_id] = _with_ttl_of(queue, message)
@@ -99,6 +110,7 @@ def purge(state: State, queue_id: int) -> Result:
     queue = state.queues.get(queue_id)
     if queue is None:
         return gone(state, queue_id)
+    catch_up(state, queue)
     count = queue.ready_count()
     _let_go(state, queue, [line.leave() for line in queue.lines()])
     queue.ready_bytes = 0
@@ -111,7 +123,7 @@ def _let_go(state: State, queue: Queue, lines: list[Line]) -> None:
     little by little (RULES C4).
     """
     if sum([line.count() for line in lines]) > RELEASED_PER_ENTRY:
-        _leave_behind(state, queue, ShardQueueSettings(queue.settings.vhost, queue.settings.name), lines)
+        _leave_behind(state, queue, ShardQueueSettings(queue.vhost, queue.name), lines)
         return
     for line in lines:
         for piece in line.pieces():
@@ -131,6 +143,7 @@ def delete_queue(state: State, queue_id: int, if_unused: bool, if_empty: bool) -
         return gone(state, queue_id)
     if if_unused and queue.consumers.count:
         return Refused(IN_USE)
+    catch_up(state, queue)
     ready = queue.ready_count()
     if if_empty and ready:
         return Refused(NOT_EMPTY)
@@ -207,8 +220,8 @@ def remove_queue(state: State, queue: Queue, reason: str) -> None:
             state.time_ms,
             queue.lease.last_activity_ms,
             count,
-            queue.settings.vhost,
-            queue.settings.name,
+            queue.vhost,
+            queue.name,
             queue.lease.last_use,
         )
 

@@ -99,6 +99,10 @@ _OVERFLOWS: Final = (DROP_HEAD, REJECT_PUBLISH, REJECT_PUBLISH_DLX)
 MAX_NUMBER: Final = 1 << 48
 """Above any time or limit that the catalog lets through, and far below what would not fit beside a time."""
 
+_NAMES: Final = 2
+"""The first fields, which are the queue's own: vhost and name. All others are its *terms*, which it may have in common
+with a hundred thousand others."""
+
 # In the order of the constructor. New ones go at the end: an array from before them is still read.
 _FIELD_TYPES: Final = (
     str, str, int | None, int | None, str | None, str | None, int | None, bool, bool, bool, bool,
@@ -115,6 +119,12 @@ _whole_decoder: Final = msgspec.msgpack.Decoder(
     ]
 )  # fmt: skip
 """Takes what this release writes in one go, and nothing that `_values` refuses."""
+_terms_decoder: Final = msgspec.msgpack.Decoder(
+    tuple[
+        _Number | None, _Number | None, str | None, str | None, _Number | None, bool, bool, bool, bool,
+        _Number | None, _Number | None, str, bool, bool, _Number,
+    ]
+)  # fmt: skip
 
 
 def _fields(settings: ShardQueueSettings) -> tuple[object, ...]:
@@ -144,12 +154,30 @@ def encode_settings(settings: ShardQueueSettings) -> bytes:
     return _encoder.encode(_fields(settings))
 
 
+def encode_terms(settings: ShardQueueSettings) -> bytes:
+    """All but vhost and name, as UPDATE_QUEUES carries it; equal terms give equal bytes."""
+    return _encoder.encode(_fields(settings)[_NAMES:])
+
+
+def decode_terms(data: bytes, vhost: str = "", name: str = "") -> ShardQueueSettings:
+    """The settings of a queue with these names and the terms in ``data``; ShardError when they are none."""
+    try:
+        settings = ShardQueueSettings(vhost, name, *_terms_decoder.decode(data))
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise ShardError(f"terms of queues that can't be read: {error}") from error
+    return _checked(settings)
+
+
 def decode_settings(data: bytes) -> ShardQueueSettings:
     """The settings in ``data``; ShardError when they are none."""
     try:
         settings = ShardQueueSettings(*_whole_decoder.decode(data))
     except (msgspec.MsgspecError, ValueError):
         settings = _settings(*_values(data))
+    return _checked(settings)
+
+
+def _checked(settings: ShardQueueSettings) -> ShardQueueSettings:
     if settings.overflow not in _OVERFLOWS:
         raise ShardError(f"queue settings with the overflow {settings.overflow!r}, one of {_OVERFLOWS} expected")
     return settings

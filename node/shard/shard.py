@@ -242,10 +242,15 @@ class Shard:
         if kind == commands.TRANSFER:
             _after(commands.TRANSFER_HEAD, position, end)
             return dead_letters.apply_transfer(state, position, end)
-        if kind == commands.UPDATE_QUEUE:
-            after, queue_id, settings = _settings(data, position, end)
-            queues.update_queue(state, queue_id, settings)
-            return after
+        if kind == commands.UPDATE_QUEUES:
+            terms_at = _after(commands.TERMS_HEAD, position, end)
+            length: int
+            count: int
+            _, length, count = commands.TERMS_HEAD.unpack_from(data, position)
+            ids_at = terms_at + length
+            ids = unpack_numbers(data, ids_at, count, end)
+            queues.update_queues(state, data[terms_at:ids_at], ids)
+            return ids_at + count * NUMBER_BYTES
         if kind in (commands.EXPIRE_QUEUE, commands.SETTLED):
             after = _after(commands.NUMBERED_HEAD, position, end)
             _, queue_id, number = commands.NUMBERED_HEAD.unpack_from(data, position)
@@ -505,7 +510,7 @@ def _after(head: struct.Struct, position: int, end: int) -> int:
 
 
 def _settings(data: bytes, position: int, end: int) -> tuple[int, int, bytes]:
-    """End, queue and settings of a CREATE_QUEUE or UPDATE_QUEUE."""
+    """End, queue and settings of a CREATE_QUEUE."""
     after = _after(commands.SETTINGS_HEAD, position, end)
     _, length, queue_id = commands.SETTINGS_HEAD.unpack_from(data, position)
     if after + length > end:

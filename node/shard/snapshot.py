@@ -28,15 +28,12 @@ from node.shard.packed import BODY_LENGTH, COLUMNS, DEADLINE_MS, INDEX, Packed, 
 from node.shard.packing import NUMBER_BYTES, pack_numbers, pack_signed, unpack_numbers, unpack_signed
 from node.shard.queue import Queue
 from node.shard.remains import Remains
-from node.shard.settings import ShardQueueSettings, decode_settings, encode_settings
+from node.shard.settings import ShardQueueSettings, decode_settings, decode_terms, encode_settings
 from node.shard.state import Past, State
 from node.shard.tombstone import GONE_FOR, Tombstone
 
-VERSION: Final = 5
-_WHOLE_LINES: Final = 3
-"""A version before, in which a line was one run of columns; read still."""
-_NO_PRIORITIES: Final = 4
-"""The version before, in which neither messages nor queues had priorities; read still."""
+VERSION: Final = 6
+"""Others are not read: data of another layout are refused anyway (`cluster.log.records`)."""
 MESSAGES_PER_STEP: Final = 16_384
 """A few milliseconds of work, compiled: a step is made in each tick."""
 _LIST_COSTS: Final = 16
@@ -155,6 +152,11 @@ class _Column:
 
 def _state_row(state: State, columns: _Columns) -> list[object]:
     past = state.past
+    terms: dict[bytes, int] = {}
+    rows = [
+        _queue_row(queue, terms.setdefault(queue.terms_bytes, len(terms)), columns)
+        for queue in state.queues.values()
+    ]
     return [
         VERSION,
         [state.time_ms, state.led_ms, state.next_order],
@@ -167,10 +169,11 @@ def _state_row(state: State, columns: _Columns) -> list[object]:
             past.expired, past.dead_lettered, past.duplicates,
             past.overflowed, past.refused, past.delivery_limited,
         ],
-        [_queue_row(queue, columns) for queue in state.queues.values()],
+        rows,
         [_tombstone_row(queue_id, tombstone) for queue_id, tombstone in state.deleted.items()],
         _outbox_row(state.outbox, columns),
         [state.queue_expired, [_remains_row(remains, columns) for remains in state.remains]],
+        list(terms),
     ]
 
 
@@ -220,9 +223,9 @@ class _Pace:
 def _restoring(state: State, data: bytes, pace: _Pace) -> Iterator[None]:
     """All of it, with a pause after each step."""
     row = msgspec.msgpack.decode(data)
-    if row[0] not in (_WHOLE_LINES, _NO_PRIORITIES, VERSION):
-        raise ShardError(f"shard snapshot of version {row[0]}, {_WHOLE_LINES} to {VERSION} expected")
-    version, times, counters, past, queues, tombstones, outbox, (state.queue_expired, remains) = row
+    if row[0] != VERSION:
+        raise ShardError(f"shard snapshot of version {row[0]}, {VERSION} expected")
+    _, times, counters, past, queues, tombstones, outbox, (state.queue_expired, remains), table = row
     state.time_ms, state.led_ms, state.next_order = times
     (
         state.missing_targets, state.transfers_lost, state.refused_transfers, state.refused_routes,
@@ -231,10 +234,11 @@ def _restoring(state: State, data: bytes, pace: _Pace) -> Iterator[None]:
     state.dead_lettered_for = dict(zip(REASONS, dead_lettered_for, strict=True))
     state.gone_for = dict(zip(GONE_FOR, gone_for, strict=True))
     _restore_past(state.past, past)
+    terms = [(state.shared_terms(terms_bytes), decode_terms(terms_bytes)) for terms_bytes in table]
     for queue_row in queues:
         if pace.is_over(_LIST_COSTS):
             yield
-        yield from _restore_queue(state, queue_row, version, pace)
+        yield from _restore_queue(state, queue_row, terms, pace)
     for queue_id, reason, time_ms, activity_ms, messages, vhost, name, use in tombstones:
         state.deleted[queue_id] = Tombstone(
             reason, time_ms, activity_ms, messages, vhost, name, USES[use]
@@ -244,7 +248,7 @@ def _restoring(state: State, data: bytes, pace: _Pace) -> Iterator[None]:
     yield from _restore_outbox(state, outbox, pace)
     for queue_id, settings_bytes, left_row in remains:
         left = _LineReading(Line(state.messages_per_piece))
-        yield from left.read(state, left_row, version, pace)
+        yield from left.read(state, left_row, pace)
         state.remains.append(Remains(queue_id, decode_settings(settings_bytes), left.line))
 
 
@@ -261,9 +265,6 @@ class _Messages:
 
     def read(self, state: State, row: Any, pace: _Pace) -> Iterator[None]:
         """Read them, with pauses, and count their references to their entries."""
-        if len(row) == COLUMNS:
-            # From before priorities.
-            row = [*row, 0]
         count = _rows_of(row, COLUMNS)
         if count > _MOST_ALIKE and all(isinstance(column, int) for column in row[1:]):
             raise ShardError(f"{count} messages that nothing tells apart, {_MOST_ALIKE} at most expected")
@@ -342,12 +343,13 @@ def _tombstone_row(queue_id: int, tombstone: Tombstone) -> list[object]:
     ]
 
 
-def _queue_row(queue: Queue, columns: _Columns) -> list[object]:
+def _queue_row(queue: Queue, terms: int, columns: _Columns) -> list[object]:
+    """``terms``: the place of the queue's in the table of them."""
     lease = queue.lease
     single = queue.consumers.single
     return [
         queue.queue_id,
-        queue.settings_bytes,
+        [queue.vhost, queue.name, terms],
         [lease.epoch, lease.started_ms, lease.last_activity_ms, USES.index(lease.last_use)],
         [
             queue.enqueued, queue.delivered, queue.acknowledged,
@@ -396,15 +398,18 @@ def _holder_row(holder: Holder, columns: _Columns) -> list[object]:
     ]
 
 
-def _restore_queue(state: State, row: Any, version: int, pace: _Pace) -> Iterator[None]:
+def _restore_queue(
+    state: State, row: Any, table: "list[tuple[bytes, ShardQueueSettings]]", pace: _Pace
+) -> Iterator[None]:
     (
-        queue_id, settings_bytes, lease_row, counters, received, returned, ready, holders, bands,
-        single_active, single, *more,
+        queue_id, (vhost, name, place), lease_row, counters, received, returned, ready, holders, bands,
+        single_active, single, levels,
     ) = row
     lease = Lease(0, 0)
     lease.epoch, lease.started_ms, lease.last_activity_ms, last_use = lease_row
     lease.last_use = USES[last_use]
-    queue = Queue(queue_id, decode_settings(settings_bytes), settings_bytes, lease, state.messages_per_piece)
+    terms_bytes, terms = table[place]
+    queue = Queue(queue_id, vhost, name, terms, terms_bytes, lease, state.messages_per_piece)
     (
         queue.enqueued, queue.delivered, queue.acknowledged,
         queue.expired, queue.dead_lettered, queue.duplicates,
@@ -413,14 +418,13 @@ def _restore_queue(state: State, row: Any, version: int, pace: _Pace) -> Iterato
     for source, sequence in received:
         queue.note_received(source, sequence)
     line_rows = [(queue.returned, returned), (queue.ready, ready)]
-    for levels in more:
-        for priority, returned, ready in levels:
-            level = queue.level(priority)
-            line_rows += [(level.returned, returned), (level.ready, ready)]
+    for priority, returned, ready in levels:
+        level = queue.level(priority)
+        line_rows += [(level.returned, returned), (level.ready, ready)]
     for line, line_row in line_rows:
         if line_row:
             reading = _LineReading(line)
-            yield from reading.read(state, line_row, version, pace)
+            yield from reading.read(state, line_row, pace)
             queue.ready_bytes += reading.body_bytes
     consumers = queue.consumers
     consumers.single_active = single_active
@@ -461,19 +465,15 @@ class _LineReading:
         self.line = line
         self.body_bytes = 0
 
-    def read(self, state: State, row: Any, version: int, pace: _Pace) -> Iterator[None]:
+    def read(self, state: State, row: Any, pace: _Pace) -> Iterator[None]:
         """Read it, with pauses, and count its references."""
-        if version == _WHOLE_LINES:
-            yield from self._read_whole(state, row, pace)
-            return
         front_row, pieces, back_row = row
         front, back = _Messages(), _Messages()
         yield from front.read(state, front_row, pace)
         packed: deque[Packed] = deque()
         timed = front.timed
         for piece_row in pieces:
-            no_priority = [0] if version == _NO_PRIORITIES else []
-            piece = Packed(piece_row[0], [*piece_row[1:], *no_priority])
+            piece = Packed(piece_row[0], piece_row[1:])
             packed.append(piece)
             timed += self._count(state, piece)
             if pace.is_over(piece.count):
@@ -482,16 +482,6 @@ class _LineReading:
             yield from back.read(state, back_row, pace)
         self.body_bytes += front.body_bytes + back.body_bytes
         self.line.put_together(front.messages, packed, back.messages, timed + back.timed)
-
-    def _read_whole(self, state: State, row: Any, pace: _Pace) -> Iterator[None]:
-        read = _Messages()
-        yield from read.read(state, row, pace)
-        self.body_bytes = read.body_bytes
-        for start in range(0, len(read.messages), pace.per_step):
-            for message in read.messages[start : start + pace.per_step]:
-                self.line.append(message)
-            if pace.is_over(pace.per_step):
-                yield
 
     def _count(self, state: State, piece: Packed) -> int:
         """What is counted of messages that stay packed; how many of them have a deadline."""

@@ -24,6 +24,9 @@ DELIVERED_BYTES_PER_ENTRY: Final = 4 * 1024 * 1024
 """Bytes of bodies that one entry delivers, besides those it enqueues itself, before it leaves the rest to others: a
 client that reads nothing gets what a few entries deliver until the shard hears of it. One message may go beyond."""
 
+_MOST_SHARED: Final = 1024
+"""Terms of queues that are remembered, to be shared by further queues."""
+
 
 class Past:
     """What happened to messages in queues that are gone: totals outlive their queue."""
@@ -113,6 +116,7 @@ class State:
         "returns_to_place",
         "sessions",
         "shard_id",
+        "terms",
         "time_ms",
         "touched",
         "transfers_lost",
@@ -153,6 +157,7 @@ class State:
         self.queue_changes = 0
         self.overfull: dict[int, Queue] = {}
         # Of this replica.
+        self.terms: dict[bytes, bytes] = {}
         self.expiry_lag = ExpiryLag()
         # Of the entry.
         self.index = 0
@@ -216,6 +221,12 @@ class State:
     def retain(self, count: int) -> None:
         """``count`` more references to the current entry."""
         self.live[self.index] = self.live.get(self.index, 0) + count
+
+    def shared_terms(self, terms_bytes: bytes) -> bytes:
+        """The same bytes, as the object that other queues have as well: thousands of queues are declared alike."""
+        if len(self.terms) >= _MOST_SHARED:
+            self.terms.clear()
+        return self.terms.setdefault(terms_bytes, terms_bytes)
 
     def touch(self, queue: Queue) -> None:
         """The queue is to be served at the end of the entry."""

@@ -197,6 +197,10 @@ class SimulatedNode:
             del self._up[peer_id]
             self.engine.peer_down(peer_id, now_ms)
 
+    def peer_gone(self, peer_id: int) -> None:
+        """See `Engine.peer_gone`."""
+        self.engine.peer_gone(peer_id)
+
     def _lets_in(self, peer_id: int) -> bool:
         """As `node.membership_shell` decides: members, and those who came after all that is known here."""
         members = self.engine.catalog.members

@@ -14,6 +14,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from cluster.raft import StateType
+from cluster.sessions import OPEN
 from cluster.simulator.clocks import EPOCH_MS
 from cluster.simulator.events import EventQueue
 from node.amqp.content import Content
@@ -133,7 +134,8 @@ class Probe:
         shard = node.engine.shards[shard_id]
         if shard.time_ms > self.shard_clocks_ms.get(shard_id, 0):
             self.shard_clocks_ms[shard_id] = shard.time_ms
-        for session_node, incarnation, _, is_open in node.engine.host.groups[shard_id].sessions.rows():
+        for session_node, incarnation, _, state in node.engine.host.groups[shard_id].sessions.rows():
+            is_open = state == OPEN
             known = self._sessions.get((shard_id, session_node), (incarnation, True))
             if incarnation > known[0] or (incarnation == known[0] and known[1] and not is_open):
                 self.session_ended(shard_id, session_node)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pamqp import commands
+from pamqp import commands, frame
 
 MAX_LENGTH = "x-max-length"
 TO_DEAD = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
@@ -344,3 +344,15 @@ def test_d8_at_most_once_drops_instead_of_parking(world: Any, client: Any) -> No
     world.advance(100)
     statistics = world.cluster.shards[world.cluster.catalog.queue("/", "q").shard].shard.statistics()
     assert (statistics.parked, statistics.outbox, statistics.dropped_unroutable) == (0, 0, 1)
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_d2_the_count_behind_publishes_in_one_piece_is_that_of_the_limit(client: Any, durable: bool) -> None:
+    """As Bunny's own tests ask for it: 100 publishes, and at once a passive declare on the same channel."""
+    client.declare("short", durable=durable, arguments={"x-max-length": 10})
+    client.take()
+    asked = frame.marshal(commands.Queue.Declare(queue="short", passive=True), 1)
+    client.send_bytes(b"".join(client.publish_bytes(1, "short", b"%d" % number) for number in range(100)) + asked)
+    (answer,) = client.take(1)
+    assert answer.message_count == 10
+    assert client.get("short").body == b"90"

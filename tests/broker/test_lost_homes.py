@@ -91,6 +91,37 @@ def test_a_declare_waits_until_the_dead_nodes_queue_is_gone(
     brokers.run_until(lambda: again.count("q") == 1)
 
 
+@pytest.mark.parametrize("home_leads", [True, False], ids=["leader", "follower"])
+def test_the_queue_of_a_node_that_is_gone_for_sure_is_made_anew_at_once(brokers: ThreeBrokers, home_leads: bool) -> None:
+    """Its process has ended: nothing is left to wait for but the cluster's decision."""
+    home = brokers.leader() if home_leads else brokers.followers()[0]
+    own_a_queue(brokers, EXCLUSIVE, home)
+    settle_down(brokers)
+    others = [brokers.nodes[id] for id in brokers.ids if id != home]
+    again = others[0].client()
+    again.take()
+    lose_node(brokers, home)
+    for node in others:
+        node.engine.peer_gone(home)
+    began_ms = brokers.now_ms
+    again.send(1, EXCLUSIVE)
+    brokers.run_until(lambda: answers(again))
+    assert isinstance(answers(again)[0], commands.Queue.DeclareOk)
+    assert brokers.now_ms - began_ms < SESSION_TIMEOUT_MS // 2
+
+
+def test_a_node_that_is_here_again_is_not_gone(brokers: ThreeBrokers) -> None:
+    home, other = brokers.followers()
+    own_a_queue(brokers, EXCLUSIVE, home)
+    settle_down(brokers)
+    lose_node(brokers, home)
+    find_node(brokers, home)
+    for node in brokers.nodes.values():
+        node.engine.peer_gone(home)
+    settle_down(brokers)
+    assert brokers.nodes[other].client().call(1, EXCLUSIVE).reply_code == LOCKED
+
+
 def test_what_was_under_way_when_the_node_died_waits_as_well(brokers: ThreeBrokers) -> None:
     home, other = brokers.leader(), brokers.followers()[0]
     own_a_queue(brokers, AUTO_DELETE, home)

@@ -11,6 +11,7 @@ from node.catalog import (
     Catalog,
     ClearPolicy,
     DeclareQueue,
+    PolicyRecord,
     QueueDeclared,
     QueueRecord,
     QueueSettings,
@@ -18,23 +19,32 @@ from node.catalog import (
     SetPolicy,
 )
 from node.duties.policy_duties import AGAIN_MS, TICKS_PER_SWEEP, WATCHED_MS, PolicyDuties
-from node.limits import QUEUES_COMPARED_PER_TICK, QUEUES_UPDATED_PER_ENTRY
+from node.limits import (
+    MESSAGES_TOUCHED_PER_ENTRY,
+    QUEUES_COMPARED_PER_TICK,
+    QUEUES_COMPARED_PER_TICK_AT_MOST,
+    QUEUES_UPDATED_PER_ENTRY,
+)
 from node.shard import commands
-from node.shard.settings import encode_settings
+from node.shard.settings import encode_terms
 from node.shard.shard import Shard
 
 TICK_MS = 50
 
 
 class CountingCatalog(Catalog):
-    """Counts how many queues are compared."""
+    """Counts how many queues are compared, and how often what counts for one is worked out."""
 
     def __init__(self) -> None:
         super().__init__(1)
-        self.compared = 0
+        self.compared = self.merged = 0
+
+    def policies_of_queue(self, queue: QueueRecord) -> tuple[PolicyRecord | None, PolicyRecord | None]:
+        self.compared += 1
+        return super().policies_of_queue(queue)
 
     def effective_settings(self, queue: QueueRecord) -> QueueSettings:
-        self.compared += 1
+        self.merged += 1
         return super().effective_settings(queue)
 
 
@@ -64,10 +74,10 @@ class Leader:
         while self.in_flight and self.in_flight[0][0] <= self.now_ms:
             self.apply(self.in_flight.popleft()[1])
 
-    def apply(self, command: bytes) -> None:
+    def apply(self, command: bytes, session: tuple[int, int] | None = None) -> None:
         self.index += 1
         self.shard.begin(self.index, self.now_ms, self.now_ms, command)
-        self.shard.apply(None, 0, len(command))
+        self.shard.apply(session, 0, len(command))
         self.shard.finish()
 
     def declare(self, name: str) -> QueueRecord:
@@ -92,7 +102,7 @@ class Leader:
         for queue in self.catalog.queues():
             here = self.shard.queue(queue.id)
             assert here is not None
-            if here.settings_bytes != encode_settings(shard_settings(self.catalog, queue)):
+            if here.terms_bytes != encode_terms(shard_settings(self.catalog, queue)):
                 return False
         return True
 
@@ -116,7 +126,7 @@ def test_a_new_leader_compares_all_in_slices(queues: int) -> None:
         leader.tick()
         assert leader.catalog.compared <= slice_
         for entry in leader.entries[before:]:
-            assert entry.count(bytes((commands.UPDATE_QUEUE,))) >= 1
+            assert entry.count(bytes((commands.UPDATE_QUEUES,))) >= 1
             assert len(entry) <= QUEUES_UPDATED_PER_ENTRY * 200
     assert leader.in_step()
     leader.catalog.compared = 0
@@ -181,7 +191,7 @@ def test_what_had_an_effect_is_compared_once() -> None:
     leader.put({"expires": 1000})
     leader.tick(3 * AGAIN_MS // TICK_MS)
     assert leader.in_step()
-    assert leader.catalog.compared == 2 * 1000, "once by the sweep, once by this test"
+    assert leader.catalog.compared == 1000, "once, by the sweep"
     leader.put({"expires": 2000})
     leader.tick()
     # Another change comes before the effect of the one before is looked at.
@@ -278,7 +288,7 @@ def test_updates_that_are_late_or_lost_end_up_as_the_catalog_has_it(seed: int) -
     leader.tick((WATCHED_MS + 10 * AGAIN_MS) // TICK_MS)
     assert not leader.in_flight
     assert leader.in_step()
-    assert not leader.duties._given and not leader.duties._again, "nothing is remembered longer than it has to be"
+    assert not leader.duties._told and not leader.duties._again, "nothing is remembered longer than it has to be"
 
 
 def test_a_queue_created_with_old_settings_after_the_change_is_told() -> None:
@@ -320,11 +330,11 @@ def test_nothing_is_remembered_of_a_queue_that_goes_before_it_hears() -> None:
     leader.lost = True
     leader.put({"expires": 1000})
     leader.tick()
-    assert leader.duties._given
+    assert leader.duties._told
     leader.apply(commands.encode_drop_queue(queue.id))
     leader.catalog.apply(RemoveQueues((queue.id,)))
     leader.tick(2 * AGAIN_MS // TICK_MS)
-    assert not leader.duties._given and not leader.duties._again
+    assert not leader.duties._told and not leader.duties._again
 
 
 def test_a_leader_that_comes_back_begins_anew() -> None:
@@ -350,3 +360,52 @@ def test_a_catalog_from_a_snapshot_is_compared_with_all() -> None:
     leader.catalog.restore(ahead.snapshot())
     leader.tick(TICKS_PER_SWEEP)
     assert leader.in_step()
+
+
+def test_what_many_queues_have_in_common_is_worked_out_and_given_once() -> None:
+    """Two kinds of arguments, a policy for all: one command in each tick for those of one kind."""
+    leader = Leader(0)
+    kinds: list[dict[str, object]] = [{"x-expires": 5000}, {}]
+    queues = []
+    for number in range(1000):
+        result = leader.catalog.apply(DeclareQueue("/", f"q{number}", durable=True, arguments=kinds[number % 2]))
+        assert isinstance(result, QueueDeclared)
+        queues.append(result.queue)
+    leader.create(*queues)
+    leader.duties.compare_all()
+    leader.tick(TICKS_PER_SWEEP)
+    leader.catalog.merged = 0
+    leader.put({"expires": 10_000})
+    leader.tick(TICKS_PER_SWEEP)
+    assert leader.in_step()
+    assert leader.catalog.merged <= 2 + 1000, "in_step works them out one by one"
+    assert len(leader.entries) == 2, "those with a lower value of their own stay as they are; two ticks"
+    told = sum(map(len, leader.entries))
+    assert told < 500 * 8 + 200, "eight octets for each queue that changes"
+
+
+def test_queues_with_many_messages_are_told_a_few_at_a_time() -> None:
+    """C4: an entry whose settings count for what is queued is bounded by the messages, too."""
+    leader = Leader(10)
+    parts: list[bytes] = []
+    for _ in range(MESSAGES_TOUCHED_PER_ENTRY // 2):
+        commands.encode_publish(parts, list(range(1, 11)), -1, b"\x00\x01k", b"head", b"m")
+    leader.apply(b"".join(parts), (1, 1))
+    leader.duties.compare_all()
+    leader.tick()
+    leader.put({"max-length": 100_000})
+    leader.tick()
+    assert leader.in_step()
+    assert len(leader.entries) == 5
+
+
+def test_a_tick_looks_at_a_bounded_number_of_queues_however_many_there_are() -> None:
+    leader = Leader(QUEUES_COMPARED_PER_TICK_AT_MOST * (TICKS_PER_SWEEP + 1))
+    leader.duties.compare_all()
+    for _ in range(TICKS_PER_SWEEP + 1):
+        leader.catalog.compared = 0
+        leader.tick()
+        assert leader.catalog.compared == QUEUES_COMPARED_PER_TICK_AT_MOST
+    leader.catalog.compared = 0
+    leader.tick()
+    assert leader.catalog.compared == 0

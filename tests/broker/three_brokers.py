@@ -16,6 +16,7 @@ from cluster.log.batch import StoredGroup, WriteBatch
 from cluster.log.group_log import EntryCache
 from cluster.log.memory_store import MemoryStore
 from cluster.raft import Entry, Message
+from cluster.versions import LEVELS, VersionRange
 from node.broker.broker import Broker
 from node.broker.cluster_facade import Done
 from node.catalog import Catalog
@@ -57,6 +58,7 @@ class NodeWorld(World):
         settings = EngineSettings(
             f"node{id}", cluster.shards, 250, {}, lambda: Catalog(cluster.shards),
             founders=[(i, f"node{i}", f"at:{i}") for i in ids],
+            levels=cluster.levels[id],
         )
         store = cluster.stores[id]
         self.id = id
@@ -103,8 +105,15 @@ class ThreeBrokers:
     of `silent` groups none does, so that they soon have no leader. Unless they are `patient`, `settle` does not let the
     few ms pass that some things wait for others to go with."""
 
-    def __init__(self, make_store: Callable[[int], Store] = lambda id: MemoryStore(), shards: int = SHARDS) -> None:
+    def __init__(
+        self,
+        make_store: Callable[[int], Store] = lambda id: MemoryStore(),
+        shards: int = SHARDS,
+        levels: VersionRange = LEVELS,
+    ) -> None:
+        """`levels` are those that all nodes know at first."""
         self.ids = [1, 2, 3]
+        self.levels = dict.fromkeys(self.ids, levels)
         self.shards = shards
         self.now_ms = 1_000_000
         self.stores = {id: make_store(id) for id in self.ids}

@@ -168,9 +168,9 @@ def test_routes_lead_to_queues_that_are_there(commands: list[CatalogCommand]) ->
 
 def test_snapshot_has_a_format_version() -> None:
     stored = msgspec.msgpack.decode(Catalog(3).snapshot())
-    assert stored[0] == 5
-    with pytest.raises(MalformedSnapshot, match="format 6"):
-        Catalog(3).restore(msgspec.msgpack.encode([6, *stored[1:]]))
+    assert stored[0] == 5, "what members of the first level read"
+    with pytest.raises(MalformedSnapshot, match="format 7 of the catalog; this version reads up to 6"):
+        Catalog(3).restore(msgspec.msgpack.encode([7, *stored[1:]]))
 
 
 @pytest.mark.parametrize("operator", [False, True])

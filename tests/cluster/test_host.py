@@ -4,7 +4,7 @@ import pytest
 
 from cluster.beats import beats_as_messages
 from cluster.raft import MessageType
-from tests.cluster.three_hosts import LOST, TICK_MS, Cluster
+from tests.cluster.three_hosts import LOST, NONE, TICK_MS, Cluster
 
 
 def _words(count: int, tag: bytes = b"w") -> list[bytes]:
@@ -150,6 +150,47 @@ def test_what_is_given_again_after_a_snapshot_goes_into_a_new_session() -> None:
     assert recorder.closed[0][0] == lonely
     assert recorder.closed_after[0] <= recorder.commands.index(b"more")
     assert recorder.commands.count(b"once") == recorder.commands.count(b"more") == 1
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_what_a_snapshot_tells_is_taken_for_done_unless_its_batch_was_cut_short(cut: bool) -> None:
+    """Commands without an answer, as publishes to queues that refuse nothing: that they were applied is their answer.
+    Of a batch that ended with what is no command nobody can say that, and what is given behind it comes in a new
+    session, once."""
+    cluster = Cluster(3, compact_entries=10)
+    cluster.run_until(lambda: cluster.leader() != 0)
+    lonely, other = (id for id in cluster.ids if id != cluster.leader())
+    leader, host = cluster.nodes[cluster.leader()], cluster.nodes[lonely].host
+    sender = host.groups[0].sender
+    cluster.run_until(lambda: sender.idle)
+    heard: list[tuple[bytes, object]] = []
+
+    def give(*words: bytes) -> None:
+        for word in words:
+            host.submit(0, [word], 4, False, lambda answer, word=word: heard.append((word, answer)))
+        for _ in range(3):
+            cluster.step()
+
+    # It is heard, and hears nothing, until a snapshot has told it.
+    cluster.loses = lambda sender, to, message: to == lonely
+    give(b"done")
+    give(b"firs", NONE if cut else b"fine", b"last")
+    give(b"late")
+    for number in range(50):
+        for node in (cluster.leader(), other):
+            _submit(cluster, node, [b"%02d%02d" % (number, node)])
+            cluster.step()
+    recorder = leader.machines[0]
+    assert b"firs" in recorder.commands and (b"last" in recorder.commands) is not cut and not heard
+    assert leader.host.groups[0].log.first_index() > 40, "nothing was compacted"
+    cluster.loses = lambda sender, to, message: False
+    cluster.run_until(lambda: len(heard) == 5)
+    answers = dict(heard)
+    assert answers[b"done"] is None and answers[b"late"] is None
+    assert [answers[word] is LOST for word in (b"firs", NONE if cut else b"fine", b"last")] == [cut] * 3
+    assert recorder.commands.count(b"late") == recorder.commands.count(b"firs") == 1
+    give(b"more")
+    cluster.run_until(lambda: dict(heard).get(b"more", LOST) is None)
 
 
 def test_a_node_that_waits_for_the_end_of_its_session_is_idle_meanwhile() -> None:

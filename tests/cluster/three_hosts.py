@@ -13,12 +13,14 @@ from cluster.host_settings import HostSettings
 from cluster.log.group_log import EntryCache
 from cluster.log.memory_store import MemoryStore
 from cluster.log.snapshot_codec import carried
-from cluster.machine import BadSnapshot
+from cluster.machine import BadCommand, BadSnapshot
 from cluster.raft import Message
 from cluster.sessions import SessionKey
 
 TICK_MS = 50
 LOST = object()
+NONE = b"none"
+"""What a `Recorder` takes for no command."""
 
 
 class Recorder:
@@ -50,6 +52,9 @@ class Recorder:
 
     def apply(self, session: SessionKey | None, start: int, end: int) -> Sequence[object]:
         commands = [self._data[position : position + 4] for position in range(start, end, 4)]
+        if NONE in commands:
+            self.commands += commands[: commands.index(NONE)]
+            raise BadCommand("no command")
         results = list(range(len(self.commands), len(self.commands) + len(commands)))
         self.commands += commands
         if session is not None and session[0] == self.node:

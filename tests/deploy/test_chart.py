@@ -96,6 +96,7 @@ REFUSED: Final[dict[str, tuple[dict[str, Any], str]]] = {
     "TLS of peers without files": ({"tls": {"peers": {"enabled": True}}}, "tls.peers.existingSecret"),
     "cert-manager without an issuer": ({"tls": {"enabled": True, "certManager": {"enabled": True}}}, "issuerRef.name"),
     "definitions without a secret": ({"loadDefinition": {"enabled": True}}, "loadDefinition.existingSecret"),
+    "a pod that waits longer than it may": ({"terminationGracePeriodSeconds": 300}, "spareTimeoutSeconds"),
     "a size of nothing": ({"persistence": {"size": "big"}}, "size"),
 }
 

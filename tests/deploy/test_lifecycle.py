@@ -42,6 +42,9 @@ class World:
         self.commands: list[tuple[str, ...]] = []
         self.failures = 0
         self.can_drain = True
+        self.stdout = "--without"
+        self.spared: list[bool] = []
+        self.others: list[dict[str, Any]] = []
         self.started: dict[str, str] = {}
         self._lifecycle = lifecycle
         self._slept_s = 0.0
@@ -64,6 +67,8 @@ class World:
         """What nodes answer: every other node the same; those in `stale` have missed changes, and say so."""
         if path == "/status" and self.own_id is not None:
             return {"id": self.own_id}
+        if host == "127.0.0.1" and path == "/cluster/members":
+            return {"members": [{"name": self.pod.name, "state": "member", "up": True}, *self.others]}
         if path == "/status" or self.states is None:
             raise OSError("connection refused")
         rows = self.stale.get(host, self.states)
@@ -72,6 +77,8 @@ class World:
 
     def _mayfly(self, *words: str) -> bool:
         self.commands.append(words)
+        if words[0] == "ready":
+            return self.spared.pop(0) if self.spared else True
         self.failures -= 1
         return self.failures < 0
 
@@ -120,14 +127,70 @@ def test_a_node_with_data_starts_though_nobody_answers(lifecycle: ModuleType, mo
 
 def test_a_restart_drains(lifecycle: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(lifecycle, monkeypatch, 2)
-    for replicas in (3, None, 0):
+    for replicas, commands in ((3, ["ready", "drain", "ready"]), (None, ["drain", "ready"]), (0, ["drain"])):
         world.replicas, world.commands = replicas, []
         lifecycle.stop(world.pod)
-        assert [words[0] for words in world.commands] == ["drain"], replicas
+        assert [words[0] for words in world.commands] == commands, replicas
         assert not lifecycle.LEAVING.exists()
-    world.can_drain, world.commands = False, []
+    world.can_drain, world.replicas, world.commands = False, 3, []
     lifecycle.stop(world.pod)
     assert world.commands == []
+
+
+def test_a_restart_waits_for_the_others_while_it_serves(
+    lifecycle: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It goes in the end, and the wait of both times together is bounded."""
+    world = World(lifecycle, monkeypatch, 1)
+    world.replicas, world.spared = 3, [False, False]
+    clock_s = iter((1_000.0, 1_290.0))
+    monkeypatch.setattr(lifecycle.time, "monotonic", lambda: next(clock_s))
+    lifecycle.stop(world.pod)
+    asked = ("ready", "--without", "mq-1", "--node", "127.0.0.1:15672", "--timeout")
+    assert [words for words in world.commands if words[0] == "ready"] == [(*asked, "300"), (*asked, "10")]
+    assert [words[0] for words in world.commands] == ["ready", "drain", "ready"]
+
+
+def member(number: int, up: bool = True, draining: bool = False, state: str = "member") -> dict[str, Any]:
+    return {"name": f"mq-{number}", "state": state, "up": up, "draining": draining}
+
+
+def test_who_may_be_scaled_away_and_can_be_spared_goes(
+    lifecycle: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The API server does not say. It may be taken out afterwards: then it comes back as a new one."""
+    world = World(lifecycle, monkeypatch, 4)
+    world.others = [member(number) for number in range(4)]
+    lifecycle.stop(world.pod)
+    assert [words[0] for words in world.commands] == ["drain", "ready"]
+    assert lifecycle.LEAVING.read_text() == "9\n"
+
+
+def test_who_may_be_scaled_away_and_is_needed_leaves(lifecycle: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And so does the one that went before, which would get votes else. Who drains does not stay; a crashed pod with
+    a lower number comes back."""
+    world = World(lifecycle, monkeypatch, 3)
+    world.others = [member(0), member(1, up=False), member(2, draining=True), member(4, up=False)]
+    world.others += [member(5, up=False, state="removed"), {"name": "elsewhere", "state": "member", "up": False}]
+    world.spared = [False]
+    lifecycle.stop(world.pod)
+    through = ("--node", f"mq-0.{DOMAIN}:15672", "--user", "me")
+    assert world.commands[2:] == [
+        ("cluster", "remove", "mq-4", "--no-wait", *through),
+        ("cluster", "remove", "mq-3", *through),
+    ]
+    assert lifecycle.LEAVING.read_text() == "9\n"
+
+
+@pytest.mark.parametrize("others", [[], [member(0, draining=True), member(1, up=False)]])
+def test_nobody_leaves_a_set_that_is_switched_off(
+    lifecycle: ModuleType, monkeypatch: pytest.MonkeyPatch, others: list[dict[str, Any]]
+) -> None:
+    world = World(lifecycle, monkeypatch, 2)
+    world.others, world.spared = others, [False]
+    lifecycle.stop(world.pod)
+    assert [words[0] for words in world.commands] == ["drain", "ready"]
+    assert not lifecycle.LEAVING.exists()
 
 
 def test_a_pod_that_is_scaled_away_leaves_through_one_that_stays(

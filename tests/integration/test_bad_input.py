@@ -17,6 +17,7 @@ from pamqp import frame as frames
 from pamqp.base import Frame
 
 from cluster.transport.framing import MAGIC, TICKET_BYTES, encode_greeting
+from cluster.versions import PROTOCOL_LOWEST
 from tests.integration.amqp_socket import HEADER, AmqpSocket, login_octets, method_frame, raw_frame
 from tests.integration.clients import Consumer, Publisher, channel, judge
 from tests.integration.nodes import Nodes, wait_for
@@ -277,7 +278,7 @@ def test_a_hundred_thousand_random_strings_at_the_port_for_frames(cluster: Nodes
     """Bare, behind the beginning of a greeting, and behind a whole one with a ticket that nobody gave out."""
     chance = random.Random(3)
     port = cluster.plan(TARGET).frames.port
-    greeting = encode_greeting(2, chance.randbytes(TICKET_BYTES))
+    greeting = encode_greeting(PROTOCOL_LOWEST, 2, chance.randbytes(TICKET_BYTES))
     connections = in_connections(chance, STRINGS, [b"", MAGIC, greeting[:-5], greeting])
     throw_at_a_port_between_nodes(cluster, port, connections, record_property, "frames_port_growth_bytes")
 

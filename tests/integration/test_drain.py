@@ -123,3 +123,13 @@ def test_hooks_see_whether_another_node_may_go(whole: Nodes) -> None:
     whole.start(VICTIM)
     again = mayfly(whole, 1, "cluster", "await", "--quorum-plus-one", "--members", "3", "--timeout", "60")
     assert again.returncode == 0, again.stderr
+
+
+def test_hooks_see_whether_one_can_be_spared(whole: Nodes) -> None:
+    """`mayfly ready --without`: a node that drains is none to count on, and two that drain do not both go."""
+    assert mayfly(whole, 1, "ready", "--without", "node2", "--timeout", "20").returncode == 0
+    assert mayfly(whole, VICTIM, "drain").returncode == 0
+    wait_for(lambda: mayfly(whole, 2, "ready", "--without", "node2").returncode == 1, "a refusal")
+    assert mayfly(whole, VICTIM, "ready", "--without", "node3").returncode == 0
+    assert mayfly(whole, VICTIM, "revive").returncode == 0
+    assert mayfly(whole, 2, "ready", "--without", "node2", "--timeout", "60").returncode == 0

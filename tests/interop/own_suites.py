@@ -1,12 +1,12 @@
 """The clients' own tests against brokers, run against three MayflyMQ nodes and three RabbitMQ nodes.
 
-    python -P tests/interop/own_suites.py [--rabbitmq] [--only TEXT] [--checkouts FOLDER]
+    python -P tests/interop/own_suites.py [--rabbitmq] [--only NAME ...] [--checkouts FOLDER] [--keep FOLDER]
 
 Each broker has the port that the suites know, 5672, in a network namespace of its own, so this needs root and iproute2.
-Suites of py-amqp and kombu come from the source packages of the installed versions; pip loads them. Those of pika,
-aiormq and Bunny are in no package: FOLDER/pika, FOLDER/aiormq and FOLDER/bunny are checkouts of their repositories,
-and missing ones are left out. Prints a line for each suite and broker, then what failed. Runs the MayflyMQ that this
-Python has installed, or with PYTHONPATH=. the source tree.
+Suites of py-amqp, kombu and amqplib come from packages, which pip and npm load. The others are in no package:
+FOLDER/pika, FOLDER/bunny and so on are checkouts of their repositories, and missing ones are left out. What a suite
+needs beside its client, pip and npm install into the temporary folder. Prints a line for each suite and broker, then
+what failed. Runs the MayflyMQ that this Python has installed, or with PYTHONPATH=. the source tree.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -30,7 +31,9 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 SHARED: Final = Path(os.environ.get("MAYFLY_SHARED", ROOT.parent / "shared"))
 RABBITMQ_SERVER: Final = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 PORT: Final = 5672
+CONTAINERS_PORT: Final = 2375
 _SUITE_S: Final = 1_200
+_NODE_LINE: Final = re.compile(r"^# (pass|fail|skipped) (\d+)$", re.MULTILINE)
 _RUBY_LINE: Final = re.compile(r"(\d+) examples?, (\d+) failures?(?:, (\d+) pending)?")
 
 
@@ -40,8 +43,13 @@ class Suite:
 
     name: str
     words: list[str]
+    """What pytest, rspec or `node --test` is told."""
     package: str = ""
     """Whose source package has them; empty: a checkout has."""
+    needs: list[str] = field(default_factory=list)
+    """Packages that it imports, in a folder of its own: MayflyMQ keeps the versions that it has."""
+    beside: str = ""
+    """Another checkout that it imports."""
     environment: dict[str, str] = field(default_factory=dict)
 
 
@@ -54,9 +62,12 @@ class Outcome:
     failed: list[str]
 
 
+_LOGIN: Final = f"amqp://guest:guest@127.0.0.1:{PORT}"
+_NODE: Final = ("amqplib",)
+_RUBY: Final = ("bunny",)
 SUITES: Final = [
     Suite("py-amqp", ["-k", "plain", "t/integration/test_rmq.py"], "amqp"),
-    Suite("kombu", ["t/integration/test_py_amqp.py"], "kombu"),
+    Suite("kombu", ["t/integration/test_py_amqp.py"], "kombu", ["pytest-rerunfailures"]),
     Suite(
         "pika",
         [
@@ -71,13 +82,37 @@ SUITES: Final = [
                 "twisted_adapter_tests",
             )
         ],
+        needs=["gevent", "tornado", "twisted", "pytest-timeout"],
     ),
     Suite(
         "aiormq",
         ["-k", "not amqps and not ssl", "tests/test_channel.py", "tests/test_connection.py"],
-        environment={"AMQP_URL": f"amqp://guest:guest@127.0.0.1:{PORT}//"},
+        needs=["aiomisc-pytest", "pamqp==3.3.0", "yarl"],
+        environment={"AMQP_URL": f"{_LOGIN}//"},
     ),
+    Suite(
+        "aio-pika",
+        ["-k", "not amqps", "tests"],
+        needs=["aiomisc-pytest", "pamqp==3.3.0", "shortuuid", "yarl"],
+        beside="aiormq",
+        environment={"DOCKER_HOST": f"tcp://127.0.0.1:{CONTAINERS_PORT}"},
+    ),
+    Suite(
+        "amqpstorm",
+        [
+            f"amqpstorm/tests/functional/test_{name}.py"
+            for name in ("basic", "exchange", "generic", "legacy", "queue", "reliability", "tx")
+        ],
+        environment={
+            "AMQP_HOST": "127.0.0.1",
+            "AMQP_USERNAME": "guest",
+            "AMQP_PASSWORD": "guest",
+            "AMQP_URI": f"{_LOGIN}/%2F",
+        },
+    ),
+    Suite("dramatiq", ["-o", "addopts=", "tests/test_rabbitmq.py"], needs=["pylibmc", "pytest-benchmark", "redis"]),
     Suite("bunny", ["spec/higher_level_api", "spec/lower_level_api", "spec/issues"]),
+    Suite("amqplib", ["--test-timeout=20000"], "amqplib@2.2.0", ["claire@0.4.1"]),
 ]
 
 
@@ -85,26 +120,28 @@ def main() -> None:
     """Run, print; ends the process with exit code 1 if something fails here that RabbitMQ passes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rabbitmq", action="store_true", help="run the suites against RabbitMQ as well")
-    parser.add_argument("--only", default="", help="suites whose names have this")
+    parser.add_argument("--only", nargs="+", choices=[suite.name for suite in SUITES], help="these suites")
+    parser.add_argument("--keep", type=Path, help="folder for what the suites print")
     parser.add_argument("--checkouts", type=Path, help="folder of the checkouts")
     arguments = parser.parse_args()
     if os.geteuid() != 0:
         sys.exit("network namespaces need root")
     if arguments.rabbitmq and not RABBITMQ_SERVER.exists():
         sys.exit("RabbitMQ is not installed (Debian: apt-get install rabbitmq-server)")
+    only = arguments.only or [suite.name for suite in SUITES]
     with tempfile.TemporaryDirectory(prefix="mayfly-suites-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         found = [
             (suite, place)
             for suite in SUITES
-            if arguments.only in suite.name and (place := place_of(suite, folder, arguments.checkouts))
+            if suite.name in only and (place := place_of(suite, folder, arguments.checkouts))
         ]
         theirs: dict[str, Outcome] = {}
         if arguments.rabbitmq:
             with rabbitmq(folder / "rabbitmq") as namespace:
-                theirs = outcomes("RabbitMQ", namespace, found, folder)
+                theirs = outcomes("RabbitMQ", namespace, found, folder, arguments)
         with mayfly(folder / "mayfly") as namespace:
-            ours = outcomes("MayflyMQ", namespace, found, folder)
+            ours = outcomes("MayflyMQ", namespace, found, folder, arguments)
     worse = False
     for name, outcome in ours.items():
         for test in outcome.failed:
@@ -122,6 +159,8 @@ def place_of(suite: Suite, folder: Path, checkouts: Path | None) -> Path | None:
             print(f"{suite.name}: left out, no checkout (--checkouts FOLDER, with FOLDER/{suite.name})")
             return None
         return place
+    if suite.name in _NODE:
+        return _node_package(suite, folder)
     try:
         wanted = f"{suite.package}=={version(suite.package)}"
     except PackageNotFoundError:
@@ -135,44 +174,142 @@ def place_of(suite: Suite, folder: Path, checkouts: Path | None) -> Path | None:
     return folder / archive.name.removesuffix(".tar.gz")
 
 
-def outcomes(broker: str, namespace: str, suites: list[tuple[Suite, Path]], folder: Path) -> dict[str, Outcome]:
+def _node_package(suite: Suite, folder: Path) -> Path | None:
+    """The unpacked package, in a folder that has what it needs; None without npm."""
+    if shutil.which("npm") is None:
+        print(f"{suite.name}: left out, npm is not installed")
+        return None
+    around = folder / suite.name
+    around.mkdir()
+    subprocess.run(["npm", "pack", "--silent", suite.package], cwd=around, check=True, stdout=subprocess.DEVNULL)
+    (archive,) = around.glob("*.tgz")
+    with tarfile.open(archive) as packed:
+        packed.extractall(around, filter="data")
+    words = ["npm", "install", "--prefix", str(around), "--ignore-scripts", "--no-audit", "--no-fund", "--silent"]
+    subprocess.run([*words, *suite.needs], check=True, stdout=subprocess.DEVNULL)
+    return around / "package"
+
+
+def _needed(suite: Suite, folder: Path, checkouts: Path | None) -> str:
+    """The search path with what a suite in Python imports beside itself."""
+    places = [os.environ.get("PYTHONPATH", "")]
+    if suite.needs:
+        target = folder / f"needs-{suite.name}"
+        if not target.exists():
+            words = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(target)]
+            subprocess.run([*words, *suite.needs], check=True, stderr=subprocess.DEVNULL)
+        places.append(str(target))
+    if suite.beside and checkouts:
+        places.append(str(checkouts / suite.beside))
+    return os.pathsep.join(place for place in reversed(places) if place)
+
+
+def outcomes(
+    broker: str, namespace: str, suites: list[tuple[Suite, Path]], folder: Path, options: argparse.Namespace
+) -> dict[str, Outcome]:
     """Each suite against the broker that listens in the namespace."""
     found = {}
     for suite, place in suites:
-        outcome = run(suite, place, namespace, folder)
+        outcome = run(suite, place, namespace, folder, options)
         found[suite.name] = outcome
-        print(f"{broker:9} {suite.name:8} {outcome.passed} passed, {len(outcome.failed)} failed", flush=True)
+        print(
+            f"{broker:9} {suite.name:9} {outcome.passed} passed, {len(outcome.failed)} failed,"
+            f" {outcome.skipped} skipped",
+            flush=True,
+        )
     return found
 
 
-def run(suite: Suite, place: Path, namespace: str, folder: Path) -> Outcome:
+def run(suite: Suite, place: Path, namespace: str, folder: Path, options: argparse.Namespace) -> Outcome:
     """The suite against the broker that listens in the namespace."""
-    inside = ["ip", "netns", "exec", namespace]
     report = folder / f"{suite.name}-{namespace}.xml"
     report.unlink(missing_ok=True)
-    ruby = suite.name == "bunny"
-    if ruby:
+    environment = {**os.environ, **suite.environment}
+    if suite.name in _RUBY:
         words = ["rspec", "--format", "progress", "-I", "spec", *suite.words]
+    elif suite.name in _NODE:
+        files = [str(file.relative_to(place)) for file in sorted(place.glob("test/*.test.js"))]
+        words = ["node", "--test", "--test-concurrency=1", "--test-reporter=tap", *suite.words, *files]
     else:
+        environment["PYTHONPATH"] = _needed(suite, folder, options.checkouts)
         words = [sys.executable, "-m", "pytest", "-q", "-W", "ignore", "-p", "no:cacheprovider"]
         words += [f"--junitxml={report}", *suite.words]
-    environment = {**os.environ, **suite.environment}
-    done = subprocess.run(
-        [*inside, *words], cwd=place, env=environment, capture_output=True, text=True, timeout=_SUITE_S, check=False
-    )
-    if ruby:
-        counts = _RUBY_LINE.search(done.stdout)
-        if counts is None:
-            raise SystemExit(f"{suite.name} did not run:\n{done.stdout[-2_000:]}{done.stderr[-2_000:]}")
-        failed = re.findall(r"^rspec (\S+)", done.stdout, re.MULTILINE)
-        return Outcome(int(counts[1]) - int(counts[2]), int(counts[3] or 0), failed)
+    with _containers(namespace) if "DOCKER_HOST" in suite.environment else nullcontext():
+        done = subprocess.run(
+            [*_inside(namespace), *words],
+            cwd=place,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=_SUITE_S,
+            check=False,
+        )
+    if suite.name in _RUBY:
+        outcome = _of_rspec(done.stdout)
+    elif suite.name in _NODE:
+        outcome = _of_node(done.stdout)
+    else:
+        outcome = _of_pytest(report)
+    if outcome is None:
+        print(f"{suite.name} did not run:\n{done.stdout[-2_000:]}{done.stderr[-2_000:]}")
+        return Outcome(0, 0, ["it did not run"])
+    if options.keep:
+        (options.keep / f"{suite.name}-{namespace.partition('-')[0]}.txt").write_text(done.stdout + done.stderr)
+    return outcome
+
+
+def _of_rspec(printed: str) -> Outcome | None:
+    counts = _RUBY_LINE.search(printed)
+    if counts is None:
+        return None
+    failed = re.findall(r"^rspec (\S+)", printed, re.MULTILINE)
+    pending = int(counts[3] or 0)
+    return Outcome(int(counts[1]) - int(counts[2]) - pending, pending, failed)
+
+
+def _of_node(printed: str) -> Outcome | None:
+    counts = {word: int(number) for word, number in _NODE_LINE.findall(printed)}
+    if "pass" not in counts:
+        return None
+    # A group fails with its tests: only lines without others below them count.
+    lines = printed.splitlines()
+    failed = [
+        line.strip().partition(" - ")[2]
+        for line, following in zip(lines, [*lines[1:], ""], strict=True)
+        if line.lstrip().startswith("not ok ") and following.strip() == "---"
+    ]
+    return Outcome(counts["pass"], counts["skipped"], failed)
+
+
+def _of_pytest(report: Path) -> Outcome | None:
     if not report.exists():
-        raise SystemExit(f"{suite.name} did not run:\n{done.stdout[-2_000:]}{done.stderr[-2_000:]}")
+        return None
     cases = list(ElementTree.parse(report).iter("testcase"))
     bad = [case for case in cases if case.find("failure") is not None or case.find("error") is not None]
     skipped = [case for case in cases if case.find("skipped") is not None]
     names = sorted({f"{case.get('classname')}::{case.get('name')}" for case in bad})
     return Outcome(len(cases) - len(bad) - len(skipped), len(skipped), names)
+
+
+def _inside(namespace: str) -> list[str]:
+    return ["ip", "netns", "exec", namespace]
+
+
+@contextmanager
+def _containers(namespace: str) -> Iterator[None]:
+    """For a suite that starts its broker as a container: it gets the one that runs already."""
+    service = subprocess.Popen(
+        [*_inside(namespace), sys.executable, str(Path(__file__).with_name("container_service.py"))],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert service.stdout is not None
+        service.stdout.readline()  # It serves.
+        yield
+    finally:
+        service.terminate()
+        service.wait()
 
 
 @contextmanager

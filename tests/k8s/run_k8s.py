@@ -1,27 +1,34 @@
 """`make test-k8s`: the chart on a real API server, under load; what happened goes into docs/kubernetes.md.
 
     python -P tests/k8s/run_k8s.py --kubeconfig FILE --image mayfly:test [--write docs/kubernetes.md]
+        [--steps kill,drain] [--rate 150]
 
 Install, `helm test`, an upgrade that can't work and its rollback, an upgrade that works, 3 -> 5 -> 3 nodes, a killed
-pod, a drained machine; messages come and go all the time and are judged as in tests/reliability. The API server may
-have one machine and no provisioner of volumes: volumes are folders here.
+pod, a drained machine, a scale-in whose pods can't ask the API server; messages come and go all the time and are judged
+as in tests/reliability. Then another release, with login, definitions and certificates from secrets. The API server may
+have one machine and no provisioner of volumes: volumes are folders here. `--steps` plays some of them only, always
+with the install before and the judgement after them.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import random
 import shutil
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
 sys.path.append(str(ROOT))
+
+from tests.k8s import from_secrets  # noqa: E402
 
 if TYPE_CHECKING:
     from tests.reliability.clients import Clients
@@ -35,8 +42,10 @@ MOST: Final = 5
 CLASS: Final = "mayfly-test"
 QUEUES: Final = ("one", "two", "three")
 RATE: Final = 150.0
-WITHIN_S: Final = 300.0
+WITHIN_S: Final = 600.0
+LOOK_EVERY_S: Final = 0.5
 _USER: Final = 10001
+STEPS: Final = ("test", "bad-upgrade", "upgrade", "grow", "shrink", "kill", "drain", "blind", "secrets")
 
 
 class Cluster:
@@ -46,7 +55,8 @@ class Cluster:
         from kubernetes import client, config
 
         config.load_kube_config(str(kubeconfig))
-        self.core, self.apps, self.policy = client.CoreV1Api(), client.AppsV1Api(), client.PolicyV1Api()
+        self.core, self.apps = client.CoreV1Api(), client.AppsV1Api()
+        self.version = str(client.VersionApi().get_code().git_version).removeprefix("v")
         self.client = client
         self.folder = folder
         self.kubeconfig = kubeconfig
@@ -56,7 +66,8 @@ class Cluster:
             "auth": {"username": LOGIN[0], "password": LOGIN[1]},
             "persistence": {"storageClass": CLASS, "size": "1Gi"},
             "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}},
-            "terminationGracePeriodSeconds": 120,
+            "spareTimeoutSeconds": 120,
+            "terminationGracePeriodSeconds": 300,
             "topologySpreadConstraints": [],
             "podSecurityContext": {"runAsNonRoot": True, "runAsUser": _USER, "runAsGroup": _USER, "fsGroup": _USER},
         }
@@ -105,9 +116,17 @@ class Cluster:
             and status.status.current_revision == status.status.update_revision
         )
 
-    def address(self) -> str:
-        """Of the service for clients."""
-        return str(self.core.read_namespaced_service(SET, NAMESPACE).spec.cluster_ip)
+    def ids(self) -> dict[str, str]:
+        """What Kubernetes calls the pods: another id is another pod of that name."""
+        return {pod.metadata.name: pod.metadata.uid for pod in self.pods()}
+
+    def ready(self) -> int:
+        """How many pods clients are sent to."""
+        return sum(_is_ready(pod) for pod in self.pods())
+
+    def address(self, service: str = SET) -> str:
+        """Of a service for clients."""
+        return str(self.core.read_namespaced_service(service, NAMESPACE).spec.cluster_ip)
 
     def page(self, path: str) -> dict[str, Any]:
         """A page of any node that is ready."""
@@ -128,25 +147,57 @@ class Cluster:
     def remove(self) -> None:
         """Everything that was made."""
         with self.helm() as helm:
-            helm.uninstall(RELEASE, ignore_not_found=True)
+            for release in (RELEASE, from_secrets.RELEASE):
+                helm.uninstall(release, ignore_not_found=True)
         self.core.delete_namespace(NAMESPACE)
+        deadline_s = time.monotonic() + WITHIN_S
+        while any(each.metadata.name == NAMESPACE for each in self.core.list_namespace().items):
+            assert time.monotonic() < deadline_s, f"the namespace {NAMESPACE} does not end"
+            time.sleep(1)
         for number in range(MOST):
             self.core.delete_persistent_volume(f"{CLASS}-{number}")
+
+
+class Fewest(threading.Thread):
+    """Counts how many pods are ready, all the time."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(name="fewest ready pods", daemon=True)
+        self._cluster = cluster
+        self._over = threading.Event()
+        self._seen = [cluster.ready()]
+
+    def run(self) -> None:
+        """The thread."""
+        while not self._over.wait(LOOK_EVERY_S):
+            self._seen.append(self._cluster.ready())
+
+    def end(self) -> int:
+        """Stop; the fewest there were."""
+        self._over.set()
+        self.join()
+        return min(*self._seen, self._cluster.ready())
 
 
 class Steps:
     """What is done, one after the other, with times."""
 
-    def __init__(self) -> None:
-        self.lines = ["| step | seconds | seen |", "|---|---|---|"]
+    def __init__(self, cluster: Cluster) -> None:
+        self.lines = ["| step | seconds | fewest ready pods | seen |", "|---|---|---|---|"]
+        self._cluster = cluster
 
-    def do(self, what: str, work: Callable[[], str]) -> None:
-        """Do it; the answer says what was seen."""
+    def do(self, what: str, work: Callable[[], str], count: bool = True) -> None:
+        """Do it; the answer says what was seen. `count`: how many pods were ready at least."""
         began_s = time.monotonic()
-        print(f"{what} ...", flush=True)
-        seen = work()
-        self.lines.append(f"| {what} | {time.monotonic() - began_s:.0f} | {seen} |")
-        print(f"    {time.monotonic() - began_s:.0f} s; {seen}", flush=True)
+        print(f"{time.strftime('%H:%M:%S')} {what} ...", flush=True)
+        fewest = Fewest(self._cluster)
+        fewest.start()
+        try:
+            seen = work()
+        finally:
+            ready = str(fewest.end()) if count else ""
+        self.lines.append(f"| {what} | {time.monotonic() - began_s:.0f} | {ready} | {seen} |")
+        print(f"    {time.monotonic() - began_s:.0f} s; {ready} ready; {seen}", flush=True)
 
 
 def main() -> None:
@@ -155,122 +206,204 @@ def main() -> None:
     parser.add_argument("--kubeconfig", type=Path, default=os.environ.get("KUBECONFIG"))
     parser.add_argument("--image", default="mayfly:test")
     parser.add_argument("--write", type=Path, help="Markdown file whose transcript is replaced")
+    parser.add_argument("--steps", help=f"some of {','.join(STEPS)}; default: all")
+    parser.add_argument("--rate", type=float, default=RATE, help="messages per second (default: %(default)s)")
+    parser.add_argument("--keep", action="store_true", help="remove nothing if a step fails, to look for the cause")
     arguments = parser.parse_args()
     if arguments.kubeconfig is None:
         sys.exit("no API server: --kubeconfig or KUBECONFIG names its file (docs/kubernetes.md)")
+    chosen = STEPS if arguments.steps is None else tuple(arguments.steps.split(","))
+    if set(chosen) - set(STEPS):
+        sys.exit(f"--steps {arguments.steps}: some of {','.join(STEPS)} are expected")
     from tests.reliability.run_chaos import replace_figures
 
     folder = Path(tempfile.mkdtemp(prefix="mayfly-k8s-"))
     cluster = Cluster(arguments.kubeconfig, arguments.image, folder)
-    steps = Steps()
+    steps = Steps(cluster)
     cluster.prepare()
+    kept = arguments.keep
     try:
-        violations = play(cluster, steps)
+        violations = play(cluster, steps, chosen, arguments.rate)
+        kept = False
     finally:
-        cluster.remove()
-        shutil.rmtree(folder, ignore_errors=True)
-    text = "\n".join([f"{time.strftime('%Y-%m-%d')}, load average {os.getloadavg()[1]:.1f}.", "", *steps.lines])
+        if not kept:
+            cluster.remove()
+            shutil.rmtree(folder, ignore_errors=True)
+    machine = f"one machine of {os.cpu_count()} processors, load average {os.getloadavg()[1]:.1f} at the end"
+    head = f"{time.strftime('%Y-%m-%d')}, Kubernetes {cluster.version} on {machine}; {arguments.rate:g} messages/s."
+    text = "\n".join([head, "", *steps.lines])
     print("\n" + text, *violations, sep="\n")
     if arguments.write is not None:
         replace_figures(arguments.write, "test-k8s", text)
     sys.exit(f"{len(violations)} promises were broken" if violations else 0)
 
 
-def play(cluster: Cluster, steps: Steps) -> list[Any]:
-    """All steps; the promises that were broken."""
-    from tests.integration.nodes import wait_for
-
-    def until_ready(number: int) -> None:
-        wait_for(lambda: cluster.is_ready(number), f"{number} ready pods", WITHIN_S, every_s=0.5)
-
-    def install() -> str:
-        with cluster.helm() as helm:
-            helm.install(CHART, RELEASE, cluster.values)
-        until_ready(3)
-        return f"members {', '.join(cluster.members())}"
-
-    def test() -> str:
-        with cluster.helm() as helm:
-            helm.test(RELEASE, timeout=120)
-        return "`helm test` succeeded"
-
-    def upgrade(values: dict[str, Any]) -> None:
-        with cluster.helm() as helm:
-            helm.upgrade(CHART, RELEASE, {**cluster.values, **values})
-
-    def bad_upgrade() -> str:
-        before = {pod.metadata.name: pod.metadata.uid for pod in cluster.pods()}
-        upgrade({"image": {**cluster.values["image"], "tag": "not-there"}})
-        wait_for(lambda: any(_waits_for_image(pod) for pod in cluster.pods()), "a pod without an image", WITHIN_S, 0.5)
-        time.sleep(10)
-        kept = sum(before[pod.metadata.name] == pod.metadata.uid for pod in cluster.pods())
-        assert kept == 2, f"{kept} pods were left alone"
-        with cluster.helm() as helm:
-            helm.rollback(RELEASE)
-        # Kubernetes does not replace a broken pod of a set by itself when the template goes back.
-        for pod in cluster.pods():
-            if _waits_for_image(pod):
-                cluster.core.delete_namespaced_pod(pod.metadata.name, NAMESPACE)
-        until_ready(3)
-        return "one pod was tried, two went on serving; rolled back"
-
-    def good_upgrade() -> str:
-        upgrade({"podAnnotations": {"upgraded": "yes"}})
-        until_ready(3)
-        return "three pods restarted, one at a time"
-
-    def grow() -> str:
-        upgrade({"replicaCount": 5})
-        until_ready(5)
-        wait_for(lambda: len(cluster.members()) == 5 and cluster.voting() == {3}, "five members", WITHIN_S, 0.5)
-        return f"members {', '.join(cluster.members())}; three vote in each group"
-
-    def shrink() -> str:
-        upgrade({"replicaCount": 3})
-        until_ready(3)
-        wait_for(lambda: cluster.members() == [f"{SET}-{n}" for n in range(3)], "three members", WITHIN_S, 0.5)
-        assert cluster.voting() == {3}
-        return f"members {', '.join(cluster.members())}; three vote in each group"
-
-    def kill() -> str:
-        cluster.core.delete_namespaced_pod(f"{SET}-1", NAMESPACE, grace_period_seconds=0)
-        wait_for(lambda: not cluster.is_ready(3), "a missing pod", WITHIN_S, 0.1)
-        until_ready(3)
-        return "the pod came back with its volume"
-
-    def drain() -> str:
-        evicted = refused = 0
-        for pod in cluster.pods():
-            while True:
-                try:
-                    _evict(cluster, pod.metadata.name)
-                    evicted += 1
-                    break
-                except cluster.client.ApiException as error:
-                    if error.status != 429:
-                        raise
-                    refused += 1
-                    time.sleep(1)
-        until_ready(3)
-        return f"{evicted} evictions; the disruption budget refused {refused} times until the one before was back"
-
-    steps.do("install, three nodes", install)
-    steps.do("helm test", test)
-    load, queues = begin_load(cluster)
+def play(cluster: Cluster, steps: Steps, chosen: Sequence[str], rate: float) -> list[Any]:
+    """The chosen steps; the promises that were broken."""
+    works = Works(cluster)
+    steps.do("install, three nodes", works.install, count=False)
+    if "test" in chosen:
+        steps.do("helm test", works.test)
+    load, queues = begin_load(cluster, rate)
     try:
-        for what, work in (
-            ("upgrade to an image that is not there, rollback", bad_upgrade),
-            ("upgrade of an annotation", good_upgrade),
-            ("scale out, 3 to 5", grow),
-            ("scale in, 5 to 3", shrink),
-            ("pod killed (no grace)", kill),
-            ("all pods evicted, as when machines are drained", drain),
-            ("helm test again", test),
+        for name, what, work in (
+            ("bad-upgrade", "upgrade to an image that is not there, rollback", works.bad_upgrade),
+            ("upgrade", "upgrade of an annotation", works.good_upgrade),
+            ("grow", "scale out, 3 to 5", works.grow),
+            ("shrink", "scale in, 5 to 3", works.shrink),
+            ("kill", "pod killed (no grace)", works.kill),
+            ("drain", "all pods evicted, as when machines are drained", works.drain),
+            ("blind", "scale out, 3 to 5, pods may not ask the API server from then on", works.grow_blind),
+            ("blind", "scale in, 5 to 3, without the API server", works.shrink),
+            ("test", "helm test again", works.test),
         ):
-            steps.do(what, work)
-        return end_load(cluster, load, queues, steps)
+            if name in chosen:
+                steps.do(what, work)
+                load.check()
+        violations = end_load(cluster, load, queues, steps)
     finally:
         load.end()
+    if "secrets" in chosen:
+        steps.do("another release: login, definitions, certificates from secrets", works.from_secrets, count=False)
+    return violations
+
+
+class Works:
+    """What the steps do; each says what was seen."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._values = dict(cluster.values)
+
+    def install(self) -> str:
+        """Three nodes that begin together."""
+        with self._cluster.helm() as helm:
+            helm.install(CHART, RELEASE, self._values)
+        self._until_ready(3)
+        return f"members {', '.join(self._cluster.members())}"
+
+    def test(self) -> str:
+        """The chart's own test."""
+        with self._cluster.helm() as helm:
+            helm.test(RELEASE, timeout=round(WITHIN_S))
+        return "`helm test` succeeded"
+
+    def bad_upgrade(self) -> str:
+        """An image that is not there stops at the first pod; back to the release before."""
+        before = self._cluster.ids()
+        there = self._values
+        self._upgrade({"image": {**there["image"], "tag": "not-there"}})
+        self._until(lambda: any(map(_waits_for_image, self._cluster.pods())), "a pod without an image")
+        time.sleep(10)  # to see that nothing follows
+        kept = len(before.items() & self._cluster.ids().items())
+        assert kept == 2, f"{kept} pods were left alone"
+        with self._cluster.helm() as helm:
+            helm.rollback(RELEASE)
+        self._values = there
+        # Kubernetes does not replace a broken pod of a set by itself when the template goes back.
+        for pod in self._cluster.pods():
+            if _waits_for_image(pod):
+                self._cluster.core.delete_namespaced_pod(pod.metadata.name, NAMESPACE)
+        self._until_ready(3)
+        return "one pod was tried, two went on serving; rolled back"
+
+    def good_upgrade(self) -> str:
+        """A new template: every pod goes and comes."""
+        before = self._cluster.ids()
+        self._upgrade({"podAnnotations": {"upgraded": "yes"}})
+        self._until_replaced(before)
+        return "three pods restarted"
+
+    def grow(self) -> str:
+        """Two more nodes join and get votes."""
+        return self._grow({"replicaCount": 5})
+
+    def grow_blind(self) -> str:
+        """The same, and the pods are restarted without a right to ask the API server."""
+        return self._grow({"replicaCount": 5, "rbac": {"create": False}})
+
+    def _grow(self, values: dict[str, Any]) -> str:
+        self._upgrade(values)
+        self._until_ready(5)
+        self._until(
+            lambda: len(self._cluster.members()) == 5 and self._cluster.voting() == {3}, "five members, votes moved"
+        )
+        return f"members {', '.join(self._cluster.members())}; three vote in each group"
+
+    def shrink(self) -> str:
+        """Two leave, at the same time."""
+        self._upgrade({"replicaCount": 3})
+        self._until_ready(3)
+        self._until(lambda: self._cluster.members() == [f"{SET}-{n}" for n in range(3)], "three members")
+        assert self._cluster.voting() == {3}
+        return f"members {', '.join(self._cluster.members())}; three vote in each group"
+
+    def kill(self) -> str:
+        """A pod without a warning."""
+        name = f"{SET}-1"
+        before = self._cluster.ids()
+        self._cluster.core.delete_namespaced_pod(name, NAMESPACE, grace_period_seconds=0)
+        self._until(lambda: self._cluster.ids().get(name, before[name]) != before[name], "another pod")
+        self._until_ready(3)
+        return "the pod came back with its volume"
+
+    def drain(self) -> str:
+        """Each pod is evicted as soon as the disruption budget lets it."""
+        before = self._cluster.ids()
+        refused = 0
+        for name in before:
+            deadline_s = time.monotonic() + WITHIN_S
+            while not _evicted(self._cluster, name):
+                refused += 1
+                assert time.monotonic() < deadline_s, f"{name} can't be evicted"
+                time.sleep(1)
+        self._until_replaced(before)
+        return f"{len(before)} evictions; the disruption budget refused {refused} times until the one before was back"
+
+    def from_secrets(self) -> str:
+        """Instead of the first release, one that has everything secret from secrets; `helm test`, a client."""
+        cluster = self._cluster
+        with cluster.helm() as helm:
+            helm.uninstall(RELEASE)
+        self._until(lambda: not cluster.pods(), "no pods")
+        with tempfile.TemporaryDirectory(prefix="mayfly-k8s-tls-") as folder:
+            authority = from_secrets.make_secrets(cluster.core, NAMESPACE, Path(folder))
+            with cluster.helm() as helm:
+                # The definitions are loaded by a hook: this returns when its job has succeeded.
+                values = {**cluster.values, **from_secrets.values()}
+                helm.install(CHART, from_secrets.RELEASE, values, timeout=round(WITHIN_S))
+                self._until(lambda: cluster.ready() == 3, "3 ready pods")
+                helm.test(from_secrets.RELEASE, timeout=round(WITHIN_S))
+            from_secrets.check(cluster.address(from_secrets.SERVICE), authority)
+        return "definitions loaded, `helm test` succeeded, the user of the definitions published and got through TLS"
+
+    def _upgrade(self, values: dict[str, Any]) -> None:
+        self._values = {**self._values, **values}
+        with self._cluster.helm() as helm:
+            helm.upgrade(CHART, RELEASE, self._values)
+
+    def _until_replaced(self, before: dict[str, str]) -> None:
+        """Wait until there are as many others, all ready."""
+        self._until(lambda: not before.items() & self._cluster.ids().items(), "other pods")
+        self._until_ready(len(before))
+
+    def _until_ready(self, number: int) -> None:
+        self._until(lambda: self._cluster.is_ready(number), f"{number} ready pods")
+
+    def _until(self, happened: Callable[[], bool], what: str) -> None:
+        from tests.integration.nodes import wait_for
+
+        def has_happened() -> bool:
+            # The service may still send somebody to a node that is gone.
+            with contextlib.suppress(OSError):
+                return happened()
+            return False
+
+        wait_for(has_happened, what, WITHIN_S, LOOK_EVERY_S)
+
+
+def _is_ready(pod: Any) -> bool:
+    return any(each.type == "Ready" and each.status == "True" for each in pod.status.conditions or [])
 
 
 def _waits_for_image(pod: Any) -> bool:
@@ -278,13 +411,21 @@ def _waits_for_image(pod: Any) -> bool:
     return any(state is not None and state.reason in ("ErrImageNeverPull", "ImagePullBackOff") for state in states)
 
 
-def _evict(cluster: Cluster, pod: str) -> None:
-    """Through the Eviction API, whose version depends on the server."""
-    body = {"apiVersion": "policy/v1beta1", "kind": "Eviction", "metadata": {"name": pod, "namespace": NAMESPACE}}
-    cluster.core.create_namespaced_pod_eviction(pod, NAMESPACE, body)
+def _evicted(cluster: Cluster, pod: str) -> bool:
+    """Through the Eviction API, whose version depends on the server; False if the disruption budget is in the way."""
+    major, minor = map(int, cluster.version.split(".")[:2])
+    version = "policy/v1" if (major, minor) >= (1, 22) else "policy/v1beta1"
+    body = {"apiVersion": version, "kind": "Eviction", "metadata": {"name": pod, "namespace": NAMESPACE}}
+    try:
+        cluster.core.create_namespaced_pod_eviction(pod, NAMESPACE, body)
+    except cluster.client.ApiException as error:
+        if error.status != 429:
+            raise
+        return False
+    return True
 
 
-def begin_load(cluster: Cluster) -> tuple[Clients, list[str]]:
+def begin_load(cluster: Cluster, rate: float) -> tuple[Clients, list[str]]:
     """Publishers and consumers through the service, from outside of the pods' network."""
     import pika
 
@@ -303,7 +444,7 @@ def begin_load(cluster: Cluster) -> tuple[Clients, list[str]]:
     # The service under two numbers: a client that has to leave goes to it again, and gets another node.
     seed = random.randrange(1_000_000)
     load = Clients({1: service, 2: service}, LOGIN, seed)
-    load.begin(publishers_of(load, QUEUES, seed, RATE), consumers_of(load, QUEUES, seed))
+    load.begin(publishers_of(load, QUEUES, seed, rate), consumers_of(load, QUEUES, seed))
     wait_for(lambda: len(load.proven) > 100, "messages that come and go", 60)
     return load, list(QUEUES)
 
@@ -323,7 +464,7 @@ def end_load(cluster: Cluster, load: Clients, queues: list[str], steps: Steps) -
         load.stop_consuming(within_s=30)
         load.drain(queues)
         for queue in queues:
-            wait_for(lambda: _is_empty(cluster, queue), f"an empty queue {queue}", 60, 0.2)  # noqa: B023
+            wait_for(lambda: _is_empty(cluster, queue), f"an empty queue {queue}", WITHIN_S, 0.2)  # noqa: B023
         load.stop_consuming(within_s=30)
         load.end()
         confirmed = sum(each.outcome == CONFIRMED for each in load.history.publishes.values())

@@ -9,7 +9,7 @@ from typing import Any
 import lmdb
 import pytest
 
-from cluster.log import records
+from cluster.log import layouts, records
 from cluster.log.batch import (
     CorruptEntry,
     CorruptStore,
@@ -23,6 +23,7 @@ from cluster.log.batch import (
 )
 from cluster.log.lmdb_store import LmdbLogStore
 from cluster.raft import ConfState, Entry, EntryType, HardState, SnapshotMetadata
+from cluster.versions import LAYOUT_OLDEST, LAYOUT_VERSION
 
 MIB = 1024 * 1024
 MAP_BYTES = 64 * MIB
@@ -364,18 +365,42 @@ def test_a_foreign_lmdb_file_with_tables_is_refused(tmp_path: Path) -> None:
 
 def test_a_newer_format_is_refused(tmp_path: Path) -> None:
     LmdbLogStore(tmp_path, MAP_BYTES).close()
-    damage(tmp_path, b"meta", b"\x00format", b"mayfly log 4")
-    with pytest.raises(StoreUnfit, match=r"format 4, written by a newer MayflyMQ; .* up to format 3"):
+    damage(tmp_path, b"meta", b"\x00format", b"mayfly log 6")
+    with pytest.raises(StoreUnfit, match=r"format 6, written by a newer MayflyMQ; .* up to format 5\. There is no way"):
         LmdbLogStore(tmp_path, MAP_BYTES)
 
 
-@pytest.mark.parametrize("version", [1, 2])
+def test_the_layout_before_is_converted_at_start_with_all_that_it_holds(tmp_path: Path) -> None:
+    """What layout 5 adds is there, what was there stays, and a release before it is told by the marker, too."""
+    store = LmdbLogStore(tmp_path, MAP_BYTES)
+    store.put_meta("identity", b"me")
+    append(store, 1, 1, [b"one", b"two"])
+    before = store.load()[1].entries
+    store.close()
+    damage(tmp_path, b"meta", b"\x00format", b"mayfly log 4")
+    (tmp_path / "format").write_text("mayfly log 4\n")
+    for _ in range(2):
+        store = LmdbLogStore(tmp_path, MAP_BYTES)
+        assert (store.get_meta("identity"), store.get_meta("level")) == (b"me", b"1")
+        assert store.load()[1].entries == before == [(1, 1), (2, 1)]
+        store.close()
+        assert (tmp_path / "format").read_text() == "mayfly log 5\n"
+    damage(tmp_path, b"meta", b"\x00format", b"mayfly log 4")
+    LmdbLogStore(tmp_path, MAP_BYTES).close()  # a crash between the log and its marker
+    assert stored_value(tmp_path, b"meta", b"\x00format") == b"mayfly log 5"
+
+
+def test_every_layout_that_is_read_has_its_step() -> None:
+    assert list(layouts.STEPS) == list(range(LAYOUT_OLDEST, LAYOUT_VERSION))
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
 def test_an_older_format_is_refused_each_time(tmp_path: Path, version: int) -> None:
     """Its entries do other things in this version: replicas that replay them from different snapshots would differ."""
     LmdbLogStore(tmp_path, MAP_BYTES).close()
     damage(tmp_path, b"meta", b"\x00format", b"mayfly log %d" % version)
     for _ in range(2):
-        with pytest.raises(StoreUnfit, match=f"format {version}, written by an older MayflyMQ; .* format 3 alone"):
+        with pytest.raises(StoreUnfit, match=f"format {version}, written by an older MayflyMQ; .* formats 4 to 5:"):
             LmdbLogStore(tmp_path, MAP_BYTES)
 
 

@@ -38,6 +38,9 @@ class SomeOperator:
         assert self.fresh is not None, "shown before it is known whether it is current"
         return [{"id": 1}]
 
+    def level(self) -> int:
+        return 2
+
     def groups(self) -> list[dict[str, Any]]:
         assert self.fresh is not None, "shown before it is known whether it is current"
         return [{"group": 0}]

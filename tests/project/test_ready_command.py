@@ -114,3 +114,45 @@ def test_it_waits(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_something_has_to_be_waited_for() -> None:
     assert run("cluster", "await")[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "down", "draining", "text"),
+    [
+        ("n3", (), (), ""),
+        ("n3", (), (3,), ""),
+        ("n3", (2,), (), "groups 0, 1 have 1 other voters that stay, 2 are needed"),
+        ("n2", (), (3,), "groups 0, 1 have 1 other voters that stay, 2 are needed"),
+        ("n4", (2, 3), (), ""),
+        ("n1", (2, 3, 4), (), ""),
+        ("n1", (), (2, 3, 4), ""),
+    ],
+)
+def test_whether_one_can_be_spared(
+    pages: Pages, name: str, down: tuple[int, ...], draining: tuple[int, ...], text: str
+) -> None:
+    """n4 votes nowhere. Where nobody stays there is nothing to wait for."""
+    pages.members = members("member", "member", "member", "member", down=down)
+    for row in pages.members["members"]:
+        row["draining"] = row["id"] in draining
+    pages.ready = (503, {"reason": "drained: clients go to other nodes"})
+    assert run("ready", "--without", name) == ((1, text + "\n") if text else (0, "ready\n"))
+
+
+def test_of_two_that_drain_one_goes(pages: Pages) -> None:
+    """Both look at the same moment: neither both may go, nor may both wait for each other."""
+    pages.members["members"][1]["draining"] = pages.members["members"][2]["draining"] = True
+    assert run("ready", "--without", "n3")[0] == 0
+    assert run("ready", "--without", "n2")[0] == 1
+
+
+def test_a_node_that_drains_is_none_to_spare(pages: Pages) -> None:
+    pages.members["members"][2]["draining"] = True
+    assert "one less is no majority" in run("ready", "--quorum-plus-one")[1]
+
+
+def test_without_whom(pages: Pages) -> None:
+    assert run("ready", "--without", "n9") == (1, "no member 'n9'; there are n1, n2, n3\n")
+    assert run("ready", "--without", "n1", "--quorum-plus-one")[0] == 2
+    pages.members |= {"current": False, "reason": "no leader answered for groups 3"}
+    assert run("ready", "--without", "n1") == (1, "no leader answered for groups 3\n")

@@ -168,6 +168,11 @@ class Model:
                 found.append((min(heads), row.number))
         return sorted(found)
 
+    def catch_up(self, row: Row) -> None:
+        """What the entry has put into it up to now is served before somebody looks."""
+        if row in self.touched and (row.consumers() or (row.limited(True) and row.is_over())):
+            self.serve(row)
+
     def touch(self, row: Row) -> None:
         if row not in self.touched:
             self.touched.append(row)
@@ -350,6 +355,7 @@ class Model:
         row = self.rows.get(number)
         if row is None:
             return ("gone", self.deleted.get(number, ""))
+        self.catch_up(row)
         self.used(row)
         return ("counts", len(row.ready) + len(row.returned), len(row.consumers()))
 
@@ -370,8 +376,7 @@ class Model:
         if row is None:
             return ("gone", self.deleted.get(number, ""))
         self.used(row)
-        if row in self.touched and row.consumers():
-            self.serve(row)
+        self.catch_up(row)
         item = self.next_live(row, False)
         self.touch(row)
         if item is None:
@@ -395,6 +400,7 @@ class Model:
             return ("refused", "duplicate-consumer")
         if any(person.exclusive for person in row.consumers()) or (exclusive and row.consumers()):
             return ("refused", "exclusive")
+        self.catch_up(row)
         person = self.add(session, row, consumer)
         person.consumer = person.attached = True
         person.prefetch, person.no_ack, person.exclusive, person.priority = (
@@ -497,6 +503,7 @@ class Model:
         row = self.rows.get(number)
         if row is None:
             return ("gone", self.deleted.get(number, ""))
+        self.catch_up(row)
         count = len(row.ready) + len(row.returned)
         row.ready, row.returned = [], []
         self.touch(row)
@@ -506,9 +513,10 @@ class Model:
         row = self.rows.get(number)
         if row is None:
             return ("gone", self.deleted.get(number, ""))
-        count = len(row.ready) + len(row.returned)
         if if_unused and row.consumers():
             return ("refused", "in-use")
+        self.catch_up(row)
+        count = len(row.ready) + len(row.returned)
         if if_empty and count:
             return ("refused", "not-empty")
         self.remove(row, "deleted")

@@ -10,7 +10,6 @@ from cluster.machine import BadCommand
 from cluster.sessions import (
     ENTRY_HEADER,
     ENTRY_VERSION,
-    KIND_CLOSE,
     KIND_INTERNAL,
     KIND_SESSION,
     SessionSender,
@@ -128,7 +127,9 @@ def test_bad_batches_settles_and_settings() -> None:
         commands.SETTLE_HEAD.pack(commands.SETTLE, 5, commands.UP_TO, 0, 1, 5) + bytes(8),
         commands.SETTLE_HEAD.pack(commands.SETTLE, 0, 3, 0, 1, 5) + bytes(16),
         commands.SETTINGS_HEAD.pack(commands.CREATE_QUEUE, 3, 9) + b"abc",
-        commands.SETTINGS_HEAD.pack(commands.UPDATE_QUEUE, 3, 1) + b"abc",
+        commands.TERMS_HEAD.pack(commands.UPDATE_QUEUES, 3, 1) + b"abc" + commands.NUMBER.pack(1),
+        commands.TERMS_HEAD.pack(commands.UPDATE_QUEUES, 3, 2) + b"abc" + commands.NUMBER.pack(1),
+        commands.encode_update_queue(1, ShardQueueSettings(overflow="other")),
         commands.encode_transfer(5, 1, 0, []),
     ):
         before = driver.shard.digest()
@@ -207,10 +208,11 @@ def test_garbage_in_a_batch_ends_that_batch_and_no_replica() -> None:
         2,
         header
         + encode_batch(KIND_SESSION, 2, 9, 1, garbage + publish("lost"))
-        + encode_batch(KIND_SESSION, 2, 9, 2, publish("good")),
+        + encode_batch(KIND_SESSION, 2, 9, 2, publish("of a session that has ended"))
+        + encode_batch(KIND_SESSION, 2, 10, 1, publish("good")),
     )
     applying.apply(3, header + encode_batch(KIND_INTERNAL, 0, 0, 0, garbage))
-    applying.apply(4, header + encode_batch(KIND_SESSION, 2, 9, 3, publish("better")))
+    applying.apply(4, header + encode_batch(KIND_SESSION, 2, 10, 2, publish("better")))
     queue_now = shard.queue(1)
     assert queue_now is not None
     assert queue_now.ready_count() == 2
@@ -244,13 +246,10 @@ def test_what_stands_behind_garbage_is_refused_and_its_session_ends() -> None:
     apply(2)
     assert answers == [(name, lost) for name in ("create", "publish", "settle", "get")]
     queue = shard.queue(1)
-    assert queue is not None and (queue.ready_count(), queue.held_count) == (0, 1)
-    assert applying.session_broken
-    applying.apply(3, header + encode_batch(KIND_CLOSE, 1, 7, 0, b""))
-    assert (queue.ready_count(), queue.held_count) == (1, 0)
+    assert queue is not None and (queue.ready_count(), queue.held_count) == (1, 0)
     assert (applying.session_broken, nobody.lost, sender.incarnation) == (False, 1, 8)
     give("publish", publish("stored"), False)
-    apply(4)
+    apply(3)
     assert (answers[-1], queue.ready_count()) == (("publish", None), 2)
 
 

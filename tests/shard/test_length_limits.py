@@ -1,5 +1,7 @@
 """Length limits and what overflows (RULES D2, D8, D9, T13, C4)."""
 
+from collections.abc import Callable
+
 import pytest
 
 from node.shard import commands
@@ -17,7 +19,7 @@ from node.shard.commands import (
     encode_update_queue,
 )
 from node.shard.errors import ShardError
-from node.shard.results import Published
+from node.shard.results import Attached, Deleted, GetResult, Published, Purged, QueueCounts
 from node.shard.settings import ShardQueueSettings, decode_settings, encode_settings
 from node.shard.shard import Shard
 from tests.shard.driver import Driver, attach, publish
@@ -431,3 +433,38 @@ def test_acknowledging_does_not_count_as_a_return() -> None:
     driver.get_message(1, no_ack=False)
     driver.run(encode_settle(1, 99, ACK, [1]))
     assert deaths(driver) == []
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda: commands.encode_touch_queue(1), lambda: commands.encode_get(1, 9, True),
+        lambda: commands.encode_delete_queue(1, False, False), lambda: commands.encode_purge(1),
+        lambda: commands.encode_create_queue(1, ShardQueueSettings()), lambda: attach(1, 5),
+    ],
+    ids=["declare passively", "get", "delete", "purge", "declare", "consume"],
+)  # fmt: skip
+def test_d2_nobody_sees_more_than_the_limit_behind_publishes_of_the_same_entry(look: Callable[[], bytes]) -> None:
+    """What clients send in one piece is one entry: 100 publishes to a queue of 3, and then somebody looks."""
+    driver = Driver()
+    driver.create(1, max_length=3)
+    (answer,) = driver.run(*(publish(str(number)) for number in range(100)), look())
+    if isinstance(answer, QueueCounts):
+        assert answer.ready == 3
+    elif isinstance(answer, GetResult):
+        assert answer.message is not None and driver.body(answer.message) == "97" and answer.ready_count == 2
+    elif isinstance(answer, Attached):
+        assert driver.delivered(5) == ["97", "98", "99"]
+    else:
+        assert isinstance(answer, Deleted | Purged) and answer.messages == 3
+    assert driver.shard.statistics().overflowed == 97
+
+
+def test_d2_what_waiting_consumers_get_does_not_count() -> None:
+    """As if each publish had been alone: a consumer with room takes it before anybody looks."""
+    driver = Driver()
+    driver.create(1, max_length=3)
+    driver.run(attach(1, 5, prefetch=60))
+    (answer,) = driver.run(*(publish(str(number)) for number in range(100)), commands.encode_touch_queue(1))
+    assert isinstance(answer, QueueCounts) and answer.ready == 3
+    assert driver.delivered(5) == [str(number) for number in range(60)]

@@ -2,7 +2,6 @@
 
 import tracemalloc
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -145,20 +144,6 @@ def test_a_long_queue_expires_in_order() -> None:
     driver.tick()
     driver.tick()
     assert driver.ready(1) == 0 and not driver.shard.live_entries()
-
-
-def test_a_snapshot_of_the_version_before_is_read() -> None:
-    """There, what is ready was one run of columns."""
-    driver = long_queue(300)
-    row = msgspec.msgpack.decode(driver.shard.snapshot())
-    assert row[0] == 5
-    for queue in row[4]:
-        assert queue[6][1:] == [[], []]
-        queue[6] = queue[6][0]
-    row[0] = 3
-    other = Shard(3, 1)
-    other.restore(msgspec.msgpack.encode(row))
-    assert other.digest() == driver.shard.digest()
 
 
 def test_one_entry_delivers_a_bounded_number_of_bytes() -> None:

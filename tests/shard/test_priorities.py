@@ -1,6 +1,5 @@
 """Queues with priorities: which message comes first, and what becomes of time, limits, snapshots and dead letters."""
 
-import msgspec
 import pytest
 from pamqp.commands import Basic
 
@@ -193,29 +192,6 @@ def test_c1_snapshots_have_every_priority() -> None:
     assert driver.replay().digest() == driver.shard.digest()
     assert driver.drain(1) == ["11", "7", "10", "9", "0", "8"]
 
-
-@pytest.mark.parametrize("piece", [2, 4096])
-def test_a_snapshot_from_before_priorities_is_read(piece: int) -> None:
-    driver = Driver()
-    driver.shard = Shard(3, 1, messages_per_piece=piece)
-    driver.create(1)
-    driver.run(*(publish(str(n), None) for n in range(20)))
-    driver.get(1, no_ack=False)
-    driver.run(commands.encode_settle(1, 99, commands.REQUEUE, [1]))
-    driver.get(1, no_ack=False)
-    row = msgspec.msgpack.decode(driver.shard.snapshot())
-    row[0] = 4
-    for queue in row[4]:
-        queue.pop()
-        for line in (queue[5], queue[6]):
-            for columns in (line[0], *line[1], line[2]) if line else ():
-                if columns:
-                    columns.pop()
-        for holder in queue[7]:
-            holder[10].pop()
-    other = Shard(3, 1, messages_per_piece=piece)
-    other.restore(msgspec.msgpack.encode(row))
-    assert other.digest() == driver.shard.digest()
 
 
 def test_what_waits_is_looked_at_in_every_priority() -> None:

@@ -12,7 +12,7 @@ from cluster.simulator.faults import Fault
 from node.broker.queue_settings import shard_settings
 from node.catalog import CatalogCommand, ClearPolicy, SetPolicy
 from node.catalog.arguments import MAX_TTL_MS
-from node.shard.settings import encode_settings
+from node.shard.settings import encode_terms
 from node.simulation.__main__ import failure_text
 from node.simulation.nodes import SimulatedNode
 from node.simulation.run import Simulation
@@ -59,7 +59,7 @@ def out_of_step(simulation: Simulation) -> list[str]:
         for record in engine.catalog.queues():
             shard = engine.shards.get(record.shard)
             queue = None if shard is None else shard.queue(record.id)
-            if queue is not None and queue.settings_bytes != encode_settings(shard_settings(engine.catalog, record)):
+            if queue is not None and queue.terms_bytes != encode_terms(shard_settings(engine.catalog, record)):
                 found.append(f"{record.name} on node {program.machine.id}")
     return found
 

@@ -230,6 +230,9 @@ class ToyNode:
         assert peer_id not in self.up
         self.up.append(peer_id)
 
+    def peer_gone(self, peer_id: int) -> None:
+        pass
+
     def peer_down(self, peer_id: int, now_ms: int) -> None:
         self.up.remove(peer_id)
 

@@ -52,6 +52,7 @@ class Member:
             lambda peer, group, ok: self.snapshots.append((peer, group, ok)),
             tls,
             snapshot_folder=folder,
+            on_peer_gone=lambda peer: self.events.append(("gone", peer)),
         )
 
     @property

@@ -7,6 +7,7 @@ import grpc.aio
 
 from cluster.frame import Frame
 from cluster.transport import codec, framing, options
+from cluster.versions import PROTOCOL_LOWEST
 from tests.transport.members import Member
 
 
@@ -32,21 +33,22 @@ class RawPeer:
 
     async def show(self, ticket: bytes, node_id: int | None = None) -> bytes:
         """Connect and show a ticket; what the member answers, b"" when it hangs up."""
-        return await self.say(framing.encode_greeting(self.node_id if node_id is None else node_id, ticket))
+        node_id = self.node_id if node_id is None else node_id
+        return await self.say(framing.encode_greeting(PROTOCOL_LOWEST, node_id, ticket))
 
     async def say(self, data: bytes) -> bytes:
         """Connect and say something; what the member answers, b"" when it hangs up."""
         self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self.member.transport.frames_port)
         self.writer.write(data)
         try:
-            return await self.reader.readexactly(len(framing.ANSWER))
+            return await self.reader.readexactly(framing.ANSWER_BYTES)
         except (asyncio.IncompleteReadError, ConnectionError):
             return b""
 
     async def connect(self) -> "RawPeer":
         """Open both."""
         await self.greet()
-        assert await self.show(self.ticket) == framing.ANSWER
+        assert await self.show(self.ticket) == framing.encode_answer(PROTOCOL_LOWEST)
         return self
 
     def send(self, frame: Frame) -> None:

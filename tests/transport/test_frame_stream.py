@@ -13,13 +13,15 @@ from cluster import limits
 from cluster.frame import Frame
 from cluster.raft import Entry, EntryType, Message, MessageType
 from cluster.transport import framing
-from cluster.transport.framing import ANSWER, LENGTH, encode_greeting
+from cluster.transport.framing import LENGTH, encode_answer, encode_greeting
 from cluster.transport.incoming import Incoming
+from cluster.versions import PROTOCOL_LOWEST, PROTOCOLS
 from tests.transport.members import Member, Members, members, run, until
 from tests.transport.raw_peer import RawPeer
 from tests.transport.wire import Wire
 
 TICKET = bytes(framing.TICKET_BYTES)
+GREETING = encode_greeting(PROTOCOL_LOWEST, 2, TICKET)
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -152,7 +154,7 @@ def test_nobody_gets_in_without_the_right_ticket(caplog: pytest.LogCaptureFixtur
             assert await RawPeer(one, 2).show(TICKET) == b""
             assert await two.show(three.ticket) == b""
             assert await three.show(three.ticket) == b"", "a ticket that was shown by another"
-            assert await two.show(two.ticket) == ANSWER
+            assert await two.show(two.ticket) == encode_answer(PROTOCOL_LOWEST)
             again = RawPeer(one, 2)
             assert await again.show(two.ticket) == b""
             two.send(Frame(7))
@@ -226,7 +228,7 @@ def test_nonsense_behind_a_right_ticket_ends_the_stream_with_a_reason(
 
 @pytest.mark.parametrize(
     "data",
-    [b"", encode_greeting(2, TICKET)[:20], b"\x16\x03\x01", b"GET / HTTP/1.1", encode_greeting(2, TICKET) + b"x"],
+    [b"", GREETING[:20], b"\x16\x03\x01", b"GET / HTTP/1.1", GREETING + b"x"],
 )
 def test_who_says_nothing_or_too_little_or_too_much_has_to_go(data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "HELLO_TIMEOUT_SECONDS", 0.1)
@@ -266,7 +268,7 @@ def test_of_too_many_without_a_ticket_the_eldest_goes(monkeypatch: pytest.Monkey
 def noise(source: random.Random) -> bytes:
     """Bare, behind the beginning of a greeting, and as the whole of one."""
     data = source.randbytes(source.choice((1, 9, 50, 300, 3000)))
-    greeting = encode_greeting(2, source.randbytes(framing.TICKET_BYTES))
+    greeting = encode_greeting(PROTOCOL_LOWEST, 2, source.randbytes(framing.TICKET_BYTES))
     return source.choice((data, framing.MAGIC + data, greeting, greeting[: source.randrange(len(greeting))]))
 
 
@@ -434,9 +436,10 @@ def test_the_connections_work_on_every_loop(loop: Callable[[], asyncio.AbstractE
 
     async def scenario() -> None:
         holder = Holder()
-        listener = FrameListener(lambda node_id, ticket: holder, Complaints(), None)
+        listener = FrameListener(lambda version, node_id, ticket: holder, PROTOCOLS, Complaints(), None)
         await listener.start("127.0.0.1", 0)
-        sender = FrameSender(encode_greeting(2, TICKET), lambda: None, lambda: None)
+        greeting = encode_greeting(PROTOCOL_LOWEST, 2, TICKET)
+        sender = FrameSender(PROTOCOL_LOWEST, greeting, lambda: None, lambda: None)
         running = asyncio.get_running_loop()
         await running.create_connection(lambda: sender, "127.0.0.1", listener.port)
         await sender.accepted

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cluster import limits
 from cluster.transport.framing import (
-    ANSWER,
+    ANSWER_BYTES,
     GREETING_BYTES,
     LENGTH,
     MAGIC,
@@ -20,11 +20,14 @@ from cluster.transport.framing import (
     Tickets,
     check_beginning,
     decode_greeting,
+    encode_answer,
     encode_greeting,
 )
+from cluster.versions import VersionRange
 
 MOST_BYTES = 1000
 TICKET = bytes(range(TICKET_BYTES))
+SPOKEN = VersionRange(6, 8)
 
 
 def in_pieces(data: bytes, cuts: list[int]) -> Iterator[bytes]:
@@ -93,32 +96,33 @@ def test_limits_are_those_of_the_protocol() -> None:
 
 @given(st.integers(1, 2**63 - 1), st.binary(min_size=TICKET_BYTES, max_size=TICKET_BYTES))
 def test_a_greeting_says_who_comes_with_which_ticket(node_id: int, ticket: bytes) -> None:
-    greeting = encode_greeting(node_id, ticket)
+    greeting = encode_greeting(7, node_id, ticket)
     assert len(greeting) == GREETING_BYTES
-    assert decode_greeting(greeting) == (node_id, ticket)
+    assert decode_greeting(greeting, SPOKEN) == (7, node_id, ticket)
     for length in range(GREETING_BYTES + 1):
-        check_beginning(greeting[:length])
+        check_beginning(greeting[:length], SPOKEN)
 
 
 @given(st.binary(min_size=1, max_size=100))
 def test_what_is_no_greeting_is_known_by_its_first_octets(data: bytes) -> None:
     start = data[: len(MAGIC)]
     if MAGIC.startswith(start):
-        check_beginning(start)
+        check_beginning(start, SPOKEN)
         return
     with pytest.raises(NotFrames, match="not a node of this protocol"):
-        check_beginning(data)
+        check_beginning(data, SPOKEN)
 
 
 def test_other_versions_and_impossible_nodes_are_told_so() -> None:
-    greeting = bytearray(encode_greeting(3, TICKET))
-    greeting[len(MAGIC)] = 99
-    with pytest.raises(NotFrames, match=f"version 99 of the frame stream, {limits.PROTOCOL_VERSION} is spoken here"):
-        check_beginning(bytes(greeting[: len(MAGIC) + 1]))
+    for version in (5, 9):
+        greeting = encode_greeting(version, 3, TICKET)
+        with pytest.raises(NotFrames, match=f"version {version} of the frame stream, 6 to 8 is spoken here"):
+            check_beginning(greeting[: len(MAGIC) + 1], SPOKEN)
     for node_id in (0, 2**63, 2**64 - 1):
         with pytest.raises(NotFrames, match=f"greeting of node {node_id}"):
-            decode_greeting(encode_greeting(node_id, TICKET))
-    assert MAGIC + bytes((limits.PROTOCOL_VERSION,)) == ANSWER
+            decode_greeting(encode_greeting(6, node_id, TICKET), SPOKEN)
+    assert encode_answer(6) == MAGIC + bytes((6,))
+    assert len(encode_answer(6)) == ANSWER_BYTES
 
 
 def given_out() -> Tickets[str]:

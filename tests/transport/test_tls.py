@@ -17,6 +17,7 @@ from cluster.transport.complaints import Complaints
 from cluster.transport.frame_stream import FrameListener, StreamHolder
 from cluster.transport.framing import TICKET_BYTES, NotFrames, encode_greeting
 from cluster.transport.tls import TlsFiles
+from cluster.versions import PROTOCOL_LOWEST, PROTOCOLS
 from tests.transport.members import members, run, until
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs the openssl command")
@@ -181,7 +182,9 @@ def test_files_are_replaced_without_a_restart(files: dict[str, TlsFiles], tmp_pa
 
 
 @pytest.mark.parametrize("loop", [None, uvloop.new_event_loop])
-@pytest.mark.parametrize("data", [b"", b"GET / HTTP/1.1", b"\x16\x03\x01", encode_greeting(2, bytes(TICKET_BYTES))])
+@pytest.mark.parametrize(
+    "data", [b"", b"GET / HTTP/1.1", b"\x16\x03\x01", encode_greeting(PROTOCOL_LOWEST, 2, bytes(TICKET_BYTES))]
+)
 def test_strangers_without_tls_are_not_kept_at_the_port_for_frames(
     files: dict[str, TlsFiles],
     data: bytes,
@@ -191,11 +194,11 @@ def test_strangers_without_tls_are_not_kept_at_the_port_for_frames(
 ) -> None:
     monkeypatch.setattr(limits, "HELLO_TIMEOUT_SECONDS", 0.2)
 
-    def nobody(node_id: int, ticket: bytes) -> StreamHolder:
+    def nobody(version: int, node_id: int, ticket: bytes) -> StreamHolder:
         raise AssertionError("a ticket was looked at")
 
     async def scenario() -> None:
-        listener = FrameListener(nobody, Complaints(), files["one"].server_context())
+        listener = FrameListener(nobody, PROTOCOLS, Complaints(), files["one"].server_context())
         await listener.start("127.0.0.1", 0)
         reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
         writer.write(data)
@@ -221,12 +224,12 @@ def test_a_peer_that_speaks_before_it_is_accepted_is_heard_at_the_port_for_frame
     """A busy loop comes to a connection when the first words of the handshake have long been there."""
     redeemed: list[int] = []
 
-    def nobody(node_id: int, ticket: bytes) -> StreamHolder:
+    def nobody(version: int, node_id: int, ticket: bytes) -> StreamHolder:
         redeemed.append(node_id)
         raise NotFrames("not known")
 
     async def scenario() -> None:
-        listener = FrameListener(nobody, Complaints(), files["one"].server_context())
+        listener = FrameListener(nobody, PROTOCOLS, Complaints(), files["one"].server_context())
         await listener.start("127.0.0.1", 0)
         # All of this in one turn of the loop: the kernel has the words, the listener has seen nothing.
         peer = socket.create_connection(("127.0.0.1", listener.port))
@@ -244,7 +247,7 @@ def test_a_peer_that_speaks_before_it_is_accepted_is_heard_at_the_port_for_frame
                 except ssl.SSLWantReadError:
                     continue
                 break
-            secured.write(encode_greeting(2, bytes(TICKET_BYTES)))
+            secured.write(encode_greeting(PROTOCOL_LOWEST, 2, bytes(TICKET_BYTES)))
             await asyncio.get_running_loop().sock_sendall(peer, gone.read())
             await until(lambda: redeemed == [2], "its greeting")
         await until(lambda: not listener._connections, "nobody there")

@@ -3,7 +3,9 @@
 start: the first pods begin the cluster together (seeds); all others join, and so does a pod that was scaled away before
 and comes back, once a node that has missed nothing says that it was removed: its data is of no more use then.
 stop: a pod that is scaled away takes its node out of the cluster and returns when all it held is elsewhere. One that is
-only restarted is drained.
+only restarted is drained, and goes when no shard loses its majority by that. One that can't find out which of the two
+it is goes like one that is restarted, if the others can spare it; if not, it takes itself out: never a majority is lost
+then, and where it was restarted after all it has to get its data anew.
 
 Nothing but the standard library; what it needs to know is in the environment, by the chart.
 """
@@ -17,6 +19,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +33,8 @@ ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 ASK_WITHIN_S = 3.0
 TRY_EVERY_S = 2.0
 PATIENCE_S = 60.0
+COME_BACK_WITHIN_S = 60.0
+"""So long a pod that does not know why it stops waits for those that stopped before it."""
 
 
 class Pod:
@@ -44,6 +49,7 @@ class Pod:
         self._domain = environment["CHART_DOMAIN"]
         self.user = environment["MAYFLY_DEFAULT_USER"]
         self.drain_timeout_s = environment.get("CHART_DRAIN_TIMEOUT_S", "60")
+        self.spare_timeout_s = float(environment.get("CHART_SPARE_TIMEOUT_S", "300"))
 
     def host(self, number: int) -> str:
         """The name under which others reach a pod of the set."""
@@ -170,27 +176,87 @@ def wanted_replicas(pod: Pod, tries: int = 5) -> int | None:
         if tries > 1:
             time.sleep(TRY_EVERY_S)
             return wanted_replicas(pod, tries - 1)
-        say(f"cannot ask for the set, takes it for a restart: {error}")
+        say(f"cannot ask for the set: {error}")
         return None
-    return None if "deletionTimestamp" in found["metadata"] else int(found["spec"]["replicas"])
+    # A set that is being deleted is switched off.
+    return 0 if "deletionTimestamp" in found["metadata"] else int(found["spec"]["replicas"])
 
 
 def stop(pod: Pod) -> None:
     """Leave the cluster, if the pod is scaled away for good; else drain."""
     wanted = wanted_replicas(pod)
-    # A set of no pods at all is one that is switched off, and keeps its data.
-    if wanted is not None and 0 < wanted <= pod.number:
-        leave(pod, wanted)
-    else:
+    if wanted is None:
+        stop_for_whatever_reason(pod)
+    elif wanted == 0:
+        # Switched off: all go, and keep their data.
         drain(pod)
+    elif wanted <= pod.number:
+        leave(pod, list(range(wanted)))
+    else:
+        restart(pod)
 
 
-def leave(pod: Pod, wanted: int) -> None:
-    """Take this node out through one that stays; tries until that is done or the pod's time is over."""
+def restart(pod: Pod) -> None:
+    """Go when the others can spare this node: it serves until then, and is drained. It goes in any case in the end."""
+    began_s = time.monotonic()
+    until_spared(pod, pod.spare_timeout_s)
+    drain(pod)
+    # Another one may have begun to drain at the same moment: one of the two goes first.
+    if not until_spared(pod, max(0.0, began_s + pod.spare_timeout_s - time.monotonic())):
+        say("goes though a shard loses its majority by that: it was told to restart, and nobody has come back")
+
+
+def stop_for_whatever_reason(pod: Pod) -> None:
+    """Drain and go; leave the cluster if a shard would lose its majority.
+
+    Pods with higher numbers that have not come back went like this one, and have noted that they may be taken out.
+    Where nobody stays the set is switched off."""
+    drain(pod)
+    spared = until_spared(pod, COME_BACK_WITHIN_S)
+    others = other_members(pod)
+    staying = [number for number, row in others.items() if row["up"] and not row.get("draining")]
+    if not staying:
+        return
+    if spared:
+        note_leaving()
+        return
+    say("can't be spared, and does not know whether it comes back: leaves the cluster")
+    leave(pod, staying, [row["name"] for number, row in others.items() if number > pod.number and not row["up"]])
+
+
+def other_members(pod: Pod) -> dict[int, dict[str, Any]]:
+    """The members in other pods of the set, by number, as this pod's node has them; none where it does not answer."""
+    try:
+        rows = page("127.0.0.1", "/cluster/members")["members"]
+        present = {number_of(pod, row["name"]): row for row in rows if row["state"] != "removed"}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        say(f"cannot ask the node for the members: {error}")
+        return {}
+    return {number: row for number, row in present.items() if number not in (-1, pod.number)}
+
+
+def number_of(pod: Pod, name: str) -> int:
+    """A pod's number, by its name; -1 if it is none of the set."""
+    set_, _, number = name.rpartition("-")
+    return int(number) if set_ == pod.set and number.isdigit() else -1
+
+
+def until_spared(pod: Pod, within_s: float) -> bool:
+    """Wait until no shard would lose its majority with this node, but no longer than that; whether it is so."""
+    words = ("ready", "--without", pod.name, "--node", "127.0.0.1:15672", "--timeout", f"{within_s:.0f}")
+    return not can("ready", "--without") or mayfly(*words)
+
+
+def leave(pod: Pod, staying: list[int], gone: Sequence[str] = ()) -> None:
+    """Take this node out through one of those that stay, and before it those that are gone; tries until that is done or
+    the pod's time is over."""
     while True:
         note_leaving()
-        for number in range(wanted):
-            if mayfly("cluster", "remove", pod.name, "--node", f"{pod.host(number)}:15672", "--user", pod.user):
+        for number in staying:
+            through = ("--node", f"{pod.host(number)}:15672", "--user", pod.user)
+            for name in gone:
+                mayfly("cluster", "remove", name, "--no-wait", *through)
+            if mayfly("cluster", "remove", pod.name, *through):
                 return
         time.sleep(TRY_EVERY_S)
 
@@ -212,8 +278,14 @@ def note_leaving() -> None:
 
 def drain(pod: Pod) -> None:
     """Hand over what this node leads and send its clients elsewhere, where this version can."""
-    if subprocess.run(["mayfly", "drain", "--help"], capture_output=True, check=False).returncode == 0:
+    if can("drain"):
         mayfly("drain", "--node", "127.0.0.1:15672", "--user", pod.user, "--timeout", pod.drain_timeout_s)
+
+
+def can(command: str, option: str = "") -> bool:
+    """Whether this version of MayflyMQ has the command, with that option."""
+    said = subprocess.run(["mayfly", command, "--help"], capture_output=True, text=True, check=False)
+    return said.returncode == 0 and option in said.stdout
 
 
 def mayfly(*words: str) -> bool:

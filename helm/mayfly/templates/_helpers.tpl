@@ -73,6 +73,9 @@ annotations:
 {{- if and .Release.IsInstall (lt (int .Values.replicaCount) (int .Values.founders)) -}}
 {{- fail (printf "replicaCount is %d, founders is %d: the nodes that begin the cluster must all be there; for fewer set founders=%d too" (int .Values.replicaCount) (int .Values.founders) (int .Values.replicaCount)) -}}
 {{- end -}}
+{{- if ge (add (int .Values.drainTimeoutSeconds) (int .Values.spareTimeoutSeconds)) (int64 .Values.terminationGracePeriodSeconds) -}}
+{{- fail (printf "drainTimeoutSeconds (%d) and spareTimeoutSeconds (%d) together must be less than terminationGracePeriodSeconds (%d)" (int .Values.drainTimeoutSeconds) (int .Values.spareTimeoutSeconds) (int .Values.terminationGracePeriodSeconds)) -}}
+{{- end -}}
 {{- if and .Values.tls.enabled (not .Values.tls.existingSecret) (not .Values.tls.certManager.enabled) -}}
 {{- fail "tls.enabled takes tls.existingSecret or tls.certManager.enabled" -}}
 {{- end -}}

@@ -1,0 +1,96 @@
+"""Every version that one release of MayflyMQ and the next have to agree on. All of them are changed here.
+
+Three things can change, each for itself:
+
+- *how nodes talk*: a connection uses the highest protocol version that both ends speak;
+- *what the log means*: commands, what they do, what snapshots hold. All replicas must apply a log alike, so nothing new
+  is written before all members can read it. The cluster has a *feature level* for that, kept in the catalog and raised
+  when every member has said that it knows a higher one. Whoever proposes what is new asks `Catalog.level` first;
+- *how a node's folder is laid out*: its own matter. A node reads what the release before it wrote, and converts it.
+"""
+
+from typing import Final
+
+
+class VersionRange:
+    """The versions of something that one node knows: all from `lowest` to `highest`."""
+
+    __slots__ = ("highest", "lowest")
+
+    def __init__(self, lowest: int, highest: int) -> None:
+        if not 0 < lowest <= highest:
+            raise ValueError(f"versions {lowest} to {highest}")
+        self.lowest: int = lowest
+        self.highest: int = highest
+
+    def knows(self, version: int) -> bool:
+        """Whether a version is one of these."""
+        return self.lowest <= version <= self.highest
+
+    def common(self, other: "VersionRange") -> int:
+        """The highest version that is in both; 0: there is none."""
+        highest = min(self.highest, other.highest)
+        return highest if highest >= max(self.lowest, other.lowest) else 0
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, VersionRange) and (self.lowest, self.highest) == (other.lowest, other.highest)
+
+    def __hash__(self) -> int:
+        return hash((self.lowest, self.highest))
+
+    def __repr__(self) -> str:
+        return str(self.lowest) if self.lowest == self.highest else f"{self.lowest} to {self.highest}"
+
+
+def said_range(lowest: int, highest: int) -> VersionRange | None:
+    """The range that a node says it knows; None if that is none. One from before there were ranges says nothing of
+    `highest` (0): it knows `lowest` alone, and, where it says nothing at all, the first version."""
+    lowest = lowest or 1
+    highest = highest or lowest
+    return VersionRange(lowest, highest) if lowest <= highest else None
+
+
+# --- how nodes talk ------------------------------------------------------------------------------------
+
+PROTOCOL_LOWEST: Final = 5
+PROTOCOL_HIGHEST: Final = 5
+"""Of frames, hellos and snapshots on their way. To be raised with every change that the release before can't read;
+what is sent then goes by the version of the connection. 5 was spoken before there were ranges, too."""
+
+# --- what the log means --------------------------------------------------------------------------------
+
+LEVEL_LOWEST: Final = 1
+LEVEL_HIGHEST: Final = 2
+"""Feature levels. To be raised with every new command, every other meaning of one, every new form of a snapshot; what
+is new then is written where `Catalog.level` has come so far, and not before.
+
+1: what nodes wrote before there were levels. 2: the catalog's snapshot says the level (its format 6)."""
+
+LEVEL_SNAPSHOT_SAYS_LEVEL: Final = 2
+
+# --- how a folder is laid out ---------------------------------------------------------------------------
+
+LAYOUT_VERSION: Final = 5
+LAYOUT_OLDEST: Final = 4
+"""Of the data folder: one of an older layout, from `LAYOUT_OLDEST` on, is converted at start (`cluster.log.layouts`);
+any other is refused. 2 had write-ahead files, 3 and 4 other rules in their logs, 5 keeps the cluster's level."""
+
+PROTOCOLS: Final = VersionRange(PROTOCOL_LOWEST, PROTOCOL_HIGHEST)
+LEVELS: Final = VersionRange(LEVEL_LOWEST, LEVEL_HIGHEST)
+
+
+def level_fault(known: VersionRange, level: int) -> str:
+    """Why a node that knows these levels can't be in a cluster of that level; "" if it can."""
+    if level > known.highest:
+        return f"it knows feature levels up to {known.highest}, the cluster is at {level}: it needs a newer MayflyMQ"
+    if level < known.lowest:
+        return (
+            f"it knows feature levels from {known.lowest} on, the cluster is at {level}: upgrade all members to a "
+            "release in between first"
+        )
+    return ""
+
+
+def protocol_fault(here: int, ours: VersionRange, there: int, theirs: VersionRange) -> str:
+    """Why two nodes can't talk."""
+    return f"node {here} speaks protocol version {ours!r}, node {there} version {theirs!r}"

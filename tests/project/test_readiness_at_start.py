@@ -1,0 +1,52 @@
+"""A node that has just started is ready when it has what it missed: whoever restarts nodes in turn goes on then."""
+
+import asyncio
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from node.operating import current_replicas
+from node.operating.current_replicas import CurrentReplicas
+from node.process import NodeProcess
+from node.settings import NodeSettings
+from node.settings.kinds import Address
+
+
+async def until_said(process: NodeProcess, text: str) -> None:
+    for _ in range(3_000):
+        if process.readiness()[1] == text:
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError(f"it says: {process.readiness()[1]}")
+
+
+@pytest.mark.skipif(current_replicas.__file__.endswith(".so"), reason="a method of a compiled class stays what it is")
+def test_a_node_is_not_ready_while_a_replica_is_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The group has a leader and clients are let in; only its replica here lacks something."""
+    here = Address("127.0.0.1", 0)
+    settings = NodeSettings(
+        data_dir=tmp_path, amqp_address=here, http_address=here, peer_address=here, frames_address=here, shards=2
+    )
+    late = {2}
+
+    async def behind(self: CurrentReplicas, groups: Iterable[int]) -> list[int]:
+        return [group for group in groups if group in late]
+
+    monkeypatch.setattr(CurrentReplicas, "behind", behind)
+
+    async def test() -> None:
+        process = NodeProcess(settings)
+        await process.start()
+        try:
+            await until_said(process, "starting: groups 2 are not up to date yet")
+            late.clear()
+            await until_said(process, "ready")
+            # Later it lags like any other: that is no reason to send clients away.
+            late.add(2)
+            await asyncio.sleep(0.1)
+            assert process.readiness() == (True, "ready")
+        finally:
+            await process.stop()
+
+    asyncio.run(test())
