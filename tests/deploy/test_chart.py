@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -234,6 +235,12 @@ def test_what_nodes_are_told_are_settings(chart: Any, name: str) -> None:
     told = {each["name"] for each in pod["containers"][0]["env"] if each["name"].startswith("MAYFLY_")}
     assert told - {"MAYFLY_PASSWORD"} <= {f"MAYFLY_{key.upper()}" for key in setting_keys()}
     assert pod["enableServiceLinks"] is False
+
+
+def test_the_pods_script_is_told_what_it_looks_for(chart: Any) -> None:
+    told = {each["name"] for each in pod_of(rendered(chart, {}))["spec"]["containers"][0]["env"]}
+    looked_for = set(re.findall(r'"(CHART_\w+)"', (CHART / "files" / "lifecycle.py").read_text()))
+    assert {name for name in told if name.startswith("CHART_")} == looked_for - {"CHART_VOLUME"}
 
 
 def test_passwords_are_in_secrets_alone(chart: Any) -> None:

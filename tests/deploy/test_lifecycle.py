@@ -41,33 +41,28 @@ class World:
         self.replicas: int | None = None
         self.commands: list[tuple[str, ...]] = []
         self.failures = 0
-        self.can_drain = True
-        self.stdout = "--without"
         self.spared: list[bool] = []
         self.others: list[dict[str, Any]] = []
         self.started: dict[str, str] = {}
         self._lifecycle = lifecycle
         self._slept_s = 0.0
         self.own_id: int | None = 9
+        self.lives = True
         self.stale: dict[str, dict[int, str]] = {}
         monkeypatch.setattr(lifecycle, "page", self._page)
         monkeypatch.setattr(lifecycle, "wanted_replicas", lambda pod: self.replicas)
         monkeypatch.setattr(lifecycle, "mayfly", self._mayfly)
-        monkeypatch.setattr(lifecycle.subprocess, "run", lambda *words, **how: self)
         monkeypatch.setattr(lifecycle.time, "sleep", self._sleep)
         monkeypatch.setattr(lifecycle.os, "execvp", lambda *words: None)
         monkeypatch.setattr(lifecycle.os, "environ", self.started)
-
-    @property
-    def returncode(self) -> int:
-        """Of `mayfly drain --help`."""
-        return 0 if self.can_drain else 2
 
     def _page(self, host: str, path: str) -> dict[str, Any]:
         """What nodes answer: every other node the same; those in `stale` have missed changes, and say so."""
         if path == "/status" and self.own_id is not None:
             return {"id": self.own_id}
-        if host == "127.0.0.1" and path == "/cluster/members":
+        if path == "/health/live" and self.lives:
+            return {"status": "live"}
+        if host == "127.0.0.1" and path == "/cluster/members" and self.lives:
             return {"members": [{"name": self.pod.name, "state": "member", "up": True}, *self.others]}
         if path == "/status" or self.states is None:
             raise OSError("connection refused")
@@ -132,9 +127,6 @@ def test_a_restart_drains(lifecycle: ModuleType, monkeypatch: pytest.MonkeyPatch
         lifecycle.stop(world.pod)
         assert [words[0] for words in world.commands] == commands, replicas
         assert not lifecycle.LEAVING.exists()
-    world.can_drain, world.replicas, world.commands = False, 3, []
-    lifecycle.stop(world.pod)
-    assert world.commands == []
 
 
 def test_a_restart_waits_for_the_others_while_it_serves(
@@ -149,6 +141,16 @@ def test_a_restart_waits_for_the_others_while_it_serves(
     asked = ("ready", "--without", "mq-1", "--node", "127.0.0.1:15672", "--timeout")
     assert [words for words in world.commands if words[0] == "ready"] == [(*asked, "300"), (*asked, "10")]
     assert [words[0] for words in world.commands] == ["ready", "drain", "ready"]
+
+
+def test_a_node_that_hangs_is_not_waited_for(lifecycle: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kubernetes restarts it because it does not answer: the sooner the better."""
+    world = World(lifecycle, monkeypatch, 1)
+    world.lives = False
+    for world.replicas in (3, None):
+        lifecycle.stop(world.pod)
+    assert [words[0] for words in world.commands] == ["drain", "drain"]
+    assert not lifecycle.LEAVING.exists()
 
 
 def member(number: int, up: bool = True, draining: bool = False, state: str = "member") -> dict[str, Any]:

@@ -22,6 +22,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -45,7 +46,7 @@ RATE: Final = 150.0
 WITHIN_S: Final = 600.0
 LOOK_EVERY_S: Final = 0.5
 _USER: Final = 10001
-STEPS: Final = ("test", "bad-upgrade", "upgrade", "grow", "shrink", "kill", "drain", "blind", "secrets")
+STEPS: Final = ("test", "bad-upgrade", "upgrade", "grow", "shrink", "kill", "pair", "drain", "blind", "secrets")
 
 
 class Cluster:
@@ -183,12 +184,15 @@ class Steps:
     """What is done, one after the other, with times."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self.lines = ["| step | seconds | fewest ready pods | seen |", "|---|---|---|---|"]
+        self.lines = ["| step | s | fewest ready pods | longest without a confirm, s | seen |", "|---|---|---|---|---|"]
+        self.load: Clients | None = None
+        """Once there is a load."""
         self._cluster = cluster
 
     def do(self, what: str, work: Callable[[], str], count: bool = True) -> None:
         """Do it; the answer says what was seen. `count`: how many pods were ready at least."""
         began_s = time.monotonic()
+        began_us = self.load.now_us() if self.load is not None else 0
         print(f"{time.strftime('%H:%M:%S')} {what} ...", flush=True)
         fewest = Fewest(self._cluster)
         fewest.start()
@@ -196,8 +200,20 @@ class Steps:
             seen = work()
         finally:
             ready = str(fewest.end()) if count else ""
-        self.lines.append(f"| {what} | {time.monotonic() - began_s:.0f} | {ready} | {seen} |")
-        print(f"    {time.monotonic() - began_s:.0f} s; {ready} ready; {seen}", flush=True)
+        pause = f"{longest_pause_s(self.load, began_us):.1f}" if self.load is not None else ""
+        self.lines.append(f"| {what} | {time.monotonic() - began_s:.0f} | {ready} | {pause} | {seen} |")
+        print(f"    {time.monotonic() - began_s:.0f} s; {ready} ready; {pause} s; {seen}", flush=True)
+
+
+def longest_pause_s(load: Clients, since_us: int) -> float:
+    """How long a queue took no messages, at most, through whichever pod."""
+    longest_us = 0
+    for queue in QUEUES:
+        names = [name for name, (_, published_to) in list(load.homes.items()) if published_to == queue]
+        times_us = sorted(at_us for name in names for at_us, _ in list(load.confirms[name]) if at_us > since_us)
+        moments_us = [since_us, *times_us, load.now_us()]
+        longest_us = max(longest_us, *(after - before for before, after in pairwise(moments_us)))
+    return longest_us / 1e6
 
 
 def main() -> None:
@@ -245,6 +261,7 @@ def play(cluster: Cluster, steps: Steps, chosen: Sequence[str], rate: float) -> 
     if "test" in chosen:
         steps.do("helm test", works.test)
     load, queues = begin_load(cluster, rate)
+    steps.load = load
     try:
         for name, what, work in (
             ("bad-upgrade", "upgrade to an image that is not there, rollback", works.bad_upgrade),
@@ -252,6 +269,7 @@ def play(cluster: Cluster, steps: Steps, chosen: Sequence[str], rate: float) -> 
             ("grow", "scale out, 3 to 5", works.grow),
             ("shrink", "scale in, 5 to 3", works.shrink),
             ("kill", "pod killed (no grace)", works.kill),
+            ("pair", "two pods deleted at the same time", works.delete_two),
             ("drain", "all pods evicted, as when machines are drained", works.drain),
             ("blind", "scale out, 3 to 5, pods may not ask the API server from then on", works.grow_blind),
             ("blind", "scale in, 5 to 3, without the API server", works.shrink),
@@ -260,6 +278,7 @@ def play(cluster: Cluster, steps: Steps, chosen: Sequence[str], rate: float) -> 
             if name in chosen:
                 steps.do(what, work)
                 load.check()
+        steps.load = None
         violations = end_load(cluster, load, queues, steps)
     finally:
         load.end()
@@ -346,6 +365,23 @@ class Works:
         self._until(lambda: self._cluster.ids().get(name, before[name]) != before[name], "another pod")
         self._until_ready(3)
         return "the pod came back with its volume"
+
+    def delete_two(self) -> str:
+        """No disruption budget is in the way of that: one of the two waits until the other one is back."""
+        before = self._cluster.ids()
+        went = [f"{SET}-{number}" for number in (1, 2)]
+        for name in went:
+            self._cluster.core.delete_namespaced_pod(name, NAMESPACE)
+        up = [3]
+
+        def are_back() -> bool:
+            up.append(sum(row["up"] for row in self._cluster.page("/cluster/members")["members"]))
+            return not {(name, before[name]) for name in went} & self._cluster.ids().items()
+
+        self._until(are_back, "others in their place")
+        self._until_ready(3)
+        assert min(up) == 2, f"{min(up)} nodes were up"
+        return "one after the other: never less than two nodes were up"
 
     def drain(self) -> str:
         """Each pod is evicted as soon as the disruption budget lets it."""

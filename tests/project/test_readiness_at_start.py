@@ -15,10 +15,10 @@ from node.settings.kinds import Address
 
 async def until_said(process: NodeProcess, text: str) -> None:
     for _ in range(3_000):
-        if process.readiness()[1] == text:
+        if process.view.readiness()[1] == text:
             return
         await asyncio.sleep(0.01)
-    raise AssertionError(f"it says: {process.readiness()[1]}")
+    raise AssertionError(f"it says: {process.view.readiness()[1]}")
 
 
 @pytest.mark.skipif(current_replicas.__file__.endswith(".so"), reason="a method of a compiled class stays what it is")
@@ -45,7 +45,7 @@ def test_a_node_is_not_ready_while_a_replica_is_behind(tmp_path: Path, monkeypat
             # Later it lags like any other: that is no reason to send clients away.
             late.add(2)
             await asyncio.sleep(0.1)
-            assert process.readiness() == (True, "ready")
+            assert process.view.readiness() == (True, "ready")
         finally:
             await process.stop()
 
