@@ -429,6 +429,8 @@ class NodeProcess:
             self._loop.call_soon(self._pump)
 
     def _pump(self) -> None:
+        if self._writing is not None:
+            self._writer.look()
         self._pump_scheduled = False
         if self.failure is not None:
             return
@@ -445,7 +447,7 @@ class NodeProcess:
                 self._transport.send(peer, frame)
             if output.write is not None:
                 self._writing = output.write
-                self._writer.write(output.write)
+                self._writer.write(output.write, output.write_waits)
             self._listener.flush()
             if self.engine.busy:
                 self.schedule_pump()

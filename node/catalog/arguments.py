@@ -256,22 +256,32 @@ def _delivery_limit(arguments: Mapping[str, Any]) -> int | None:
     return None if limit < 0 else limit
 
 
+_CONSUMERS_OF_OTHERS: Final[dict[QueueType, tuple[str, ...]]] = {
+    "classic": ("x-stream-offset",),
+    "quorum": ("x-stream-offset", "x-cancel-on-ha-failover"),
+}
+"""Arguments that consumers of another type of queue may have, by type of queue (rabbit_queue_type 3.10)."""
+
+
 def consumer_priority(
-    vhost: str, queue: str, arguments: Mapping[str, Any], types: Mapping[str, str] = _NO_TYPES
+    vhost: str, queue: str, kind: QueueType, arguments: Mapping[str, Any], types: Mapping[str, str] = _NO_TYPES
 ) -> int:
-    """x-priority of a consumer, 0 when there is none.
+    """x-priority of a consumer of a queue of this type, 0 when there is none.
 
     Raises Refusal (406, golden amqp.consume_no_local_and_args), for x-cancel-on-ha-failover as well: it has no meaning
-    here, and must be a boolean.
+    here, and must be a boolean; and for what goes with another type of queue alone.
     """
     value = arguments.get("x-priority", 0)
     if (fault := _integer_fault(value, _kind("x-priority", value, types))) is not None:
         raise refusals.invalid_argument(vhost, queue, "x-priority", fault)
     cancels = "x-cancel-on-ha-failover"
-    if cancels in arguments:
+    if kind == "classic" and cancels in arguments:
         value_of_cancels = arguments[cancels]
         if (fault := _boolean(value_of_cancels, _kind(cancels, value_of_cancels, types), arguments)) is not None:
             raise refusals.invalid_argument(vhost, queue, cancels, fault)
+    for key in _CONSUMERS_OF_OTHERS[kind]:
+        if key in arguments:
+            raise refusals.unsupported_argument(vhost, queue, key, _TYPE_MODULES[kind])
     return int(value)
 
 

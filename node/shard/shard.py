@@ -427,7 +427,9 @@ class Shard:
     @property
     def has_lanes(self) -> bool:
         """Whether anything waits in a lane."""
-        return any(lane.items for lane in self._state.outbox.lanes.values())
+        # Asked of every shard whenever one has changed: no generator for what is empty nearly always.
+        lanes = self._state.outbox.lanes
+        return bool(lanes) and any(lane.items for lane in lanes.values())
 
     def lane(self, target_queue: int) -> Lane | None:
         """The lane to one queue of another shard."""

@@ -75,8 +75,8 @@ def _declare_reply_address(channel: Channel, method: Any) -> Steps:
 
 
 def _declare_passive(channel: Channel, method: Any) -> Steps:
-    name = queue_name(channel, method.queue)
-    record, counts = yield from on_queue(channel, name, lambda record: encode_touch_queue(record.id))
+    # An empty name is no short form here: RabbitMQ looks for a queue of that name.
+    record, counts = yield from on_queue(channel, method.queue, lambda record: encode_touch_queue(record.id))
     _declare_ok(channel, method, record.name, counts)
 
 
