@@ -49,7 +49,7 @@ def decode_identity(data: bytes) -> Identity:
     """The identity in the bytes. Raises MalformedIdentity."""
     try:
         return msgspec.json.decode(data, type=Identity)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedIdentity(f"not an identity of this version: {error}") from error
 
 
@@ -57,5 +57,5 @@ def decode_members(data: bytes) -> KnownMembers:
     """The members in the bytes. Raises MalformedIdentity."""
     try:
         return msgspec.json.decode(data, type=KnownMembers)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedIdentity(f"not a list of members of this version: {error}") from error

@@ -87,7 +87,7 @@ class AccessCounts:
         """A peer has told its counts; what can't be read says nothing."""
         try:
             rows = _decoder.decode(data)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return
         self._others[peer] = {(what, name): count for what, name, count in rows}
 

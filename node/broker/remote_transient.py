@@ -124,7 +124,7 @@ def decode_request(data: bytes) -> tuple[int, int, list[Unit]]:
     try:
         stream, sequence = _REQUEST_HEAD.unpack_from(data)
         return stream, sequence, _units_decoder.decode(memoryview(data)[_REQUEST_HEAD.size :])
-    except (struct.error, msgspec.MsgspecError) as error:
+    except (struct.error, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedDatagram(str(error)) from error
 
 
@@ -260,7 +260,7 @@ class Events:
             self.stream, self.sequence, length = _EVENTS_HEAD.unpack_from(data)
             start = _EVENTS_HEAD.size
             self._items = _items_decoder.decode(memoryview(data)[start : start + length])
-        except (struct.error, msgspec.MsgspecError) as error:
+        except (struct.error, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise MalformedDatagram(str(error)) from error
         self.payload = data
         self._base = start + length
@@ -278,7 +278,7 @@ class Events:
                     yield False, ConsumerCancelled(int(item[1]), int(item[2]), NOBODY)
                 else:
                     raise MalformedDatagram(f"unknown item {item[0]!r}")
-            except (IndexError, TypeError, ValueError) as error:
+            except (IndexError, TypeError, ValueError, OverflowError) as error:
                 raise MalformedDatagram(str(error)) from error
 
     def _message(self, fields: list[int]) -> Message:

@@ -106,7 +106,7 @@ def load(data: bytes, shard_count: int) -> CatalogState:
         if version not in _READABLE:
             raise MalformedSnapshot(f"format {version} of the catalog; this version reads up to {FORMAT_VERSION}")
         stored = _decoder.decode(data)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedSnapshot(f"not a catalog snapshot: {error}") from error
     if stored.shard_count != shard_count:
         raise MalformedSnapshot(

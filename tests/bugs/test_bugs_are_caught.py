@@ -10,7 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.bugs.bugs import BUGS, RAFT_BUGS, Bug, broken_source, sound_source
+from tests.bugs.amqp_bugs import BUGS as AMQP_BUGS
+from tests.bugs.bugs import BUGS as CORE_BUGS
+from tests.bugs.bugs import RAFT_BUGS, Bug, broken_source, sound_source
+
+BUGS = CORE_BUGS + AMQP_BUGS
 
 TESTS_FAILED = 1
 """pytest's exit code when tests ran and failed; errors in collecting them have others."""

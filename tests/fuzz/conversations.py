@@ -9,7 +9,6 @@ go through.
 import logging
 import random
 import struct
-from collections.abc import Callable
 from typing import Any, Final
 
 from pamqp import commands, frame
@@ -17,6 +16,10 @@ from pamqp import commands, frame
 from tests.broker.conftest import Client, World
 
 MOST_KEPT_BYTES: Final = 300_000
+INTERNAL_ERROR: Final = 541
+HARD_CODES: Final = {320, 402, 501, 502, 503, 504, 505, 506, 530, 540, 541}
+SOFT_CODES: Final = {311, 313, 403, 404, 405, 406}
+"""AMQP 0-9-1, section 1.2.1 of the codes."""
 _NAMES: Final = [
     *["q1", "q2"] * 5, "e1", "direct", "topic", "headers", "fanout", "amq.direct", "amq.topic", "amq.headers", "",
     "missing", "amq.rabbitmq.reply-to", "\u00e9",
@@ -210,6 +213,16 @@ class Fuzzed:
         client.take()
         return client
 
+    def _by_the_book(self, client: Client) -> None:
+        """Whoever is closed is told why, with a code of that kind of close, and no reply comes on a channel that the
+        broker has closed."""
+        for id, what in client.received:
+            if isinstance(what, commands.Connection.Close):
+                assert id == 0 and what.reply_code in HARD_CODES, (id, what.reply_code, what.reply_text)
+                assert what.reply_code != INTERNAL_ERROR, what.reply_text
+            elif isinstance(what, commands.Channel.Close):
+                assert id != 0 and what.reply_code in SOFT_CODES, (id, what.reply_code, what.reply_text)
+
     def _leave(self, client: Client) -> None:
         client.take()
         client.lose()
@@ -236,6 +249,7 @@ class Fuzzed:
             for id in closed:
                 if not client.closed:
                     client.send(id, commands.Channel.CloseOk(), commands.Channel.Open())
+            self._by_the_book(client)
             client.take()
             if chance.random() < 0.2:
                 self.world.advance(chance.choice([50, 300, 20_000]), 250)
@@ -249,28 +263,28 @@ class Fuzzed:
         return said
 
 
-def fuzz(seeds: Callable[[], int | None], told: Callable[[str], None] = print) -> list[int]:
-    """A conversation for each seed, until there is none; the seeds of those that failed."""
-    errors = Errors()
-    logging.getLogger().addHandler(errors)
-    failed: list[int] = []
-    fuzzed = Fuzzed(errors)
-    fresh = 0
-    try:
-        while (seed := seeds()) is not None:
-            try:
-                fuzzed.converse(seed)
-                fresh += 1
-            except Exception as error:
-                failed.append(seed)
-                told(f"seed {seed}: {type(error).__name__}: {str(error)[:2000]}")
-                errors.lines.clear()
-                fresh = 200
-            if fresh >= 200:
-                # What a conversation left behind may matter to the next ones, but not for ever.
-                fuzzed, fresh = Fuzzed(errors), 0
-    finally:
-        logging.getLogger().removeHandler(errors)
-    return failed
+class Conversations:
+    """Conversations one after the other, with a broker that is made anew now and then."""
 
+    MOST_WITH_ONE_BROKER: Final = 200
 
+    def __init__(self) -> None:
+        self.errors = Errors()
+        self._fuzzed: Fuzzed | None = None
+        self._count = 0
+
+    def converse(self, seed: int) -> None:
+        """One conversation.  What it leaves behind may matter to the next ones, but not for ever.  Raises what must not
+        be."""
+        if self._fuzzed is None or self._count >= self.MOST_WITH_ONE_BROKER:
+            self._fuzzed, self._count = Fuzzed(self.errors), 0
+        self._count += 1
+        logging.getLogger().addHandler(self.errors)
+        try:
+            self._fuzzed.converse(seed)
+        except Exception:
+            self._fuzzed = None
+            self.errors.lines.clear()
+            raise
+        finally:
+            logging.getLogger().removeHandler(self.errors)

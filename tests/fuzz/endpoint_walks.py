@@ -1,0 +1,644 @@
+"""Walks of a client through all that it may do and much that it may not, each made of one seed, held against the model.
+
+What is sent is cut anywhere, contents of several channels go between each other, and what ends a channel or the
+connection has more behind it. What must hold after every step: what was due has come, in its order, and nothing else;
+no message is lost, doubled or out of order; another client is served; and in the end the broker holds nothing.
+"""
+
+import random
+from collections.abc import Callable
+from typing import Any, Final
+
+from pamqp import commands, frame
+from pamqp.commands import Basic, Connection, Exchange, Queue
+from pamqp.header import ContentHeader
+
+from tests.broker.conftest import Client, Delivery, World
+from tests.fuzz import endpoint_faults as faults
+from tests.fuzz.endpoint_model import ACK, DROP, REQUEUE, Channel, Due, Endpoint, Fault, Message
+
+CHANNELS: Final = (1, 2, 3)
+QUEUES: Final = ("q1", "q2", "q3")
+LIMITED: Final = "limited"
+_MOST_KEPT_BYTES: Final = 300_000
+_LARGEST_BODY: Final = 134_217_728
+
+
+class Walk:
+    """One client and what it should see."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.world = World()
+        self.model = Endpoint()
+        self.frame_max = 4096 if self.chance.random() < 0.3 else 131_072
+        self.state: dict[int, str] = {}
+        self.failing: Channel | None = None
+        self.told = ""
+        self.rest: dict[int, tuple[Message, bool, list[bytes]]] = {}
+        self.witness = self.world.client()
+        self.witness.declare("witness")
+        for queue in QUEUES:
+            self.witness.declare(queue)
+            self.model.declare(queue)
+        self.witness.declare(LIMITED, arguments={"x-max-length": 3, "x-overflow": "reject-publish"})
+        self.model.declare(LIMITED, 3)
+        self.witness.call(1, Exchange.Declare(exchange="x", exchange_type="direct", durable=True))
+        self.witness.call(1, Exchange.Declare(exchange="f", exchange_type="fanout", durable=True))
+        self.actions: list[tuple[int, Callable[[int], None]]] = [
+            (8, self.publish), (4, self.interleave), (4, self.begin_content), (4, self.get), (6, self.settle),
+            (3, self.acknowledge_many), (4, self.consume), (2, self.cancel), (3, self.qos), (2, self.confirm_mode),
+            (2, self.transaction_mode), (4, self.commit), (2, self.recover), (2, self.count), (1, self.purge),
+            (1, self.delete_and_declare), (2, self.bind), (2, self.close_channel), (4, self.soft_fault),
+            (1, self.hard_fault), (1, self.leave), (1, self.heartbeat),
+        ]
+        for _ in range(2):
+            message = self.model.new_message("", LIMITED, 5)
+            self.witness.publish(1, LIMITED, message.body, message_id=message.name)
+            self.model.enqueue(message, [self.model.queues[LIMITED]])
+        self.connect()
+
+    # -- saying and hearing -----------------------------------------------------------
+
+    def connect(self) -> None:
+        self.client: Client = self.world.login()
+        (tune,) = self.client.take()
+        self.client.send(0, Connection.TuneOk(tune.channel_max, self.frame_max, 0), Connection.Open())
+        (opened,) = self.client.take()
+        assert isinstance(opened, Connection.OpenOk), opened
+        self.state = dict.fromkeys(CHANNELS, "closed")
+        self.rest = {}
+        for number in self.chance.sample(CHANNELS, 2):
+            self.open(number)
+
+    def say(self, octets: bytes) -> None:
+        """Send it in pieces."""
+        cuts = sorted(self.chance.randrange(len(octets) + 1) for _ in range(self.chance.choice([0, 0, 1, 3])))
+        for start, stop in zip([0, *cuts], [*cuts, len(octets)], strict=True):
+            self.client.connection.receive(octets[start:stop])
+            if self.chance.random() < 0.3:
+                self.world.settle()
+        self.world.settle()
+
+    def expect(self, octets: bytes, *due: tuple[int, Due]) -> None:
+        """Say it; this is due, each on its channel in this order, and whatever the model makes of the rest."""
+        self.model.look()
+        self.say(octets)
+        waiting: dict[int, list[Due]] = {}
+        for number, each in due:
+            waiting.setdefault(number, []).append(each)
+        heard, self.client.received = self.client.received, []
+        place = 0
+        while place < len(heard):
+            number, what = heard[place]
+            place += 1
+            if isinstance(what, (Basic.Deliver, Basic.GetOk, Basic.Return)):
+                what, place = self.content(heard, place, number, what)
+            self.hear(number, what, waiting.get(number, []))
+        missing = {number: each for number, each in waiting.items() if each}
+        assert not missing, f"not answered: {missing}"
+        self.model.nothing_is_missing()
+
+    def content(self, heard: list[tuple[int, Any]], place: int, number: int, method: Any) -> tuple[Delivery, int]:
+        """The content that follows on this channel, in frames of the size agreed."""
+        channel, head = heard[place]
+        assert channel == number and isinstance(head, ContentHeader), heard[place]
+        place += 1
+        body = b""
+        while len(body) < head.body_size:
+            channel, piece = heard[place]
+            assert channel == number and 0 < len(piece.value) <= self.frame_max - 8, (channel, len(piece.value))
+            body += piece.value
+            place += 1
+        assert len(body) == head.body_size
+        return Delivery(method, head.properties, body), place
+
+    def hear(self, number: int, what: Any, due: list[Due]) -> None:
+        method = what.method if isinstance(what, Delivery) else what
+        channel = self.model.channels.get(number)
+        if channel is None and due and due[0][0] is commands.Channel.Close:
+            channel = self.failing
+        if isinstance(method, Basic.Deliver):
+            assert channel is not None, f"a delivery on channel {number}, which is not open"
+            self.model.delivered(channel, what)
+        elif isinstance(method, (Basic.Ack, Basic.Nack)):
+            assert channel is not None and channel.confirms, f"a confirm on channel {number}"
+            self.model.confirmed(channel, method.delivery_tag, method.multiple, isinstance(method, Basic.Nack))
+        elif isinstance(method, Basic.Cancel):
+            self.model.cancels.remove((number, str(method.consumer_tag)))
+        else:
+            came = f"{method.name} {getattr(method, 'reply_text', '')}"
+            assert due, f"not due on channel {number}: {came}"
+            kind, values = due.pop(0)
+            assert isinstance(method, kind), f"due: {kind.__name__} {values}, came {came}"
+            self.compare(channel, what, values)
+
+    def compare(self, channel: Channel | None, what: Any, values: dict[str, Any]) -> None:
+        method = what.method if isinstance(what, Delivery) else what
+        for name, value in values.items():
+            if name == "message":
+                value.check(what)
+                if channel is not None and channel.unreturned:
+                    channel.unreturned.pop(0)
+            elif name == "from":
+                assert channel is not None
+                queue, no_ack = value
+                self.model.got(channel, queue, no_ack, what)
+            elif name == "then":
+                value()
+            elif name == "ids":
+                assert value in (None, (method.class_id, method.method_id)), (method, value)
+            else:
+                found = getattr(method, name)
+                assert found == value, (name, found, values, getattr(method, "reply_text", None))
+
+    # -- publishing ------------------------------------------------------------------------
+
+    def some_message(self, queue: str | None = None) -> tuple[Message, bool]:
+        chance = self.chance
+        exchange, key = chance.choice(
+            [
+                ("", "q1"), ("", "q2"), ("", "q3"), ("", LIMITED), ("", LIMITED), ("", "nowhere"), ("x", "k"),
+                ("x", "none"), ("f", ""),
+            ]
+        )
+        if queue is not None:
+            exchange, key = "", queue
+        most = max([len(each.line) for each in self.model.queues.values()])
+        if most > self.model.LARGEST_LINE:
+            exchange, key = "", "nowhere"
+        size = chance.choice([0, 1, 5, 30, 30, 2047, 2048, 4088, 4089, 9000])
+        return self.model.new_message(exchange, key, size), chance.random() < 0.3
+
+    def frames(self, number: int, message: Message, mandatory: bool, **properties: Any) -> list[bytes]:
+        publish = Basic.Publish(exchange=message.exchange, routing_key=message.key, mandatory=mandatory)
+        properties.update(message_id=message.name, delivery_mode=2)
+        head = ContentHeader(body_size=len(message.body), properties=Basic.Properties(**properties))
+        parts = [frame.marshal(publish, number), frame.marshal(head, number)]
+        left = message.body
+        while left:
+            size = self.chance.choice([1, 100, self.frame_max - 8, self.frame_max - 8])
+            parts.append(faults.raw_frame(3, number, left[:size]))
+            left = left[size:]
+        return parts
+
+    def published(self, number: int, message: Message, mandatory: bool) -> list[tuple[int, Due]]:
+        """A message has gone whole: what is due for it."""
+        channel = self.model.channels[number]
+        if channel.transaction and message.key == LIMITED:
+            raise AssertionError("what a queue may refuse is not in the model's transactions")
+        return [(number, due) for due in self.model.publish(channel, message, mandatory)]
+
+    def publish(self, number: int) -> None:
+        octets, due = b"", []
+        for _ in range(self.chance.choice([1, 1, 2, 5])):
+            message, mandatory = self.some_message()
+            if self.model.channels[number].transaction and message.key == LIMITED:
+                continue
+            octets += b"".join(self.frames(number, message, mandatory))
+            due += self.published(number, message, mandatory)
+        self.expect(octets, *due)
+
+    def interleave(self, number: int) -> None:
+        """Contents of all open channels at once, frame by frame."""
+        going = []
+        for each in [each for each in CHANNELS if self.state[each] == "open"]:
+            message, mandatory = self.some_message(self.chance.choice(QUEUES))
+            going.append((each, message, mandatory, self.frames(each, message, mandatory)))
+        octets, due = b"", []
+        while going:
+            place = self.chance.randrange(len(going))
+            each, message, mandatory, parts = going[place]
+            octets += parts.pop(0)
+            if self.chance.random() < 0.1:
+                octets += faults.raw_frame(8, 0, b"")
+            if not parts:
+                due += self.published(each, message, mandatory)
+                del going[place]
+        self.expect(octets, *due)
+
+    def begin_content(self, number: int) -> None:
+        """A message whose frames come while other things happen."""
+        message, mandatory = self.some_message(self.chance.choice(QUEUES))
+        parts = self.frames(number, message, mandatory)
+        self.state[number] = "content"
+        self.rest[number] = message, mandatory, parts[1:]
+        self.expect(parts[0])
+
+    def go_on(self, number: int) -> None:
+        message, mandatory, parts = self.rest[number]
+        count = self.chance.randrange(1, len(parts) + 1)
+        octets = b"".join(parts[:count])
+        del parts[:count]
+        due: list[tuple[int, Due]] = []
+        if not parts:
+            del self.rest[number]
+            self.state[number] = "open"
+            due = self.published(number, message, mandatory)
+        self.expect(octets, *due)
+
+    # -- consuming and settling --------------------------------------------------------------
+
+    def get(self, number: int) -> None:
+        queue = self.model.queues.get(self.chance.choice([*QUEUES, LIMITED]))
+        if queue is None:
+            return
+        no_ack = self.chance.random() < 0.3
+        octets = frame.marshal(Basic.Get(queue=queue.name, no_ack=no_ack), number)
+        if queue.line:
+            self.expect(octets, (number, (Basic.GetOk, {"from": (queue, no_ack)})))
+        else:
+            self.expect(octets, (number, (Basic.GetEmpty, {})))
+
+    def some_settlement(self, channel: Channel) -> tuple[Any, int, bool, str]:
+        chance = self.chance
+        way = chance.randrange(6)
+        tags = list(channel.held)
+        if not tags or chance.random() < 0.1:
+            # Most of these were settled before, or never given.
+            gaps = [tag for tag in range(min(tags, default=1), channel.next_tag) if tag not in channel.held]
+            tags = gaps or [0, channel.next_tag, channel.next_tag - 1, 2**63 - 1]
+        tag = chance.choice(tags)
+        if way < 3:
+            multiple = chance.random() < 0.3
+            return Basic.Ack(0 if multiple and chance.random() < 0.2 else tag, multiple), tag, multiple, ACK
+        requeue = chance.random() < 0.6
+        outcome = REQUEUE if requeue else DROP
+        if way < 5:
+            multiple = chance.random() < 0.3
+            return Basic.Nack(tag, multiple, requeue), tag, multiple, outcome
+        return Basic.Reject(tag, requeue), tag, False, outcome
+
+    def settle(self, number: int) -> None:
+        channel = self.model.channels[number]
+        method, _, multiple, outcome = self.some_settlement(channel)
+        octets = frame.marshal(method, number)
+        try:
+            self.model.settle(channel, type(method), method.delivery_tag, multiple, outcome)
+        except Fault as fault:
+            self.fails(number, octets, fault)
+        else:
+            self.expect(octets)
+
+    def acknowledge_many(self, number: int) -> None:
+        """Several in one piece; what is wrong among them ends it there."""
+        channel = self.model.channels[number]
+        octets = b""
+        tags = self.chance.sample(list(channel.held), min(len(channel.held), self.chance.randrange(1, 6)))
+        if self.chance.random() < 0.5:
+            tags.sort()
+        for tag in tags:
+            multiple = self.chance.random() < 0.1
+            octets += frame.marshal(Basic.Ack(tag, multiple), number)
+            try:
+                self.model.settle(channel, Basic.Ack, tag, multiple, ACK)
+            except Fault as fault:
+                self.fails(number, octets, fault)
+                return
+        self.expect(octets)
+
+    def consume(self, number: int) -> None:
+        chance = self.chance
+        channel = self.model.channels[number]
+        tag = chance.choice(["a", "b", "c", "d"])
+        if tag in channel.consumers and chance.random() < 0.9:
+            return
+        queue, no_ack, exclusive = chance.choice(QUEUES), chance.random() < 0.2, chance.random() < 0.1
+        nowait = chance.random() < 0.2
+        method = Basic.Consume(queue=queue, consumer_tag=tag, no_ack=no_ack, exclusive=exclusive, nowait=nowait)
+        octets = frame.marshal(method, number)
+
+        def consumes() -> None:
+            self.model.consumes(channel, queue, tag, no_ack, exclusive)
+
+        try:
+            self.model.may_consume(channel, queue, tag, exclusive)
+        except Fault as fault:
+            if fault.code == 530:
+                self.breaks(octets, fault, late=True)
+            else:
+                self.fails(number, octets, fault)
+            return
+        if nowait:
+            consumes()
+            self.expect(octets)
+        else:
+            self.expect(octets, (number, (Basic.ConsumeOk, {"consumer_tag": tag, "then": consumes})))
+
+    def cancel(self, number: int) -> None:
+        channel = self.model.channels[number]
+        tag = self.chance.choice([*channel.consumers, "none"])
+        nowait = self.chance.random() < 0.2
+        octets = frame.marshal(Basic.Cancel(consumer_tag=tag, nowait=nowait), number)
+        if nowait:
+            self.model.cancel(channel, tag)
+            self.expect(octets)
+            return
+        values = {"consumer_tag": tag, "then": lambda: self.model.cancel(channel, tag)}
+        self.expect(octets, (number, (Basic.CancelOk, values)))
+
+    def qos(self, number: int) -> None:
+        channel = self.model.channels[number]
+        channel.prefetch = self.chance.choice([0, 1, 2, 3, 5, 65535])
+        octets = frame.marshal(Basic.Qos(prefetch_count=channel.prefetch), number)
+        self.expect(octets, (number, (Basic.QosOk, {})))
+
+    def recover(self, number: int) -> None:
+        self.model.recover(self.model.channels[number])
+        self.expect(frame.marshal(Basic.Recover(requeue=True), number), (number, (Basic.RecoverOk, {})))
+
+    # -- modes -----------------------------------------------------------------------------------
+
+    def in_mode(self, number: int, method: Any, change: Callable[[Channel], Any], answer: Any) -> None:
+        octets = frame.marshal(method, number)
+        try:
+            due = change(self.model.channels[number]) or [(answer, {})]
+        except Fault as fault:
+            self.fails(number, octets, fault)
+        else:
+            self.expect(octets, *[(number, each) for each in due])
+
+    def confirm_mode(self, number: int) -> None:
+        self.in_mode(number, commands.Confirm.Select(), self.model.select_confirms, commands.Confirm.SelectOk)
+
+    def transaction_mode(self, number: int) -> None:
+        if not self.model.channels[number].confirms or self.chance.random() < 0.3:
+            self.in_mode(number, commands.Tx.Select(), self.model.select_transactions, commands.Tx.SelectOk)
+
+    def commit(self, number: int) -> None:
+        if self.model.channels[number].transaction or self.chance.random() < 0.1:
+            if self.chance.random() < 0.7:
+                self.in_mode(number, commands.Tx.Commit(), self.model.commit, commands.Tx.CommitOk)
+            else:
+                self.in_mode(number, commands.Tx.Rollback(), self.model.roll_back, commands.Tx.RollbackOk)
+
+    # -- queues ------------------------------------------------------------------------------------
+
+    def count(self, number: int) -> None:
+        octets, due = b"", []
+        for queue in self.model.queues.values():
+            octets += frame.marshal(Queue.Declare(queue=queue.name, passive=True), number)
+            values = {"queue": queue.name, "message_count": len(queue.line), "consumer_count": len(queue.consumers)}
+            due.append((number, (Queue.DeclareOk, values)))
+        self.expect(octets, *due)
+
+    def purge(self, number: int) -> None:
+        queue = self.model.queues[self.chance.choice([*QUEUES, LIMITED])]
+        count = len(queue.line)
+        queue.returned, queue.fresh = [], []
+        octets = frame.marshal(Queue.Purge(queue=queue.name), number)
+        self.expect(octets, (number, (Queue.PurgeOk, {"message_count": count})))
+
+    def delete_and_declare(self, number: int) -> None:
+        if any(channel.kept for channel in self.model.channels.values()):
+            return  # Whether a commit finds a queue that was made anew is nowhere written.
+        name = self.chance.choice(QUEUES)
+        count = self.model.delete(name)
+        octets = frame.marshal(Queue.Delete(queue=name), number)
+        self.expect(octets, (number, (Queue.DeleteOk, {"message_count": count})))
+        values = {"queue": name, "message_count": 0, "consumer_count": 0}
+        self.model.declare(name)
+        octets = frame.marshal(Queue.Declare(queue=name, durable=True), number)
+        self.expect(octets, (number, (Queue.DeclareOk, values)))
+
+    def bind(self, number: int) -> None:
+        exchange, queue = self.chance.choice(["x", "f"]), self.chance.choice(QUEUES)
+        if self.chance.random() < 0.7:
+            self.model.bindings.add((exchange, "k", queue))
+            octets = frame.marshal(Queue.Bind(queue=queue, exchange=exchange, routing_key="k"), number)
+            self.expect(octets, (number, (Queue.BindOk, {})))
+        else:
+            self.model.bindings.discard((exchange, "k", queue))
+            octets = frame.marshal(Queue.Unbind(queue=queue, exchange=exchange, routing_key="k"), number)
+            self.expect(octets, (number, (Queue.UnbindOk, {})))
+
+    # -- channels and the connection -----------------------------------------------------------------
+
+    def open(self, number: int) -> None:
+        self.model.channels[number] = Channel(number)
+        self.state[number] = "open"
+        self.expect(frame.marshal(commands.Channel.Open(), number), (number, (commands.Channel.OpenOk, {})))
+        mode = self.chance.random()
+        if mode < 0.4:
+            self.confirm_mode(number)
+        elif mode < 0.6:
+            self.transaction_mode(number)
+
+    def close_channel(self, number: int) -> None:
+        self.model.end_channel(number)
+        self.state[number] = "closed"
+        octets = frame.marshal(commands.Channel.Close(200, "bye", 0, 0), number)
+        if self.chance.random() < 0.3:
+            # Anew in the same piece: tags and numbers begin at 1.
+            self.model.channels[number] = Channel(number)
+            self.state[number] = "open"
+            octets += frame.marshal(commands.Channel.Open(), number)
+            self.expect(octets, (number, (commands.Channel.CloseOk, {})), (number, (commands.Channel.OpenOk, {})))
+        else:
+            self.expect(octets, (number, (commands.Channel.CloseOk, {})))
+
+    def heartbeat(self, number: int) -> None:
+        self.expect(faults.raw_frame(8, 0, b""))
+
+    def some_of(self, pieces: list[bytes]) -> bytes:
+        return b"".join(self.chance.sample(pieces, self.chance.choice([0, 1, 3])))
+
+    def fails(self, number: int, octets: bytes, fault: Fault) -> None:
+        """This ends the channel; what comes behind it there is ignored, and others go on."""
+        self.failing = self.model.channels[number]
+        self.model.end_channel(number)
+        self.state[number] = "closing"
+        values = {"reply_code": fault.code, "ids": fault.ids}
+        due: list[tuple[int, Due]] = [(number, (commands.Channel.Close, values))]
+        octets += self.some_of(faults.behind(number))
+        others = [each for each in CHANNELS if self.state[each] == "open"]
+        if others:
+            octets += frame.marshal(Basic.Qos(prefetch_count=self.model.channels[others[0]].prefetch), others[0])
+            due.append((others[0], (Basic.QosOk, {})))
+        self.expect(octets, *due)
+
+    def while_closing(self, number: int) -> None:
+        """On a channel that waits for the client's close-ok."""
+        octets = self.some_of(faults.passed_over(number))
+        due: list[tuple[int, Due]] = []
+        way = self.chance.randrange(4)
+        if way == 0:
+            octets += frame.marshal(commands.Channel.Close(200, "both at once", 0, 0), number)
+            due.append((number, (commands.Channel.CloseOk, {})))
+        elif way > 1:
+            octets += frame.marshal(commands.Channel.CloseOk(), number)
+            self.state[number] = "closed"
+        self.expect(octets, *due)
+
+    def breaks(self, octets: bytes, fault: Fault, bounds_lost: bool = False, late: bool = False) -> None:
+        """This ends the connection, in order. `bounds_lost`: nothing behind it can be read. `late`: not the frame is
+        wrong but what it asks for, which is found when the frames behind it have been read."""
+        self.model.end_connection()
+        numbers = [each for each in CHANNELS if self.state[each] != "closed"]
+        if numbers and not bounds_lost and not late:
+            octets += self.some_of(faults.passed_over(self.chance.choice(numbers))) + faults.raw_frame(8, 0, b"")
+        values = {"reply_code": fault.code, "ids": fault.ids}
+        self.expect(octets, (0, (Connection.Close, values)))
+        assert not self.client.closed
+        if not bounds_lost:
+            self.expect(faults.a_message(self.chance.choice(CHANNELS)) + frame.marshal(commands.Channel.Open(), 3))
+            if self.chance.random() < 0.3:
+                close = frame.marshal(Connection.Close(200, "both at once", 0, 0), 0)
+                self.expect(close, (0, (Connection.CloseOk, {})))
+                assert not self.client.closed
+        self.expect(frame.marshal(Connection.CloseOk(), 0))
+        self.gone()
+
+    def gone(self) -> None:
+        """The connection is over, and the next one begins."""
+        assert self.client.closed
+        self.client.lose()
+        assert len(self.world.broker.connections) == 1, "the broker keeps a connection that is over"
+        self.connect()
+
+    def leave(self, number: int) -> None:
+        self.model.end_connection()
+        if self.chance.random() < 0.5:
+            self.client.lose()
+            self.connect()
+        else:
+            close = frame.marshal(Connection.Close(200, "bye", 0, 0), 0)
+            behind = faults.a_message(number) if self.chance.random() < 0.5 else b""
+            self.expect(close + behind, (0, (Connection.CloseOk, {})))
+            self.gone()
+
+    # -- faults ------------------------------------------------------------------------------------------
+
+    def soft_fault(self, number: int) -> None:
+        """An error of a channel, some right publishes before it."""
+        octets = b""
+        channel = self.model.channels[number]
+        if not channel.transaction and not channel.consumers:
+            for _ in range(self.chance.choice([0, 0, 2])):
+                message, _ = self.some_message(self.chance.choice(QUEUES))
+                octets += b"".join(self.frames(number, message, False))
+                self.published(number, message, False)
+                # Others may be given it before they are given what this channel held.
+                self.model.queues[message.key].ordered = False
+        nothing = self.model.new_message("", "q1", 5)
+        strange = self.model.new_message("missing", "q1", 5)
+        wrong: list[tuple[bytes, int, Any]] = [
+            (frame.marshal(method, number), code, type(method))
+            for method, code in [
+                (Queue.Declare(queue="missing", passive=True), 404), (Queue.Purge(queue="missing"), 404),
+                (Queue.Bind(queue="q1", exchange="missing"), 404), (Queue.Bind(queue="missing", exchange="x"), 404),
+                (Queue.Declare(queue="q1", durable=False), 406), (Queue.Declare(queue="amq.mine", durable=True), 403),
+                (Queue.Declare(queue="q1", durable=True, arguments={"x-message-ttl": 5}), 406),
+                (Exchange.Declare(exchange="x", exchange_type="fanout", durable=True), 406),
+                (Exchange.Declare(exchange="missing", passive=True), 404),
+                (Basic.Get(queue="missing"), 404), (Basic.Consume(queue="missing"), 404),
+                (Basic.Ack(channel.next_tag), 406), (Basic.Ack(channel.next_tag, True), 406), (Basic.Ack(0), 406),
+                (Basic.Nack(channel.next_tag), 406), (Basic.Reject(channel.next_tag), 406),
+                (Basic.Reject(2**63 - 1), 406),
+            ]
+        ]
+        wrong += [
+            (b"".join(self.frames(number, strange, False)), 404, Basic.Publish),
+            (b"".join(self.frames(number, nothing, False, expiration="soon")), 406, Basic.Publish),
+            (b"".join(self.frames(number, nothing, False, user_id="somebody")), 406, Basic.Publish),
+            (self.frames(number, nothing, False)[0] + faults.raw_frame(2, number, faults.header(_LARGEST_BODY + 1)),
+             406, Basic.Publish),
+        ]
+        wrong_octets, code, method = self.chance.choice(wrong)
+        self.fails(number, octets + wrong_octets, Fault(code, method))
+
+    def hard_fault(self, number: int) -> None:
+        """An error of the connection."""
+        chance = self.chance
+        before = b""
+        state = self.state[number]
+        way = chance.randrange(10)
+        if way == 0:
+            _, octets = chance.choice(faults.beyond_its_bounds(number))
+            self.breaks(octets, Fault(faults.FRAME_ERROR), True)
+            return
+        if way == 1:
+            number, table = 0, faults.ON_CHANNEL_0
+        elif way == 2:
+            closed = [each for each in CHANNELS if self.state[each] == "closed"] + [7]
+            number, table = chance.choice(closed), faults.ON_A_CLOSED_CHANNEL
+        elif state != "open":
+            return
+        elif way == 3:
+            before = self.frames(number, self.model.new_message("", "q1", 5), False)[0]
+            table = faults.WHERE_A_HEADER_IS_DUE
+        elif way == 4:
+            parts = self.frames(number, self.model.new_message("", "q1", 5), False)
+            before, table = parts[0] + parts[1], faults.WHERE_A_BODY_IS_DUE
+        elif way == 5:
+            octets = b"".join(self.frames(number, self.model.new_message("", "q1", 5), False))
+            # The bit beside "mandatory".
+            octets = octets.replace(b"\x00\x02q1\x00\xce", b"\x00\x02q1\x02\xce", 1)
+            self.breaks(octets, Fault(faults.NOT_IMPLEMENTED, Basic.Publish), late=True)
+            return
+        elif way == 6:
+            before, table = b"", faults.ANYWHERE
+        elif way == 7:
+            table = faults.ASKED_FOR_IN_VAIN
+        else:
+            table = faults.ON_AN_OPEN_CHANNEL
+        self.told, kind, code, payload = chance.choice(table)
+        octets = before + faults.raw_frame(kind, number, payload)
+        self.breaks(octets, Fault(code), late=table is faults.ASKED_FOR_IN_VAIN)
+
+    # -- all of it ---------------------------------------------------------------------------------------
+
+    def step(self) -> None:
+        number = self.chance.choice(CHANNELS)
+        state = self.state[number]
+        if state == "closed":
+            if self.chance.random() < 0.2:
+                self.hard_fault(number)
+            else:
+                self.open(number)
+        elif state == "closing":
+            self.while_closing(number)
+        elif state == "content":
+            self.go_on(number)
+        else:
+            weights = [weight for weight, _ in self.actions]
+            (_, action), = self.chance.choices(self.actions, weights)
+            action(number)
+        kept = self.client.connection.amqp._reader.buffered_bytes
+        assert kept < _MOST_KEPT_BYTES, f"{kept} bytes are kept"
+        if self.chance.random() < 0.1:
+            self.ping()
+
+    def ping(self) -> None:
+        """Another client is served."""
+        body = self.chance.randbytes(8)
+        self.witness.publish(1, "witness", body)
+        got = self.witness.get("witness")
+        assert isinstance(got, Delivery) and got.body == body, "another client is not served"
+
+    def end(self) -> None:
+        """Another client finds all that must be there, and the broker holds nothing of this one."""
+        self.model.end_connection()
+        self.client.lose()
+        assert len(self.world.broker.connections) == 1
+        assert self.world.broker.open_transactions.size_bytes == 0, "transactions that are over count still"
+        for queue in self.model.queues.values():
+            due = queue.line
+            got = []
+            while isinstance(delivery := self.witness.get(queue.name), Delivery):
+                got.append(delivery)
+            names = [delivery.properties.message_id for delivery in got]
+            assert sorted(names) == sorted(message.name for message in due), (queue.name, names, [m.name for m in due])
+            by_name = {message.name: message for message in due}
+            for delivery in got:
+                by_name[delivery.properties.message_id].check(delivery)
+            assert not queue.ordered or names == [message.name for message in due], (queue.name, names)
+        self.ping()
+
+
+def walk(seed: int, steps: int = 60) -> None:
+    """One walk.  Raises AssertionError, or what the broker raises."""
+    walk = Walk(seed)
+    for _ in range(steps):
+        walk.step()
+    walk.end()
