@@ -103,7 +103,9 @@ class NodeProcess:
         self._ticker: asyncio.Handle | None = None
         self._defects = DefectsStopTheNode(self._fail)
         self._pump_scheduled = False
-        self._due_scheduled = False
+        self._due_timer: asyncio.TimerHandle | None = None
+        self._due_ms = NEVER
+        """What the timer was set for."""
         self._writing: WriteBatch | None = None
         self._memory: MemoryWatch = MemoryWatch(limit_bytes(settings.memory_limit_bytes, settings.memory_limit_percent))
         self.serving = False
@@ -451,13 +453,15 @@ class NodeProcess:
             self._listener.flush()
             if self.engine.busy:
                 self.schedule_pump()
-            if output.due_ms != NEVER and not self._due_scheduled:
-                self._due_scheduled = True
-                self._loop.call_later(max(1, output.due_ms - now_ms) / 1000, self._due)
+            if output.due_ms != NEVER and (self._due_timer is None or output.due_ms < self._due_ms):
+                if self._due_timer is not None:
+                    self._due_timer.cancel()
+                self._due_ms = output.due_ms
+                self._due_timer = self._loop.call_later(max(1, output.due_ms - now_ms) / 1000, self._due)
 
     def _due(self) -> None:
         """What was to be done by now is usually done, with something else; else this pump does it."""
-        self._due_scheduled = False
+        self._due_timer = None
         self.schedule_pump()
 
     def _defects_stop_the_node(self) -> DefectsStopTheNode:
