@@ -1,8 +1,8 @@
 """Appends for followers that a majority does not need, and where nobody waits for them: they may leave a little later.
 
-One message at a time costs a frame, a turn, a write and an answer on each follower, and with three replicas only one of
-two followers counts towards the majority. The other is a *spare*: its appends are gathered, one message of many entries,
-and leave with the next frame for that node, or when
+One message at a time costs a frame, a turn, a write and an answer on each follower, and with three replicas only one
+of two followers counts towards the majority. The other is a *spare*: its appends are gathered, one message of many
+entries, and leave with the next frame for that node, or when
 
 - the eldest has waited `HELD_MS`,
 - the eldest that is not committed has waited `LATE_MS`: then the majority is not as quick as was hoped, nobody is a
@@ -10,9 +10,9 @@ and leave with the next frame for that node, or when
 - there are `MOST_BYTES` of them, or one comes that is large by itself: then there is no lack of company.
 
 Raft lets a leader send when it likes, so nothing here matters to safety: an entry counts as committed when a majority
-has it on disk, whoever that is. Who is no spare: a node with consumers of the group or commands under way to it, because
-it answers its clients from its own replica; who is wanted for the majority; and who would lead next if the leader died,
-so that its log is complete then (`hasten_election` takes the voters in the same order).
+has it on disk, whoever that is. Who is no spare: a node with consumers of the group or commands under way to it,
+because it answers its clients from its own replica; who is wanted for the majority; and, where no client decides that,
+who leads next if the leader dies, so that its log is complete then (`succession`).
 """
 
 from collections.abc import Callable, Mapping
@@ -84,7 +84,7 @@ class Spares:
         self._suspended_until_ms: dict[int, int] = {}
 
     def take(self, id: int, message: Message, now_ms: int) -> bool:
-        """An append of a group that is led here: whether it is held. If not it has to leave now, behind what is held."""
+        """An append of a group that is led here: whether it is held. If not it has to leave now, behind the held."""
         peer = message.to
         size_bytes = 0
         for entry in message.entries:

@@ -22,7 +22,7 @@ from node.settings import NodeSettings
 class RunningNode(Protocol):
     """The process whose node this is."""
 
-    behind: list[int]
+    behind: set[int]
     drain: Drain
     failure: str | None
     serving: bool
@@ -72,7 +72,7 @@ class NodeView:
         if without:
             return False, f"no leader known for groups {', '.join(without)}"
         if self._node.behind:
-            return False, f"starting: groups {', '.join(map(str, self._node.behind))} are not up to date yet"
+            return False, f"starting: groups {', '.join(map(str, sorted(self._node.behind)))} are not up to date yet"
         for alarm in (DISK, MEMORY):
             text = self._engine.alarms.own(alarm)
             if text is not None:

@@ -66,7 +66,7 @@ from node.settings import NodeSettings
 log = logging.getLogger("mayfly.node")
 
 RETRY_FULL_DISK_S: Final = 0.5
-CATCH_UP_LOOK_S: Final = 0.05
+ASK_AGAIN_S: Final = 1.0
 MANY_OBJECTS: Final = 100_000
 SWITCH_INTERVAL_S: Final = 0.0005
 """How long the loop may keep the interpreter from the disk thread; at Python's 5 ms a write took ten times as long."""
@@ -103,11 +103,13 @@ class NodeProcess:
         self._ticker: asyncio.Handle | None = None
         self._defects = DefectsStopTheNode(self._fail)
         self._pump_scheduled = False
-        self._due_scheduled = False
+        self._due_timer: asyncio.TimerHandle | None = None
+        self._due_ms = NEVER
+        """What the timer was set for."""
         self._writing: WriteBatch | None = None
         self._memory: MemoryWatch = MemoryWatch(limit_bytes(settings.memory_limit_bytes, settings.memory_limit_percent))
         self.serving = False
-        self.behind: list[int] = []
+        self.behind: set[int] = set()
         """Groups whose replicas here have not been up to date since the start."""
         self._door_closed = False
         self._opening = asyncio.Lock()
@@ -199,8 +201,9 @@ class NodeProcess:
         if self._unproven:
             self._unproven = False
             await self._loop.run_in_executor(None, is_proven, self._store)
-        self.behind = list(self.engine.host.groups)
-        self._tasks.append(self._loop.create_task(self._catch_up()))
+        self.behind = set(self.engine.host.groups)
+        for group in self.engine.host.groups:
+            self._ask_whether_behind(group)
         await self._listener.start()
         self.serving = True
         gc.collect()
@@ -284,12 +287,19 @@ class NodeProcess:
             await self._transport.set_peers(newcomers | addresses)
             await self._loop.run_in_executor(None, self._store.put_meta, "members", known.encode())
 
-    async def _catch_up(self) -> None:
-        """Follow which replicas here lack what was committed before: a vote there stands in for no other one yet, and
-        whoever stops nodes one after the other, when the one before is ready, would be too early."""
-        while self.behind:
-            self.behind = await self.membership.current.behind(self.behind)
-            await asyncio.sleep(CATCH_UP_LOOK_S)
+    def _ask_whether_behind(self, group: int) -> None:
+        """Until the replica here has what was committed before, its vote stands in for no other one, and whoever stops
+        nodes one after the other, when the one before is ready, would be too early."""
+
+        def answered(result: object) -> None:
+            if result is None:
+                self.behind.discard(group)
+            else:
+                self._loop.call_later(ASK_AGAIN_S, self._ask_whether_behind, group)
+
+        if not self.stopped.is_set():
+            self.engine.host.read_index(group, answered)
+            self.schedule_pump()
 
     def _renew_password(self, command: UpgradePassword) -> None:
         self.engine.submit_catalog(command, lambda _: None)
@@ -451,13 +461,15 @@ class NodeProcess:
             self._listener.flush()
             if self.engine.busy:
                 self.schedule_pump()
-            if output.due_ms != NEVER and not self._due_scheduled:
-                self._due_scheduled = True
-                self._loop.call_later(max(1, output.due_ms - now_ms) / 1000, self._due)
+            if output.due_ms != NEVER and (self._due_timer is None or output.due_ms < self._due_ms):
+                if self._due_timer is not None:
+                    self._due_timer.cancel()
+                self._due_ms = output.due_ms
+                self._due_timer = self._loop.call_later(max(1, output.due_ms - now_ms) / 1000, self._due)
 
     def _due(self) -> None:
         """What was to be done by now is usually done, with something else; else this pump does it."""
-        self._due_scheduled = False
+        self._due_timer = None
         self.schedule_pump()
 
     def _defects_stop_the_node(self) -> DefectsStopTheNode:

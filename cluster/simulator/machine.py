@@ -161,6 +161,8 @@ class Machine(Generic[Frame, Write]):
         self._pump: Timer | None = None
         self._write: Timer | None = None
         self._due: Timer | None = None
+        self._due_ms = 0
+        """What `_due` was set for."""
         self._writing: Write | None = None
         network.add(machine_id)
 
@@ -352,7 +354,10 @@ class Machine(Generic[Frame, Write]):
             self._begin_write()
         if program.busy:
             self._wake()
-        if output.due_ms >= 0 and self._due is None:
+        if output.due_ms >= 0 and (self._due is None or output.due_ms < self._due_ms):
+            if self._due is not None:
+                self._due.cancel()
+            self._due_ms = output.due_ms
             # Never early: a clock that drifts may have the program say once more how long it is.
             wait_ms = max(1, output.due_ms - self.now_ms())
             self._due = self.queue.after(wait_ms * MILLISECOND_US, self._on_due)

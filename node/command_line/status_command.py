@@ -58,6 +58,8 @@ def command(address: str, as_json: bool) -> None:
 
 def show_status(status: Mapping[str, Any], console: Console) -> None:
     """Tables of what a node's `/status` says; what it does not say shows as '-'."""
+    if status.get("waits"):
+        console.print(Text(f"In no cluster yet: {_text(status['waits'])}"))
     console.print(_nodes(status))
     console.print(_groups(status))
     queues = status.get("queues")

@@ -90,7 +90,7 @@ def _update(state: State, queue: Queue, terms: ShardQueueSettings, terms_bytes: 
             state.lease_timers.cancel(queue.queue_id)
         elif lease.suspended_by == 0:
             state.lease_timers.arm(queue.queue_id, state.led_ms + queue.expires_ms)
-    if queue.has_ready() or queue.kept:
+    if not queue.is_empty():
         # Lower limits count at once, and a lease may not have to wait for messages any more.
         state.touch(queue)
     if terms.ttl_retroactive:

@@ -34,7 +34,7 @@ from node.shard.settings import MAX_NUMBER, ShardQueueSettings, decode_settings,
 from node.shard.state import Past, State
 from node.shard.tombstone import GONE_FOR, Tombstone
 
-VERSION: Final = 6
+VERSION: Final = 7
 """Others are not read: data of another layout are refused anyway (`cluster.log.records`)."""
 MESSAGES_PER_STEP: Final = 16_384
 """A few milliseconds of work, compiled: a step is made in each tick."""

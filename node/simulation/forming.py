@@ -141,7 +141,7 @@ class FormingRun:
 
     def _start_all(self) -> None:
         spread_us = self.random.choice((0, 1_000, SECOND_US, 10 * SECOND_US, CALM_US))
-        spare = (len(self.founders) - 1) // 2
+        spare = (min(len(self.founders), PROFILE.replication_factor) - 1) // 2  # each group has no more voters
         if spare and self.random.random() < 0.3:
             self._absent = self.random.sample(self.founders, self.random.randint(1, spare))
             self.count("founders that never come")

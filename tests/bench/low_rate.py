@@ -50,7 +50,8 @@ class TimedBrokers(ThreeBrokers):
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
         self._scheduled: set[int] = set()
-        self._due: set[int] = set()
+        self._due: dict[int, int] = {}
+        """By node: for when it is to be pumped again."""
         self._quiet: dict[int, Any] = {}
         """By node: the write under way of which the node is not told when it ends, unless it looks before."""
         self._ended: dict[int, Any] = {}
@@ -130,13 +131,14 @@ class TimedBrokers(ThreeBrokers):
         counts["idle"] += not (output.frames or output.write or sent)
         if node.engine.busy:
             self.schedule(node)
-        if output.due_ms >= 0 and node.id not in self._due:
-            self._due.add(node.id)
-            self.at(output.due_ms * 1000, lambda: self._is_due(node))
+        if 0 <= output.due_ms < self._due.get(node.id, 1 << 62):
+            due_ms = self._due[node.id] = output.due_ms
+            self.at(due_ms * 1000, lambda: self._is_due(node, due_ms))
 
-    def _is_due(self, node: NodeWorld) -> None:
-        self._due.discard(node.id)
-        self.schedule(node)
+    def _is_due(self, node: NodeWorld, due_ms: int) -> None:
+        if self._due.get(node.id) == due_ms:
+            del self._due[node.id]
+            self.schedule(node)
 
     def _deliver(self, sender: int, to: int, sent_frame: Frame) -> None:
         self.nodes[to].engine.receive(sender, sent_frame, self.now_ms)

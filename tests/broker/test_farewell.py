@@ -125,7 +125,7 @@ def test_a_client_that_goes_on_and_on_is_dropped(
 def test_over_tls_neither(tmp_path: Path) -> None:
     """Nothing can be sent there to say that no more will come: the socket is open until the client is silent."""
     key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
-    words = "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost".split()
+    words = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"]
     subprocess.run([*words, "-keyout", key, "-out", certificate], check=True, capture_output=True)
     server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     server.load_cert_chain(certificate, key)

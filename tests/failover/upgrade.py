@@ -41,8 +41,8 @@ def upgrade(fault: Fault, nodes: ContainerNodes, ways: Upgrade, now_us: Callable
         nodes.start(id)
         wait_for(lambda: is_whole(nodes), f"a whole cluster after node {id}", WHOLE_WITHIN_S, every_s=0.05)
     wait_for(lambda: _levels(nodes) == {ways.new_levels.highest}, f"level {ways.new_levels.highest}", WHOLE_WITHIN_S)
-    fault.healed_us = now_us()
     _cannot_go_back(nodes, nodes.ids[0], ways)
+    fault.healed_us = now_us()
 
 
 def _cannot_go_back(nodes: ContainerNodes, id: int, ways: Upgrade) -> None:

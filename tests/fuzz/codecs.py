@@ -25,6 +25,7 @@ from cluster.raft import Entry, HardState
 from cluster.raft.messages import ConfState, Message, MessageType, SnapshotMetadata
 from cluster.transport import codec, frame_octets
 from cluster.transport.framing import FrameCutter, NotFrames, decode_greeting
+from cluster.versions import PROTOCOLS
 from node.amqp.content import Content, MalformedHeaderError, build_header, check_header, replace_properties
 from node.amqp.errors import ProtocolError
 from node.amqp.field_table import FieldTable, MalformedTableError
@@ -259,7 +260,7 @@ def framing(octets: bytes) -> None:
     assert cut(len(octets) or 1) == cut(1) == cut(3)
     if len(octets) >= 8:
         try:
-            decode_greeting(octets)
+            decode_greeting(octets, PROTOCOLS)
         except (NotFrames, struct.error):
             return
 

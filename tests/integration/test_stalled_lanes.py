@@ -111,12 +111,12 @@ def test_d6_d7_d8_a_target_without_a_leader_holds_no_other_lane(cluster: Nodes) 
         targets = {
             shard: declared_in(cluster, where, f"target{shard}", shard, {}) for shard in range(1, SHARDS + 1)
         }
+        arguments = {"x-message-ttl": 200, "x-dead-letter-exchange": "dead"}
+        source = declared_in(cluster, where, "source", SOURCE, arguments)
         limits = {"x-max-length": ROOM, "x-overflow": "reject-publish"}
         full = declared_in(cluster, where, "full", full_shard, limits)
         for target in (full, *targets.values()):
             where.queue_bind(target, "dead")
-        arguments = {"x-message-ttl": 200, "x-dead-letter-exchange": "dead"}
-        source = declared_in(cluster, where, "source", SOURCE, arguments)
     cluster.kill(*DEAD)
     wait_for(partial(led_by_survivors, cluster), "leaders of all shards but one", every_s=0.05)
 

@@ -15,6 +15,7 @@ PACKAGES: Final = ("cluster", "node")
 # A name stands for the module and all below it.
 SHELLS: Final = (
     "cluster.log.folder",
+    "cluster.log.layouts",
     "cluster.log.lmdb_room",
     "cluster.log.lmdb_store",
     "cluster.log.lmdb_tables",

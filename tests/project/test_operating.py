@@ -119,7 +119,7 @@ def ask(
 
 def test_reading_takes_no_password_and_says_whether_it_is_current() -> None:
     old = {"current": False, "reason": "no leader"}
-    assert ask("GET", "/cluster/members", password=None) == (200, {"members": [{"id": 1}], **old})
+    assert ask("GET", "/cluster/members", password=None) == (200, {"members": [{"id": 1}], "level": 2, **old})
     assert ask("GET", "/shards", password=None) == (200, {"shards": [{"group": 0}], **old})
 
 

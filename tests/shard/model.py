@@ -356,7 +356,8 @@ class Model:
         if settings.get("ttl_retroactive"):
             for item in row.ready + row.returned + [item for person in row.people for item in person.held.values()]:
                 item.deadline = row.deadline(item.born, item.ttl)
-        self.touch(row)
+        if not row.is_empty():
+            self.touch(row)
 
     def used(self, row: Row) -> None:
         row.kept = False

@@ -22,7 +22,7 @@ from tests.shard.model import Item, Model, priority_in
 EXPIRIES = 3
 DELIVERIES = 4
 PIECE = 1
-RETURNED = 2
+RETURNED = 1
 QUEUES = st.integers(1, 4)
 SESSIONS = st.sampled_from([(1, 7), (2, 9)])
 SOME_QUEUES = st.lists(QUEUES, min_size=1, max_size=3, unique=True)
