@@ -329,7 +329,7 @@ def group_state(octets: bytes) -> None:
     try:
         decode_group_state(octets)
     except GroupStateError as refused:
-        tells(refused, "group state")
+        tells(refused)
 
 
 def shard_state(octets: bytes) -> None:
