@@ -246,7 +246,9 @@ class Walk:
         no_ack = self.chance.random() < 0.3
         octets = frame.marshal(Basic.Get(queue=queue.name, no_ack=no_ack), number)
         if queue.line:
-            self.expect(octets, (number, (Basic.GetOk, {"from": (queue, no_ack)})))
+            count = min(len(queue.line), self.chance.choice([1, 4]))
+            due: Due = (Basic.GetOk, {"from": (queue, no_ack)})
+            self.expect(octets * count, *[(number, due)] * count)
         else:
             self.expect(octets, (number, (Basic.GetEmpty, {})))
 
@@ -287,6 +289,8 @@ class Walk:
         tags = self.chance.sample(list(channel.held), min(len(channel.held), self.chance.randrange(1, 6)))
         if self.chance.random() < 0.5:
             tags.sort()
+        if self.chance.random() < 0.2:
+            tags += tags[:1]
         for tag in tags:
             multiple = self.chance.random() < 0.1
             octets += frame.marshal(Basic.Ack(tag, multiple), number)
