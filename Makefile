@@ -46,7 +46,7 @@ SUITES ?=
 CHECKOUTS ?=
 
 .PHONY: run test check compiled-tests uncompiled-tests lint bench bench-expiry bench-growth bench-long-queue profile \
-	soak fuzz chaos chaos-deadletters golden interop setup wheel image test-failover test-k8s clean
+	soak fuzz chaos chaos-deadletters golden interop setup wheel image test-failover test-upgrade test-systemd test-k8s clean
 
 run: $(INSTALLED)
 	@$(BIN)/mayfly demo $(if $(filter-out 0,$(ONCE)),--once)
@@ -109,6 +109,14 @@ chaos-deadletters: $(INSTALLED)
 test-failover: $(INSTALLED) $(VENV)/.deploy
 	$(BIN)/python -P tests/failover/run_failover.py --rounds $(ROUNDS) \
 		$(if $(filter-out 0,$(WRITE)),--write docs/reliability.md) $(ARGUMENTS)
+
+# From an earlier commit's image to one of these sources, node by node under load: make test-upgrade FROM=COMMIT.
+test-upgrade: $(INSTALLED) $(VENV)/.deploy
+	$(BIN)/python -P tests/failover/run_failover.py --upgrade-from $(FROM) $(ARGUMENTS)
+
+# The unit under a real systemd in a container. Takes root, an engine and mmdebstrap.
+test-systemd: $(INSTALLED)
+	$(BIN)/python -P tests/deploy/run_systemd.py
 
 # The chart on a real API server: install, test, upgrade, rollback, scale, kill, drain. Takes root and an engine.
 test-k8s: $(INSTALLED) $(VENV)/.deploy

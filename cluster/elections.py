@@ -1,6 +1,6 @@
 """Leading less or sooner than Raft's clock says, within what Raft allows at any moment."""
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from typing import Final
 
 from cluster.raft import NO_LEADER, Message, MessageType
@@ -10,17 +10,38 @@ TICKS_BETWEEN_CANDIDATES: Final = 4
 """When a leader's process is gone: time for one candidate to win before the next one tries."""
 
 
-def hasten_election(raft: Raft, voters: Sequence[int], lost: int, first: int) -> None:
+def succession(voters: Collection[int], lost: int, first: int) -> list[int]:
+    """The voters without the leader `lost`, in the order in which they stand for election; see `hasten_election`."""
+    left = [node for node in sorted(voters) if node != lost]
+    start = first % len(left) if left else 0
+    return left[start:] + left[:start]
+
+
+def hasten_election(raft: Raft, voters: Collection[int], lost: int, first: int) -> None:
     """The process of the leader `lost` is gone: campaign soon instead of after a whole timeout.
 
     The voters left take turns, a few ticks apart, because those that campaign at once split the vote and then wait
     for a whole timeout after all. `first` says who comes first; it should differ from group to group, so that each
     leads its share."""
-    left = [node for node in sorted(voters) if node != lost]
+    left = succession(voters, lost, first)
     if raft.id in left:
-        turn = (left.index(raft.id) - first) % len(left)
+        turn = left.index(raft.id)
         hastened = raft.randomized_election_timeout - 1 - turn * TICKS_BETWEEN_CANDIDATES
         raft.election_elapsed = max(raft.election_elapsed, hastened)
+
+
+def outdo(raft: Raft, request: Message, voters: Collection[int], lost: int, first: int) -> None:
+    """Somebody without the end of this log asks for a vote and gets none (a leader may have held its last entries back
+    from them): so that no time is lost, stand for election in the next tick, if no leader is followed. Of several whose
+    logs are longer the voters take turns, as in `hasten_election`."""
+    if (
+        (raft.lead == NO_LEADER or raft.election_elapsed >= raft.election_timeout)
+        and not raft.raft_log.is_up_to_date(request.index, request.log_term)
+    ):
+        left = [node for node in succession(voters, lost, first) if node != request.from_]
+        if raft.id in left:
+            hastened = raft.randomized_election_timeout - 1 - left.index(raft.id) * TICKS_BETWEEN_CANDIDATES
+            raft.election_elapsed = max(raft.election_elapsed, hastened)
 
 
 def resign(raft: Raft) -> Message | None:

@@ -16,7 +16,7 @@ from typing import Final
 from cluster.applying import Applying
 from cluster.clock import GroupClock
 from cluster.compaction import Compaction, times_too_long
-from cluster.elections import hasten_election, resign
+from cluster.elections import hasten_election, outdo, resign
 from cluster.group_settings import GroupSettings
 from cluster.log.batch import GroupWrite, StoredGroup, StoredSnapshot
 from cluster.log.group_log import EntryCache, GroupLog
@@ -119,6 +119,8 @@ class Group:
         self._owed: dict[int, int] = {}
         """Node -> the last entry that has something of its own and of whose commit it has not been told."""
         self._lead_seen: tuple[int, int] = (0, 0)
+        self._lost_leader: int = 0
+        """The leader whose process is gone, until another one leads."""
         self._closed_ms: int = -1 << 40
         self._led: bool = False
         self._hard_state: HardState = stored.hard_state
@@ -130,6 +132,8 @@ class Group:
         self._compacting: Compaction | None = None
         self._state_bytes: int = 0 if stored.snapshot is None else len(stored.snapshot.state)
         self._log_bytes: int = 0
+        self.wants_all_to_follow: bool = False
+        """On the leader: whether the log is to be compacted as soon as all members have it."""
         self._left: bool = False
         self._reader: Callable[[int, int], Entry] = reader
         self._offer: SnapshotOffer = SnapshotOffer()
@@ -244,6 +248,8 @@ class Group:
         lead, term = self.raw.raft.lead, self.raw.raft.term
         if (lead, term) != self._lead_seen:
             self._lead_seen = (lead, term)
+            if lead:
+                self._lost_leader = 0
             self.forget_sent()
         self._ask_for_reads(now_ms)
         if self.proposals and lead == self.node:
@@ -325,6 +331,7 @@ class Group:
     def hasten_election(self, lost: int) -> None:
         """The leader's process is gone: forget it, and campaign soon; who comes first differs from group to group."""
         self.raw.forget_leader()
+        self._lost_leader = lost
         hasten_election(self.raw.raft, self.conf_state.voters, lost, self.id)
 
     def resign(self) -> Message | None:
@@ -355,6 +362,8 @@ class Group:
         if behind and self.intake.is_busy(message.from_, now_ms):
             return
         self.raw.step(message)
+        if message.type == MessageType.PRE_VOTE and not self.leads:
+            outdo(self.raw.raft, message, self.conf_state.voters, self._lost_leader or self.leader, self.id)
 
     def _would_install(self, term: int, snapshot: Snapshot) -> bool:
         log, metadata = self.raw.raft.raft_log, snapshot.metadata
@@ -404,6 +413,13 @@ class Group:
         if owed and commit >= owed:
             del self._owed[node]
         if owed:
+            return True
+        audience = self.machine.audience()
+        return audience is None or node in audience
+
+    def is_awaited_by(self, node: int) -> bool:
+        """On the leader: whether somebody at a node waits for what is appended: its commands, or its consumers."""
+        if node in self._owed:
             return True
         audience = self.machine.audience()
         return audience is None or node in audience
@@ -568,6 +584,7 @@ class Group:
             0 if hurried else self._state_bytes,
         )
         patience = TIMES_TOO_LONG if self._offer.metadata is None else TIMES_TOO_LONG_WITH_AN_OFFER
+        self.wants_all_to_follow = grown >= 1
         if grown < (1 if slowest_match >= self.applied else patience):
             return False
         if self.in_flight is not None or self._compaction is not None:

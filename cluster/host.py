@@ -44,6 +44,7 @@ from cluster.raft import (
 from cluster.rebuild import REBUILD_DATAGRAM, Rebuild, decode_request
 from cluster.reconfiguration import HandOver, Step, next_step
 from cluster.sessions import NOT_HELD, EnvelopeError, check_batches
+from cluster.spares import NEVER_DUE, Spares
 
 NEVER: Final = -1
 
@@ -51,14 +52,20 @@ NEVER: Final = -1
 class Output:
     """What `Host.pump` wants done: frames to send, and a batch to write (None: nothing, or one is under way).
 
+    `write_waits`: whether something is to be done as soon as the batch is on disk; if not, it is soon enough to call
+    `persisted` before the next `pump`.
+
     `due_ms` is when `pump` is to be called again though nothing happens until then; NEVER if it need not be."""
 
-    __slots__ = ("due_ms", "frames", "write")
+    __slots__ = ("due_ms", "frames", "write", "write_waits")
 
-    def __init__(self, frames: dict[int, Frame], write: WriteBatch | None, due_ms: int = NEVER) -> None:
+    def __init__(
+        self, frames: dict[int, Frame], write: WriteBatch | None, due_ms: int = NEVER, write_waits: bool = True
+    ) -> None:
         self.frames = frames
         self.write = write
         self.due_ms = due_ms
+        self.write_waits = write_waits
 
 
 class Host:
@@ -128,6 +135,7 @@ class Host:
         self._excess_noted = False
         self._balance: LeaderBalance = LeaderBalance()
         self._asked_rebuild_ms: dict[tuple[int, int], int] = {}
+        self._spares: Spares = Spares(settings.node, self.groups, self._is_there)
         self.disk: DiskWatch = DiskWatch(settings.election_timeout_ms)
         self._draining: Draining = Draining()
 
@@ -210,6 +218,7 @@ class Host:
                 self._heard_ms.pop(peer, None)
                 self._up_since_ms.pop(peer, None)
                 self._unhurried.pop(peer, None)
+                self._spares.forget(peer)
                 self._beats.forget(peer)
                 self.clocks.forget(peer)
         self.members = sorted(members)
@@ -499,6 +508,7 @@ class Host:
         """The stream to a peer broke: its process is probably gone."""
         self._up_since_ms.pop(peer, None)
         self._acknowledged.clear()
+        self._spares.forget(peer)
         self.clocks.forget(peer)
         for group in self.groups.values():
             if group.leads:
@@ -573,6 +583,7 @@ class Host:
 
     def pump(self, now_ms: int) -> Output:
         """Do all that is due. See the module's text."""
+        sent_before = not self._gathering.empty()
         if self._held:
             for id, due_ms in self._held.items():
                 if now_ms >= due_ms:
@@ -585,18 +596,32 @@ class Host:
             for id in dirty:
                 self._advance(self.groups[id], now_ms, trusted_ms)
         write: WriteBatch | None = None
+        write_waits = True
         if self._writing is None and not self._gathering.empty():
             write = self._writing = self._gathering
             self._gathering = WriteBatch()
             self.disk.began(now_ms)
             self._writing_ready, self._gathering_ready = self._gathering_ready, []
+            write_waits = sent_before or any(not self._waits_for_others(id) for id in write.groups)
+        for peer in self._spares.take_due(now_ms):
+            self._frame(peer)
         frames, self._frames = self._frames, {}
         for peer, frame in frames.items():
             frame.clock_ms = now_ms
+            self._spares.join(peer, frame)
             self._beats.answer(peer, frame)
             if peer in self._unhurried:
                 frame.raft += self._unhurried.pop(peer).values()
-        return Output(frames, write, min(self._held.values()) if self._held else NEVER)
+        due_ms = self._spares.due_ms()
+        if self._held:
+            due_ms = min(due_ms, min(self._held.values()))
+        return Output(frames, write, NEVER if due_ms == NEVER_DUE else due_ms, write_waits)
+
+    def _waits_for_others(self, id: int) -> bool:
+        """Whether what is now written of a group, and leaves for the others in this turn, needs one of them as well to
+        be committed: their answer comes later than this node's own disk, or is waited for anyway."""
+        group = self.groups[id]
+        return group.leads and not group.decides_alone and group.in_flight is not None
 
     @property
     def busy(self) -> bool:
@@ -623,7 +648,7 @@ class Host:
         group.propose(now_ms, trusted_ms)
         messages, write = group.collect()
         self._tell_leader(group)
-        self._post(group.id, messages)
+        self._post(group.id, messages, now_ms)
         if write is not None:
             self._gather(write)
         if group.in_flight is not None:
@@ -651,13 +676,17 @@ class Host:
         ready, self._writing_ready = self._writing_ready, []
         self._writing = None
         for id in ready:
-            self._post(id, self.groups[id].persisted())
+            self._post(id, self.groups[id].persisted(), now_ms)
             self._dirty[id] = None
 
-    def _post(self, id: int, messages: list[Message]) -> None:
+    def _post(self, id: int, messages: list[Message], now_ms: int) -> None:
         for message in messages:
             peer = message.to
             if peer == self.node:
+                continue
+            if message.type == MessageType.APP and peer in self.peers and self._spares.take(id, message, now_ms):
+                if peer in self._unhurried:
+                    self._unhurried[peer].pop((id, message.type), None)
                 continue
             if self._can_wait(id, message) and peer in self.peers:
                 self._unhurried.setdefault(peer, {})[(id, message.type)] = (id, message)
@@ -675,7 +704,7 @@ class Host:
         if kind == MessageType.APP:
             group = self.groups[id]
             owed = group.owes(message.to, message.commit)
-            return not (message.entries or owed) and group.is_replicating(message.to)
+            return not (message.entries or owed or group.hands_over) and group.is_replicating(message.to)
         if kind == MessageType.APP_RESP:
             if message.reject:
                 return False
@@ -701,6 +730,9 @@ class Host:
     def is_connected(self, peer: int) -> bool:
         """Whether the stream to a peer is open."""
         return peer in self._up_since_ms
+
+    def _is_there(self, peer: int, now_ms: int) -> bool:
+        return self.is_connected(peer) and self.heard_within(peer, now_ms, self.settings.election_timeout_ms)
 
     def _close_silent_sessions(self, now_ms: int) -> None:
         timeout_ms = self.settings.group.session_timeout_ms

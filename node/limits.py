@@ -98,6 +98,9 @@ FAREWELL_BYTES: Final = 64 * MIB
 """What a client may have sent behind its connection.close: read and dropped for up to CLOSE_OK_SECONDS, since a socket
 that is closed with input unread is reset, and its close-ok lost."""
 
+FAREWELL_SILENCE_SECONDS: Final = 0.25
+"""Over TLS, which can't end one direction alone: how long nothing must have come before the socket is closed."""
+
 CONNECTIONS: Final = 50_000
 """Connections on one node."""
 

@@ -29,6 +29,7 @@ from node.limits import (
     CLOSE_OK_SECONDS,
     CONNECTIONS,
     FAREWELL_BYTES,
+    FAREWELL_SILENCE_SECONDS,
     HANDSHAKE_SECONDS,
     KEEPALIVE_IDLE_SECONDS,
     KEEPALIVE_INTERVAL_SECONDS,
@@ -360,14 +361,24 @@ class ClientProtocol(asyncio.Protocol):
         """All is said: close the socket, or, if the client may have sent more behind its close, see it out."""
         if self._farewell_bytes >= 0 or self._transport.is_closing():
             return
-        if not (connection.amqp.closed_by_client and self._transport.can_write_eof()):
+        if not connection.amqp.closed_by_client:
             self._transport.close()
             return
         self._farewell_bytes = 0
-        self._transport.write_eof()
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        else:
+            self._close_when_silent(-1)
         if not self._reading:
             self._reading = True
             self._transport.resume_reading()
+
+    def _close_when_silent(self, before_bytes: int) -> None:
+        """Close the socket if no more has come since there were so many bytes, else look again a moment later."""
+        if self._farewell_bytes == before_bytes:
+            self._transport.close()
+        elif not self._transport.is_closing():
+            self._loop.call_later(FAREWELL_SILENCE_SECONDS, self._close_when_silent, self._farewell_bytes)
 
     def abort(self) -> None:
         """Drop the socket."""

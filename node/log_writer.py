@@ -1,6 +1,9 @@
 """The thread that writes: takes one batch at a time off the event loop and syncs it to disk.
 
 LMDB releases the GIL while it writes and syncs, so the loop goes on gathering the next batch meanwhile.
+
+The loop is woken when a batch is on disk, unless nobody waits for that alone (`Output.write_waits`): then it looks by
+itself, whenever something else has woken it.
 """
 
 import asyncio
@@ -28,13 +31,29 @@ class LogWriter:
         # Changed by the thread alone; whoever reads them meanwhile may see one batch more in the one than in the other.
         self._synced_by_bucket = [0] * (len(SYNC_BOUNDS_S) + 1)
         self._sync_sum_s = 0.0
+        self._wakes = True
+        self._ended: tuple[BaseException | None] | None = None
+        """How the batch under way has ended, until the loop takes it. It is set before `_wakes` is read, and `_wakes`
+        before this is: one of the two threads sees what the other did."""
         self._batches: SimpleQueue[WriteBatch | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="log-writer", daemon=True)
         self._thread.start()
 
-    def write(self, batch: WriteBatch) -> None:
-        """Write this batch next. Never blocks."""
+    def write(self, batch: WriteBatch, wakes: bool = True) -> None:
+        """Write this batch next. Never blocks. Without `wakes` the loop is told only if it asks (`look`), or of an
+        error."""
+        self._wakes = wakes
         self._batches.put(batch)
+
+    def look(self) -> None:
+        """Have `written` called now if the batch under way has ended; if not, wake the loop when it does."""
+        self._wakes = True
+        self._take()
+
+    def _take(self) -> None:
+        ended, self._ended = self._ended, None
+        if ended is not None:
+            self._written(ended[0])
 
     def syncs(self) -> tuple[tuple[int, ...], float]:
         """Batches by the time until they were synced (up to each of `SYNC_BOUNDS_S`, and longer); seconds in all."""
@@ -56,7 +75,10 @@ class LogWriter:
             took_s = time.monotonic() - began_s
             self._synced_by_bucket[bisect_left(SYNC_BOUNDS_S, took_s)] += 1
             self._sync_sum_s += took_s
+            self._ended = (error,)
+            if not (self._wakes or error is not None):
+                continue
             try:
-                self._loop.call_soon_threadsafe(self._written, error)
+                self._loop.call_soon_threadsafe(self._take)
             except RuntimeError:  # the loop is closed: nobody waits for this any more
                 return

@@ -10,84 +10,66 @@ import asyncio
 import gc
 import logging
 import random
-import shutil
-import socket
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from cluster.frame import Frame
-from cluster.group_settings import GroupSettings
 from cluster.host import NEVER
-from cluster.host_settings import HostSettings
-from cluster.log.batch import CorruptEntry, CorruptStore, DiskFull, LogError, StoreRefused, WriteBatch
-from cluster.log.group_log import EntryCache
+from cluster.log.batch import CorruptEntry, CorruptStore, DiskFull, LogError, WriteBatch
 from cluster.log.write_ahead_store import WriteAheadStore
 from cluster.raft import Entry
 from cluster.transport.peer_transport import LocalPeer, PeerTransport
 from cluster.transport.tls import SwitchedContext
 from cluster.versions import LEVELS, level_fault
 from node import limits
-from node.broker.broker import Broker, BrokerSettings
-from node.broker.certificates import user_of_certificate
-from node.catalog import Catalog, DeleteUser, PutUser, SetPermissions, UpgradePassword
-from node.catalog.passwords import make_password_hash, verify_password
-from node.certificates_watch import Certificates, client_tls
-from node.duties.alarms import DISK, MEMORY, NAMES, disk_watermark
-from node.duties.drain import DRAINED, NOT_DRAINING, TEXT_OF_DRAIN, TEXT_OF_STOP, Drain, DrainSettings
-from node.engine import Engine, EngineSettings
-from node.http.provider import Histogram
-from node.http.provider import Metric as HttpMetric
-from node.http.server import HttpServer
-from node.identity import Identity, KnownMembers
-from node.listener import AmqpListener
-from node.log_writer import SYNC_BOUNDS_S, LogWriter
-from node.membership_shell import (
+from node.arrival import (
     STARTS_SHIFT,
-    MembershipShell,
     NodeRefused,
     establish_identity,
-    founders,
     is_proven,
     is_unproven,
     keep_level,
     next_start,
     peer_tls_files,
 )
+from node.broker.broker import Broker, BrokerSettings
+from node.broker.certificates import user_of_certificate
+from node.catalog import UpgradePassword
+from node.catalog_at_start import CatalogAtStart
+from node.certificates_watch import Certificates, client_tls
+from node.data_copy import copy_data
+from node.defects import DefectsStopTheNode
+from node.duties.drain import DRAINED, NOT_DRAINING, TEXT_OF_DRAIN, TEXT_OF_STOP, Drain, DrainSettings
+from node.engine import Engine
+from node.engine_assembly import make_engine
+from node.http.server import HttpServer
+from node.identity import Identity, KnownMembers
+from node.listener import AmqpListener
+from node.log_writer import LogWriter
+from node.membership_shell import MembershipShell
+from node.node_view import NodeView
 from node.operating.access import Access
 from node.operating.dead_letter_office import DeadLetterOffice
-from node.operating.definitions import BadDefinitions
-from node.operating.definitions_office import DefinitionsOffice, NotAnswered
+from node.operating.definitions_office import DefinitionsOffice
 from node.operating.management import Management
 from node.operating.operator import Operator
 from node.operating.operator_login import Logins
-from node.operating.queue_metrics import queue_metrics
-from node.operating.queue_selection import QueueSelection
-from node.operating.queue_views import QueueViews
-from node.operating.status import Metric, alarm_texts, engine_metrics, engine_status, login_metrics
-from node.process_clock import ProcessClock, forget_clock, kept_clock, this_boot
-from node.process_memory import FreedMemory, MemoryWatch, available_bytes
+from node.process_clock import ProcessClock, kept_clock, this_boot
+from node.process_memory import MemoryWatch, limit_bytes
+from node.resource_watch import ResourceWatch
 from node.settings import NodeSettings
 
 log = logging.getLogger("mayfly.node")
 
-LOOK_S: Final = 1.0
-CONTRADICTIONS: Final = 5
-"""So many looks in turn must find the clock contradicted: frames that waited for a frozen process make it seem so."""
 RETRY_FULL_DISK_S: Final = 0.5
 ASK_AGAIN_S: Final = 1.0
 MANY_OBJECTS: Final = 100_000
 SWITCH_INTERVAL_S: Final = 0.0005
 """How long the loop may keep the interpreter from the disk thread; at Python's 5 ms a write took ten times as long."""
-
-
-def _memory_limit_bytes(settings: NodeSettings) -> int:
-    """What `memory_limit_bytes` and `memory_limit_percent` come to here; 0: no limit."""
-    return settings.memory_limit_bytes or (available_bytes() or 0) * settings.memory_limit_percent // 100
 
 
 class NodeProcess:
@@ -100,6 +82,7 @@ class NodeProcess:
         self.stopped: asyncio.Event = asyncio.Event()
         self.failure: str | None = None
         self._sent_away = False
+        self._removed = False
         self._unproven = False
         self._loop: asyncio.AbstractEventLoop
         self._store: WriteAheadStore
@@ -111,23 +94,25 @@ class NodeProcess:
         self._broker: Broker
         self._listener: AmqpListener
         self.drain: Drain
+        self.view: NodeView
         self._http: HttpServer
         self._definitions: DefinitionsOffice
         self._logins: Logins
         self._certificates: Certificates | None = None
-        self._queue_views: QueueViews
         self._tasks: list[asyncio.Task[None]] = []
         self._ticker: asyncio.Handle | None = None
-        self._defects = _DefectsStopTheNode(self._fail)
+        self._defects = DefectsStopTheNode(self._fail)
         self._pump_scheduled = False
         self._due_scheduled = False
         self._writing: WriteBatch | None = None
-        self._memory: MemoryWatch = MemoryWatch(_memory_limit_bytes(settings))
-        self._serving = False
-        self._behind: set[int] = set()
+        self._memory: MemoryWatch = MemoryWatch(limit_bytes(settings.memory_limit_bytes, settings.memory_limit_percent))
+        self.serving = False
+        self.behind: set[int] = set()
+        """Groups whose replicas here have not been up to date since the start."""
         self._door_closed = False
         self._opening = asyncio.Lock()
         self._drained = asyncio.Event()
+        self._stored = asyncio.Event()
         self._stop_asked = False
 
     # ------------------------------------------------------------------ start and stop
@@ -145,9 +130,12 @@ class NodeProcess:
             self._unproven = is_unproven(self._store)
             previous, starts = next_start(self._store)
             stored = await self._loop.run_in_executor(None, self._store.load)
-            self.engine = self._make_engine(starts << STARTS_SHIFT)
+            self.engine = make_engine(
+                settings, self.identity, self._members, self.name, self._read_entry, starts << STARTS_SHIFT
+            )
             self.membership = MembershipShell(
-                self.engine, self.identity, settings, self.schedule_pump, self._send_away, self._members.stores
+                self.engine, self.identity, settings, self.schedule_pump, self._send_away, self._members.stores,
+                lambda: self._unproven and self._members.version == 0,
             )
             first = self.engine.start(stored, self.clock.now_ms())
             if first is not None:
@@ -176,12 +164,12 @@ class NodeProcess:
         times = DrainSettings(settings.drain_notice_ms, settings.drain_acks_ms, settings.drain_timeout_ms)
         self.drain = Drain(self.engine.host, self._broker, self, times)
         self._ticker = self._loop.call_soon(self._tick)
-        self._tasks.append(self._loop.create_task(self._watch_disk_and_memory()))
-        self._tasks.append(self._loop.create_task(self._watch_clock()))
+        watch = ResourceWatch(self.engine, self._store, self._memory, settings, self._feed)
+        self._tasks.append(self._loop.create_task(watch.watch_disk_and_memory()))
+        self._tasks.append(self._loop.create_task(watch.watch_clock()))
         self._certificates = self._make_certificates(tls)
         self._tasks.append(self._loop.create_task(self._certificates.watch()))
         self.schedule_pump()
-        self._queue_views = QueueViews(self.engine)
         self._logins = Logins(self.engine.catalog, self._renew_password)
         operator = Operator(
             self._logins,
@@ -195,21 +183,27 @@ class NodeProcess:
         access = Access(self.engine, self.membership, self._logins, self._logins.threads)
         http = settings.http_address
         self._definitions = DefinitionsOffice(self.engine, self.membership)
-        self._http = HttpServer(self, http.host, http.port, operator, management, access, self._definitions)
+        self.view = NodeView(
+            self, self.engine, settings, self.clock.now_ms, self.membership, self._memory, self._writer, self._logins,
+            self._broker,
+        )
+        self._http = HttpServer(self.view, http.host, http.port, operator, management, access, self._definitions)
         await self._http.start()
         try:
-            await self._wait_until_ready()
+            await CatalogAtStart(
+                self.engine, settings, self._definitions, self.schedule_pump, self.stopped, lambda: self.failure
+            ).wait()
         except (NodeRefused, OSError):
             await self.stop()
             raise
         if self._unproven:
             self._unproven = False
             await self._loop.run_in_executor(None, is_proven, self._store)
-        self._behind = set(self.engine.host.groups)
+        self.behind = set(self.engine.host.groups)
         for group in self.engine.host.groups:
             self._ask_whether_behind(group)
         await self._listener.start()
-        self._serving = True
+        self.serving = True
         gc.collect()
         gc.freeze()
 
@@ -235,44 +229,6 @@ class NodeProcess:
         self.settings.data_dir.mkdir(parents=True, exist_ok=True)
         return WriteAheadStore(self.settings.data_dir / "log", self.settings.disk_map_bytes)
 
-    def _make_engine(self, incarnation: int) -> Engine:
-        settings = self.settings
-        group = GroupSettings(
-            election_ticks=max(2, settings.election_timeout_ms // settings.tick_ms),
-            heartbeat_ticks=max(1, settings.heartbeat_ms // settings.tick_ms),
-            session_window=limits.SESSION_WINDOW,
-            batch_bytes=limits.BATCH_BYTES,
-            entry_bytes=limits.ENTRY_BYTES,
-            repeat_after_ms=2 * settings.election_timeout_ms,
-            session_timeout_ms=settings.session_timeout_ms,
-            compact_bytes=settings.compact_bytes,
-            compact_entries=settings.compact_entries,
-            inflight_bytes=limits.INFLIGHT_BYTES,
-            unhurried_ms=limits.ACKS_HELD_MS,
-        )
-        identity, members = self.identity, self._members
-        host = HostSettings(
-            identity.node, list(members.members), identity.replication_factor, settings.tick_ms,
-            settings.election_timeout_ms, settings.clock_bound_ms, group,
-            bootstrap=not identity.joined,
-        )
-        addresses = {
-            "amqp": str(settings.amqp_address),
-            "http": str(settings.http_address),
-            "peer": str(settings.reachable_peer_address),
-        }
-        engine = EngineSettings(
-            self.name, identity.shards, settings.expiry_tick_ms, addresses, self._new_catalog, identity.store,
-            founders(settings, identity), members.version, settings.failure_domain or socket.gethostname(),
-        )
-        return Engine(
-            host, engine, self._read_entry, EntryCache(settings.cache_bytes),
-            random.SystemRandom().randrange, incarnation, log.info, log.debug,
-        )
-
-    def _new_catalog(self) -> Catalog:
-        return Catalog(self.identity.shards)
-
     @property
     def name(self) -> str:
         """What the node is called; one that joined keeps the name under which it did."""
@@ -296,10 +252,10 @@ class NodeProcess:
         """The catalog has other members: connections follow, and the next start knows them."""
         members = self.engine.catalog.members
         if self.engine.membership.removed:
-            self._send_away(f"this node (node {self.identity.node}, {self.name}) was removed from the cluster")
+            self._send_away(f"this node (node {self.identity.node}, {self.name}) was removed from the cluster", True)
             return
         own = members.get(self.identity.node)
-        if own is not None and own.state == "leaving" and self._serving and self.drain.step == NOT_DRAINING:
+        if own is not None and own.state == "leaving" and self.serving and self.drain.step == NOT_DRAINING:
             log.info("this node is being removed from the cluster: it drains")
             self._loop.call_soon(self.begin_drain)
         known = {record.id: (record.name, record.address) for record in members.with_replicas()}
@@ -329,19 +285,13 @@ class NodeProcess:
             await self._transport.set_peers(newcomers | addresses)
             await self._loop.run_in_executor(None, self._store.put_meta, "members", known.encode())
 
-    async def _wait_until_ready(self) -> None:
-        """Serve only once the catalog here is up to date, so that the first client finds what there is."""
-        await self._catalog_is_current()
-        await self._ensure_default_user()
-        await self._load_definitions()
-
     def _ask_whether_behind(self, group: int) -> None:
         """Until the replica here has what was committed before, its vote stands in for no other one, and whoever stops
         nodes one after the other, when the one before is ready, would be too early."""
 
         def answered(result: object) -> None:
             if result is None:
-                self._behind.discard(group)
+                self.behind.discard(group)
             else:
                 self._loop.call_later(ASK_AGAIN_S, self._ask_whether_behind, group)
 
@@ -349,55 +299,9 @@ class NodeProcess:
             self.engine.host.read_index(group, answered)
             self.schedule_pump()
 
-    async def _load_definitions(self) -> None:
-        """A file that was not loaded last. Raises NodeRefused, OSError."""
-        path = self.settings.load_definitions
-        if path is None:
-            return
-        try:
-            plan = await self._definitions.load_once(await self._loop.run_in_executor(None, path.read_bytes))
-        except BadDefinitions as error:
-            raise NodeRefused(f"load_definitions = {path}: {error}") from None
-        except NotAnswered as error:
-            raise OSError(f"load_definitions = {path}: {error}") from None
-        if plan is None:
-            log.info("%s: unchanged since it was loaded", path)
-            return
-        for note in plan.notes:
-            log.info("%s: %s", path, note)
-        log.info("%s: %d definitions imported", path, len(plan.commands))
-
     def _renew_password(self, command: UpgradePassword) -> None:
         self.engine.submit_catalog(command, lambda _: None)
         self.schedule_pump()
-
-    async def _catalog_is_current(self) -> None:
-        """Wait until the catalog here has everything given before; NodeRefused if the node fails meanwhile."""
-        current = asyncio.Event()
-        self.engine.catalog_barrier(lambda _: current.set())
-        self.schedule_pump()
-        waiting = [asyncio.ensure_future(event.wait()) for event in (current, self.stopped)]
-        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        for task in waiting:
-            task.cancel()
-        if self.failure is not None:
-            raise NodeRefused(self.failure)
-
-    async def _ensure_default_user(self) -> None:
-        """Put the configured first user in the place of the built-in one, as long as that is untouched."""
-        name, password = self.settings.default_user, self.settings.default_pass
-        built_in = next(iter(Catalog(1).users()))
-        if self.engine.catalog.user(built_in.name) != built_in:
-            return
-        if name == built_in.name and verify_password(built_in.password_hash, password):
-            return
-        salt = random.SystemRandom().randbytes(16)
-        hashed = await self._loop.run_in_executor(None, make_password_hash, password, salt)
-        self.engine.submit_catalog(PutUser(name, hashed, ("administrator",)), lambda _: None)
-        self.engine.submit_catalog(SetPermissions(name, "/", ".*", ".*", ".*"), lambda _: None)
-        if name != built_in.name:
-            self.engine.submit_catalog(DeleteUser(built_in.name), lambda _: None)
-        await self._catalog_is_current()
 
     async def run_until_stopped(self) -> None:
         """Serve until `stop` is called or the node fails."""
@@ -413,25 +317,17 @@ class NodeProcess:
             task.cancel()
 
     async def copy_data(self, folder: Path) -> int:
-        """Copy the data, as it is at one moment, to a folder that is not there yet; its bytes. Raises OSError."""
-        draft = folder.with_name(folder.name + ".unfinished")
+        """See `NodeControl.copy_data`. All that the replicas have taken in by now is in it."""
+        await self._until_stored()
+        return await self._loop.run_in_executor(None, copy_data, self._store, folder)
 
-        def copy() -> int:
-            if folder.exists():
-                raise FileExistsError(f"{folder} is there already")
-            draft.mkdir(parents=True)
-            try:
-                try:
-                    self._store.copy(draft / "log")
-                except (LogError, StoreRefused) as error:
-                    raise OSError(str(error)) from error
-                draft.rename(folder)
-            except BaseException:
-                shutil.rmtree(draft, ignore_errors=True)
-                raise
-            return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-
-        return await self._loop.run_in_executor(None, copy)
+    async def _until_stored(self) -> None:
+        """Wait until what the replicas have taken in by now is in the log: in the write under way, or in the next."""
+        for _ in range(2):
+            if self._writing is None or self.failure is not None:
+                return
+            self._stored.clear()
+            await self._stored.wait()
 
     # ------------------------------------------------------------------ drained by an operator
 
@@ -483,7 +379,7 @@ class NodeProcess:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._serving:
+        if self.serving:
             await self._listener.stop()
         await self._http.stop()
         self._logins.close()
@@ -517,15 +413,16 @@ class NodeProcess:
         self.failure = text
         self.stopped.set()
 
-    def _send_away(self, text: str) -> None:
+    def _send_away(self, text: str, removed: bool = False) -> None:
         """The node fails because it is not, or no longer, a member with this data: it would fail again."""
+        self._removed = self._removed or (removed and self.failure is None)
         self._sent_away = self._sent_away or self.failure is None
         self._fail(text)
 
     def may_join_anew(self) -> bool:
         """Whether a node that could not start was sent away as a founder that came too late: it never served, so its
-        data is nothing, and it can join the cluster that is there."""
-        return self._sent_away and self._unproven
+        data is nothing, and it can join the cluster that is there. Not one that an operator has removed."""
+        return self._sent_away and self._unproven and not self._removed
 
     def may_not_go_on(self) -> bool:
         """Whether a node that has ended, or could not start, would do the same when started again."""
@@ -540,6 +437,8 @@ class NodeProcess:
             self._loop.call_soon(self._pump)
 
     def _pump(self) -> None:
+        if self._writing is not None:
+            self._writer.look()
         self._pump_scheduled = False
         if self.failure is not None:
             return
@@ -556,7 +455,7 @@ class NodeProcess:
                 self._transport.send(peer, frame)
             if output.write is not None:
                 self._writing = output.write
-                self._writer.write(output.write)
+                self._writer.write(output.write, output.write_waits)
             self._listener.flush()
             if self.engine.busy:
                 self.schedule_pump()
@@ -569,12 +468,13 @@ class NodeProcess:
         self._due_scheduled = False
         self.schedule_pump()
 
-    def _defects_stop_the_node(self) -> "_DefectsStopTheNode":
+    def _defects_stop_the_node(self) -> DefectsStopTheNode:
         return self._defects
 
     def _written(self, error: BaseException | None) -> None:
         if error is None:
             self._writing = None
+            self._stored.set()
             self._feed(self.engine.persisted)
         elif isinstance(error, DiskFull):
             self.engine.disk_full(f"the disk is full: {error}")
@@ -593,44 +493,6 @@ class NodeProcess:
             self._feed(self.drain.tick)
             if self.drain.step == DRAINED:
                 self._drained.set()
-
-    async def _watch_clock(self) -> None:
-        """A clock that most members contradict is not kept: somebody sets the wall clock right, and starts the node."""
-        looks = 0
-        while looks < CONTRADICTIONS:
-            await asyncio.sleep(LOOK_S)
-            looks = looks + 1 if self.engine.host.clocks.contradicted() else 0
-        log.warning("most nodes contradict this node's clock; its next start reads the wall clock")
-        await self._loop.run_in_executor(None, forget_clock, self.settings.data_dir)
-
-    async def _watch_disk_and_memory(self) -> None:
-        disk = disk_watermark(self.settings.disk_free_limit_bytes)
-        freed = FreedMemory()
-        while True:
-            free = await self._loop.run_in_executor(None, self._free_bytes, disk.limit)
-            await self._loop.run_in_executor(None, freed.look, self._store.written_bytes)
-            why_memory = await self._loop.run_in_executor(None, self._memory.look)
-            short = disk.look(free)
-            why_disk = f"{free} bytes free, the limit is {disk.limit} (disk_free_limit_bytes)" if short else None
-            self._feed(partial(self._looked, why_disk, why_memory))
-            await asyncio.sleep(LOOK_S)
-
-    def _looked(self, why_disk: str | None, why_memory: str | None, now_ms: int) -> None:
-        before = alarm_texts(self.engine)
-        self.engine.disk_space(why_disk)
-        self.engine.memory_used(why_memory)
-        after = alarm_texts(self.engine)
-        if bool(before) != bool(after):
-            log.warning("publishers are blocked: %s" if after else "publishers go on%s", "; ".join(after))
-
-    def _free_bytes(self, limit: int) -> int:
-        """Room for the log; when it is short, what was released has given its room back first."""
-        free = self._store.free_bytes()
-        if free < limit:
-            with suppress(LogError):  # the next write says so
-                self._store.settle()
-            free = self._store.free_bytes()
-        return free
 
     def _feed(self, take_in: Callable[[int], None]) -> None:
         """Give the engine some input, and pump it at the end of this turn."""
@@ -654,97 +516,3 @@ class NodeProcess:
 
     def _on_snapshot_sent(self, peer: int, group: int, ok: bool) -> None:
         self._feed(lambda _: self.engine.host.snapshot_sent(peer, group, ok))
-
-    # ------------------------------------------------------------------ what HTTP shows
-
-    def is_live(self) -> bool:
-        """Whether the process does its work."""
-        return self.failure is None
-
-    def readiness(self) -> tuple[bool, str]:
-        """Whether clients are served, and if not, why."""
-        if not self._serving:
-            return False, "starting: the catalog is not up to date yet"
-        if self.drain.step != NOT_DRAINING:
-            return False, f"{self.drain.state}: clients go to other nodes"
-        without = [str(group.id) for group in self.engine.host.groups.values() if group.leader == 0]
-        if without:
-            return False, f"no leader known for groups {', '.join(without)}"
-        if self._behind:
-            return False, f"starting: groups {', '.join(map(str, sorted(self._behind)))} are not up to date yet"
-        for alarm in (DISK, MEMORY):
-            text = self.engine.alarms.own(alarm)
-            if text is not None:
-                return False, f"low on {NAMES[alarm]}: {text}"
-        return True, "ready"
-
-    def status(self) -> dict[str, object]:
-        """The state of the cluster as this node sees it, for people and scripts."""
-        status = engine_status(self.engine, self.settings, self.clock.now_ms())
-        memory = {"used_bytes": self._memory.used_bytes, "limit_bytes": self._memory.limit_bytes}
-        return status | {"drain": self.drain_status(), "memory": memory}
-
-    def queue_info(self, vhost: str, name: str) -> dict[str, object] | None:
-        """One queue, or None."""
-        return self._queue_views.one(vhost, name, self.clock.now_ms())
-
-    def queues(self, selection: QueueSelection) -> tuple[list[dict[str, object]], int]:
-        """Some queues, and how many more there are."""
-        return self._queue_views.some(selection, self.clock.now_ms())
-
-    def queue_metrics(self, rows: Sequence[Mapping[str, Any]], left_out: int) -> Sequence[HttpMetric]:
-        """Metrics of these queues."""
-        return queue_metrics(rows, left_out)
-
-    async def freshness(self, vhost: str | None = None, name: str | None = None) -> dict[str, object]:
-        """Wait, not long, until what is shown of a queue, or of all, is what the cluster has now."""
-        if vhost is None or name is None:
-            return await self.membership.freshness()
-        return await self.membership.freshness_of(vhost, name)
-
-    def metrics_snapshot(self) -> list[Metric]:
-        """(name, help, type, samples) of every metric."""
-        syncs = Histogram(SYNC_BOUNDS_S, *self._writer.syncs())
-        used: Metric = (
-            "mayfly_memory_used_bytes", "Memory of the process, without mapped files", "gauge",
-            [({}, float(self._memory.used_bytes))],
-        )
-        limit: Metric = (
-            "mayfly_memory_limit_bytes", "Above it publishers are blocked; 0: no limit", "gauge",
-            [({}, float(self._memory.limit_bytes))],
-        )
-        return [
-            *engine_metrics(self.engine, self.settings, self.clock.now_ms()),
-            ("mayfly_log_sync_seconds", "Until a batch of the log is written and synced", "histogram", [({}, syncs)]),
-            *login_metrics({"amqp": self._broker.failed_logins, "http": self._logins.failed}),
-            (
-                "mayfly_direct_replies_dropped", "Direct replies that requesters did not take", "counter",
-                [({}, float(self._broker.replies_dropped))],
-            ),
-            used,
-            limit,
-        ]
-
-
-class _DefectsStopTheNode:
-    """An exception out of the engine is a defect: its state may be half changed, so this process must not go on.
-
-    One object for all turns of the loop, because contextlib makes three for each."""
-
-    def __init__(self, fail: Callable[[str], None]) -> None:
-        self._fail = fail
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
-        if error is None:
-            return False
-        if isinstance(error, CorruptEntry):
-            self._fail(str(error))
-        elif isinstance(error, Exception):
-            log.error("defect in the engine", exc_info=error)
-            self._fail(f"defect in the engine: {error}")
-        else:
-            return False
-        return True

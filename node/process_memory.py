@@ -40,6 +40,11 @@ def used_bytes() -> int | None:
         return None
 
 
+def limit_bytes(given_bytes: int, percent: int) -> int:
+    """What the settings `memory_limit_bytes` and `memory_limit_percent` come to here; 0: no limit."""
+    return given_bytes or (available_bytes() or 0) * percent // 100
+
+
 def available_bytes(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> int | None:
     """Memory that this process may use: that of the machine, or what its control group (v2 or v1) or one above it is
     limited to. None where that can't be known."""

@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class JoinRequest(_message.Message):
-    __slots__ = ("protocol_version", "highest_protocol_version", "lowest_level", "highest_level", "name", "address", "store")
+    __slots__ = ("protocol_version", "highest_protocol_version", "lowest_level", "highest_level", "name", "address", "store", "cluster", "founder")
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     HIGHEST_PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     LOWEST_LEVEL_FIELD_NUMBER: _ClassVar[int]
@@ -15,6 +15,8 @@ class JoinRequest(_message.Message):
     NAME_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     STORE_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    FOUNDER_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
     highest_protocol_version: int
     lowest_level: int
@@ -22,10 +24,12 @@ class JoinRequest(_message.Message):
     name: str
     address: str
     store: str
-    def __init__(self, protocol_version: _Optional[int] = ..., highest_protocol_version: _Optional[int] = ..., lowest_level: _Optional[int] = ..., highest_level: _Optional[int] = ..., name: _Optional[str] = ..., address: _Optional[str] = ..., store: _Optional[str] = ...) -> None: ...
+    cluster: str
+    founder: int
+    def __init__(self, protocol_version: _Optional[int] = ..., highest_protocol_version: _Optional[int] = ..., lowest_level: _Optional[int] = ..., highest_level: _Optional[int] = ..., name: _Optional[str] = ..., address: _Optional[str] = ..., store: _Optional[str] = ..., cluster: _Optional[str] = ..., founder: _Optional[int] = ...) -> None: ...
 
 class JoinAnswer(_message.Message):
-    __slots__ = ("refusal", "again", "node_id", "node_name", "cluster_id", "shards", "replication_factor", "members_version", "members")
+    __slots__ = ("refusal", "again", "node_id", "node_name", "cluster_id", "shards", "replication_factor", "members_version", "members", "stance", "store")
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
     AGAIN_FIELD_NUMBER: _ClassVar[int]
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -35,6 +39,8 @@ class JoinAnswer(_message.Message):
     REPLICATION_FACTOR_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_VERSION_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    STANCE_FIELD_NUMBER: _ClassVar[int]
+    STORE_FIELD_NUMBER: _ClassVar[int]
     refusal: str
     again: bool
     node_id: int
@@ -44,7 +50,9 @@ class JoinAnswer(_message.Message):
     replication_factor: int
     members_version: int
     members: _containers.RepeatedCompositeFieldContainer[Member]
-    def __init__(self, refusal: _Optional[str] = ..., again: _Optional[bool] = ..., node_id: _Optional[int] = ..., node_name: _Optional[str] = ..., cluster_id: _Optional[str] = ..., shards: _Optional[int] = ..., replication_factor: _Optional[int] = ..., members_version: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ...) -> None: ...
+    stance: str
+    store: str
+    def __init__(self, refusal: _Optional[str] = ..., again: _Optional[bool] = ..., node_id: _Optional[int] = ..., node_name: _Optional[str] = ..., cluster_id: _Optional[str] = ..., shards: _Optional[int] = ..., replication_factor: _Optional[int] = ..., members_version: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., stance: _Optional[str] = ..., store: _Optional[str] = ...) -> None: ...
 
 class Member(_message.Message):
     __slots__ = ("node_id", "name", "address")

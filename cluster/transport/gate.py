@@ -36,8 +36,8 @@ class Gate(Protocol):
         """Whether a node that is not among the peers may be one that this node has not heard of yet."""
         ...
 
-    def refused(self, peer: int, text: str) -> None:
-        """A peer has sent this node away for good."""
+    def refused(self, peer: int, text: str, removed: bool) -> None:
+        """A peer has sent this node away for good: because it was `removed`, or for its data."""
         ...
 
     async def join(self, request: JoinRequest) -> JoinAnswer:
@@ -60,7 +60,7 @@ class OpenGate:
         """Never."""
         return False
 
-    def refused(self, peer: int, text: str) -> None:
+    def refused(self, peer: int, text: str, removed: bool) -> None:
         """Nothing: it is logged, and tried again."""
 
     async def join(self, request: JoinRequest) -> JoinAnswer:

@@ -16,11 +16,14 @@ _TIMEOUT_S = 15.0
 
 
 class JoinRefused(Exception):
-    """The node can't join; the text says why. With `again`, a later try may succeed."""
+    """The node can't join; the text says why. With `again`, a later try may succeed; `stance` and `store` are those of
+    the answer, "" if there was none."""
 
-    def __init__(self, text: str, again: bool) -> None:
+    def __init__(self, text: str, again: bool, stance: str = "", store: str = "") -> None:
         super().__init__(text)
         self.again = again
+        self.stance = stance
+        self.store = store
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,8 @@ class JoinRequest:
     address: str
     store: str
     levels: VersionRange = LEVELS
+    cluster: str = ""
+    founder: int = 0
 
 
 @dataclass(frozen=True)
@@ -46,11 +51,13 @@ class JoinAnswer:
     replication_factor: int = 0
     members_version: int = 0
     members: dict[int, tuple[str, str]] = field(default_factory=dict)
+    stance: str = ""
+    store: str = ""
 
     @classmethod
-    def refused(cls, text: str, again: bool = False) -> "JoinAnswer":
+    def refused(cls, text: str, again: bool = False, stance: str = "", store: str = "") -> "JoinAnswer":
         """An answer that says no."""
-        return cls(refusal=text, again=again)
+        return cls(refusal=text, again=again, stance=stance, store=store)
 
 
 def decode_request(data: bytes, protocols: VersionRange) -> JoinRequest | str:
@@ -66,11 +73,11 @@ def decode_request(data: bytes, protocols: VersionRange) -> JoinRequest | str:
     levels = said_range(wire.lowest_level, wire.highest_level)
     if levels is None:
         return f"feature levels {wire.lowest_level} to {wire.highest_level}"
-    if max(len(wire.name), len(wire.address), len(wire.store)) > limits.MAX_NAME_LENGTH:
+    if max(map(len, (wire.name, wire.address, wire.store, wire.cluster))) > limits.MAX_NAME_LENGTH:
         return "a name that is too long"
     if not wire.address or not wire.store:
         return "no address, or no name of the data"
-    return JoinRequest(wire.name, wire.address, wire.store, levels)
+    return JoinRequest(wire.name, wire.address, wire.store, levels, wire.cluster, wire.founder)
 
 
 def encode_answer(answer: JoinAnswer) -> bytes:
@@ -81,7 +88,7 @@ def encode_answer(answer: JoinAnswer) -> bytes:
     wire = peer_pb2.JoinAnswer(
         refusal=answer.refusal, again=answer.again, node_id=answer.node_id, node_name=answer.node_name,
         cluster_id=answer.cluster_id, shards=answer.shards, replication_factor=answer.replication_factor,
-        members_version=answer.members_version, members=members,
+        members_version=answer.members_version, members=members, stance=answer.stance, store=answer.store,
     )
     return wire.SerializeToString()
 
@@ -94,6 +101,7 @@ async def ask_to_join(
         protocol_version=protocols.lowest, highest_protocol_version=protocols.highest,
         lowest_level=request.levels.lowest, highest_level=request.levels.highest,
         name=request.name, address=request.address, store=request.store,
+        cluster=request.cluster, founder=request.founder,
     )
     server_name = "" if tls is None else tls.server_name
     settings = options.channel_options(server_name)
@@ -113,7 +121,7 @@ async def ask_to_join(
     finally:
         await channel.close()
     if answer.refusal:
-        raise JoinRefused(answer.refusal, answer.again)
+        raise JoinRefused(answer.refusal, answer.again, answer.stance, answer.store)
     return JoinAnswer(
         node_id=answer.node_id, node_name=answer.node_name, cluster_id=answer.cluster_id, shards=answer.shards,
         replication_factor=answer.replication_factor, members_version=answer.members_version,

@@ -59,7 +59,7 @@ class PeerLink:
         on_down: Callable[[int], None],
         on_gone: Callable[[int], None],
         on_snapshot_sent: Callable[[int, int, bool], None],
-        on_refused: Callable[[int, str], None],
+        on_refused: Callable[[int, str, bool], None],
         executor: Executor,
     ) -> None:
         """The executor reads what snapshots are made of."""
@@ -185,7 +185,7 @@ class PeerLink:
             was_up = self._counters.connects != connects
             self._complain(was_up, code, reason)
             if code in FINAL_REFUSALS:
-                _call(self._on_refused, self._peer, reason)
+                _call(self._on_refused, self._peer, reason, code is grpc.StatusCode.NOT_FOUND)
             if was_up:
                 pause_ms = limits.RECONNECT_FIRST_MS
             if self._may_be_gone and await self._refuses_connections():

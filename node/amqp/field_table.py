@@ -80,6 +80,7 @@ _LENGTH: Final = struct.Struct(">I")
 _FLOAT: Final = struct.Struct(">f")
 _DOUBLE: Final = struct.Struct(">d")
 _LAST_SECOND: Final = 0xFFFFFFFF
+_LAST_MOMENT: Final = datetime.datetime(9999, 12, 31, 23, 59, 59, tzinfo=datetime.UTC)
 _LONGEST_KEY_BYTES: Final = 255
 
 
@@ -344,7 +345,7 @@ def to_python(tag: int, raw: bytes) -> PythonValue:
     """The plain value of well-formed octets, as pamqp decodes them, in time linear in their length.
 
     Strings that are not UTF-8 are bytes, timestamps are datetimes in UTC (pamqp reads those beyond 2106 as
-    milliseconds) or the bare number where a datetime cannot hold them; names that are not UTF-8 get
+    milliseconds), the last one there is where a datetime cannot hold them; names that are not UTF-8 get
     replacement characters.
     """
     if tag == LONG_STRING:
@@ -361,7 +362,8 @@ def to_python(tag: int, raw: bytes) -> PythonValue:
     if tag == ARRAY:
         return [to_python(element.tag, element.raw) for element in FieldValue(ARRAY, raw).array()]
     if tag == TIMESTAMP:
-        return timestamp_to_python(int.from_bytes(raw, "big"))
+        moment = timestamp_to_python(int.from_bytes(raw, "big"))
+        return _LAST_MOMENT if isinstance(moment, int) else moment
     if tag == DOUBLE:
         number: float = _DOUBLE.unpack(raw)[0]
         return number
@@ -387,6 +389,18 @@ def table_to_python(raw: bytes) -> dict[str, PythonValue]:
         at = _value_end(raw, value_at)
         values[key] = to_python(raw[value_at], raw[value_at + 1 : at])
     return values
+
+
+def types_of(raw: bytes) -> dict[str, str]:
+    """RabbitMQ's names for the types of the values in a well-formed table with its length octets; none for b""."""
+    types: dict[str, str] = {}
+    at = 4
+    end = len(raw)
+    while at < end:
+        value_at = at + 1 + raw[at]
+        types[raw[at + 1 : value_at].decode("utf-8", "replace")] = TYPE_NAMES[raw[value_at]]
+        at = _value_end(raw, value_at)
+    return types
 
 
 def timestamp_to_python(seconds: int) -> datetime.datetime | int:

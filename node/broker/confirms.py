@@ -64,21 +64,28 @@ class Confirms:
     def take(self) -> list[tuple[int, bool, bool]]:
         """The frames due, as (sequence, multiple, refused), in the order to send them.
 
-        Each of them settles something, and nothing is settled twice.
+        Each of them settles something, and nothing is settled twice. None bears a number that was told before, though a
+        `multiple` one may cover such: there are clients (aiormq) that take no notice of a frame whose number they have
+        forgotten.
         """
         frames: list[tuple[int, bool, bool]] = []
         if self.told < self.lowest_open:
-            position = self.told
+            position = looked_at = self.told
+            untold = position - 1  # The last acknowledgement from `position` on that is still to be told.
             for first, last, refused in self.exceptions:
+                if looked_at < first:
+                    untold = first - 1
+                looked_at = last + 1
                 if refused:
-                    if position < first:
-                        frames.append((first - 1, first - 1 > position, False))
+                    if position <= untold:
+                        frames.append((untold, untold > position, False))
                     frames.append((last, last > first, True))
-                    position = last + 1
-                elif position == first:
-                    position = last + 1
-            if position < self.lowest_open:
-                frames.append((self.lowest_open - 1, self.lowest_open - 1 > position, False))
+                if refused or untold < position:
+                    position, untold = looked_at, last
+            if looked_at < self.lowest_open:
+                untold = self.lowest_open - 1
+            if position <= untold:
+                frames.append((untold, untold > position, False))
             self.exceptions.clear()
             self.told = self.lowest_open
         for first in self.ahead_untold:

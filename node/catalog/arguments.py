@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, cast
 from node.catalog import refusals
 from node.catalog.records import DeadLetterStrategy, Overflow, QueueSettings
 from node.catalog.results import Refusal
-from node.catalog.values import NestedTooDeepError, erlang_term, same_value, storable, type_name
+from node.catalog.values import NestedTooDeepError, erlang_string, erlang_term, same_value, storable, type_name
 
 QueueType = Literal["classic", "quorum"]
 
@@ -24,26 +24,29 @@ _MAX_PRIORITY: Final = 255
 _LONGEST_NAME_BYTES: Final = 255
 _TYPE_MODULES: Final = {"classic": "rabbit_classic_queue", "quorum": "rabbit_quorum_queue"}
 
-Check = Callable[[Any, Mapping[str, Any]], "str | None"]
-"""Takes the value and all the arguments; answers what is wrong, in Erlang's print, or None."""
+Check = Callable[[Any, str, Mapping[str, Any]], "str | None"]
+"""Takes the value, RabbitMQ's name of its type, and all the arguments; answers what is wrong, in Erlang's print, or
+None."""
+
+_NO_TYPES: Final[dict[str, str]] = {}
 
 
-def _integer_fault(value: Any) -> str | None:
+def _integer_fault(value: Any, kind: str) -> str | None:
     if isinstance(value, int) and not isinstance(value, bool):
         return None
-    return f'"expected integer, got {type_name(value)}"'
+    return f'"expected integer, got {kind}"'
 
 
-def _any_integer(value: Any, _arguments: Mapping[str, Any]) -> str | None:
-    return _integer_fault(value)
+def _any_integer(value: Any, kind: str, _arguments: Mapping[str, Any]) -> str | None:
+    return _integer_fault(value, kind)
 
 
-def _not_negative(value: Any, _arguments: Mapping[str, Any]) -> str | None:
-    return _integer_fault(value) or (f"{{value_negative,{value}}}" if value < 0 else None)
+def _not_negative(value: Any, kind: str, _arguments: Mapping[str, Any]) -> str | None:
+    return _integer_fault(value, kind) or (f"{{value_negative,{value}}}" if value < 0 else None)
 
 
-def _positive(value: Any, arguments: Mapping[str, Any]) -> str | None:
-    return _not_negative(value, arguments) or ("{value_zero,0}" if value == 0 else None)
+def _positive(value: Any, kind: str, arguments: Mapping[str, Any]) -> str | None:
+    return _not_negative(value, kind, arguments) or ("{value_zero,0}" if value == 0 else None)
 
 
 def duration_fault(value: int) -> str | None:
@@ -53,72 +56,74 @@ def duration_fault(value: int) -> str | None:
     return f"{{value_too_large,{value}}}" if value > MAX_TTL_MS else None
 
 
-def _message_ttl(value: Any, _arguments: Mapping[str, Any]) -> str | None:
-    return _integer_fault(value) or duration_fault(value)
+def _message_ttl(value: Any, kind: str, _arguments: Mapping[str, Any]) -> str | None:
+    return _integer_fault(value, kind) or duration_fault(value)
 
 
-def _expires(value: Any, arguments: Mapping[str, Any]) -> str | None:
-    return _positive(value, arguments) or duration_fault(value)
+def _expires(value: Any, kind: str, arguments: Mapping[str, Any]) -> str | None:
+    return _positive(value, kind, arguments) or duration_fault(value)
 
 
-def _string_fault(value: Any) -> str | None:
+def _string_fault(value: Any, kind: str) -> str | None:
     if isinstance(value, str):
         return None
-    return "not_utf8" if isinstance(value, bytes) else f"{{unacceptable_type,{type_name(value)}}}"
+    return "not_utf8" if isinstance(value, bytes) else f"{{unacceptable_type,{kind}}}"
 
 
-def _name_fault(value: Any) -> str | None:
+def _name_fault(value: Any, kind: str) -> str | None:
     """Names and keys travel as short strings, table values can be longer."""
-    if (fault := _string_fault(value)) is not None:
+    if (fault := _string_fault(value, kind)) is not None:
         return fault
     length = len(value.encode("utf-8", "surrogateescape"))
     return f"{{value_too_long,{length}}}" if length > _LONGEST_NAME_BYTES else None
 
 
-def _dead_letter_exchange(value: Any, _arguments: Mapping[str, Any]) -> str | None:
-    return _name_fault(value)
+def _dead_letter_exchange(value: Any, kind: str, _arguments: Mapping[str, Any]) -> str | None:
+    return _name_fault(value, kind)
 
 
-def _dead_letter_routing_key(value: Any, arguments: Mapping[str, Any]) -> str | None:
-    if (fault := _name_fault(value)) is not None:
+def _dead_letter_routing_key(value: Any, kind: str, arguments: Mapping[str, Any]) -> str | None:
+    if (fault := _name_fault(value, kind)) is not None:
         return fault
     return None if "x-dead-letter-exchange" in arguments else "routing_key_but_no_dlx_defined"
 
 
-def _boolean(value: Any, _arguments: Mapping[str, Any]) -> str | None:
-    return None if isinstance(value, bool) else f"{{unacceptable_type,{type_name(value)}}}"
+def _boolean(value: Any, kind: str, _arguments: Mapping[str, Any]) -> str | None:
+    return None if isinstance(value, bool) else f"{{unacceptable_type,{kind}}}"
 
 
-def _max_priority(value: Any, arguments: Mapping[str, Any]) -> str | None:
-    fault = _not_negative(value, arguments)
+def _max_priority(value: Any, kind: str, arguments: Mapping[str, Any]) -> str | None:
+    fault = _not_negative(value, kind, arguments)
     return fault or (f"{{max_value_exceeded,{value}}}" if value > _MAX_PRIORITY else None)
 
 
-def _queue_version(value: Any, arguments: Mapping[str, Any]) -> str | None:
-    fault = _not_negative(value, arguments)
+def _queue_version(value: Any, kind: str, arguments: Mapping[str, Any]) -> str | None:
+    fault = _not_negative(value, kind, arguments)
     return fault or (None if value in (1, 2) else f'"unsupported queue version \'{value}\'"')
 
 
-def _queue_mode(value: Any, _arguments: Mapping[str, Any]) -> str | None:
-    if (fault := _string_fault(value)) is not None:
+def _queue_mode(value: Any, kind: str, _arguments: Mapping[str, Any]) -> str | None:
+    if (fault := _string_fault(value, kind)) is not None:
         return fault
-    return None if value in ("default", "lazy") else f'"unsupported queue mode \'{value}\'"'
+    return None if value in ("default", "lazy") else erlang_string(f"unsupported queue mode '{value}'")
 
 
 def _one_of(*allowed: str, fault: str) -> Check:
-    def check(value: Any, _arguments: Mapping[str, Any]) -> str | None:
-        return _string_fault(value) or (None if value in allowed else fault)
+    def check(value: Any, kind: str, _arguments: Mapping[str, Any]) -> str | None:
+        if isinstance(value, bytes):
+            return fault
+        return _string_fault(value, kind) or (None if value in allowed else fault)
     return check
 
 
-def _string(value: Any, _arguments: Mapping[str, Any]) -> str | None:
-    return _string_fault(value)
+def _string(value: Any, kind: str, _arguments: Mapping[str, Any]) -> str | None:
+    return _string_fault(value, kind)
 
 
-def _queue_type(value: Any, _arguments: Mapping[str, Any]) -> str | None:
-    if (fault := _string_fault(value)) is not None:
+def _queue_type(value: Any, kind: str, _arguments: Mapping[str, Any]) -> str | None:
+    if (fault := _string_fault(value, kind)) is not None:
         return fault
-    return None if value in _TYPE_MODULES else f'"unsupported queue type \'{value}\'"'
+    return None if value in _TYPE_MODULES else erlang_string(f"unsupported queue type '{value}'")
 
 
 # Every argument RabbitMQ knows and the extensions of RULES, in the order of the checks.
@@ -178,21 +183,26 @@ def type_module(arguments: Mapping[str, Any]) -> str:
     return _TYPE_MODULES[queue_type(arguments)]
 
 
-def queue_settings(vhost: str, name: str, arguments: Mapping[str, Any]) -> QueueSettings:
+def queue_settings(
+    vhost: str, name: str, arguments: Mapping[str, Any], types: Mapping[str, str] = _NO_TYPES
+) -> QueueSettings:
     """The settings in a queue's arguments. Raises Refusal (406) with RabbitMQ's text for the first fault.
 
-    T1, L1, D1, L11, T12; goldens args.*. Arguments nobody knows are passed over.
+    T1, L1, D1, L11, T12; goldens args.*. Arguments nobody knows are passed over. `types` has RabbitMQ's names for the
+    types of the arguments where they are known; they change a text, and never whether there is one.
     """
     exchange = arguments.get("x-dead-letter-exchange", "")
     if not isinstance(exchange, (str, bytes)):  # before all others, and in words of its own
-        raise refusals.invalid_argument_type("queue", vhost, name, "x-dead-letter-exchange", exchange)
-    _check(vhost, name, arguments, "x-queue-type")
+        raise refusals.invalid_argument_type(
+            "queue", vhost, name, "x-dead-letter-exchange", _kind("x-dead-letter-exchange", exchange, types)
+        )
+    _check(vhost, name, arguments, "x-queue-type", types)
     unsupported = _UNSUPPORTED[queue_type(arguments)]
     for key in _CHECKS:
         if key in arguments and key in unsupported:
             raise refusals.unsupported_argument(vhost, name, key, type_module(arguments))
     for key in _CHECKS:
-        _check(vhost, name, arguments, key)
+        _check(vhost, name, arguments, key, types)
     return QueueSettings(
         message_ttl_ms=arguments.get("x-message-ttl"),
         expires_ms=arguments.get("x-expires"),
@@ -228,9 +238,16 @@ def first_inequivalent(received: Mapping[str, Any], current: Mapping[str, Any]) 
     return None
 
 
-def _check(vhost: str, name: str, arguments: Mapping[str, Any], key: str) -> None:
-    if key in arguments and (fault := _CHECKS[key](arguments[key], arguments)) is not None:
-        raise refusals.invalid_argument(vhost, name, key, fault)
+def _check(vhost: str, name: str, arguments: Mapping[str, Any], key: str, types: Mapping[str, str]) -> None:
+    if key in arguments:
+        value = arguments[key]
+        fault = _CHECKS[key](value, _kind(key, value, types), arguments)
+        if fault is not None:
+            raise refusals.invalid_argument(vhost, name, key, fault)
+
+
+def _kind(key: str, value: Any, types: Mapping[str, str]) -> str:
+    return types[key] if key in types else type_name(value)
 
 
 def _delivery_limit(arguments: Mapping[str, Any]) -> int | None:
@@ -239,39 +256,58 @@ def _delivery_limit(arguments: Mapping[str, Any]) -> int | None:
     return None if limit < 0 else limit
 
 
-def consumer_priority(vhost: str, queue: str, arguments: Mapping[str, Any]) -> int:
-    """x-priority of a consumer, 0 when there is none.
+_CONSUMERS_OF_OTHERS: Final[dict[QueueType, tuple[str, ...]]] = {
+    "classic": ("x-stream-offset",),
+    "quorum": ("x-stream-offset", "x-cancel-on-ha-failover"),
+}
+"""Arguments that consumers of another type of queue may have, by type of queue (rabbit_queue_type 3.10)."""
+
+
+def consumer_priority(
+    vhost: str, queue: str, kind: QueueType, arguments: Mapping[str, Any], types: Mapping[str, str] = _NO_TYPES
+) -> int:
+    """x-priority of a consumer of a queue of this type, 0 when there is none.
 
     Raises Refusal (406, golden amqp.consume_no_local_and_args), for x-cancel-on-ha-failover as well: it has no meaning
-    here, and must be a boolean.
+    here, and must be a boolean; and for what goes with another type of queue alone.
     """
     value = arguments.get("x-priority", 0)
-    if (fault := _integer_fault(value)) is not None:
+    if (fault := _integer_fault(value, _kind("x-priority", value, types))) is not None:
         raise refusals.invalid_argument(vhost, queue, "x-priority", fault)
     cancels = "x-cancel-on-ha-failover"
-    if cancels in arguments and (fault := _boolean(arguments[cancels], arguments)) is not None:
-        raise refusals.invalid_argument(vhost, queue, cancels, fault)
+    if kind == "classic" and cancels in arguments:
+        value_of_cancels = arguments[cancels]
+        if (fault := _boolean(value_of_cancels, _kind(cancels, value_of_cancels, types), arguments)) is not None:
+            raise refusals.invalid_argument(vhost, queue, cancels, fault)
+    for key in _CONSUMERS_OF_OTHERS[kind]:
+        if key in arguments:
+            raise refusals.unsupported_argument(vhost, queue, key, _TYPE_MODULES[kind])
     return int(value)
 
 
-def exchange_argument(vhost: str, exchange: str, arguments: Mapping[str, Any]) -> str | None:
+def exchange_argument(
+    vhost: str, exchange: str, arguments: Mapping[str, Any], types: Mapping[str, str] = _NO_TYPES
+) -> str | None:
     """The alternate exchange in an exchange's arguments, or None. Raises Refusal when it is not a string."""
-    value = arguments.get("alternate-exchange")
-    if value is None and "alternate-exchange" not in arguments:
+    key = "alternate-exchange"
+    value = arguments.get(key)
+    if value is None and key not in arguments:
         return None
     if not isinstance(value, str):
-        raise refusals.invalid_argument_type("exchange", vhost, exchange, "alternate-exchange", value)
+        raise refusals.invalid_argument_type("exchange", vhost, exchange, key, _kind(key, value, types))
     return value
 
 
-def headers_binding_fault(arguments: Mapping[str, Any]) -> Refusal | None:
+def headers_binding_fault(
+    arguments: Mapping[str, Any], types: Mapping[str, str] = _NO_TYPES
+) -> Refusal | None:
     """What is wrong with x-match in the arguments of a binding to a headers exchange, or None."""
     if "x-match" not in arguments:
         return None
     mode = arguments["x-match"]
     if not isinstance(mode, (str, bytes)):
         return refusals.invalid_binding(
-            f"Invalid x-match field type {type_name(mode)} (value {erlang_term(mode)}); expected longstr"
+            f"Invalid x-match field type {_kind('x-match', mode, types)} (value {erlang_term(mode)}); expected longstr"
         )
     if mode not in ("all", "any", "all-with-x", "any-with-x"):
         return refusals.invalid_binding(

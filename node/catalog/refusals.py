@@ -133,11 +133,11 @@ def unsupported_argument(vhost: str, queue: str, key: str, type_module: str) -> 
     )
 
 
-def invalid_argument_type(kind: DestinationKind, vhost: str, name: str, key: str, value: Any) -> Refusal:
-    """An exchange name in the arguments that is not a string."""
+def invalid_argument_type(kind: DestinationKind, vhost: str, name: str, key: str, type_: str) -> Refusal:
+    """An exchange name in the arguments that is not a string, but of this type."""
     return Refusal(
         _PRECONDITION_FAILED,
-        f"invalid type '{type_name(value)}' for arg '{key}' in {resource(kind, vhost, name)}",
+        f"invalid type '{type_}' for arg '{key}' in {resource(kind, vhost, name)}",
     )
 
 

@@ -102,8 +102,10 @@ def plain(value: Any) -> str:
     return erlang_term(value)
 
 
-def erlang_term(value: Any) -> str:
-    """As Erlang's ~p prints the decoded field value."""
+def erlang_term(value: Any, depth: int = 0) -> str:
+    """As Erlang's ~p prints the decoded field value; what is nested more than MAX_DEPTH deep is left out."""
+    if depth > MAX_DEPTH:
+        return "..."
     if value is None:
         return "undefined"
     if isinstance(value, bool):
@@ -118,25 +120,28 @@ def erlang_term(value: Any) -> str:
         return str(int(storable(value).timestamp()))
     if isinstance(value, Mapping):
         fields = (
-            f"{{{erlang_term(str(key))},{type_name(item)},{erlang_term(item)}}}"
+            f"{{{erlang_term(str(key))},{type_name(item)},{erlang_term(item, depth + 1)}}}"
             for key, item in value.items()
         )
         return f"[{','.join(fields)}]"
     if isinstance(value, (list, tuple)):
-        return f"[{','.join(f'{{{type_name(item)},{erlang_term(item)}}}' for item in value)}]"
+        return f"[{','.join(f'{{{type_name(item)},{erlang_term(item, depth + 1)}}}' for item in value)}]"
     return str(value)
 
 
-def json_term(value: Any) -> str:
-    """As Erlang's ~p prints a decoded JSON value."""
+def json_term(value: Any, depth: int = 0) -> str:
+    """As Erlang's ~p prints a decoded JSON value; what is nested more than MAX_DEPTH deep is left out."""
+    if depth > MAX_DEPTH:
+        return "..."
     if value is None:
         return "null"
     if isinstance(value, str) and not value.isascii():
         return f'<<"{_escaped(value)}"/utf8>>'
     if isinstance(value, Mapping):
-        return f"#{{{','.join(f'{json_term(key)} => {json_term(value[key])}' for key in sorted(value))}}}"
+        fields = (f"{json_term(key)} => {json_term(value[key], depth + 1)}" for key in sorted(value))
+        return f"#{{{','.join(fields)}}}"
     if isinstance(value, (list, tuple)):
-        return f"[{','.join(map(json_term, value))}]"
+        return f"[{','.join(json_term(item, depth + 1) for item in value)}]"
     return erlang_term(value)
 
 

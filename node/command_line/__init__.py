@@ -17,6 +17,7 @@ _COMMANDS: Final = {
     "export": "node.command_line.export_command",
     "import": "node.command_line.import_command",
     "snapshot": "node.command_line.snapshot_command",
+    "restore": "node.command_line.restore_command",
     "drain": "node.command_line.drain_command",
     "revive": "node.command_line.revive_command",
     "deadletters": "node.command_line.deadletters_command",

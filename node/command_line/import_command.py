@@ -19,7 +19,7 @@ def command(file: BinaryIO, address: str, user: str, password: str) -> None:
     """
     try:
         content = json.loads(file.read())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise click.ClickException(f"{file.name}: not JSON: {error}") from None
     done = manage("POST", address, "/api/definitions", content, user, password)
     for note in done["notes"]:

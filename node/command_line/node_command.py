@@ -113,7 +113,7 @@ def _event_loop_runner() -> Callable[[Any], int]:
 async def _serve(settings: NodeSettings, supervised: bool) -> int:
     """Run the node until SIGTERM or SIGINT; the exit code."""
     from cluster.log.batch import StoreRefused, StoreUnfit
-    from node.membership_shell import NodeRefused, begin_anew
+    from node.arrival import NodeRefused, begin_anew
     from node.process import NodeProcess
 
     process = NodeProcess(settings)

@@ -86,7 +86,7 @@ def delete(name: str, vhost: str, operator: bool, address: str, user: str, passw
 def _parsed(definition: str) -> object:
     try:
         return json.loads(definition)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         text = f"it is not JSON ({error}); expected an object such as '{{\"message-ttl\": 60000}}', got '{definition}'"
         raise click.BadParameter(text, param_hint="DEFINITION-JSON") from None
 

@@ -20,7 +20,8 @@ REPEATED_AFTER_MS: Final = 60_000
 
 MEMORY: Final = 1
 DISK: Final = 2
-NAMES: Final = {MEMORY: "memory", DISK: "disk"}
+NAMES: Final = {DISK: "disk", MEMORY: "memory"}
+"""In the order in which RabbitMQ names them."""
 
 
 class Alarms:
@@ -31,7 +32,7 @@ class Alarms:
     ) -> None:
         """`tell(peer, kind, data)` sends a datagram; `changed()` is called when `reason` has become another."""
         self.reason: str | None = None
-        """What clients are told, such as "low on memory & disk"; None: publishers go on."""
+        """What clients are told, such as "low on disk & memory"; None: publishers go on."""
         self._peers = peers
         self._tell = tell
         self._changed = changed

@@ -29,6 +29,7 @@ from node.catalog.access_limits import LIMITS, limit_fault
 from node.catalog.passwords import ALGORITHMS, from_imported
 from node.catalog.permissions import permission_fault
 from node.catalog.records import LimitedKind
+from node.catalog.values import MAX_DEPTH
 from node.operating.names import checked_name, checked_tags, name_is_long
 from node.operating.shown_user import shown_user
 from node.version import VERSION
@@ -41,6 +42,8 @@ VHOST_LIMITS: Final = "vhost-limits"
 _IGNORED: Final = {
     "global_parameters": "there are none here",
 }
+_LOWEST_NUMBER: Final = -(2**63)
+_HIGHEST_NUMBER: Final = 2**63 - 1
 _Item = TypeVar("_Item")
 
 
@@ -137,6 +140,12 @@ class _Fields:
             return {pair[0]: pair[1] for pair in value}
         return self._get(name, {}, dict, "a JSON object")
 
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of a queue, an exchange or a binding: what a table of AMQP can hold."""
+        arguments = self.table("arguments")
+        _check_table(self.where("arguments"), arguments, 0)
+        return arguments
+
     def inner(self, name: str) -> "_Fields":
         return _Fields(self.where(name), self._content.get(name))
 
@@ -157,6 +166,22 @@ class _Fields:
 
     def _wrong(self, name: str, expected: str) -> NoReturn:
         raise BadDefinitions(f"{self.where(name)} = {_shown(self._content[name])}: {expected} is expected")
+
+
+def _check_table(place: str, value: object, depth: int) -> None:
+    """Names that are too long, and numbers that no type of AMQP has. How deep tables go the catalog checks."""
+    if depth > MAX_DEPTH:
+        return
+    if isinstance(value, dict):
+        for name, item in value.items():
+            if name_is_long(name):
+                raise BadDefinitions(f"{place} has the name {_shown(name)}: a name of at most 255 octets is expected")
+            _check_table(f"{place}.{name}", item, depth + 1)
+    elif isinstance(value, list):
+        for number, item in enumerate(value):
+            _check_table(f"{place}[{number}]", item, depth + 1)
+    elif isinstance(value, int) and not _LOWEST_NUMBER <= value <= _HIGHEST_NUMBER:
+        raise BadDefinitions(f"{place} = {value}: a number from {_LOWEST_NUMBER} to {_HIGHEST_NUMBER} is expected")
 
 
 class _Reading:
@@ -224,13 +249,15 @@ class _Reading:
             return None  # every vhost has these
         return DeclareExchange(
             item.text("vhost"), name, item.text("type"), item.flag("durable", True), item.flag("auto_delete", False),
-            item.flag("internal", False), item.table("arguments"),
+            item.flag("internal", False), item.arguments(),
         )  # fmt: skip
 
     def _queue(self, item: _Fields) -> CatalogCommand | None:
         vhost, name = item.text("vhost"), item.short("name")
+        if name == "":
+            raise BadDefinitions(f'{item.where("name")} = "": a name of 1 to 255 octets is expected')
         durable, auto_delete = item.flag("durable", True), item.flag("auto_delete", False)
-        arguments = item.table("arguments")
+        arguments = item.arguments()
         if auto_delete or not durable or item.flag("exclusive", False):
             self._left_out.add((vhost, name))
             self._notes.append(f"{item.place}: {_shown(name)} left out, it is not durable or goes with its clients")
@@ -246,7 +273,7 @@ class _Reading:
             return None
         return Bind(
             vhost, source, "queue" if kind == "queue" else "exchange", destination, item.short("routing_key", ""),
-            item.table("arguments"),
+            item.arguments(),
         )  # fmt: skip
 
 

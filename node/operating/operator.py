@@ -108,7 +108,9 @@ class Operator:
             text = f"folder = '{folder}': an absolute path on the node's machine is expected"
             return HTTPStatus.BAD_REQUEST, {"error": text}
         try:
-            return HTTPStatus.OK, {"folder": folder, "bytes": await self._node.copy_data(path)}
+            # All that was confirmed by now is to be in it, though others may have confirmed it.
+            known = await self.freshness()
+            return HTTPStatus.OK, {"folder": folder, "bytes": await self._node.copy_data(path)} | known
         except OSError as error:
             return HTTPStatus.CONFLICT, {"error": f"folder = '{folder}': {error}"}
 

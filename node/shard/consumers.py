@@ -17,7 +17,7 @@ class Holder:
 
     Ids are those of the session; ``order`` is unique in the shard and grows with every attach. Delivery ids
     count from 1 without gaps; ``held`` has what is unacknowledged, in rising order of id, none of it below
-    ``first_held``.
+    ``first_held``; ``held_bytes`` of bodies.
     """
 
     __slots__ = (
@@ -26,6 +26,7 @@ class Holder:
         "exclusive",
         "first_held",
         "held",
+        "held_bytes",
         "holder_id",
         "is_consumer",
         "last_delivery_id",
@@ -60,6 +61,7 @@ class Holder:
         self.last_delivery_id = 0
         self.first_held = 1
         self.held: dict[int, Message] = {}
+        self.held_bytes = 0
         self.pending: list[Message] = []
 
     def room(self) -> int:

@@ -318,6 +318,7 @@ def hand_over(state: State, queue: Queue, holder: Holder, messages: list[Message
             body_bytes += message.body_length
         queue.ready_bytes -= body_bytes
         queue.held_bytes += body_bytes
+        holder.held_bytes += body_bytes
         queue.held_count += count
     if holder.local and holder.is_consumer:
         state.effects.append(Deliver(holder.holder_id, first, messages, holder.session))

@@ -7,7 +7,7 @@ from node.shard.lease import CONSUMED, GOT, RELEASED
 from node.shard.queue import Queue
 from node.shard.queues import gone, remove_queue
 from node.shard.results import DUPLICATE_CONSUMER, EXCLUSIVE, Attached, GetResult, Refused, Result
-from node.shard.returns import come_back
+from node.shard.returns import are_too_many, come_back, come_back_together
 from node.shard.state import State
 from node.shard.tombstone import AUTO_DELETED
 
@@ -127,10 +127,13 @@ def detach(
 def _let_go(state: State, queue: Queue, holder: Holder, return_messages: bool) -> None:
     """The holder is not attached (any more): it keeps what it holds, or gives it back and is forgotten."""
     if return_messages and holder.held:
-        messages = list(holder.held.values())
+        held, held_bytes = holder.held, holder.held_bytes
         holder.held = {}
-        queue.held_count -= len(messages)
-        come_back(state, queue, messages, False)
+        holder.held_bytes = 0
+        queue.held_count -= len(held)
+        together = are_too_many(state, len(held)) and come_back_together(state, queue, held, held_bytes, False, True)
+        if not together:
+            come_back(state, queue, list(held.values()), False)
     if holder.held:
         return
     if holder.is_consumer:

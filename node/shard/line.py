@@ -5,17 +5,18 @@ packed, piece by piece (`node.shard.packed`).
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
-from node.shard.message import Message
+from node.shard.coming import Coming
+from node.shard.message import Message, deadline_ms
 from node.shard.packed import Packed, pack
 
 PIECE: Final = 4096
 """Messages that are packed together: a few milliseconds of work."""
 _TRIM_FROM: Final = 256
 _NOTHING: Final[list[Message]] = []
-_NO_PIECES: Final[deque[Packed]] = deque()
+_NO_PIECES: Final[deque[Packed | Coming]] = deque()
 """What all lines that were always empty, or short, have in common; never added to. Most queues are such, and a list
 takes 56 bytes, a deque 600."""
 
@@ -30,18 +31,33 @@ def _is_before(one: Message, other: Message) -> bool:
     return one.offset < other.offset
 
 
+def _retimed(messages: list[Message], head: int, queue_ttl_ms: int) -> int:
+    """Replace messages by those with their deadlines by this TTL of the queue; how many have one then."""
+    timed = 0
+    for place in range(head, len(messages)):
+        message = messages[place]
+        by_now_ms = deadline_ms(message.enqueued_ms, message.ttl_ms, queue_ttl_ms)
+        if by_now_ms >= 0:
+            timed += 1
+        if by_now_ms != message.deadline_ms:
+            messages[place] = message.with_deadline(by_now_ms)
+    return timed
+
+
 class Line:
-    """Messages in order: ``items[head:]``, then those in ``packed``, then those in ``back``.
+    """Messages in order: ``items[head:]``, then those in ``packed``, then those in ``back``. Among what is packed there
+    may be what was given back in great numbers (``coming`` pieces of it).
 
     What is before ``head`` has left and is trimmed now and then. There is something in ``items[head:]`` unless the
     line is empty. Where a line is cut follows from what happened to it alone, so all replicas cut at the same places.
 
-    ``timed`` counts those with a deadline: without any, a whole run can leave unlooked at. ``gone`` counts
+    ``timed`` counts those with a deadline, but for those that are still coming: without any, a whole run can leave
+    unlooked at. ``gone`` counts
     all that have left since this object was made: whoever looks from outside knows a message again by its
     place, ``gone`` for the first in line.
     """
 
-    __slots__ = ("back", "gone", "head", "items", "packed", "packed_count", "piece", "timed")
+    __slots__ = ("back", "coming", "gone", "head", "items", "packed", "packed_count", "piece", "timed")
 
     def __init__(self, piece: int = PIECE) -> None:
         """``piece``: messages packed together; tests lower it."""
@@ -50,6 +66,7 @@ class Line:
         self.packed = _NO_PIECES
         self.packed_count = 0
         self.back = _NOTHING
+        self.coming = 0
         self.piece = piece
         self.timed = 0
         self.gone = 0
@@ -148,14 +165,55 @@ class Line:
     def _refill(self) -> None:
         """Those that come next are wanted as objects."""
         if self.packed_count:
-            packed = self.packed.popleft()
-            self.packed_count -= packed.count
-            self.items = packed.messages()
+            next_piece = self.packed[0]
+            if isinstance(next_piece, Coming):
+                self.items = self._arrived(next_piece)
+                if not next_piece.count:
+                    self.packed.popleft()
+                    self.coming -= 1
+            else:
+                self.packed.popleft()
+                self.items = next_piece.messages()
+            self.packed_count -= len(self.items)
             if not self.packed_count:
                 self.packed = _NO_PIECES
         else:
             self.items = self.back
             self.back = _NOTHING
+
+    def _arrived(self, coming: Coming) -> list[Message]:
+        """The next of those that are still coming."""
+        messages = coming.take(self.piece)
+        self.timed += sum([1 for message in messages if message.deadline_ms >= 0])
+        return messages
+
+    def append_coming(self, coming: Coming) -> None:
+        """Add many that come back at the end."""
+        count = coming.count
+        if self.packed is _NO_PIECES:
+            self.packed = deque()
+        if self.back:
+            self.packed.append(pack(self.back))
+            self.packed_count += len(self.back)
+            self.back = _NOTHING
+        self.packed.append(coming)
+        self.packed_count += count
+        self.coming += 1
+        if self.head == len(self.items):
+            self.head = 0
+            self._refill()
+
+    def settle_coming(self) -> int:
+        """Pack the next of those that are still coming; how many that were, 0 when there are none."""
+        for place, each in enumerate(self.packed):
+            if isinstance(each, Coming):
+                messages = self._arrived(each)
+                if not each.count:
+                    del self.packed[place]
+                    self.coming -= 1
+                self.packed.insert(place, pack(messages))
+                return len(messages)
+        return 0
 
     def pieces(self) -> Iterator[list[Message]]:
         """Copies of what is in line, some at a time, in order; the line is not to change meanwhile."""
@@ -184,29 +242,35 @@ class Line:
         for packed in self.packed:
             after = place + packed.count
             if start < after and stop > place:
-                found += packed.messages()[max(0, start - place) : stop - place]
+                if isinstance(packed, Coming):
+                    found += packed.between(max(0, start - place), min(stop - place, packed.count))
+                else:
+                    found += packed.messages()[max(0, start - place) : stop - place]
             place = after
             if place >= stop:
                 return found
         found += self.back[max(0, start - place) : stop - place]
         return found
 
-    def replace(self, messages: Iterable[Message]) -> None:
-        """These instead of what was in line; they may be made from its ``pieces`` as they are asked for."""
-        fresh = Line(self.piece)
-        for message in messages:
-            fresh.append(message)
+    def retime(self, queue_ttl_ms: int) -> None:
+        """The deadlines of all in line are by this TTL of the queue from now on, -1 for none (RULES T12): those at hand
+        are replaced, the others marked."""
         self.gone += self.count()
-        self.put_together(fresh.items, fresh.packed, fresh.back, fresh.timed)
+        self.timed = _retimed(self.items, self.head, queue_ttl_ms) + _retimed(self.back, 0, queue_ttl_ms)
+        for packed in self.packed:
+            packed.retime(queue_ttl_ms)
+            if not isinstance(packed, Coming):
+                self.timed += packed.timed()
 
     def put_together(
-        self, items: list[Message], packed: "deque[Packed]", back: list[Message], timed: int
+        self, items: list[Message], packed: "deque[Packed | Coming]", back: list[Message], timed: int
     ) -> None:
         """What is in line now, as another line had it."""
         self.items = items
         self.head = 0
         self.packed = packed or _NO_PIECES
         self.packed_count = sum([piece.count for piece in packed])
+        self.coming = sum([1 for piece in packed if isinstance(piece, Coming)])
         self.back = back or _NOTHING
         self.timed = timed
 
@@ -214,10 +278,10 @@ class Line:
         """All that is in line leaves it, and is the line that is returned; however much, that takes no time."""
         left = Line(self.piece)
         left.items, left.head, left.back = self.items, self.head, self.back
-        left.packed, left.packed_count = self.packed, self.packed_count
+        left.packed, left.packed_count, left.coming = self.packed, self.packed_count, self.coming
         left.timed = self.timed
         self.gone += self.count()
         self.items, self.head, self.back = _NOTHING, 0, _NOTHING
-        self.packed, self.packed_count = _NO_PIECES, 0
+        self.packed, self.packed_count, self.coming = _NO_PIECES, 0, 0
         self.timed = 0
         return left

@@ -8,6 +8,13 @@ NO_DEADLINE: Final = -1
 NO_TTL: Final = -1
 
 
+def deadline_ms(enqueued_ms: int, ttl_ms: int, queue_ttl_ms: int) -> int:
+    """The deadline of a message with this TTL of its own in a queue with that one, -1 for none (RULES T3, T4)."""
+    if ttl_ms < 0 or 0 <= queue_ttl_ms < ttl_ms:
+        ttl_ms = queue_ttl_ms
+    return enqueued_ms + ttl_ms if ttl_ms >= 0 else NO_DEADLINE
+
+
 # It refers to nothing, so the garbage collector need not look at it: millions wait, and a look at all of them in one go
 # keeps a node silent for as long as an election takes (docs/decisions.md). That holds once it is compiled.
 @mypyc_attr(acyclic=True)

@@ -12,12 +12,16 @@ from itertools import repeat
 from typing import Final
 
 from node.shard.errors import ShardError
-from node.shard.message import Message
+from node.shard.message import NO_TTL, Message, deadline_ms
 
 COLUMNS: Final = 10
 INDEX: Final = 0
 BODY_LENGTH: Final = 4
+ENQUEUED_MS: Final = 5
 DEADLINE_MS: Final = 6
+TTL_MS: Final = 8
+AS_PACKED: Final = -2
+"""A ``queue_ttl_ms``: deadlines are those in the column."""
 _HEAD: Final = struct.Struct("<qB")
 _TYPES: Final = {1: "B", 2: "H", 4: "I", 8: "Q"}
 _SWAP: Final = sys.byteorder == "big"
@@ -78,25 +82,56 @@ def unpack_column(column: object, count: int) -> Iterable[int]:
 
 
 class Packed:
-    """Some messages, in order, never changed once made."""
+    """Some messages, in order. Their columns are never changed once made.
 
-    __slots__ = ("columns", "count")
+    Unless it is AS_PACKED, deadlines are by this ``queue_ttl_ms`` (-1 for none) instead of what their column says.
+    """
 
-    def __init__(self, count: int, columns: list[object]) -> None:
+    __slots__ = ("_with_ttl", "columns", "count", "queue_ttl_ms")
+
+    def __init__(self, count: int, columns: list[object], queue_ttl_ms: int = AS_PACKED) -> None:
         """ShardError where the columns are not right."""
         if count <= 0 or len(columns) != COLUMNS:
             raise ShardError(f"{len(columns)} columns of {count} messages, {COLUMNS} of at least 1 expected")
         self.count = count
         self.columns = columns
+        self.queue_ttl_ms = queue_ttl_ms
+        self._with_ttl = -1
 
     def messages(self) -> list[Message]:
         """They themselves."""
+        messages = self._messages()
+        queue_ttl_ms = self.queue_ttl_ms
+        if queue_ttl_ms != AS_PACKED:
+            for message in messages:  # nobody else has seen them yet
+                message.deadline_ms = deadline_ms(message.enqueued_ms, message.ttl_ms, queue_ttl_ms)
+        return messages
+
+    def _messages(self) -> list[Message]:
         return [Message(*numbers) for numbers in zip(*[self.column(number) for number in range(COLUMNS)], strict=True)]
 
     def column(self, number: int) -> Iterable[int]:
-        """What all of them have in one place, such as ``BODY_LENGTH``."""
+        """What stands in one column, such as ``BODY_LENGTH``."""
         return unpack_column(self.columns[number], self.count)
 
+    def retime(self, queue_ttl_ms: int) -> None:
+        """Deadlines are by this TTL of the queue from now on, -1 for none (RULES T12)."""
+        self.queue_ttl_ms = queue_ttl_ms
+
+    def timed(self) -> int:
+        """How many have a deadline. It takes next to no time, but for the first time when only some have TTLs of their
+        own and the queue's is gone."""
+        if self.queue_ttl_ms == AS_PACKED:
+            return sum([1 for deadline_ms in self.column(DEADLINE_MS) if deadline_ms >= 0])
+        if self.queue_ttl_ms >= 0:
+            return self.count
+        if self._with_ttl < 0:
+            ttl_column = self.columns[TTL_MS]
+            if isinstance(ttl_column, int):
+                self._with_ttl = 0 if ttl_column == NO_TTL else self.count
+            else:
+                self._with_ttl = sum([1 for ttl_ms in self.column(TTL_MS) if ttl_ms != NO_TTL])
+        return self._with_ttl
 
     def check(self, most: int) -> None:
         """ShardError unless each column is one, so that nothing is found out later. As many messages as there are

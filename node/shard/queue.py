@@ -5,6 +5,8 @@ from typing import Final
 from node.shard.consumers import Consumers, Holder
 from node.shard.lease import Lease
 from node.shard.line import PIECE, Line
+from node.shard.message import deadline_ms
+from node.shard.retiming import Retiming
 from node.shard.settings import DROP_HEAD, REJECT_PUBLISH_DLX, ShardQueueSettings, decode_terms
 
 UNLIMITED: Final = 1 << 62
@@ -39,6 +41,7 @@ class Queue:
 
     A queue with a limit either ``drops`` its oldest messages or ``refuses`` new ones; with ``refusals_die`` these
     are dead-lettered. ``overflowed``, ``refused`` and ``delivery_limited`` count the messages that went for it.
+    ``retiming`` says which deadlines are others by now than messages that were held then say.
     ``kept`` says that the lease has run out and the queue stays until it is empty (RULES L11).
 
     A node has as many of these as the cluster has queues, and most of them are idle: what an idle queue does not need
@@ -80,6 +83,7 @@ class Queue:
         "refusals_die",
         "refused",
         "refuses",
+        "retiming",
         "returned",
         "terms_bytes",
         "touched",
@@ -119,6 +123,7 @@ class Queue:
         self.deleted = False
         self._settings: ShardQueueSettings | None = None
         self.terms_bytes = terms_bytes
+        self.retiming: Retiming | None = None
         self.ttl_ms = -1
         self.expires_ms = -1
         self.delivery_limit = -1
@@ -237,6 +242,10 @@ class Queue:
             self.ready_count() < self.max_length and self.ready_bytes + body_bytes <= self.max_length_bytes
         )
 
+    def is_coming(self) -> bool:
+        """Whether messages that came back in great numbers still have to be dealt with."""
+        return self.returned.coming > 0 or self.ready.coming > 0
+
     def is_empty(self) -> bool:
         """Whether it has no messages at all, held ones included."""
         return self.held_count == 0 and self.ready_count() == 0
@@ -253,6 +262,4 @@ class Queue:
 
     def deadline_ms(self, now_ms: int, ttl_ms: int) -> int:
         """The deadline of a message enqueued now with this TTL of its own, -1 for none (RULES T3, T4)."""
-        if ttl_ms < 0 or 0 <= self.ttl_ms < ttl_ms:
-            ttl_ms = self.ttl_ms
-        return now_ms + ttl_ms if ttl_ms >= 0 else -1
+        return deadline_ms(now_ms, ttl_ms, self.ttl_ms)

@@ -14,6 +14,7 @@ from node.shard.outbox import QUEUE_EXPIRED
 from node.shard.queue import Queue
 from node.shard.remains import Remains
 from node.shard.results import IN_USE, NOT_EMPTY, Deleted, Gone, Purged, QueueCounts, Refused, Result
+from node.shard.retiming import Retiming
 from node.shard.settings import MAX_NUMBER, ShardQueueSettings, decode_settings, decode_terms, encode_terms
 from node.shard.state import State
 from node.shard.tombstone import DELETED, DROPPED, EXPIRED, Tombstone
@@ -67,18 +68,19 @@ def touch_queue(state: State, queue_id: int) -> Result:
     return counts(queue, False)
 
 
-def update_queues(state: State, terms_bytes: bytes, queue_ids: Iterable[int]) -> None:
-    """New terms for queues (RULES T12, L9); nothing happens to one that has them, or is gone."""
+def update_queues(state: State, position: int, terms_bytes: bytes, queue_ids: Iterable[int]) -> None:
+    """New terms for queues (RULES T12, L9); nothing happens to one that has them, or is gone. ``position``: where the
+    command stands in the entry."""
     terms = decode_terms(terms_bytes)
     terms_bytes = state.shared_terms(terms_bytes)
     all_queues = state.queues
     for queue_id in queue_ids:
         queue = all_queues.get(queue_id)
         if queue is not None and queue.terms_bytes != terms_bytes:
-            _update(state, queue, terms, terms_bytes)
+            _update(state, queue, terms, terms_bytes, position)
 
 
-def _update(state: State, queue: Queue, terms: ShardQueueSettings, terms_bytes: bytes) -> None:
+def _update(state: State, queue: Queue, terms: ShardQueueSettings, terms_bytes: bytes, position: int) -> None:
     expires_before_ms = queue.expires_ms
     queue.configure(terms, terms_bytes)
     if queue.expires_ms != expires_before_ms:
@@ -94,15 +96,8 @@ def _update(state: State, queue: Queue, terms: ShardQueueSettings, terms_bytes: 
     if terms.ttl_retroactive:
         for line in queue.lines():
             if line.items:
-                line.replace(_with_ttl_of(queue, message) for piece in line.pieces() for message in piece)
-        for holder in queue.holders.values():
-            for delivery_id, message in holder.held.items():
-                holder.held[delivery_id] = _with_ttl_of(queue, message)
-
-
-def _with_ttl_of(queue: Queue, message: Message) -> Message:
-    """The message with its deadline as if the queue's TTL had been this one when it was enqueued."""
-    return message.with_deadline(queue.deadline_ms(message.enqueued_ms, message.ttl_ms))
+                line.retime(queue.ttl_ms)
+        queue.retiming = Retiming(queue.ttl_ms, state.index, position) if queue.held_count else None
 
 
 def purge(state: State, queue_id: int) -> Result:
@@ -209,6 +204,7 @@ def remove_queue(state: State, queue: Queue, reason: str) -> None:
     state.lease_timers.cancel(queue_id)
     state.unserved.pop(queue_id, None)
     state.overfull.pop(queue_id, None)
+    state.coming.pop(queue_id, None)
     state.past.add(queue)
     del state.queues[queue_id]
     state.queue_changes += 1

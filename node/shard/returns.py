@@ -1,9 +1,14 @@
 """The way back of messages that nobody holds any more. HOT."""
 
+from typing import Final
+
+from node.shard.coming import Coming
 from node.shard.message import Message
 from node.shard.outbox import DELIVERY_LIMIT
-from node.shard.queue import Queue
+from node.shard.queue import UNLIMITED, Queue
 from node.shard.state import State
+
+_MORE_THAN_FEW: Final = 100
 
 
 def come_back(
@@ -17,9 +22,13 @@ def come_back(
 
     With ``State.returns_to_place`` they are in the order in which they were enqueued, else in that of their return.
     """
+    state.return_budget -= len(messages)
     now_ms = state.time_ms
     limit = queue.delivery_limit
+    retiming = queue.retiming
     for message in messages:
+        if retiming is not None:
+            message = retiming.of(message)
         body_bytes = message.body_length
         queue.held_bytes -= body_bytes
         back = message.returned() if counted else message
@@ -39,3 +48,43 @@ def come_back(
             else:
                 queue.returned_line(back.priority).append(back)
     state.touch(queue)
+
+
+def come_back_together(
+    state: State, queue: Queue, held: dict[int, Message], held_bytes: int, to_back: bool, counted: bool
+) -> bool:
+    """Very many messages come back: what was held, its ``held_bytes``, stands in line as it is.
+
+    False, and nothing has happened, where each has to be judged or put in its own place: with priorities, with
+    ``State.returns_to_place``, and when some come back too often. Those that are late die when they are next (T6).
+    """
+    if state.returns_to_place:
+        return False
+    limit = queue.delivery_limit if counted and queue.delivery_limit >= 0 else UNLIMITED
+    for message in held.values():
+        if message.priority or message.delivery_count >= limit:
+            return False
+    line = queue.ready if to_back else queue.returned
+    line.append_coming(Coming(held, counted, queue.retiming))
+    queue.held_bytes -= held_bytes
+    queue.ready_bytes += held_bytes
+    state.coming[queue.queue_id] = queue
+    state.touch(queue)
+    return True
+
+
+def are_too_many(state: State, count: int) -> bool:
+    """Whether so many come back together, if they can: more than this entry may still deal with one by one."""
+    return count > max(state.return_budget, state.returned_per_entry // _MORE_THAN_FEW)
+
+
+def settle_coming(state: State) -> None:
+    """Some of what is still coming back arrives, in the order of the queues (RULES C4)."""
+    left = state.returned_per_entry
+    for queue_id in sorted(state.coming):
+        queue = state.coming[queue_id]
+        for line in (queue.returned, queue.ready):
+            while left > 0 and line.coming:
+                left -= line.settle_coming()
+        if not queue.is_coming():
+            del state.coming[queue_id]

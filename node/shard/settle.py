@@ -9,6 +9,7 @@ from node.shard.commands import (
     NUMBER,
     NUMBER_PAIR,
     RANGE,
+    REJECT,
     REQUEUE,
     RETURN,
     SETTLE_HEAD,
@@ -23,7 +24,7 @@ from node.shard.message import Message
 from node.shard.outbox import REJECTED
 from node.shard.packing import unpack_numbers
 from node.shard.queue import Queue
-from node.shard.returns import come_back
+from node.shard.returns import are_too_many, come_back, come_back_together
 from node.shard.state import State
 
 _SPARSE: Final = 64
@@ -53,9 +54,15 @@ def apply_settle(state: State, session: tuple[int, int], position: int, end: int
         return stop
     if form == RANGE:
         first, last = NUMBER_PAIR.unpack_from(data, position)
+        last = min(last, holder.last_delivery_id)
+        if _give_back_all(state, queue, holder, first, last, outcome):
+            return stop
         messages = _take_range(holder, first, last)
     elif form == UP_TO:
         (last,) = NUMBER.unpack_from(data, position)
+        last = min(last, holder.last_delivery_id)
+        if _give_back_all(state, queue, holder, 0, last, outcome):
+            return stop
         messages = _take_range(holder, 0, last)
     else:
         held = holder.held
@@ -85,8 +92,33 @@ def _take_range(holder: Holder, first: int, last: int) -> list[Message]:
     return found  # type: ignore[return-value]
 
 
+def _give_back_all(state: State, queue: Queue, holder: Holder, first: int, last: int, outcome: int) -> bool:
+    """If what is given back is nearly all that somebody holds, and very much, it needs not be taken out of there one by
+    one; whether it was so."""
+    left = holder.last_delivery_id - last
+    if outcome in (ACK, REJECT) or left > state.returned_per_entry:
+        return False
+    if not are_too_many(state, len(holder.held) - left) or first > next(iter(holder.held)):
+        return False
+    later = range(last + 1, holder.last_delivery_id + 1)
+    kept = {number: holder.held.pop(number) for number in later if number in holder.held}
+    kept_bytes = sum([message.body_length for message in kept.values()])
+    to_back = outcome == REQUEUE and queue.delivery_limit < 0
+    count = len(holder.held)
+    if come_back_together(state, queue, holder.held, holder.held_bytes - kept_bytes, to_back, outcome != UNSENT):
+        queue.held_count -= count
+        holder.held = kept
+        holder.held_bytes = kept_bytes
+        holder.first_held = last + 1
+        _has_room_again(state, queue, holder)
+        return True
+    holder.held.update(kept)
+    return False
+
+
 def _settle(state: State, queue: Queue, holder: Holder, messages: list[Message], outcome: int) -> None:
     """What was taken out of the holder goes its way; the holder has room again."""
+    held_bytes_before = queue.held_bytes
     queue.held_count -= len(messages)
     if outcome == ACK:
         queue.held_bytes -= state.release_all(messages)
@@ -103,6 +135,11 @@ def _settle(state: State, queue: Queue, holder: Holder, messages: list[Message],
             state.died(queue, message, REJECTED)
         if queue.kept:
             resume_lease(state, queue)
+    holder.held_bytes -= held_bytes_before - queue.held_bytes
+    _has_room_again(state, queue, holder)
+
+
+def _has_room_again(state: State, queue: Queue, holder: Holder) -> None:
     if holder.attached:
         if queue.consumers.admit(holder):
             state.touch(queue)

@@ -21,8 +21,9 @@ from node.shard.packing import NUMBER_BYTES, unpack_numbers
 from node.shard.publish import apply_guarded, apply_publishes
 from node.shard.queue import UNLIMITED, Queue
 from node.shard.results import Detached, Done
+from node.shard.returns import settle_coming
 from node.shard.snapshot import MESSAGES_PER_STEP, RestoreInSteps, SnapshotInSteps, restore, snapshot
-from node.shard.state import DELIVERIES_PER_ENTRY, EXPIRIES_PER_ENTRY, State
+from node.shard.state import DELIVERIES_PER_ENTRY, EXPIRIES_PER_ENTRY, RETURNED_PER_ENTRY, State
 from node.shard.statistics import QueueStatistics, ShardStatistics
 from node.shard.timers import NEVER
 from node.shard.tombstone import Tombstone
@@ -52,10 +53,11 @@ class Shard:
         deliveries_per_entry: int = DELIVERIES_PER_ENTRY,
         messages_per_piece: int = PIECE,
         returns_to_place: bool = False,
+        returned_per_entry: int = RETURNED_PER_ENTRY,
     ) -> None:
         self.shard_id = shard_id
         self.local_node = local_node
-        self._bounds = (expiries_per_entry, deliveries_per_entry, messages_per_piece)
+        self._bounds = (expiries_per_entry, deliveries_per_entry, messages_per_piece, returned_per_entry)
         self._returns_to_place = returns_to_place
         self._state = self._new_state()
 
@@ -124,6 +126,8 @@ class Shard:
             queues.clear_remains(state)
         if state.expiry_due:
             self._expire_due()
+        if state.coming:
+            settle_coming(state)
         state.end_entry()
 
     def _expire_due(self) -> None:
@@ -249,7 +253,7 @@ class Shard:
             _, length, count = commands.TERMS_HEAD.unpack_from(data, position)
             ids_at = terms_at + length
             ids = unpack_numbers(data, ids_at, count, end)
-            queues.update_queues(state, data[terms_at:ids_at], ids)
+            queues.update_queues(state, position, data[terms_at:ids_at], ids)
             return ids_at + count * NUMBER_BYTES
         if kind in (commands.EXPIRE_QUEUE, commands.SETTLED):
             after = _after(commands.NUMBERED_HEAD, position, end)
@@ -311,10 +315,10 @@ class Shard:
         return ShardRestore(self, self._new_state(), data)
 
     def _new_state(self) -> State:
-        expiries_per_entry, deliveries_per_entry, messages_per_piece = self._bounds
+        expiries_per_entry, deliveries_per_entry, messages_per_piece, returned_per_entry = self._bounds
         return State(
             self.shard_id, self.local_node, expiries_per_entry, deliveries_per_entry, messages_per_piece,
-            self._returns_to_place,
+            self._returns_to_place, returned_per_entry,
         )
 
     def _become(self, state: State) -> None:
@@ -340,7 +344,7 @@ class Shard:
     def next_message_due_ms(self) -> int:
         """The shard time at which EXPIRE_DUE next has work, 0 for at once, -1 for never as things are."""
         state = self._state
-        if state.unserved or state.overfull or state.remains:
+        if state.unserved or state.overfull or state.remains or state.coming:
             return _DUE_AT_ONCE
         return self._state.message_timers.first()[0]
 
@@ -423,7 +427,9 @@ class Shard:
     @property
     def has_lanes(self) -> bool:
         """Whether anything waits in a lane."""
-        return any(lane.items for lane in self._state.outbox.lanes.values())
+        # Asked of every shard whenever one has changed: no generator for what is empty nearly always.
+        lanes = self._state.outbox.lanes
+        return bool(lanes) and any(lane.items for lane in lanes.values())
 
     def lane(self, target_queue: int) -> Lane | None:
         """The lane to one queue of another shard."""

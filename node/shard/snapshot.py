@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
+from node.shard.coming import Coming
 from node.shard.consumers import Holder
 from node.shard.delivery import note_due
 from node.shard.errors import ShardError
@@ -24,11 +25,12 @@ from node.shard.lease import USES, Lease
 from node.shard.line import Line
 from node.shard.message import Message
 from node.shard.outbox import REASONS, Death, Lane, Outbox
-from node.shard.packed import BODY_LENGTH, COLUMNS, DEADLINE_MS, INDEX, Packed, numbers_of
+from node.shard.packed import AS_PACKED, BODY_LENGTH, COLUMNS, INDEX, Packed, numbers_of
 from node.shard.packing import NUMBER_BYTES, pack_numbers, pack_signed, unpack_numbers, unpack_signed
 from node.shard.queue import Queue
 from node.shard.remains import Remains
-from node.shard.settings import ShardQueueSettings, decode_settings, decode_terms, encode_settings
+from node.shard.retiming import Retiming
+from node.shard.settings import MAX_NUMBER, ShardQueueSettings, decode_settings, decode_terms, encode_settings
 from node.shard.state import Past, State
 from node.shard.tombstone import GONE_FOR, Tombstone
 
@@ -349,7 +351,7 @@ def _queue_row(queue: Queue, terms: int, columns: _Columns) -> list[object]:
     single = queue.consumers.single
     return [
         queue.queue_id,
-        [queue.vhost, queue.name, terms],
+        [queue.vhost, queue.name, terms, *_retiming_row(queue.retiming)],
         [lease.epoch, lease.started_ms, lease.last_activity_ms, USES.index(lease.last_use)],
         [
             queue.enqueued, queue.delivered, queue.acknowledged,
@@ -373,6 +375,10 @@ def _queue_row(queue: Queue, terms: int, columns: _Columns) -> list[object]:
             if level.returned.items or level.ready.items
         ],
     ]
+
+
+def _retiming_row(retiming: Retiming | None) -> list[int]:
+    return [] if retiming is None else [retiming.ttl_ms, retiming.index, retiming.offset]
 
 
 def _holder_row(holder: Holder, columns: _Columns) -> list[object]:
@@ -402,7 +408,7 @@ def _restore_queue(
     state: State, row: Any, table: "list[tuple[bytes, ShardQueueSettings]]", pace: _Pace
 ) -> Iterator[None]:
     (
-        queue_id, (vhost, name, place), lease_row, counters, received, returned, ready, holders, bands,
+        queue_id, (vhost, name, place, *retiming), lease_row, counters, received, returned, ready, holders, bands,
         single_active, single, levels,
     ) = row
     lease = Lease(0, 0)
@@ -410,6 +416,8 @@ def _restore_queue(
     lease.last_use = USES[last_use]
     terms_bytes, terms = table[place]
     queue = Queue(queue_id, vhost, name, terms, terms_bytes, lease, state.messages_per_piece)
+    if retiming:
+        queue.retiming = Retiming(*retiming)
     (
         queue.enqueued, queue.delivered, queue.acknowledged,
         queue.expired, queue.dead_lettered, queue.duplicates,
@@ -439,6 +447,8 @@ def _restore_queue(
     if single:
         consumers.single = queue.holders[single]
     state.queues[queue_id] = queue
+    if queue.is_coming():
+        state.coming[queue_id] = queue
     if queue.expires_ms >= 0 and lease.suspended_by == 0:
         state.lease_timers.arm(queue_id, lease.started_ms + queue.expires_ms)
     note_due(state, queue)
@@ -450,9 +460,17 @@ def _line_row(line: Line, columns: _Columns) -> list[object]:
         return []
     return [
         columns.pack(line.items, line.head),
-        [[packed.count, *packed.columns] for packed in line.packed],
+        [_piece_row(piece, columns) for piece in line.packed],
         columns.pack(line.back) if line.back else [],
     ]
+
+
+def _piece_row(piece: Packed | Coming, columns: _Columns) -> list[object]:
+    """Packed messages as they are; what is still coming as it was held, behind a 0."""
+    if isinstance(piece, Coming):
+        retiming_row = _retiming_row(piece.retiming)
+        return [0, piece.queue_ttl_ms, piece.counted, retiming_row, columns.pack(piece.held())]
+    return [piece.count, piece.queue_ttl_ms, *piece.columns]
 
 
 class _LineReading:
@@ -470,10 +488,21 @@ class _LineReading:
         front_row, pieces, back_row = row
         front, back = _Messages(), _Messages()
         yield from front.read(state, front_row, pace)
-        packed: deque[Packed] = deque()
+        packed: deque[Packed | Coming] = deque()
         timed = front.timed
         for piece_row in pieces:
-            piece = Packed(piece_row[0], piece_row[1:])
+            if piece_row[0] == 0:
+                _, ttl_ms, counted, retiming_row, held_row = piece_row
+                held = _Messages()
+                yield from held.read(state, held_row, pace)
+                retiming = Retiming(*retiming_row) if retiming_row else None
+                packed.append(Coming(dict(enumerate(held.messages)), counted, retiming, ttl_ms))
+                self.body_bytes += held.body_bytes
+                continue
+            count, queue_ttl_ms, *piece_columns = piece_row
+            if not isinstance(queue_ttl_ms, int) or not AS_PACKED <= queue_ttl_ms <= MAX_NUMBER:
+                raise ShardError(f"messages packed with the TTL {queue_ttl_ms!r}")
+            piece = Packed(count, piece_columns, queue_ttl_ms)
             packed.append(piece)
             timed += self._count(state, piece)
             if pace.is_over(piece.count):
@@ -490,7 +519,7 @@ class _LineReading:
         for index in piece.column(INDEX):
             live[index] = live.get(index, 0) + 1
         self.body_bytes += sum(piece.column(BODY_LENGTH))
-        return sum([1 for deadline_ms in piece.column(DEADLINE_MS) if deadline_ms >= 0])
+        return piece.timed()
 
 
 def _restore_holder(state: State, queue: Queue, row: Any, pace: _Pace) -> Iterator[None]:
@@ -521,6 +550,7 @@ def _restore_holder(state: State, queue: Queue, row: Any, pace: _Pace) -> Iterat
     enter_holder(state, queue, holder)
     queue.held_count += count
     queue.held_bytes += read.body_bytes
+    holder.held_bytes = read.body_bytes
     if is_consumer:
         queue.lease.suspended_by += 1
     if holder.attached:

@@ -20,6 +20,8 @@ besides as many as it enqueues itself (RULES C4)."""
 DELIVERIES_PER_ENTRY: Final = 10_000
 """Messages that one entry delivers at most, besides as many as it enqueues itself; the rest is due at once.
 """
+RETURNED_PER_ENTRY: Final = 10_000
+"""Messages that one return may have to be dealt with by its entry, and that one entry deals with of larger ones."""
 DELIVERED_BYTES_PER_ENTRY: Final = 4 * 1024 * 1024
 """Bytes of bodies that one entry delivers, besides those it enqueues itself, before it leaves the rest to others: a
 client that reads nothing gets what a few entries deliver until the shard hears of it. One message may go beyond."""
@@ -71,9 +73,10 @@ class State:
     """Everything a shard knows. Queues, tombstones, remains, outbox and counters are the state proper; timers, live
     counts, sessions, ``unserved`` and ``overfull`` follow from them; the rest belongs to the entry under way.
 
-    ``live`` counts, per log entry, the places in which the state still refers to it. ``unserved`` are queues
-    with messages and willing consumers that the bound of an entry left waiting, ``overfull`` those that still have
-    to drop messages. ``remains``, the oldest first; ``queue_expired`` counts what died of its queue's end.
+    ``live`` counts, per log entry, the places in which the state still refers to it. ``unserved`` are queues with
+    messages and willing consumers that the bound of an entry left waiting, ``overfull`` those that still have to
+    drop messages, ``coming`` those with messages that came back and are not dealt with. ``remains``, the oldest
+    first; ``queue_expired`` counts what died of its queue's end.
 
     ``dead_lettered_for`` counts deaths by reason, all but EXPIRED, by far the most frequent one: those are the
     rest of the queues' ``dead_lettered``. ``gone_for`` counts queues by reason. ``expiry_lag`` is this replica's own
@@ -81,6 +84,7 @@ class State:
     """
 
     __slots__ = (
+        "coming",
         "current_released",
         "data",
         "dead_lettered_for",
@@ -113,6 +117,8 @@ class State:
         "refused_transfers",
         "released",
         "remains",
+        "return_budget",
+        "returned_per_entry",
         "returns_to_place",
         "sessions",
         "shard_id",
@@ -126,7 +132,9 @@ class State:
     def __init__(
         self, shard_id: int, local_node: int, expiries_per_entry: int, deliveries_per_entry: int,
         messages_per_piece: int = PIECE, returns_to_place: bool = False,
+        returned_per_entry: int = RETURNED_PER_ENTRY,
     ) -> None:
+        self.returned_per_entry = returned_per_entry
         self.shard_id = shard_id
         self.returns_to_place = returns_to_place
         self.local_node = local_node
@@ -154,6 +162,7 @@ class State:
         self.message_timers = Timers()
         self.lease_timers = Timers()
         self.unserved: dict[int, Queue] = {}
+        self.coming: dict[int, Queue] = {}
         self.queue_changes = 0
         self.overfull: dict[int, Queue] = {}
         # Of this replica.
@@ -169,12 +178,14 @@ class State:
         self.expiry_due = False
         self.expiry_budget = 0
         self.delivery_budget = 0
+        self.return_budget = 0
         self.delivery_bytes = 0
 
     def begin_entry(self) -> None:
         """The bounds are fresh."""
         self.expiry_budget = self.expiries_per_entry
         self.delivery_budget = self.deliveries_per_entry
+        self.return_budget = self.returned_per_entry
         self.delivery_bytes = DELIVERED_BYTES_PER_ENTRY
         self.expiry_due = False
 

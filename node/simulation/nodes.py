@@ -57,12 +57,16 @@ class NodeProfile:
 
 @dataclass(slots=True)
 class Acquaintance:
-    """What a node keeps about the cluster besides its log: whom it knew last, and whether it joined later."""
+    """What a node keeps about the cluster besides its log: whom it knew last, whether it joined later, and, where a run
+    minds them, its name and what its data is called."""
 
     members: list[int]
     founders: tuple[int, ...] = ()
     version: int = 0
     joined: bool = False
+    name: str = ""
+    store: str = ""
+    failure_domain: str = ""
 
 
 class SimulatedNode:
@@ -377,13 +381,15 @@ def _make_engine(
     )
     founders = [] if known.joined else [(id, f"node-{id}", f"machine {id}") for id in known.founders]
     settings = EngineSettings(
-        f"node-{node_id}",
+        known.name or f"node-{node_id}",
         profile.shards,
         profile.expiry_tick_ms,
         {},
         lambda: Catalog(profile.shards),
-        founders=founders,
-        members_version=known.version,
+        known.store,
+        founders,
+        known.version,
+        known.failure_domain,
     )
     return Engine(
         host, settings, read_entry, EntryCache(profile.cache_bytes), random.randrange, life << 20

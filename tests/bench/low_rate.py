@@ -51,6 +51,10 @@ class TimedBrokers(ThreeBrokers):
         self._numbers = itertools.count()
         self._scheduled: set[int] = set()
         self._due: set[int] = set()
+        self._quiet: dict[int, Any] = {}
+        """By node: the write under way of which the node is not told when it ends, unless it looks before."""
+        self._ended: dict[int, Any] = {}
+        """...and one that has ended."""
         self.outputs: dict[Any, Callable[[bytes], None]] = {}
 
     def at(self, time_us: int, action: Callable[[], None]) -> None:
@@ -88,6 +92,10 @@ class TimedBrokers(ThreeBrokers):
     def _pump(self, node: NodeWorld) -> None:
         self._scheduled.discard(node.id)
         counts = self.counts[node.id]
+        self._quiet.pop(node.id, None)  # It has looked: it is told.
+        ended = self._ended.pop(node.id, None)
+        if ended is not None:
+            self._store(node, ended)
         last = {id: group.raw.raft.raft_log.last_index() for id, group in node.engine.host.groups.items()}
         output = node.engine.pump(self.now_ms)
         for id, group in node.engine.host.groups.items():
@@ -101,6 +109,8 @@ class TimedBrokers(ThreeBrokers):
         if output.write is not None:
             counts["writes"] += 1
             batch = output.write
+            if not output.write_waits:
+                self._quiet[node.id] = batch
             self.at(self.now_us + WRITE_US, lambda: self._written(node, batch))
         sent = False
         for each in node.later:
@@ -133,9 +143,15 @@ class TimedBrokers(ThreeBrokers):
         self.schedule(self.nodes[to])
 
     def _written(self, node: NodeWorld, batch: Any) -> None:
+        if self._quiet.pop(node.id, None) is batch:
+            self._ended[node.id] = batch
+            return
+        self._store(node, batch)
+        self.schedule(node)
+
+    def _store(self, node: NodeWorld, batch: Any) -> None:
         self.stores[node.id].write(batch)
         node.engine.persisted(self.now_ms)
-        self.schedule(node)
 
 
 class Flow:

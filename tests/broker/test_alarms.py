@@ -53,7 +53,7 @@ def test_an_alarm_on_one_node_blocks_publishers_on_all(cluster: ThreeBrokers) ->
     # A second alarm, elsewhere: nobody is told again, and nobody goes on before both are over.
     cluster.nodes[2].engine.disk_space("5 bytes free")
     cluster.settle()
-    assert cluster.nodes[3].engine.blocked == "low on memory & disk"
+    assert cluster.nodes[3].engine.blocked == "low on disk & memory"
     assert alarm_texts(cluster.nodes[3].engine) == ["node1 is low on memory", "node2 is low on disk"]
     cluster.nodes[1].engine.memory_used(None)
     cluster.settle()

@@ -11,9 +11,10 @@ from node.broker.confirms import Confirms, PublishGroup
 
 def settle(outcomes: dict[int, bool], frames: list[tuple[int, bool, bool]]) -> None:
     """Apply frames as a strict client does: `multiple` takes all lower numbers that are still open, and each frame
-    settles something."""
+    settles the number that it bears."""
     for sequence, multiple, refused in frames:
         low = 1 if multiple else sequence
+        assert sequence not in outcomes, f"{sequence} was told before"
         fresh = [each for each in range(low, sequence + 1) if each not in outcomes]
         assert fresh, f"{'nack' if refused else 'ack'} of {sequence} (multiple: {multiple}) settles nothing"
         outcomes.update(dict.fromkeys(fresh, refused))
@@ -50,7 +51,24 @@ def test_what_is_settled_ahead_is_told_alone() -> None:
     confirms.acknowledge(3, 4)
     assert confirms.take() == [(3, False, False), (4, False, False)]
     confirms.acknowledge(1, 2)
-    assert confirms.take() == [(4, True, False)]
+    assert confirms.take() == [(2, True, False)]
+
+
+def test_a_multiple_covers_what_was_told_and_bears_what_was_not() -> None:
+    confirms = Confirms()
+    confirms.assign(7)
+    confirms.acknowledge(2, 3)
+    confirms.acknowledge(5, 5)
+    confirms.acknowledge(7, 7)
+    assert [sequence for sequence, _, _ in confirms.take()] == [2, 3, 5, 7]
+    confirms.acknowledge(4, 4)
+    assert confirms.take() == [(4, False, False)]
+    confirms.acknowledge(6, 6)
+    confirms.acknowledge(1, 1)
+    assert confirms.take() == [(6, True, False)]
+    confirms.assign(1)
+    confirms.acknowledge(8, 8)
+    assert confirms.take() == [(8, False, False)]
 
 
 def test_what_was_told_ahead_is_not_told_again_behind_a_refusal() -> None:
@@ -100,7 +118,7 @@ def test_group_settles_each_number_with_its_last_shard() -> None:
     group.settled([0, 1, 2], False)
     assert confirms.take() == [(1, False, False)]
     group.settled([1, 2], False)
-    assert confirms.take() == [(4, True, False)]
+    assert confirms.take() == [(3, True, False)]
 
 
 def test_group_with_one_lost_shard_refuses_what_went_there() -> None:

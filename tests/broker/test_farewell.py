@@ -2,8 +2,11 @@
 
 import select
 import socket
+import ssl
+import subprocess
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pamqp import commands, frame
@@ -54,13 +57,18 @@ def read_until(connection: socket.socket, end: bytes) -> None:
 @pytest.fixture
 def connection(node: DirectNode) -> Iterator[socket.socket]:
     with socket.create_connection(("127.0.0.1", node.port), timeout=WITHIN_S) as connection:
-        connection.sendall(b"AMQP\x00\x00\x09\x01")
-        start = commands.Connection.StartOk(client_properties={}, mechanism="PLAIN", response="\0guest\0guest")
-        tune = commands.Connection.TuneOk(0x7FF, 131_072, 0)
-        connection.sendall(methods(start, tune, commands.Connection.Open()))
-        connection.sendall(methods(commands.Channel.Open(), channel=1))
-        read_until(connection, CHANNEL_OPEN_OK)
+        log_in(connection)
         yield connection
+
+
+def log_in(connection: socket.socket) -> None:
+    """Up to an open channel."""
+    connection.sendall(b"AMQP\x00\x00\x09\x01")
+    start = commands.Connection.StartOk(client_properties={}, mechanism="PLAIN", response="\0guest\0guest")
+    tune = commands.Connection.TuneOk(0x7FF, 131_072, 0)
+    connection.sendall(methods(start, tune, commands.Connection.Open()))
+    connection.sendall(methods(commands.Channel.Open(), channel=1))
+    read_until(connection, CHANNEL_OPEN_OK)
 
 
 def everything(connection: socket.socket) -> bytes:
@@ -112,3 +120,25 @@ def test_a_client_that_goes_on_and_on_is_dropped(
     more = publishes(100 * MIB)
     with pytest.raises((BrokenPipeError, ConnectionResetError)):
         connection.sendall(more)
+
+
+def test_over_tls_neither(tmp_path: Path) -> None:
+    """Nothing can be sent there to say that no more will come: the socket is open until the client is silent."""
+    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
+    words = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"]
+    subprocess.run([*words, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    server.load_cert_chain(certificate, key)
+    trusting = ssl.create_default_context(cafile=str(certificate))
+    with (
+        DirectNode(tls=server) as node,
+        socket.create_connection(("127.0.0.1", node.port), timeout=WITHIN_S) as plain,
+        trusting.wrap_socket(plain, server_hostname="localhost") as connection,
+    ):
+        log_in(connection)
+        connection.sendall(publishes(100_000) + methods(commands.Connection.Close(200, "bye", 0, 0)))
+        assert select.select([connection], [], [], WITHIN_S)[0]
+        for _ in range(20):
+            connection.sendall(publishes(MIB))
+        assert everything(connection) == CLOSE_OK
+        until(node, 0)

@@ -92,7 +92,7 @@ def test_a_declare_waits_until_the_dead_nodes_queue_is_gone(
 
 
 @pytest.mark.parametrize("home_leads", [True, False], ids=["leader", "follower"])
-def test_the_queue_of_a_node_that_is_gone_for_sure_is_made_anew_at_once(brokers: ThreeBrokers, home_leads: bool) -> None:
+def test_the_queue_of_a_node_that_is_gone_for_sure_is_made_anew(brokers: ThreeBrokers, home_leads: bool) -> None:
     """Its process has ended: nothing is left to wait for but the cluster's decision."""
     home = brokers.leader() if home_leads else brokers.followers()[0]
     own_a_queue(brokers, EXCLUSIVE, home)

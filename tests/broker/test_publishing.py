@@ -237,7 +237,7 @@ def test_an_alarm_blocks_connections_that_publish(world: Any, confirming: Any) -
     assert isinstance(blocked, commands.Connection.Blocked)
     assert blocked.reason == "low on memory"
     assert not confirming.connection.wants_reading and consumer.connection.wants_reading
-    world.alarm("low on memory & disk")
+    world.alarm("low on disk & memory")
     assert not confirming.take(0)
     confirming.publish(1, "q")
     assert confirming.acks() == [(2, False, False)]

@@ -34,6 +34,7 @@ HOSTS = "tests/simulator/test_host_simulation.py::"
 READS = "tests/cluster/test_reads.py::"
 AHEAD_FORMAT = "tests/log/test_write_ahead_format.py::"
 AHEAD_STORE = "tests/log/test_write_ahead_store.py::"
+OTHERS = "tests/simulator/test_regressions_of_others.py::"
 LEASE_EDGES = "tests/simulator/test_lease_edges.py::"
 
 RAFT_BUGS = [
@@ -435,6 +436,47 @@ TIME_BUGS = [
         "    if queue.dead_letters and epoch < 0:\n        serve(state, queue)",
         "tests/simulator/test_regressions_of_others.py::test_d6_l4_what_is_due_with_its_queue_is_dead_lettered_first",
         "an entry may expire",
+    ),
+    Bug(
+        "leaves the timer of a queue that goes",
+        "node/shard/queues.py",
+        "    state.message_timers.cancel(queue_id)\n    state.lease_timers.cancel(queue_id)\n    state.unserved",
+        "    state.lease_timers.cancel(queue_id)\n    state.unserved",
+        OTHERS + "test_t13_timers_that_leak_after_purge",
+        "test_t13_timers_that_leak_after_purge[delete]",
+    ),
+    Bug(
+        "looks at no deadline behind a head that is got",
+        "node/shard/holders.py",
+        "    state.touch(queue)\n    if message is None:",
+        "    if message is None:",
+        OTHERS + "test_t6_t7_a_head_without_ttl_that_stops_all_later_expiry",
+        "[1, 1, 1] == [0, 0, 0]",
+    ),
+    Bug(
+        "expires under its first leader alone",
+        "node/duties/shard_leader.py",
+        "            self._term = self._group.term\n        return True",
+        "            self._term = self._group.term\n        return self._group.leader_index < 5",
+        OTHERS + "test_l6_t7_expiry_that_never_rearms_after_a_leader_change",
+        "assert all(",
+    ),
+    Bug(
+        "judges by a clock of its own",
+        "cluster/applying.py",
+        "machine.begin(index, time_ms, led_ms, data)",
+        "machine.begin(index, time_ms + 100 * self._node, led_ms, data)",
+        OTHERS + "test_c1_t4_each_replica_judging_by_its_own_clock",
+        "Error",
+    ),
+    Bug(
+        "shows what its limit will drop",
+        "node/shard/delivery.py",
+        "(queue.consumers.bands or (queue.drops and queue.is_over_limit()))",
+        "queue.consumers.bands",
+        "tests/shard/test_length_limits.py::"
+        "test_d2_nobody_sees_more_than_the_limit_behind_publishes_of_the_same_entry",
+        "assert 100 == 3",
     ),
     Bug(
         "goes on in a session that missed its answers",

@@ -238,10 +238,21 @@ def test_t2_leading_zeros_are_digits() -> None:
 
 
 def test_consumer_priority() -> None:
-    assert consumer_priority("/", "q", {}) == 0
-    assert consumer_priority("/", "q", {"x-priority": -1}) == -1
+    assert consumer_priority("/", "q", "classic", {}) == 0
+    assert consumer_priority("/", "q", "classic", {"x-priority": -1}) == -1
     with pytest.raises(Refusal) as caught:
-        consumer_priority("/", "q", {"x-priority": "high"})
+        consumer_priority("/", "q", "classic", {"x-priority": "high"})
     assert caught.value == Refusal(
         406, "invalid arg 'x-priority' for queue 'q' in vhost '/': \"expected integer, got longstr\""
     )
+
+
+@pytest.mark.parametrize(
+    ("kind", "key"),
+    [("classic", "x-stream-offset"), ("quorum", "x-stream-offset"), ("quorum", "x-cancel-on-ha-failover")],
+)
+def test_a_consumer_with_an_argument_for_another_type_of_queue(kind: Any, key: str) -> None:
+    with pytest.raises(Refusal) as caught:
+        consumer_priority("/", "q", kind, {key: True})
+    assert caught.value.code == 406
+    assert caught.value.text == f"invalid arg '{key}' for queue 'q' in vhost '/' of queue type rabbit_{kind}_queue"

@@ -68,7 +68,8 @@ def test_the_next_entry_brings_the_news_along_and_nothing_is_said_twice(quiet: C
     quiet.loses = note
     for _ in range(10):
         publish(quiet, quiet.leader())
-    assert said.count(MessageType.APP) == said.count(MessageType.APP_RESP) == 20
+    # One follower hears of each; the other is spared for now (tests/cluster/test_spares.py).
+    assert said.count(MessageType.APP) == said.count(MessageType.APP_RESP) == 10
 
 
 def test_a_new_leader_tells_who_had_asked_the_earlier_one(quiet: Cluster) -> None:
@@ -96,5 +97,6 @@ def test_news_alone_is_not_acknowledged_at_once(quiet: Cluster) -> None:
 
     quiet.loses = note
     publish(quiet, giver)
-    assert said.count(MessageType.APP) == 3
-    assert said.count(MessageType.APP_RESP) == 2
+    # The entry and the news for who gave it; the other follower is spared for now.
+    assert said.count(MessageType.APP) == 2
+    assert said.count(MessageType.APP_RESP) == 1

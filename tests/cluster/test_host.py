@@ -1,5 +1,7 @@
 """Hosts as a cluster: commands of any node, applied once everywhere, answered by the node's own replica."""
 
+from functools import partial
+
 import pytest
 
 from cluster.beats import beats_as_messages
@@ -165,9 +167,12 @@ def test_what_a_snapshot_tells_is_taken_for_done_unless_its_batch_was_cut_short(
     cluster.run_until(lambda: sender.idle)
     heard: list[tuple[bytes, object]] = []
 
+    def note(word: bytes, answer: object) -> None:
+        heard.append((word, answer))
+
     def give(*words: bytes) -> None:
         for word in words:
-            host.submit(0, [word], 4, False, lambda answer, word=word: heard.append((word, answer)))
+            host.submit(0, [word], 4, False, partial(note, word))
         for _ in range(3):
             cluster.step()
 

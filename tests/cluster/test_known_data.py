@@ -14,7 +14,8 @@ from node.membership_shell import MembershipShell
 def gate(known_stores: dict[int, str]) -> MembershipShell:
     """The gate of a node whose catalog is empty, as it is while its replica is rebuilt."""
     engine = cast(Any, SimpleNamespace(catalog=Catalog(1), host=SimpleNamespace(read_index=None)))
-    return MembershipShell(engine, cast(Any, None), cast(Any, None), lambda: None, lambda text: None, known_stores)
+    none = cast(Any, None)
+    return MembershipShell(engine, none, none, lambda: None, lambda text, removed: None, known_stores, lambda: False)
 
 
 @pytest.mark.parametrize(("store", "refused"), [("old", False), ("new", True), ("", False)])

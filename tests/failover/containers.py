@@ -96,10 +96,12 @@ class ContainerNetwork(Network):
 class Container:
     """One container, with the face of a child process. It can be started again after it ended."""
 
-    def __init__(self, plan: NodePlan, host: int, network: ContainerNetwork, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, image: str, plan: NodePlan, host: int, network: ContainerNetwork, environment: Mapping[str, str]
+    ) -> None:
         self.name = f"{network.docker.name[:8]}-{plan.name}"
         self._plan = plan
-        made = DockerContainer(IMAGE).with_name(self.name)
+        made = DockerContainer(image).with_name(self.name)
         for key, value in environment.items():
             made.with_env(key, value)
         made.with_volume_mapping(str(plan.data_dir), "/var/lib/mayfly", "rw")
@@ -165,8 +167,9 @@ class Container:
 class _ContainerCluster(LocalCluster):
     """Starts each node as a container, or again in the one it had."""
 
-    def __init__(self, plans: list[NodePlan], network: ContainerNetwork) -> None:
+    def __init__(self, plans: list[NodePlan], network: ContainerNetwork, image: str) -> None:
         super().__init__(plans)
+        self.images = {plan.name: image for plan in plans}
         self.containers: dict[str, Container] = {}
         self.environment: dict[str, dict[str, str]] = {plan.name: {} for plan in plans}
         self._hosts = {plan.name: host for host, plan in enumerate(plans, 1)}
@@ -176,7 +179,7 @@ class _ContainerCluster(LocalCluster):
         container = self.containers.get(plan.name)
         if container is None:
             host = self._hosts[plan.name]
-            container = Container(plan, host, self._network, self.environment[plan.name])
+            container = Container(self.images[plan.name], plan, host, self._network, self.environment[plan.name])
             self.containers[plan.name] = container
             self._network.plug(host, container)
         else:
@@ -190,7 +193,9 @@ class ContainerNodes(Nodes):
 
     _cluster: _ContainerCluster
 
-    def __init__(self, folder: Path, network: ContainerNetwork, settings: Mapping[str, str]) -> None:
+    def __init__(
+        self, folder: Path, network: ContainerNetwork, settings: Mapping[str, str], image: str = IMAGE
+    ) -> None:
         super().__init__(folder, NODES)
         self.network = network
         self.plans = [
@@ -203,7 +208,7 @@ class ContainerNodes(Nodes):
             )
             for id, plan in enumerate(self.plans, 1)
         ]
-        self._cluster = _ContainerCluster(self.plans, network)
+        self._cluster = _ContainerCluster(self.plans, network, image)
         self._place_of = {id: id for id in self.ids}
         for plan in self.plans:
             self._make_folder(plan.data_dir)
@@ -272,6 +277,22 @@ class ContainerNodes(Nodes):
         earlier = plan.log_file.read_text() if plan.log_file.exists() else ""
         container = self._cluster.containers.get(plan.name)
         return earlier + (container.log() if container is not None else "")
+
+    def change_image(self, id: int, image: str) -> None:
+        """A node that does not run gets another container: the same data, another release."""
+        self._cluster.containers.pop(self.plan(id).name).remove()
+        self._cluster.images[self.plan(id).name] = image
+
+    def refused_start(self, id: int) -> tuple[int, str]:
+        """Start a node that will not go on; its exit code, and what that start has logged."""
+        self.start(id)
+        code = self.container(id).wait()
+        self._cluster._children.pop(self.plan(id).name)
+        return code, self.container(id).log()
+
+    def level(self, witness: int) -> int:
+        """The cluster's feature level as a node shows it; 1 where it knows of none."""
+        return int(self.page(witness, "/cluster/members")[1].get("level", 1))
 
     def wipe(self, id: int) -> None:
         """Delete what a node that does not run has stored, and its container."""

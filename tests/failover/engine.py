@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Final
+
+from cluster.versions import VersionRange
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
 IMAGE: Final = os.environ.get("FAILOVER_IMAGE", "mayfly:test")
@@ -16,6 +20,7 @@ DEMANDED: Final = os.environ.get("FAILOVER_DEMAND_ENGINE", "") not in ("", "0")
 """Set by .ci/run: without an engine the tests fail there instead of being skipped."""
 _ENGINE_WITHIN_S: Final = 20
 _BUILD_WITHIN_S: Final = 1800
+_SOURCES: Final = ("cluster", "node", "deploy", "requirements", "pyproject.toml", "setup.py", "README.md", "LICENSE")
 
 
 def why_no_engine() -> str:
@@ -58,9 +63,62 @@ def make_image() -> None:
         raise AssertionError(f"the image cannot be built: {(done.stdout + done.stderr)[-4000:]}")
 
 
-def version_of_image() -> str:
+def version_of_image(image: str = IMAGE) -> str:
     """What `mayfly --version` says inside."""
-    done = subprocess.run(
-        ["docker", "run", "--rm", IMAGE, "--version"], capture_output=True, text=True, check=True, timeout=60
+    return _said_inside(image, "mayfly", "--version").removeprefix("mayfly ")
+
+
+def levels_of_image(image: str) -> VersionRange:
+    """The feature levels that the release in an image knows; the first where it knows of none."""
+    program = (
+        "from importlib.util import find_spec as f\n"
+        "if f('cluster.versions'):\n from cluster.versions import LEVELS as k\n print(k.lowest, k.highest)"
     )
-    return done.stdout.strip().removeprefix("mayfly ")
+    said = _said_inside(image, "python3", "-c", program).split() or ["1", "1"]
+    return VersionRange(int(said[0]), int(said[1]))
+
+
+def _said_inside(image: str, *command: str) -> str:
+    words = ["docker", "run", "--rm", "--entrypoint", command[0], image, *command[1:]]
+    return subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout.strip()
+
+
+def make_next_image(image: str) -> str:
+    """Build an image that is these sources as the next release could be: it speaks one more protocol version and knows
+    one more feature level. Uncompiled, for speed."""
+
+    def raised(match: re.Match[str]) -> str:
+        return f"{match[1]}{int(match[2]) + 1}"
+
+    with tempfile.TemporaryDirectory() as folder:
+        for name in _SOURCES:
+            source = ROOT / name
+            (shutil.copytree if source.is_dir() else shutil.copy)(source, Path(folder, name))
+        versions = Path(folder, "cluster", "versions.py")
+        pattern = r"^((?:PROTOCOL|LEVEL)_HIGHEST: Final = )(\d+)$"
+        text, count = re.subn(pattern, raised, versions.read_text(), flags=re.MULTILINE)
+        assert count == 2, f"two versions to raise, {count} found"
+        versions.write_text(text)
+        return _build(Path(folder), image)
+
+
+def make_image_of(revision: str, image: str) -> str:
+    """Build an image of an earlier commit, uncompiled. Raises CalledProcessError where there is no such commit."""
+    with tempfile.TemporaryDirectory() as folder:
+        archive = subprocess.run(["git", "archive", revision], cwd=ROOT, capture_output=True, check=True)
+        subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
+        return _build(Path(folder), image)
+
+
+def _build(folder: Path, image: str) -> str:
+    done = subprocess.run(
+        [str(folder / "deploy" / "build-image"), image],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=_BUILD_WITHIN_S,
+        env={**os.environ, "MAYFLY_PURE": "1"},
+    )
+    if done.returncode:
+        raise AssertionError(f"the image cannot be built: {(done.stdout + done.stderr)[-4000:]}")
+    return image

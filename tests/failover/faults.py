@@ -41,7 +41,7 @@ def choose_victims(kind: str, nodes: ContainerNodes, busiest: int, random: Rando
     if kind in ("slow disk", "wiped"):
         # The small disk is in memory; and who looks after leases asks the first two nodes.
         return (nodes.with_small_disk,) if kind == "wiped" else (random.choice(ids[:-1]),)
-    if kind == "rolling restart":
+    if kind in ("rolling restart", "rolling upgrade"):
         return tuple(ids)
     others = [id for id in ids if id != busiest]
     return (busiest, random.choice(others)) if kind == "link" else (busiest,)

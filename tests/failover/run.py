@@ -16,9 +16,10 @@ from typing import Final
 
 from node.simulation.checker import Violation
 from tests.failover.containers import ContainerNetwork, ContainerNodes
-from tests.failover.engine import version_of_image
+from tests.failover.engine import IMAGE, levels_of_image, version_of_image
 from tests.failover.faults import KINDS, carry_out, choose_victims
 from tests.failover.leases import EXPIRES_MS, Leases
+from tests.failover.upgrade import ROLLING_UPGRADE, Upgrade, upgrade
 from tests.integration.nodes import wait_for
 from tests.reliability.chaos import LOGIN, WHOLE_WITHIN_S, Run, calm, clients_of, declare_queues, is_whole, leaders_of
 from tests.reliability.clients import consumers_of, publishers_of
@@ -48,6 +49,9 @@ class FailoverRun:
     rounds: int = 1
     kinds: Sequence[str] = tuple(KINDS)
     rate: float = 300.0
+    image: str = IMAGE
+    next_image: str = ""
+    """What a rolling upgrade leads to."""
     build: str = ""
     faults: list[Fault] = field(default_factory=list)
     impossible: dict[str, str] = field(default_factory=dict)
@@ -65,10 +69,10 @@ class FailoverRun:
 
 def carry_out_run(run: FailoverRun, folder: Path, say: bool = True) -> None:
     """The whole run. Logs stay in the folder."""
-    run.build = version_of_image()
+    run.build = version_of_image(run.image)
     network = ContainerNetwork()
     try:
-        nodes = ContainerNodes(folder, network, SETTINGS)
+        nodes = ContainerNodes(folder, network, SETTINGS, run.image)
         nodes.expected_errors += _EXPECTED
         try:
             nodes.serve()
@@ -144,7 +148,11 @@ def _hit(run: FailoverRun, nodes: ContainerNodes, queues: Sequence[str], say: bo
             fault = Fault(kind, choose_victims(kind, nodes, busiest, random))
             fault.led = tuple(queue for queue, leader in leaders.items() if leader in fault.victims)
             try:
-                carry_out(fault, nodes, random, clients.now_us)
+                if kind == ROLLING_UPGRADE:
+                    ways = Upgrade(run.image, run.next_image, *map(levels_of_image, (run.image, run.next_image)))
+                    upgrade(fault, nodes, ways, clients.now_us)
+                else:
+                    carry_out(fault, nodes, random, clients.now_us)
             except OSError as error:
                 run.impossible[kind] = str(error)
                 continue

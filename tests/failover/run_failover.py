@@ -30,13 +30,14 @@ MOST_SHOWN: Final = 20
 
 def main() -> None:
     """Run, print, write; ends the process."""
-    from tests.failover.engine import make_image, why_no_engine
+    from tests.failover.engine import IMAGE, make_image, make_image_of, why_no_engine
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=1, help="each fault so many times")
     parser.add_argument("--faults", default="", help="comma-separated; none: all")
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
     parser.add_argument("--rate", type=float, default=300.0, help="messages per second; half as many more expire")
+    parser.add_argument("--upgrade-from", metavar="COMMIT", default="", help="a rolling upgrade to these sources")
     parser.add_argument("--write", type=Path, help="Markdown file whose figures are replaced")
     arguments = parser.parse_args()
     reason = why_no_engine()
@@ -45,6 +46,7 @@ def main() -> None:
 
     from tests.failover.faults import KINDS
     from tests.failover.run import FailoverRun, carry_out_run
+    from tests.failover.upgrade import ROLLING_UPGRADE
     from tests.reliability.run_chaos import replace_figures
 
     kinds = [word.strip() for word in arguments.faults.split(",") if word.strip()] or list(KINDS)
@@ -54,6 +56,9 @@ def main() -> None:
     print("building the image ...", flush=True)
     make_image()
     run = FailoverRun(arguments.seed, arguments.rounds, kinds, arguments.rate)
+    if arguments.upgrade_from:
+        run.kinds = kinds = [ROLLING_UPGRADE]
+        run.image, run.next_image = make_image_of(arguments.upgrade_from, f"{IMAGE}-before"), IMAGE
     folder = Path(tempfile.mkdtemp(prefix="mayfly-failover-"))
     print(f"{arguments.rounds} round(s), seed {run.seed}, faults: {', '.join(kinds)}; logs in {folder}", flush=True)
     carry_out_run(run, folder)

@@ -1,4 +1,5 @@
-"""Five real nodes, three voters a shard: two nodes die, one shard has no leader, all others go on (RULES D8)."""
+"""Five real nodes, three voters a shard: two nodes die, one shard has no leader, a queue is full, all others go on
+(RULES D8)."""
 
 import itertools
 import json
@@ -26,6 +27,8 @@ SURVIVORS: Final = (2, 3, 5)
 SOURCE: Final = 1
 """The shard in which messages die; its voters are nodes 2, 3 and 4."""
 MESSAGES: Final = 400
+ROOM: Final = 5
+"""Of the queue that is full."""
 MOST_NAMES: Final = 100
 START_WITHIN_S: Final = 120.0
 
@@ -96,17 +99,21 @@ def has_all(consumer: Consumer, count: int) -> None:
 
 
 def test_d6_d7_d8_a_target_without_a_leader_holds_no_other_lane(cluster: Nodes) -> None:
-    """Each message dies into queues of all shards, one of which has no majority. The others get everything meanwhile,
-    though the source's shard changes its leader too; that one gets it when its voters are back, once and in order.
+    """Each message dies into queues of all shards, one of which has no majority, and into one that is full and refuses.
+    The others get everything meanwhile, though the source's shard changes its leader too; that one gets it when its
+    voters are back, the full one when it is consumed, both once and in order.
     """
     (stalled,) = leaderless()
     assert stalled != SOURCE
+    full_shard = next(shard for shard in range(1, SHARDS + 1) if shard not in (stalled, SOURCE))
     with channel(cluster, SURVIVORS[0]) as where:
         where.exchange_declare("dead", "fanout", durable=True)
         targets = {
             shard: declared_in(cluster, where, f"target{shard}", shard, {}) for shard in range(1, SHARDS + 1)
         }
-        for target in targets.values():
+        limits = {"x-max-length": ROOM, "x-overflow": "reject-publish"}
+        full = declared_in(cluster, where, "full", full_shard, limits)
+        for target in (full, *targets.values()):
             where.queue_bind(target, "dead")
         arguments = {"x-message-ttl": 200, "x-dead-letter-exchange": "dead"}
         source = declared_in(cluster, where, "source", SOURCE, arguments)
@@ -131,13 +138,16 @@ def test_d6_d7_d8_a_target_without_a_leader_holds_no_other_lane(cluster: Nodes) 
     publish_all(cluster, SURVIVORS[2], source, bodies[MESSAGES:])
     for consumer in consumers:
         has_all(consumer, 2 * MESSAGES)
-    waiting = {targets[stalled]: (2 * MESSAGES, "leader")}
-    wait_for(lambda: all(lanes(cluster, id) == waiting for id in SURVIVORS), "one lane alone waits", every_s=0.05)
+    waiting = {targets[stalled]: (2 * MESSAGES, "leader"), full: (2 * MESSAGES - ROOM, "room")}
+    wait_for(lambda: all(lanes(cluster, id) == waiting for id in SURVIVORS), "two lanes alone wait", every_s=0.05)
     assert all(without_leader(cluster, id) == [stalled] for id in SURVIVORS)
 
     cluster.start(*DEAD)
     cluster.until_serving(START_WITHIN_S)
     consumers.append(Consumer(cluster, DEAD[0], targets[stalled]).begin())
+    has_all(consumers[-1], 2 * MESSAGES)
+    assert all(cluster.ready(id, full) == ROOM for id in SURVIVORS)
+    consumers.append(Consumer(cluster, SURVIVORS[0], full).begin())
     has_all(consumers[-1], 2 * MESSAGES)
     wait_for(
         lambda: all(lanes(cluster, id) == {} and cluster.metric(id, "mayfly_outbox") == 0 for id in cluster.ids),
@@ -145,7 +155,7 @@ def test_d6_d7_d8_a_target_without_a_leader_holds_no_other_lane(cluster: Nodes) 
     )  # fmt: skip
     cluster.until_well()
     # What would come twice has come by now: nothing is on its way, and no queue has anything.
-    assert all(cluster.ready(id, target) == 0 for id in cluster.ids for target in targets.values())
+    assert all(cluster.ready(id, target) == 0 for id in cluster.ids for target in (full, *targets.values()))
     for consumer in consumers:
         has_all(consumer, 2 * MESSAGES)
         consumer.finish()

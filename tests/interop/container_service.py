@@ -19,7 +19,7 @@ class _Service(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    do_GET = do_POST = do_DELETE = _answer  # noqa: N815 - the names that the base class calls
+    do_GET = do_POST = do_DELETE = _answer  # noqa: N815 - so the base class calls them
 
     def log_message(self, format: str, *args: object) -> None:
         """Say nothing."""

@@ -108,6 +108,7 @@ SUITES: Final = [
             "AMQP_USERNAME": "guest",
             "AMQP_PASSWORD": "guest",
             "AMQP_URI": f"{_LOGIN}/%2F",
+            "AMQP_HTTP_URL": f"http://127.0.0.1:{PORT + 10_000}",
         },
     ),
     Suite("dramatiq", ["-o", "addopts=", "tests/test_rabbitmq.py"], needs=["pylibmc", "pytest-benchmark", "redis"]),
@@ -346,7 +347,7 @@ def mayfly(folder: Path) -> Iterator[str]:
 def rabbitmq(folder: Path) -> Iterator[str]:
     """Three nodes of the packaged server; the namespace in which they listen."""
     with _namespace("rabbitmq") as namespace:
-        script = ["ip", "netns", "exec", namespace, str(SHARED / "bench" / "rabbitmq-cluster")]
+        script = ["ip", "netns", "exec", namespace, str(SHARED / "bench" / "rabbitmq-cluster"), "--management"]
         environment = {**os.environ, "RMQ_BASE": str(folder), "RMQ_PORT": str(PORT)}
         try:
             started = subprocess.run([*script, "start"], env=environment, capture_output=True, text=True, timeout=300)

@@ -20,6 +20,9 @@ from node.operating.definitions_office import DefinitionsOffice
 EXPORTED = Path(__file__).parent / "rabbitmq-3.10.8-definitions.json"
 """Made by RabbitMQ 3.10.8: rabbitmqctl export_definitions. Passwords are secret and guest."""
 
+LIMITED = Path(__file__).parent / "rabbitmq-3.10.8-limits.json"
+"""Made by it as well, after rabbitmqctl set_vhost_limits and set_user_limits."""
+
 
 def imported(catalog: Catalog, file: object) -> Plan:
     """What a node does with a file."""
@@ -113,6 +116,19 @@ def test_limits_come_in_after_what_they_limit() -> None:
     shop, user = catalog.vhost("shop"), catalog.user(file["users"][0]["name"])
     assert shop is not None and shop.limits == {"max-connections": 5}
     assert user is not None and user.limits == {"max-connections": 3}
+
+
+def test_limits_go_out_where_rabbitmq_has_them() -> None:
+    """Its own export comes in, and what goes out then has the limits in the same places with the same values. (It has
+    those of a vhost a second time in `vhosts`, as pairs, which it does not read.)"""
+    catalog = Catalog(4)
+    theirs = json.loads(LIMITED.read_text())
+    plan = imported(catalog, theirs)
+    ours = definitions_of(catalog)
+    assert plan.notes == []
+    assert ours["parameters"] == theirs["parameters"]
+    assert {it["name"]: it["limits"] for it in ours["users"]} == {it["name"]: it["limits"] for it in theirs["users"]}
+    assert ours["parameters"][0]["value"] == {"max-connections": 10, "max-queues": 5}
 
 
 @pytest.mark.parametrize("value", ["many", {"max-channels": 3}, {"max-queues": -2}, {"max-queues": True}])

@@ -15,10 +15,10 @@ from node.settings.kinds import Address
 
 async def until_said(process: NodeProcess, text: str) -> None:
     for _ in range(3_000):
-        if process.readiness()[1] == text:
+        if process.view.readiness()[1] == text:
             return
         await asyncio.sleep(0.01)
-    raise AssertionError(f"it says: {process.readiness()[1]}")
+    raise AssertionError(f"it says: {process.view.readiness()[1]}")
 
 
 @pytest.mark.skipif(host.__file__.endswith(".so"), reason="a method of a compiled class stays what it is")
@@ -46,7 +46,7 @@ def test_a_node_is_not_ready_while_a_replica_is_behind(tmp_path: Path, monkeypat
             await until_said(process, "starting: groups 2 are not up to date yet")
             late.pop()(None)
             # That is asked once: a replica that lags later is no reason to send clients away.
-            assert process.readiness() == (True, "ready")
+            assert process.view.readiness() == (True, "ready")
             assert not late
         finally:
             await process.stop()

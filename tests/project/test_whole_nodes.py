@@ -150,6 +150,16 @@ def test_a_node_whose_port_is_taken_says_so_and_ends(listener: str, tmp_path: Pa
     assert str(ports[listener]) in result.stderr
 
 
+def test_a_node_whose_definitions_are_none_says_so_and_ends(tmp_path: Path) -> None:
+    queues = [{"name": "good", "vhost": "/"}, {"name": "q", "vhost": "/", "arguments": {"x-expires": 10**30}}]
+    (tmp_path / "bad.json").write_text(json.dumps({"queues": queues}))
+    addresses = [word for name in ("amqp", "http", "peer") for word in (f"--{name}-address", "127.0.0.1:0")]
+    result = mayfly("node", *addresses, "--load-definitions", "bad.json", folder=tmp_path)
+    assert result.returncode == exit_codes.REFUSED
+    assert "Traceback" not in result.stderr
+    assert f"bad.json: queues[1].arguments.x-expires = {10**30}: a number from" in result.stderr
+
+
 def test_a_node_that_waits_for_its_cluster_is_alive_not_ready_and_ends_on_sigterm(
     base_port: int, tmp_path: Path
 ) -> None:

@@ -13,8 +13,13 @@ def priority_in(body: str) -> int:
 class Item:
     """A message of the model: a name instead of a place in a log."""
 
-    def __init__(self, entry: int, body: str, deadline: int, count: int = 0, priority: int = 0) -> None:
+    def __init__(
+        self, entry: int, body: str, deadline: int, count: int = 0, priority: int = 0, born: int = 0,
+        ttl: int | None = None,
+    ) -> None:
         self.entry = entry
+        self.born = born
+        self.ttl = ttl
         self.body = body
         self.deadline = deadline
         self.count = count
@@ -65,6 +70,11 @@ class Row:
         assert value is None or isinstance(value, int)
         return value
 
+    def deadline(self, born: int, ttl: int | None) -> int:
+        """Of a message enqueued then, with that TTL of its own; -1 for none."""
+        ttls = [value for value in (ttl, self.setting("message_ttl_ms")) if value is not None]
+        return born + min(ttls) if ttls else -1
+
     def limited(self, drops: bool) -> bool:
         """Whether it has a limit, and drops (or else refuses) what is too much."""
         limits = (self.setting("max_length"), self.setting("max_length_bytes"))
@@ -95,7 +105,9 @@ class Row:
 class Model:
     """The rules, written down as simply as they can be."""
 
-    def __init__(self, expiries: int, deliveries: int) -> None:
+    def __init__(self, expiries: int, deliveries: int, returned: int = 10_000) -> None:
+        self.returned = returned
+        self.return_left = 0
         self.expiries = expiries
         self.deliveries = deliveries
         self.rows: dict[int, Row] = {}
@@ -124,6 +136,7 @@ class Model:
         self.entry, self.now, self.led = entry, now, led
         self.expiry_left, self.delivery_left = self.expiries, self.deliveries
         self.due_asked = False
+        self.return_left = self.returned
 
     def finish(self) -> None:
         for row in self.touched:
@@ -246,18 +259,22 @@ class Model:
             self.touch(row)
 
     def enqueue(self, row: Row, body: str, ttl: int | None) -> None:
-        ttls = [value for value in (ttl, row.setting("message_ttl_ms")) if value is not None]
         priority = min(priority_in(body), row.setting("max_priority") or 0)
-        row.ready.append(Item(self.entry, body, self.now + min(ttls) if ttls else -1, 0, priority))
+        row.ready.append(Item(self.entry, body, row.deadline(self.now, ttl), 0, priority, self.now, ttl))
         self.expiry_left += 1
         self.delivery_left += 1
         self.touch(row)
 
-    def come_back(self, row: Row, items: list[Item], to_back: bool) -> None:
+    def come_back(self, row: Row, items: list[Item], to_back: bool, together: bool = False) -> None:
+        """`together`: more than an entry deals with, all that somebody held: those that are late die in line."""
         limit = row.setting("delivery_limit")
+        if any(item.priority or (limit is not None and item.count >= limit) for item in items):
+            together = False
+        if not together:
+            self.return_left -= len(items)
         for item in items:
-            back = Item(item.entry, item.body, item.deadline, item.count + 1, item.priority)
-            late = 0 <= back.deadline <= self.now
+            back = Item(item.entry, item.body, item.deadline, item.count + 1, item.priority, item.born, item.ttl)
+            late = 0 <= back.deadline <= self.now and not together
             if limit is not None and back.count > limit:
                 row.delivery_limited += 1
                 self.die(row, back, "delivery_limit")
@@ -336,6 +353,9 @@ class Model:
         if row.settings.get("expires_ms") != settings.get("expires_ms"):
             self.used(row)
         row.settings = settings
+        if settings.get("ttl_retroactive"):
+            for item in row.ready + row.returned + [item for person in row.people for item in person.held.values()]:
+                item.deadline = row.deadline(item.born, item.ttl)
         self.touch(row)
 
     def used(self, row: Row) -> None:
@@ -435,7 +455,7 @@ class Model:
             items = list(person.held.values())
             person.held = {}
             if items:
-                self.come_back(row, items, False)
+                self.come_back(row, items, False, len(items) > max(self.return_left, 0))
         if not person.held and (person.consumer or give_back):
             self.leave(row, person)
         if person.consumer and row.settings.get("auto_delete") and not row.consumers():
@@ -486,11 +506,15 @@ class Model:
         person = self.person(session, row, holder)
         if row is None or person is None:
             return
+        left = person.last - min(max(ids, default=0), person.last)
+        run = list(ids) == list(range(ids[0], ids[0] + len(ids))) if ids else False
+        together = run and left <= self.returned and len(person.held) - left > max(self.return_left, 0)
+        together = together and ids[0] <= min(person.held)
         items = [person.held.pop(number) for number in ids if number in person.held]
         if not items:
             return
         if outcome == 1:
-            self.come_back(row, items, row.setting("delivery_limit") is None)
+            self.come_back(row, items, row.setting("delivery_limit") is None, together)
         elif outcome == 2:
             for item in items:
                 self.die(row, item, "rejected")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from node.shard.errors import ShardError
 from node.shard.line import PIECE, Line
-from node.shard.message import Message
+from node.shard.message import Message, deadline_ms
 from node.shard.packed import Packed, pack, pack_column, unpack_column
 from node.shard.shard import Shard
 from tests.shard.driver import Driver, attach, publish
@@ -23,7 +23,8 @@ def plain(messages: list[Message]) -> list[str]:
 
 def message(number: int) -> Message:
     """A message that is like no other."""
-    return Message(number, 10 * number, 3, 4, number % 7, 1000 + number, 5000 if number % 3 else -1, number % 2, -1)
+    due_ms = 5000 if number % 3 else -1
+    return Message(number, 10 * number, 3, 4, number % 7, 1000 + number, due_ms, number % 2, number % 4 - 1)
 
 
 @given(st.lists(NUMBERS, min_size=1, max_size=50))
@@ -43,7 +44,7 @@ def test_what_is_no_column_is_refused(column: object) -> None:
         Packed(1, [1] * 8)
 
 
-STEPS = st.lists(st.tuples(st.sampled_from(["append", "take", "between", "leave", "replace"]), st.integers(0, 12)))
+STEPS = st.lists(st.tuples(st.sampled_from(["append", "take", "between", "leave", "retime"]), st.integers(0, 12)))
 
 
 @given(STEPS, st.integers(1, 3))
@@ -60,10 +61,11 @@ def test_a_line_is_a_list(steps: list[tuple[str, int]], piece: int) -> None:
             left = line.leave()
             assert (plain(left.live()), left.timed) == (plain(items), sum(each.deadline_ms >= 0 for each in items))
             items, gone = [], gone + len(items)
-        elif step == "replace":
-            line.replace(each for some in line.pieces() for each in some if each.index % 2)
+        elif step == "retime":
+            queue_ttl_ms = size - 1  # -1: none
+            line.retime(queue_ttl_ms)
             gone += len(items)
-            items = [each for each in items if each.index % 2]
+            items = [each.with_deadline(deadline_ms(each.enqueued_ms, each.ttl_ms, queue_ttl_ms)) for each in items]
         elif step == "between":
             assert plain(line.between(size // 3, size)) == plain(items[size // 3 : size])
         else:
@@ -85,7 +87,8 @@ def test_a_line_is_a_list(steps: list[tuple[str, int]], piece: int) -> None:
 def test_what_is_put_back_is_where_it_was(steps: list[tuple[int, bool]], piece: int) -> None:
     """In whatever order it comes, with others leaving meanwhile, also into a line that was packed."""
     line, items = Line(piece), [message(number) for number in range(60, 80)]
-    line.replace(items)
+    for first in items:
+        line.append(first)
     seen: dict[int, str] = {}
     for number, takes in steps:
         if takes and items:

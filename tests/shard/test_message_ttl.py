@@ -4,9 +4,11 @@ import pytest
 
 from node.shard import commands
 from node.shard.commands import ACK, REQUEUE, encode_settle, encode_settle_up_to
+from node.shard.packed import Packed
 from node.shard.results import GetResult
 from node.shard.settings import ShardQueueSettings
-from tests.shard.driver import A, B, Close, Driver, attach, publish
+from node.shard.shard import Shard
+from tests.shard.driver import LEADER, A, B, Close, Driver, attach, publish
 
 
 def test_t3_the_lower_of_queue_and_message_ttl_wins() -> None:
@@ -237,6 +239,61 @@ def test_t12_retroactive_recomputes_from_the_enqueue_time() -> None:
     driver.tick()
     assert [driver.body(d.message) for d in driver.shard.unrouted(9)] == ["held", "own", "ready"]
     assert driver.shard.digest() == driver.replay().digest()
+
+
+def test_t12_a_retroactive_ttl_does_not_count_for_what_is_enqueued_after_it() -> None:
+    """RULES T12: of two that are held, one was there when the TTL came, the other came when it was gone again."""
+    driver = Driver()
+    driver.create(1)
+    driver.run(publish("before", 1), commands.encode_get(1, 99, False))
+    retroactive = ShardQueueSettings(name="q1", message_ttl_ms=1000, ttl_retroactive=True)
+    enqueued_ms = driver.time_ms
+    later = publish("after", 1) + commands.encode_get(1, 99, False)
+    driver.entry(
+        (LEADER, commands.encode_update_queue(1, retroactive)),
+        (LEADER, commands.encode_update_queue(1, ShardQueueSettings(name="q1", message_ttl_ms=5000))),
+        (A, later),
+    )
+    restored = Shard(3, 1)
+    restored.restore(driver.shard.snapshot())
+    driver.shard = restored
+    driver.pass_ms(1)
+    driver.run(commands.encode_detach(1, 99, True))
+    queue = driver.shard.queue(1)
+    assert queue is not None
+    assert [message.deadline_ms - enqueued_ms for message in queue.returned.live()] == [1000, 5000]
+
+
+def test_t12_a_retroactive_ttl_takes_no_look_at_what_is_deep_in_a_queue() -> None:
+    """RULES T12, C4: ready and held; deadlines are right when they come to count, also after a snapshot."""
+    driver = Driver(deliveries=100)
+    driver.shard = Shard(3, 1, 100, 100, messages_per_piece=8)
+    driver.create(1)
+    driver.run(attach(1, 5, prefetch=50))
+    for number in range(300):
+        driver.run(publish(f"{number}", 1, ttl_ms=9000 if number % 2 else -1))
+    queue = driver.shard.queue(1)
+    assert queue is not None
+    packed = [piece for piece in queue.ready.packed if isinstance(piece, Packed)]
+    columns = [list(piece.columns) for piece in packed]
+    assert len(packed) > 20
+    for ttl_ms in (5000, None, 700):
+        changed = ShardQueueSettings(name="q1", message_ttl_ms=ttl_ms, ttl_retroactive=True)
+        driver.lead(commands.encode_update_queue(1, changed))
+        wanted = [700 if ttl_ms == 700 else 5000 if ttl_ms else None, 700 if ttl_ms == 700 else ttl_ms or 9000]
+        deadlines = [message.deadline_ms - message.enqueued_ms for message in queue.ready.live()]
+        assert deadlines == [each if each is not None else -1 - driver.time_ms for each in wanted] * 125
+        assert queue.ready.timed == sum(each is not None for each in wanted) * 125
+    assert [piece.columns for piece in packed] == columns
+    restored = Shard(3, 1, 100, 100, messages_per_piece=8)
+    restored.restore(driver.shard.snapshot())
+    assert restored.digest() == driver.shard.digest()
+    driver.shard = restored
+    driver.pass_ms(700)
+    driver.run(commands.encode_detach(1, 5, True))
+    while driver.shard.due_messages(driver.time_ms):
+        driver.tick()
+    assert driver.ready(1) == 0 and not driver.shard.live_entries()
 
 
 @pytest.mark.parametrize("way", ["purge", "delete", "ack", "get", "drop"])

@@ -151,7 +151,7 @@ def test_a_damaged_number_of_messages_is_no_work_without_end() -> None:
     with pytest.raises(ShardError, match="messages that nothing tells apart"):
         driver.shard.restore(msgspec.msgpack.encode(row))
     line[0][0] = 1
-    line[1] = [[1 << 50, *line[0][1:]]]
+    line[1] = [[1 << 50, -2, *line[0][1:]]]
     with pytest.raises(ShardError, match="messages that nothing tells apart"):
         driver.shard.restore(msgspec.msgpack.encode(row))
 

@@ -32,7 +32,7 @@ class Doorkeeper(OpenGate):
     def is_newcomer(self, node_id: int) -> bool:
         return node_id > self.newest
 
-    def refused(self, peer: int, text: str) -> None:
+    def refused(self, peer: int, text: str, removed: bool) -> None:
         self.sent_away.append(text)
 
     async def join(self, request: JoinRequest) -> JoinAnswer:

@@ -279,7 +279,7 @@ def test_a_killed_peer_is_known_to_be_gone_and_is_so_once() -> None:
 def test_a_peer_whose_stream_breaks_but_who_takes_connections_is_not_gone() -> None:
     async def scenario() -> None:
         async with members() as group:
-            one, two = await group.full_mesh(2)
+            one, _ = await group.full_mesh(2)
             link = one.transport._links[2]
             assert link._frames is not None
             link._frames.fail("cut")

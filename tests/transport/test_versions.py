@@ -125,7 +125,8 @@ def shell_of_a_cluster_at(level: int) -> MembershipShell:
     catalog = Catalog(1)
     catalog.apply(FoundCluster(((1, "a", "a:1"), (2, "b", "b:1")), 2, level))
     engine = cast(Any, SimpleNamespace(catalog=catalog, host=SimpleNamespace(read_index=None)))
-    return MembershipShell(engine, cast(Any, None), cast(Any, None), lambda: None, lambda text: None, {})
+    none = cast(Any, None)
+    return MembershipShell(engine, none, none, lambda: None, lambda text, removed: None, {}, lambda: False)
 
 
 class LevelGate(OpenGate):

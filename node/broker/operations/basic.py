@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pamqp import commands
 
+from node.amqp.field_table import types_of
 from node.amqp.methods import unchecked
 from node.broker.consumers import Consumer, ReplyConsumer, content_of
 from node.broker.direct_replies import REPLY_TO, make_address
@@ -62,7 +63,7 @@ def consume(channel: Channel, method: Any, arguments: bytes) -> Steps:
         raise AmqpError(540, f"queue '{name}' in vhost '{connection.vhost}' does not support global qos")
     if method.exclusive and found.settings.single_active_consumer:
         raise _in_exclusive_use(channel, name)
-    priority = _priority(connection.vhost, name, method.arguments or {})
+    priority = _priority(connection.vhost, found, method.arguments or {}, arguments)
     consumer_id = broker.new_id()
     no_ack = bool(method.no_ack)
     own_prefetch = channel.prefetch
@@ -134,9 +135,9 @@ def _consume_replies(channel: Channel, method: Any) -> None:
         channel.send(unchecked(commands.Basic.ConsumeOk, consumer_tag=tag))
 
 
-def _priority(vhost: str, queue: str, arguments: dict[str, Any]) -> int:
+def _priority(vhost: str, queue: QueueRecord, arguments: dict[str, Any], typed: bytes) -> int:
     try:
-        priority = consumer_priority(vhost, queue, arguments)
+        priority = consumer_priority(vhost, queue.name, queue_type(queue.arguments), arguments, types_of(typed))
     except Refusal as refusal:
         raise as_error(refusal) from None
     return max(_LOWEST_PRIORITY, min(_HIGHEST_PRIORITY, priority))

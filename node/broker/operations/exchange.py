@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pamqp import commands
 
+from node.amqp.field_table import types_of
 from node.broker.operation import BarrierStep, CatalogStep, SpreadStep, Steps, as_error, check, known
+from node.broker.operations.steps import check_header_match
 from node.catalog import Bind, DeclareExchange, DeleteExchange, Refusal, Unbind, refusals
+from node.catalog.arguments import exchange_argument
 from node.catalog.permissions import check_access, check_binding, check_declare_exchange
 
 if TYPE_CHECKING:
@@ -38,6 +41,8 @@ def declare(channel: Channel, method: Any, arguments: bytes) -> Steps:
             arguments=method.arguments or {},
         )
         check(check_declare_exchange(catalog, connection.user, command))
+        if catalog.exchange(connection.vhost, method.exchange) is None:
+            _check_alternate(command, arguments)
         present = catalog.inspect_exchange(command)
         if present is None or isinstance(present, Refusal):
             # The log decides: the replica here may be behind.
@@ -46,6 +51,14 @@ def declare(channel: Channel, method: Any, arguments: bytes) -> Steps:
                 yield SpreadStep()
     if not method.nowait:
         channel.send(commands.Exchange.DeclareOk())
+
+
+def _check_alternate(command: DeclareExchange, arguments: bytes) -> None:
+    """By the types on the wire: the catalog has decimals and octets as strings."""
+    try:
+        exchange_argument(command.vhost, command.name, command.arguments, types_of(arguments))
+    except Refusal as refusal:
+        raise as_error(refusal) from None
 
 
 def delete(channel: Channel, method: Any, arguments: bytes) -> Steps:
@@ -63,16 +76,16 @@ def delete(channel: Channel, method: Any, arguments: bytes) -> Steps:
 
 def bind(channel: Channel, method: Any, arguments: bytes) -> Steps:
     """exchange.bind."""
-    return _change_binding(channel, method, Bind, commands.Exchange.BindOk)
+    return _change_binding(channel, method, Bind, commands.Exchange.BindOk, arguments)
 
 
 def unbind(channel: Channel, method: Any, arguments: bytes) -> Steps:
     """exchange.unbind; unbinding what is not bound is no error."""
-    return _change_binding(channel, method, Unbind, commands.Exchange.UnbindOk)
+    return _change_binding(channel, method, Unbind, commands.Exchange.UnbindOk, b"")
 
 
 def _change_binding(
-    channel: Channel, method: Any, make: type[Bind] | type[Unbind], answer: Callable[[], Any]
+    channel: Channel, method: Any, make: type[Bind] | type[Unbind], answer: Callable[[], Any], typed: bytes
 ) -> Steps:
     connection = channel.connection
     cluster = channel.broker.cluster
@@ -87,6 +100,8 @@ def _change_binding(
         connection=connection.name,
     )
     check(check_binding(cluster.catalog, connection.user, command))
+    if typed:
+        check_header_match(channel, command, typed)
     known((yield CatalogStep(command)))
     if not method.nowait:
         yield SpreadStep()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pamqp import commands
 
+from node.amqp.field_table import types_of
 from node.amqp.methods import unchecked
 from node.broker.cluster_facade import SESSION_LOST
 from node.broker.direct_replies import REPLY_TO
@@ -24,9 +25,9 @@ from node.broker.operation import (
     check,
     known,
 )
-from node.broker.operations.steps import create_missing, on_queue, queue_name, refuse_unreachable
+from node.broker.operations.steps import check_header_match, create_missing, on_queue, queue_name, refuse_unreachable
 from node.broker.queue_settings import shard_settings
-from node.catalog import Bind, DeclareQueue, QueueRecord, Refusal, RemoveQueues, Unbind, refusals
+from node.catalog import Bind, DeclareQueue, QueueRecord, Refusal, RemoveQueues, Unbind, queue_settings, refusals
 from node.catalog.permissions import check_access, check_binding, check_declare_queue
 from node.limits import DECLARE_ATTEMPTS
 from node.shard.commands import (
@@ -49,7 +50,7 @@ def declare(channel: Channel, method: Any, arguments: bytes) -> Steps:
         return _declare_reply_address(channel, method)
     if method.passive:
         return _declare_passive(channel, method)
-    return _declare_active(channel, method)
+    return _declare_active(channel, method, arguments)
 
 
 def _declare_ok(channel: Channel, method: Any, name: str, counts: QueueCounts) -> None:
@@ -74,12 +75,12 @@ def _declare_reply_address(channel: Channel, method: Any) -> Steps:
 
 
 def _declare_passive(channel: Channel, method: Any) -> Steps:
-    name = queue_name(channel, method.queue)
-    record, counts = yield from on_queue(channel, name, lambda record: encode_touch_queue(record.id))
+    # An empty name is no short form here: RabbitMQ looks for a queue of that name.
+    record, counts = yield from on_queue(channel, method.queue, lambda record: encode_touch_queue(record.id))
     _declare_ok(channel, method, record.name, counts)
 
 
-def _declare_active(channel: Channel, method: Any) -> Steps:
+def _declare_active(channel: Channel, method: Any, arguments: bytes) -> Steps:
     connection = channel.connection
     cluster = channel.broker.cluster
     server_named = not method.queue
@@ -97,7 +98,10 @@ def _declare_active(channel: Channel, method: Any) -> Steps:
     )
     check(check_declare_queue(cluster.catalog, connection.user, command))
     for _ in range(DECLARE_ATTEMPTS):
-        record, created = yield from _in_catalog(channel, command)
+        try:
+            record, created = yield from _in_catalog(channel, command)
+        except AmqpError as error:
+            raise _with_types(command, arguments, error) from None
         if record.exclusive:
             connection.exclusive_queues[record.id] = record.shard
         if created:
@@ -119,6 +123,21 @@ def _declare_active(channel: Channel, method: Any) -> Steps:
         else:
             yield from create_missing(channel, record)
     raise AmqpError(541, f"queue '{command.name}' in vhost '{command.vhost}' was deleted over and over")
+
+
+def _with_types(command: DeclareQueue, arguments: bytes, error: AmqpError) -> AmqpError:
+    """The error; if it is about the value of an argument, with the type that the value has on the wire. The catalog
+    does not tell a short from a long."""
+    vhost, name = command.vhost, command.name
+    try:
+        queue_settings(vhost, name, command.arguments)
+    except Refusal as refusal:
+        if refusal.text == error.text:
+            try:
+                queue_settings(vhost, name, command.arguments, types_of(arguments))
+            except Refusal as typed:
+                return as_error(typed)
+    return error
 
 
 def _in_catalog(channel: Channel, command: DeclareQueue) -> Generator[Request, Any, tuple[QueueRecord, bool]]:
@@ -182,16 +201,16 @@ def _clear_dead_owner(channel: Channel, command: DeclareQueue) -> Generator[Requ
 
 def bind(channel: Channel, method: Any, arguments: bytes) -> Steps:
     """queue.bind."""
-    return _change_binding(channel, method, Bind, commands.Queue.BindOk)
+    return _change_binding(channel, method, Bind, commands.Queue.BindOk, arguments)
 
 
 def unbind(channel: Channel, method: Any, arguments: bytes) -> Steps:
     """queue.unbind; unbinding what is not bound is no error."""
-    return _change_binding(channel, method, Unbind, commands.Queue.UnbindOk)
+    return _change_binding(channel, method, Unbind, commands.Queue.UnbindOk, b"")
 
 
 def _change_binding(
-    channel: Channel, method: Any, make: type[Bind] | type[Unbind], answer: Callable[[], Any]
+    channel: Channel, method: Any, make: type[Bind] | type[Unbind], answer: Callable[[], Any], typed: bytes
 ) -> Steps:
     connection = channel.connection
     cluster = channel.broker.cluster
@@ -206,6 +225,8 @@ def _change_binding(
         connection=connection.name,
     )
     check(check_binding(cluster.catalog, connection.user, command))
+    if typed:
+        check_header_match(channel, command, typed)
     known((yield CatalogStep(command)))
     if not getattr(method, "nowait", False):
         yield SpreadStep()

@@ -1,0 +1,92 @@
+"""What has to be in the catalog before a node serves: all that was given before, the first user, definitions."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+
+from node.arrival import NodeRefused
+from node.catalog import Catalog, DeleteUser, PutUser, SetPermissions
+from node.catalog.passwords import make_password_hash, verify_password
+from node.engine import Engine
+from node.operating.definitions import BadDefinitions
+from node.operating.definitions_office import DefinitionsOffice, NotAnswered
+from node.settings import NodeSettings
+
+log = logging.getLogger("mayfly.node")
+
+
+class CatalogAtStart:
+    """Waits for it, and puts in what is missing."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        settings: NodeSettings,
+        definitions: DefinitionsOffice,
+        pump: Callable[[], None],
+        stopped: asyncio.Event,
+        failure: Callable[[], str | None],
+    ) -> None:
+        """`pump` has the engine pumped soon; `stopped` is set when the node fails, `failure` says why."""
+        self._engine = engine
+        self._settings = settings
+        self._definitions = definitions
+        self._pump = pump
+        self._stopped = stopped
+        self._failure = failure
+
+    async def wait(self) -> None:
+        """Return when the catalog here is up to date and has what it begins with, so that the first client finds what
+        there is. Raises NodeRefused, OSError."""
+        await self._catalog_is_current()
+        await self._ensure_default_user()
+        await self._load_definitions()
+
+    async def _load_definitions(self) -> None:
+        """A file that was not loaded last. Raises NodeRefused, OSError."""
+        path = self._settings.load_definitions
+        if path is None:
+            return
+        loop = asyncio.get_running_loop()
+        try:
+            plan = await self._definitions.load_once(await loop.run_in_executor(None, path.read_bytes))
+        except BadDefinitions as error:
+            raise NodeRefused(f"load_definitions = {path}: {error}") from None
+        except NotAnswered as error:
+            raise OSError(f"load_definitions = {path}: {error}") from None
+        if plan is None:
+            log.info("%s: unchanged since it was loaded", path)
+            return
+        for note in plan.notes:
+            log.info("%s: %s", path, note)
+        log.info("%s: %d definitions imported", path, len(plan.commands))
+
+    async def _catalog_is_current(self) -> None:
+        """Wait until the catalog here has everything given before; NodeRefused if the node fails meanwhile."""
+        current = asyncio.Event()
+        self._engine.catalog_barrier(lambda _: current.set())
+        self._pump()
+        waiting = [asyncio.ensure_future(event.wait()) for event in (current, self._stopped)]
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        for task in waiting:
+            task.cancel()
+        failure = self._failure()
+        if failure is not None:
+            raise NodeRefused(failure)
+
+    async def _ensure_default_user(self) -> None:
+        """Put the configured first user in the place of the built-in one, as long as that is untouched."""
+        name, password = self._settings.default_user, self._settings.default_pass
+        built_in = next(iter(Catalog(1).users()))
+        if self._engine.catalog.user(built_in.name) != built_in:
+            return
+        if name == built_in.name and verify_password(built_in.password_hash, password):
+            return
+        salt = random.SystemRandom().randbytes(16)
+        hashed = await asyncio.get_running_loop().run_in_executor(None, make_password_hash, password, salt)
+        self._engine.submit_catalog(PutUser(name, hashed, ("administrator",)), lambda _: None)
+        self._engine.submit_catalog(SetPermissions(name, "/", ".*", ".*", ".*"), lambda _: None)
+        if name != built_in.name:
+            self._engine.submit_catalog(DeleteUser(built_in.name), lambda _: None)
+        await self._catalog_is_current()

@@ -1,0 +1,38 @@
+"""`mayfly restore`: the first node of a new cluster, from copies of what the nodes of a lost one had."""
+
+from pathlib import Path
+
+import click
+
+from node.settings import NodeSettings
+
+
+@click.command("restore")
+@click.argument("copies", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option(
+    "--data-dir",
+    required=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder to make; the node is then started with it.",
+)
+def command(copies: tuple[Path, ...], data_dir: Path) -> None:
+    """Make the data of the first node of a new cluster from COPIES of a lost one's nodes.
+
+    COPIES are folders made by mayfly snapshot, or data folders of nodes that are stopped, of one or of several nodes;
+    of each shard the most up-to-date one is taken. The node has the name and id of the node of the first one. The
+    others come with empty folders and --join. See "Backup and restore" in docs/operations.md.
+    """
+    from node.restoring import RestoreRefused, restore
+
+    try:
+        made = restore(copies, data_dir, NodeSettings().disk_map_bytes)
+    except (RestoreRefused, OSError) as error:
+        raise click.ClickException(str(error)) from None
+    for copy in copies:
+        groups = [group for group, folder in made.taken.items() if folder == copy]
+        late = [str(group) for group, folders in made.behind.items() if copy in folders]
+        lags = f", behind in groups {', '.join(late)}" if late else ""
+        click.echo(f"{copy}: {len(groups)} of {len(made.taken)} groups taken{lags}")
+    identity = made.identity
+    click.echo(f"{data_dir}: node {identity.node} ({identity.name}), the first of cluster {identity.cluster}")
+    click.echo("start it without seeds; then the other nodes with empty folders and --join")

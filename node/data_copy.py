@@ -1,0 +1,25 @@
+"""A copy of a node's data while the node runs."""
+
+import shutil
+from pathlib import Path
+
+from cluster.log.batch import LogError, StoreRefused
+from cluster.log.write_ahead_store import WriteAheadStore
+
+
+def copy_data(store: WriteAheadStore, folder: Path) -> int:
+    """Copy the log, as it is at one moment, to a folder that is not there yet; its bytes. Raises OSError."""
+    draft = folder.with_name(folder.name + ".unfinished")
+    if folder.exists():
+        raise FileExistsError(f"{folder} is there already")
+    draft.mkdir(parents=True)
+    try:
+        try:
+            store.copy(draft / "log")
+        except (LogError, StoreRefused) as error:
+            raise OSError(str(error)) from error
+        draft.rename(folder)
+    except BaseException:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())

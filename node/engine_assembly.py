@@ -1,0 +1,61 @@
+"""An engine from the settings of a node, and from who it is."""
+
+import logging
+import random
+import socket
+from collections.abc import Callable
+
+from cluster.group_settings import GroupSettings
+from cluster.host_settings import HostSettings
+from cluster.log.group_log import EntryCache
+from cluster.raft import Entry
+from node import limits
+from node.arrival import founders
+from node.catalog import Catalog
+from node.engine import Engine, EngineSettings
+from node.identity import Identity, KnownMembers
+from node.settings import NodeSettings
+
+log = logging.getLogger("mayfly.node")
+
+
+def make_engine(
+    settings: NodeSettings,
+    identity: Identity,
+    members: KnownMembers,
+    name: str,
+    read_entry: Callable[[int, int], Entry],
+    incarnation: int,
+) -> Engine:
+    """The engine of a node that is who `identity` says, and called `name`."""
+    group = GroupSettings(
+        election_ticks=max(2, settings.election_timeout_ms // settings.tick_ms),
+        heartbeat_ticks=max(1, settings.heartbeat_ms // settings.tick_ms),
+        session_window=limits.SESSION_WINDOW,
+        batch_bytes=limits.BATCH_BYTES,
+        entry_bytes=limits.ENTRY_BYTES,
+        repeat_after_ms=2 * settings.election_timeout_ms,
+        session_timeout_ms=settings.session_timeout_ms,
+        compact_bytes=settings.compact_bytes,
+        compact_entries=settings.compact_entries,
+        inflight_bytes=limits.INFLIGHT_BYTES,
+        unhurried_ms=limits.ACKS_HELD_MS,
+    )
+    host = HostSettings(
+        identity.node, list(members.members), identity.replication_factor, settings.tick_ms,
+        settings.election_timeout_ms, settings.clock_bound_ms, group,
+        bootstrap=not identity.joined,
+    )
+    addresses = {
+        "amqp": str(settings.amqp_address),
+        "http": str(settings.http_address),
+        "peer": str(settings.reachable_peer_address),
+    }
+    engine = EngineSettings(
+        name, identity.shards, settings.expiry_tick_ms, addresses, lambda: Catalog(identity.shards), identity.store,
+        founders(settings, identity), members.version, settings.failure_domain or socket.gethostname(),
+    )
+    return Engine(
+        host, engine, read_entry, EntryCache(settings.cache_bytes),
+        random.SystemRandom().randrange, incarnation, log.info, log.debug,
+    )

@@ -1,0 +1,128 @@
+"""How an empty node comes into a cluster: it asks before it founds one.
+
+A node without data asks the founders (`seeds`), and all that the name in `join` stands for, for a place. Either
+somebody gives it one, or it finds that the founders are as empty as itself:
+
+    FORMING   the one asked is a founder of the same founders, and has no data of a cluster either
+    VACANT    it is a member, and nobody has ever come with data to the asker's place among the founders
+    TAKEN     it is a member, and the asker's place was had with other data: the asker was wiped, or has a successor
+
+A founder begins as what it is when a majority of the founders, itself among them, would have it (FORMING or VACANT) and
+the others had `PATIENCE_MS` to object. One that hears TAKEN never founds: it asks until it is let in as a new member.
+So two clusters take two majorities of founders without data: what a minority of them loses is never founded anew.
+
+Pure: the shell (`node.arrival`, or the simulator) asks, resolves names and keeps what has to last.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from node.catalog.records import MemberRecord
+
+FORMING: Final = "forming"
+VACANT: Final = "vacant"
+TAKEN: Final = "taken"
+
+WAIT: Final = "wait"
+FOUND: Final = "found"
+
+ASK_AGAIN_MS: Final = 500
+"""Between the end of a question and the next to the same address."""
+PATIENCE_MS: Final = 2_000
+"""How long a majority waits for word of the other founders: one of them may know of a cluster."""
+GOOD_FOR_MS: Final = 5_000
+"""An answer counts for so long, though the one who gave it can't be reached now: it may be starting as a founder."""
+
+
+class Forming:
+    """What one empty node knows while it asks. Times are of any clock that never goes back."""
+
+    def __init__(self, founders: Sequence[str], own: str, store: str, may_found: bool) -> None:
+        """`founders` are their addresses, `own` that of this node, `store` names its data. One that may not found has
+        been told so before, or is no founder."""
+        self.may_found: bool = may_found and own in founders
+        self._founders = tuple(founders)
+        self._own = own
+        self._store = store
+        self._asking: dict[str, bool] = {}
+        self._ask_at_ms: dict[str, int] = {}
+        self._willing: dict[str, tuple[str, int]] = {}
+        """Founder's address -> the name of the data that answered there, and when."""
+        self._majority_since_ms = -1
+
+    def whom_to_ask(self, others: Sequence[str], now_ms: int) -> list[str]:
+        """Addresses to ask now: of the founders, and of `others` (what a name stands for at present). Each is to be
+        followed by `answered` or `unanswered`."""
+        due = []
+        for address in dict.fromkeys([*self._founders, *others]):
+            if address != self._own and not self._asking.get(address) and self._ask_at_ms.get(address, 0) <= now_ms:
+                self._asking[address] = True
+                due.append(address)
+        return due
+
+    def answered(self, address: str, stance: str, store: str, now_ms: int) -> None:
+        """Somebody with the data `store` answered there; `stance` is none of the three if it could not say."""
+        self._done(address, now_ms)
+        if stance == TAKEN:
+            self.may_found = False
+        if store == self._store or address not in self._founders:
+            return  # This node itself, by another name; or somebody who is no founder.
+        if stance in (FORMING, VACANT):
+            self._willing[address] = (store, now_ms)
+        else:
+            self._willing.pop(address, None)
+
+    def unanswered(self, address: str, now_ms: int) -> None:
+        """Nobody answered there."""
+        self._done(address, now_ms)
+
+    def _done(self, address: str, now_ms: int) -> None:
+        self._asking[address] = False
+        self._ask_at_ms[address] = now_ms + ASK_AGAIN_MS
+
+    def decide(self, now_ms: int) -> str:
+        """FOUND: begin as a founder. WAIT: go on asking."""
+        if not self.may_found:
+            return WAIT
+        willing = len(self.willing(now_ms)) + 1
+        if 2 * willing <= len(self._founders):
+            self._majority_since_ms = -1
+            return WAIT
+        if self._majority_since_ms < 0:
+            self._majority_since_ms = now_ms
+        waited_ms = now_ms - self._majority_since_ms
+        return FOUND if willing == len(self._founders) or waited_ms >= PATIENCE_MS else WAIT
+
+    def willing(self, now_ms: int) -> list[str]:
+        """Addresses of the other founders that would have this one; one that answers at two of them counts once."""
+        stores: dict[str, str] = {}
+        for address, (store, at_ms) in self._willing.items():
+            if now_ms - at_ms <= GOOD_FOR_MS:
+                stores.setdefault(store, address)
+        return list(stores.values())
+
+    def describe(self, now_ms: int) -> str:
+        """What the node waits for, for people."""
+        if not self.may_found:
+            return "asking for a place in the cluster"
+        willing = self.willing(now_ms)
+        missing = [address for address in self._founders if address != self._own and address not in willing]
+        return (
+            f"{len(willing) + 1} of {len(self._founders)} founders are there, a majority is needed; "
+            f"no word of {', '.join(missing) or 'nobody'}"
+        )
+
+
+def stance_towards(store: str, named: str, present: bool) -> str:
+    """What a member says to an empty founder that comes with data `store`: `named` is what the data at its place was
+    called, "" if it never was; `present` says whether the place is still a member's."""
+    return VACANT if present and named in ("", store) else TAKEN
+
+
+def abandoned(members: Iterable[MemberRecord], name: str, address: str) -> int:
+    """The id of the place that a node of this name and address was given and never came to; 0: none. It is to be
+    removed when one with other data asks: the first was emptied before it began, nobody will ever see it go down."""
+    for record in members:
+        if name and record.state == "joining" and (record.name, record.address) == (name, address):
+            return record.id
+    return 0

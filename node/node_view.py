@@ -1,0 +1,127 @@
+"""What a running node shows of itself over HTTP: health, status, queues, metrics."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from node.broker.broker import Broker
+from node.duties.alarms import DISK, MEMORY, NAMES
+from node.duties.drain import NOT_DRAINING, Drain
+from node.engine import Engine
+from node.http.provider import Histogram, Metric
+from node.log_writer import SYNC_BOUNDS_S, LogWriter
+from node.membership_shell import MembershipShell
+from node.operating.operator_login import Logins
+from node.operating.queue_metrics import queue_metrics
+from node.operating.queue_selection import QueueSelection
+from node.operating.queue_views import QueueViews
+from node.operating.status import engine_metrics, engine_status, login_metrics
+from node.process_memory import MemoryWatch
+from node.settings import NodeSettings
+
+
+class RunningNode(Protocol):
+    """The process whose node this is."""
+
+    behind: set[int]
+    drain: Drain
+    failure: str | None
+    serving: bool
+
+    def drain_status(self) -> dict[str, object]:
+        """How far a drain has come."""
+        ...
+
+
+class NodeView:
+    """Implements `StatusProvider`."""
+
+    def __init__(
+        self,
+        node: RunningNode,
+        engine: Engine,
+        settings: NodeSettings,
+        now_ms: Callable[[], int],
+        membership: MembershipShell,
+        memory: MemoryWatch,
+        writer: LogWriter,
+        logins: Logins,
+        broker: Broker,
+    ) -> None:
+        self._node = node
+        self._engine = engine
+        self._settings = settings
+        self._now_ms = now_ms
+        self._membership = membership
+        self._memory = memory
+        self._writer = writer
+        self._logins = logins
+        self._broker = broker
+        self._queue_views = QueueViews(engine)
+
+    def is_live(self) -> bool:
+        """Whether the process does its work."""
+        return self._node.failure is None
+
+    def readiness(self) -> tuple[bool, str]:
+        """Whether clients are served, and if not, why."""
+        if not self._node.serving:
+            return False, "starting: the catalog is not up to date yet"
+        if self._node.drain.step != NOT_DRAINING:
+            return False, f"{self._node.drain.state}: clients go to other nodes"
+        without = [str(group.id) for group in self._engine.host.groups.values() if group.leader == 0]
+        if without:
+            return False, f"no leader known for groups {', '.join(without)}"
+        if self._node.behind:
+            return False, f"starting: groups {', '.join(map(str, sorted(self._node.behind)))} are not up to date yet"
+        for alarm in (DISK, MEMORY):
+            text = self._engine.alarms.own(alarm)
+            if text is not None:
+                return False, f"low on {NAMES[alarm]}: {text}"
+        return True, "ready"
+
+    def status(self) -> dict[str, object]:
+        """The state of the cluster as this node sees it, for people and scripts."""
+        status = engine_status(self._engine, self._settings, self._now_ms())
+        memory = {"used_bytes": self._memory.used_bytes, "limit_bytes": self._memory.limit_bytes}
+        return status | {"drain": self._node.drain_status(), "memory": memory}
+
+    def queue_info(self, vhost: str, name: str) -> dict[str, object] | None:
+        """One queue, or None."""
+        return self._queue_views.one(vhost, name, self._now_ms())
+
+    def queues(self, selection: QueueSelection) -> tuple[list[dict[str, object]], int]:
+        """Some queues, and how many more there are."""
+        return self._queue_views.some(selection, self._now_ms())
+
+    def queue_metrics(self, rows: Sequence[Mapping[str, Any]], left_out: int) -> Sequence[Metric]:
+        """Metrics of these queues."""
+        return queue_metrics(rows, left_out)
+
+    async def freshness(self, vhost: str | None = None, name: str | None = None) -> dict[str, object]:
+        """Wait, not long, until what is shown of a queue, or of all, is what the cluster has now."""
+        if vhost is None or name is None:
+            return await self._membership.freshness()
+        return await self._membership.freshness_of(vhost, name)
+
+    def metrics_snapshot(self) -> list[Metric]:
+        """(name, help, type, samples) of every metric."""
+        syncs = Histogram(SYNC_BOUNDS_S, *self._writer.syncs())
+        used: Metric = (
+            "mayfly_memory_used_bytes", "Memory of the process, without mapped files", "gauge",
+            [({}, float(self._memory.used_bytes))],
+        )
+        limit: Metric = (
+            "mayfly_memory_limit_bytes", "Above it publishers are blocked; 0: no limit", "gauge",
+            [({}, float(self._memory.limit_bytes))],
+        )
+        return [
+            *engine_metrics(self._engine, self._settings, self._now_ms()),
+            ("mayfly_log_sync_seconds", "Until a batch of the log is written and synced", "histogram", [({}, syncs)]),
+            *login_metrics({"amqp": self._broker.failed_logins, "http": self._logins.failed}),
+            (
+                "mayfly_direct_replies_dropped", "Direct replies that requesters did not take", "counter",
+                [({}, float(self._broker.replies_dropped))],
+            ),
+            used,
+            limit,
+        ]

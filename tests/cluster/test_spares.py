@@ -1,0 +1,216 @@
+"""Followers that a majority does without hear of entries a little later, many at once."""
+
+import pytest
+
+from cluster.raft import Message, MessageType
+from cluster.spares import HELD_MS, LARGE_BYTES, LATE_MS, MOST_BYTES, SUSPENDED_MS
+from tests.cluster.three_hosts import TICK_MS, Cluster
+
+
+@pytest.fixture
+def quiet() -> Cluster:
+    """Three nodes without consumers; a command of the leader's own node, committed and heard of everywhere."""
+    return prepared(Cluster(3))
+
+
+def prepared(cluster: Cluster) -> Cluster:
+    cluster.run_until(lambda: all(cluster.leader(group) for group in range(cluster.groups)))
+    for node in cluster.nodes.values():
+        for machine in node.machines.values():
+            machine.attending = ()
+    for _ in range(30):
+        cluster.step()
+    return cluster
+
+
+def publish(cluster: Cluster, node: int, word: bytes = b"word", after_ms: int = 1) -> None:
+    cluster.now += after_ms
+    cluster.nodes[node].host.submit(0, [word], len(word), False, None)
+    cluster.exchange()
+
+
+def log_ends(cluster: Cluster) -> dict[int, int]:
+    return {id: node.host.groups[0].raw.raft.raft_log.last_index() for id, node in cluster.nodes.items()}
+
+
+def spares_of(cluster: Cluster) -> list[int]:
+    """Who has not got the end of the leader's log."""
+    ends = log_ends(cluster)
+    return [id for id, end in ends.items() if end < ends[cluster.leader()]]
+
+
+def followers(cluster: Cluster) -> list[int]:
+    return [id for id in cluster.ids if id != cluster.leader()]
+
+
+def appends(cluster: Cluster, to: int) -> list[int]:
+    """From now on: how many entries each append for a node has."""
+    said: list[int] = []
+
+    def note(sender: int, receiver: int, message: Message) -> bool:
+        if receiver == to and message.type == MessageType.APP and message.entries:
+            said.append(len(message.entries))
+        return False
+
+    cluster.loses = note
+    return said
+
+
+def test_one_follower_is_spared_and_gets_all_at_once(quiet: Cluster) -> None:
+    leader = quiet.leader()
+    publish(quiet, leader)
+    (spare,) = spares_of(quiet)
+    said = appends(quiet, spare)
+    for _ in range(9):
+        publish(quiet, leader)
+    assert quiet.nodes[leader].machines[0].commands[-10:] == [b"word"] * 10, "committed without the spare"
+    assert said == []
+    due_ms = quiet.nodes[leader].host.pump(quiet.now).due_ms
+    assert due_ms == quiet.now - 9 + HELD_MS
+    quiet.now = due_ms
+    quiet.exchange()
+    assert said == [10]
+    assert spares_of(quiet) == []
+
+
+def test_the_spare_is_not_who_leads_next_when_the_leader_dies() -> None:
+    for group in range(4):
+        cluster = prepared(Cluster(3, groups=4))
+        leader = cluster.leader(group)
+        cluster.now += 1
+        cluster.nodes[leader].host.submit(group, [b"word"], 4, False, None)
+        cluster.exchange()
+        ends = {
+            id: node.host.groups[group].raw.raft.raft_log.last_index() for id, node in cluster.nodes.items()
+        }
+        (spare,) = [id for id in cluster.ids if ends[id] < ends[leader]]
+        cluster.kill(leader)
+        killed_at = cluster.now
+        cluster.run_until(lambda of=group, old=leader: cluster.leader(of) not in (0, old))
+        assert cluster.leader(group) != spare
+        assert cluster.now - killed_at <= 2 * TICK_MS
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_node_whose_client_waits_is_not_spared(quiet: Cluster, place: int) -> None:
+    attending = followers(quiet)[place]
+    quiet.nodes[quiet.leader()].machines[0].attending = (attending,)
+    publish(quiet, quiet.leader())
+    assert attending not in spares_of(quiet)
+    assert len(spares_of(quiet)) == 1
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_node_that_gave_the_command_is_not_spared(quiet: Cluster, place: int) -> None:
+    giver = followers(quiet)[place]
+    publish(quiet, giver)
+    assert quiet.nodes[giver].machines[0].commands[-1] == b"word"
+    assert giver not in spares_of(quiet)
+    assert len(spares_of(quiet)) == 1
+
+
+def test_nobody_is_spared_where_all_wait(quiet: Cluster) -> None:
+    quiet.nodes[quiet.leader()].machines[0].attending = None
+    publish(quiet, quiet.leader())
+    assert spares_of(quiet) == []
+
+
+def test_a_spare_is_asked_when_the_majority_is_late_and_nobody_is_spared_for_a_while(quiet: Cluster) -> None:
+    leader = quiet.leader()
+    publish(quiet, leader)
+    (spare,) = spares_of(quiet)
+    quick = next(id for id in followers(quiet) if id != spare)
+    quiet.loses = lambda sender, to, message: sender == quick and message.type == MessageType.APP_RESP
+    began_ms = quiet.now
+    publish(quiet, leader, b"late")
+    assert quiet.nodes[leader].machines[0].commands[-1] != b"late"
+    quiet.now = quiet.nodes[leader].host.pump(quiet.now).due_ms
+    quiet.exchange()
+    assert quiet.now == began_ms + 1 + LATE_MS
+    assert quiet.nodes[leader].machines[0].commands[-1] == b"late"
+    publish(quiet, leader, b"next")
+    assert quiet.nodes[leader].machines[0].commands[-1] == b"next", "committed with the one that was spared"
+    quiet.loses = lambda sender, to, message: False
+    for _ in range(SUSPENDED_MS // TICK_MS):
+        publish(quiet, leader, b"soon", after_ms=0)
+        assert spares_of(quiet) == []
+        quiet.step()
+    publish(quiet, leader, b"then")
+    assert len(spares_of(quiet)) == 1
+
+
+def test_without_a_quick_majority_nobody_is_spared(quiet: Cluster) -> None:
+    leader = quiet.leader()
+    quick, spare = followers(quiet)
+    quiet.kill(quick)
+    publish(quiet, leader)
+    assert quiet.nodes[leader].machines[0].commands[-1] == b"word"
+    assert log_ends(quiet)[spare] == log_ends(quiet)[leader]
+
+
+def test_what_is_large_or_has_become_so_goes_at_once(quiet: Cluster) -> None:
+    leader = quiet.leader()
+    publish(quiet, leader)
+    (spare,) = spares_of(quiet)
+    said = appends(quiet, spare)
+    publish(quiet, leader, b"L" * LARGE_BYTES)
+    assert said[-1] == 1
+    assert spares_of(quiet) == []
+    said.clear()
+    piece = LARGE_BYTES // 2
+    for _ in range(MOST_BYTES // piece):
+        publish(quiet, leader, b"p" * piece, after_ms=0)
+    assert sum(said) >= MOST_BYTES // piece - 1
+
+
+def test_a_frame_takes_along_what_is_held_in_order(quiet: Cluster) -> None:
+    leader = quiet.leader()
+    publish(quiet, leader)
+    (spare,) = spares_of(quiet)
+    refused: list[Message] = []
+    quiet.loses = lambda sender, to, message: refused.append(message) or False if message.reject else False
+    for number in range(20):
+        publish(quiet, leader, after_ms=0)
+        if number % 3 == 2:
+            heard: list[object] = []
+            quiet.nodes[spare].host.read_index(0, heard.append)
+            quiet.exchange()
+            assert heard == [None]
+            assert spares_of(quiet) == []
+    assert refused == []
+
+
+def test_a_lead_is_handed_to_a_spare_without_waiting(quiet: Cluster) -> None:
+    leader = quiet.leader()
+    publish(quiet, leader)
+    (spare,) = spares_of(quiet)
+    quiet.nodes[leader].host.groups[0].raw.transfer_leader(spare)
+    quiet.nodes[leader].host._dirty[0] = None
+    quiet.exchange()
+    quiet.exchange()
+    assert quiet.leader() == spare
+
+
+def test_a_spare_that_stands_for_election_first_costs_no_timeout(quiet: Cluster) -> None:
+    leader = quiet.leader()
+    publish(quiet, leader)
+    (spare,) = spares_of(quiet)
+    quick = next(id for id in followers(quiet) if id != spare)
+    quiet.kill(leader)
+    later = quiet.nodes[quick].host.groups[0].raw.raft
+    later.election_elapsed = 0
+    quiet.nodes[spare].host.groups[0].raw.campaign()
+    quiet.nodes[spare].host._dirty[0] = None
+    quiet.exchange()
+    quiet.step()
+    quiet.step()
+    assert quiet.leader() == quick
+
+
+def test_of_five_replicas_two_are_spared() -> None:
+    cluster = prepared(Cluster(5))
+    publish(cluster, cluster.leader())
+    assert cluster.nodes[cluster.leader()].machines[0].commands[-1] == b"word"
+    assert len(spares_of(cluster)) <= 2
+    if len(cluster.nodes[cluster.leader()].host.groups[0].conf_state.voters) == 5:
+        assert len(spares_of(cluster)) == 2

@@ -1,0 +1,34 @@
+"""A rolling upgrade on containers of a real engine, with messages, TTL, dead letters and leases in flight.
+
+From the image of these sources to one that is as the next release could be. `make test-upgrade FROM=COMMIT` goes from
+an earlier commit to these sources.
+"""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.failover.engine import DEMANDED, IMAGE, make_image, make_next_image, why_no_engine
+
+pytestmark = [pytest.mark.processes, pytest.mark.slow]
+
+
+def test_a_rolling_upgrade_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D6, D7, L1, L7, T5; the level is raised when the last node is new, and the old release is refused after that."""
+    reason = why_no_engine()
+    if reason and not DEMANDED:
+        pytest.skip(f"no failover tests on this machine: {reason}")
+    assert not reason, f"an engine is demanded (FAILOVER_DEMAND_ENGINE): {reason}"
+    monkeypatch.setenv("TESTCONTAINERS_RYUK_DISABLED", "true")
+    from tests.failover.run import FailoverRun, carry_out_run, messages_checked
+    from tests.failover.run_failover import report
+    from tests.failover.upgrade import ROLLING_UPGRADE
+
+    make_image()
+    run = FailoverRun(random.randrange(1_000_000), kinds=[ROLLING_UPGRADE], next_image=make_next_image(f"{IMAGE}-next"))
+    carry_out_run(run, tmp_path)
+    print(report(run))
+    assert not run.violations, f"{run.violations[:10]}; logs in {tmp_path}"
+    assert [fault.kind for fault in run.faults] == [ROLLING_UPGRADE]
+    assert messages_checked(run) > 1_000

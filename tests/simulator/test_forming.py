@@ -1,0 +1,193 @@
+"""Clusters that form from empty nodes: what one node decides (`node.forming`), and whole clusters over many seeds.
+
+`python -m node.simulation.forming --seed N` replays a seed, with `--trace` event by event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from cluster.simulator.events import SECOND_US
+from node.catalog.records import MemberRecord
+from node.forming import (
+    ASK_AGAIN_MS,
+    FORMING,
+    FOUND,
+    GOOD_FOR_MS,
+    PATIENCE_MS,
+    TAKEN,
+    VACANT,
+    WAIT,
+    Forming,
+    abandoned,
+    stance_towards,
+)
+from node.simulation import forming as simulated
+from node.simulation.forming import FormingRun
+
+SEEDS = 1_000
+CHUNK = 100
+FEW = range(10)
+THREE_FOUNDERS = 1
+"""A seed with three founders and nobody else."""
+THREE = ("a", "b", "c")
+
+
+def asking(may_found: bool = True) -> Forming:
+    """The empty node `a` of three founders."""
+    return Forming(THREE, "a", "mine", may_found)
+
+
+def test_a_node_asks_everybody_but_itself_and_again_after_a_pause() -> None:
+    forming = asking()
+    assert forming.whom_to_ask(["x", "a"], 0) == ["b", "c", "x"]
+    assert forming.whom_to_ask(["x", "y"], 10) == ["y"]
+    forming.answered("b", FORMING, "of b", 20)
+    forming.unanswered("c", 20)
+    assert forming.whom_to_ask(["x"], 20 + ASK_AGAIN_MS - 1) == []
+    assert forming.whom_to_ask([], 20 + ASK_AGAIN_MS) == ["b", "c"]
+
+
+def test_all_founders_found_at_once_and_a_majority_after_a_while() -> None:
+    forming = asking()
+    assert forming.decide(0) == WAIT
+    forming.answered("b", FORMING, "of b", 100)
+    assert forming.decide(100) == WAIT
+    assert forming.decide(100 + PATIENCE_MS - 1) == WAIT
+    assert forming.decide(100 + PATIENCE_MS) == FOUND
+    forming = asking()
+    forming.answered("b", FORMING, "of b", 100)
+    forming.answered("c", VACANT, "of c", 100)
+    assert forming.decide(100) == FOUND
+
+
+def test_a_node_never_founds_alone_nor_once_it_heard_that_its_place_is_taken() -> None:
+    assert asking().decide(1_000_000) == WAIT
+    forming = asking()
+    forming.answered("b", TAKEN, "of b", 0)
+    forming.answered("b", FORMING, "of b", 10)
+    forming.answered("c", FORMING, "of c", 10)
+    assert not forming.may_found
+    assert forming.decide(1_000_000) == WAIT
+    forming = asking(may_found=False)
+    forming.answered("b", FORMING, "of b", 0)
+    forming.answered("c", FORMING, "of c", 0)
+    assert forming.decide(1_000_000) == WAIT
+
+
+def test_who_answers_under_two_names_or_under_this_node_s_own_counts_once() -> None:
+    forming = Forming(("a", "b", "c", "d", "e"), "a", "mine", True)
+    forming.answered("b", FORMING, "same", 0)
+    forming.answered("c", FORMING, "same", 0)
+    forming.answered("d", FORMING, "mine", 0)
+    assert forming.willing(0) == ["b"]
+    assert forming.decide(PATIENCE_MS) == WAIT
+    forming.answered("x", FORMING, "no founder", 0)
+    assert forming.willing(0) == ["b"]
+    assert "2 of 5 founders are there" in forming.describe(0) and "c, d, e" in forming.describe(0)
+
+
+def test_an_answer_outlives_a_founder_that_starts_but_not_for_ever() -> None:
+    forming = asking()
+    forming.answered("b", FORMING, "of b", 0)
+    forming.unanswered("b", 1_000)
+    assert forming.willing(GOOD_FOR_MS) == ["b"]
+    assert forming.willing(GOOD_FOR_MS + 1) == []
+    forming.answered("b", FORMING, "of b", 6_000)
+    forming.answered("b", "", "of b", 6_100)
+    assert forming.willing(6_100) == []
+
+
+def test_a_place_is_vacant_until_somebody_has_come_with_data() -> None:
+    assert stance_towards("new", "", True) == VACANT
+    assert stance_towards("new", "new", True) == VACANT
+    assert stance_towards("new", "old", True) == TAKEN
+    assert stance_towards("new", "", False) == TAKEN
+
+
+def test_a_place_is_abandoned_if_its_node_never_came() -> None:
+    members = [MemberRecord(4, "n", "h:1", "member", "s"), MemberRecord(5, "n", "h:1", "joining", "t")]
+    assert abandoned(members, "n", "h:1") == 5
+    assert abandoned(members, "n", "h:2") == abandoned(members[:1], "n", "h:1") == 0
+    assert abandoned([MemberRecord(5, "", "h:1", "joining", "t")], "", "h:1") == 0
+
+
+def check(seeds: range) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for seed in seeds:
+        try:
+            for what, count in FormingRun(seed).run().items():
+                counts[what] = counts.get(what, 0) + count
+        except AssertionError as error:
+            raise AssertionError(f"{error}\nreplay: python -m node.simulation.forming --seed {seed} --trace") from error
+    return counts
+
+
+def test_a_few_seeds() -> None:
+    counts = check(FEW)
+    for what in ("crash", "cut off", "joined", "wiped as a node", "wiped while asking"):
+        assert counts.get(what, 0) > 0, what
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(100, 100 + SEEDS, CHUNK))
+def test_one_cluster_forms_with_all_that_were_started(first: int) -> None:
+    check(range(first, first + CHUNK))
+
+
+def _founds_alone(forming: Forming, now_ms: int) -> str:
+    return FOUND if forming.may_found else WAIT
+
+
+@pytest.mark.parametrize(
+    ("of", "name", "broken", "seed", "says"),
+    [
+        (Forming, "decide", _founds_alone, 9, "is sent away for good"),
+        (simulated, "abandoned", lambda members, name, address: 0, 2, "is nobody"),
+    ],
+    ids=["founds alone", "leaves places abandoned"],
+)
+def test_broken_rules_are_caught(
+    of: object, name: str, broken: Callable[..., object], seed: int, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(of, name, broken)
+    with pytest.raises(AssertionError, match=says):
+        FormingRun(seed).run()
+
+
+def emptied_majority() -> FormingRun:
+    """Two of three founders are emptied at once, and start again while the third is there."""
+    run = FormingRun(THREE_FOUNDERS)
+    assert len(run.founders) == len(run.places) == 3
+    for place in run.places:
+        run.start(place)
+    run.queue.run_until(10 * SECOND_US)
+    assert [place.node for place in run.places] == [1, 2, 3]
+    for place in run.places[:2]:
+        run.wipe(place)
+    run.queue.run_until(20 * SECOND_US)
+    for place in run.places[:2]:
+        run.start(place)
+    run.queue.run_until(60 * SECOND_US)
+    return run
+
+
+def test_a_majority_that_was_emptied_founds_nothing_while_one_with_data_answers() -> None:
+    """It can't be taken in either, without a majority: that is for an operator, who may restore from what is left."""
+    run = emptied_majority()
+    assert [place.node for place in run.places] == [0, 0, 3]
+    assert "gave its data up" not in run.counts
+
+
+def test_without_its_word_they_would_have_founded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulated, "stance_towards", lambda store, named, present: VACANT)
+    assert emptied_majority().counts["gave its data up"] > 0
+
+
+def test_a_seed_replays_exactly() -> None:
+    first, second = FormingRun(7), FormingRun(7)
+    first.run()
+    second.run()
+    assert first.trace.digest() == second.trace.digest()
