@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from cluster.simulator.events import MILLISECOND_US
 from cluster.simulator.membership_change import ADD, REMOVE, REPLACE, Change
 from cluster.simulator.randomness import stream
+from cluster.versions import LEVELS
 from node.broker.cluster_facade import SESSION_LOST
 from node.catalog import AddMember, CatalogCommand, MemberAdded, RemoveMember
 from node.simulation.nodes import Acquaintance, SimulatedNode
@@ -107,7 +108,7 @@ class Operator:
     def _add(self) -> None:
         self._stores += 1
         store = f"store {self._stores}"
-        self._ask(AddMember("", f"machine of {store}", store), self._added)
+        self._ask(AddMember("", f"machine of {store}", store, (LEVELS.lowest, LEVELS.highest)), self._added)
 
     def _added(self, answer: object, program: SimulatedNode) -> None:
         if not isinstance(answer, MemberAdded):
