@@ -20,7 +20,8 @@ SHARD_KINDS = {
 }
 CATALOG_COMMANDS = {
     "add_member", "add_vhost", "bind", "clear_permissions", "clear_policy", "clear_topic_permissions",
-    "declare_exchange", "declare_queue", "definitions_loaded", "delete_exchange", "delete_user", "delete_vhost", "found_cluster",
+    "declare_exchange", "declare_queue", "definitions_loaded", "delete_exchange", "delete_user", "delete_vhost",
+    "found_cluster",
     "member_gone", "node_lost", "node_started", "place_group", "prefer_leader", "put_user", "raise_level",
     "remove_member", "remove_queues", "set_limit", "set_permissions", "set_policy", "set_topic_permissions", "unbind",
     "upgrade_password",
