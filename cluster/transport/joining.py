@@ -17,8 +17,8 @@ _OTHER_PROTOCOL = "protocol version"
 
 
 class JoinRefused(Exception):
-    """The node can't join; the text says why. With `again`, a later try may succeed. `of_peer`: it is the one asked that
-    does not fit, not this node: others may. `stance` and `store` are those of the answer, "" if there was none."""
+    """The node can't join; the text says why. With `again`, a later try may succeed. `of_peer`: the one asked does not
+    fit, others may. `stance` and `store` are those of the answer, "" if there was none."""
 
     def __init__(self, text: str, again: bool, stance: str = "", store: str = "", of_peer: bool = False) -> None:
         super().__init__(text)
@@ -117,7 +117,8 @@ async def ask_to_join(
         answer = peer_pb2.JoinAnswer.FromString(data)
     except grpc.aio.AioRpcError as error:
         # Whatever it is: somebody else may have that address for a while.
-        raise JoinRefused(f"no answer from {seed}: {error.details() or error.code().name}", True, of_peer=True) from None
+        text = f"no answer from {seed}: {error.details() or error.code().name}"
+        raise JoinRefused(text, True, of_peer=True) from None
     except DecodeError:
         raise JoinRefused(f"{seed} does not answer as a MayflyMQ node", False, of_peer=True) from None
     finally:

@@ -141,7 +141,8 @@ class Management:
             result = await self._in_shard(record.shard, command)
         if isinstance(result, Refused):
             why = "in use" if result.reason == IN_USE else "not empty"
-            return HTTPStatus.BAD_REQUEST, {"error": "bad_request", "reason": f"queue '{name}' in vhost '{vhost}' {why}"}
+            text = f"queue '{name}' in vhost '{vhost}' {why}"
+            return HTTPStatus.BAD_REQUEST, {"error": "bad_request", "reason": text}
         if not isinstance(result, Deleted | Gone):
             return _failed(result)
         removed = await self._membership.command(RemoveQueues((record.id,)))

@@ -33,7 +33,8 @@ FOR_THE_BROKER: list[Frame] = [
     Basic.Cancel(consumer_tag="c"), Basic.Get(queue="q"), Basic.Recover(), Confirm.Select(), Tx.Select(), Tx.Commit(),
 ]
 SERVERS_OWN: list[Frame] = [
-    Basic.CancelOk("c"), Queue.DeclareOk("q", 1, 1), Basic.QosOk(), Basic.GetEmpty(), Basic.Deliver("c", 1, False, "e", "k"), Tx.SelectOk(),
+    Queue.DeclareOk("q", 1, 1), Basic.QosOk(), Basic.CancelOk("c"),
+    Basic.GetEmpty(), Basic.Deliver("c", 1, False, "e", "k"), Tx.SelectOk(),
 ]
 LIMIT = 3
 

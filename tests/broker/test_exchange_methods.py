@@ -134,7 +134,7 @@ def test_what_is_wrong_first_is_answered_first(client: Any) -> None:
 
 def test_a_binding_without_an_end_is_answered_before_its_arguments(world: Any, client: Any) -> None:
     """404 for what is not there, then 406 for x-match, then 405, as in RabbitMQ 3.10.8."""
-    wrong = {"x-match": "wrong"}
+    wrong: Any = {"x-match": "wrong"}
     for method, text in (
         (commands.Queue.Bind(queue="none", exchange="amq.headers", arguments=wrong), "no queue 'none' in vhost '/'"),
         (commands.Queue.Bind(queue="none", exchange="none", arguments=wrong), "no exchange 'none' in vhost '/'"),
