@@ -476,12 +476,15 @@ class Walk:
             self.state[number] = "closed"
         self.expect(octets, *due)
 
-    def breaks(self, octets: bytes, fault: Fault, bounds_lost: bool = False, late: bool = False) -> None:
+    def breaks(
+        self, octets: bytes, fault: Fault, bounds_lost: bool = False, late: bool = False, alone: bool = False
+    ) -> None:
         """This ends the connection, in order. `bounds_lost`: nothing behind it can be read. `late`: not the frame is
-        wrong but what it asks for, which is found when the frames behind it have been read."""
+        wrong but what it asks for, which is found when the frames behind it have been read. `alone`: nothing is sent
+        behind it, which could hide that it was taken."""
         self.model.end_connection()
         numbers = [each for each in CHANNELS if self.state[each] != "closed"]
-        if numbers and not bounds_lost and not late:
+        if numbers and not bounds_lost and not late and not alone:
             octets += self.some_of(faults.passed_over(self.chance.choice(numbers))) + faults.raw_frame(8, 0, b"")
         values = {"reply_code": fault.code, "ids": fault.ids}
         self.expect(octets, (0, (Connection.Close, values)))
@@ -595,7 +598,7 @@ class Walk:
             octets = parts[0] if table is faults.WHERE_A_HEADER_IS_DUE else parts[0] + parts[1]
         self.told, kind, code, payload = wrong or self.chance.choice(table)
         octets += faults.raw_frame(kind, number, payload)
-        self.breaks(octets, Fault(code), late=table is faults.ASKED_FOR_IN_VAIN)
+        self.breaks(octets, Fault(code), late=table is faults.ASKED_FOR_IN_VAIN, alone=wrong is not None)
 
     def say_all_that_is_wrong(self) -> None:
         """Each frame of each table, and each content that is wrong as a whole."""
@@ -614,7 +617,7 @@ class Walk:
         for told, code, octets in faults.wrong_contents(1):
             self.open_if_closed(1)
             self.told = told
-            self.breaks(octets, Fault(code))
+            self.breaks(octets, Fault(code), alone=True)
 
     def open_if_closed(self, number: int) -> None:
         if self.state[number] == "closed":
