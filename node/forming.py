@@ -9,8 +9,9 @@ somebody gives it one, or it finds that the founders are as empty as itself:
     UNSURE    it is a member, and without a leader it can't say: what it knows may be older than what the cluster knows
 
 A founder begins as what it is when a majority of the founders, itself among them, would have it (FORMING or VACANT) and
-the others had `PATIENCE_MS` to object, and none of those it hears is UNSURE. One that hears TAKEN never founds: it asks until it is let in as a new member.
-So two clusters take two majorities of founders without data: what a minority of them loses is never founded anew.
+the others had `PATIENCE_MS` to object, and none of those it hears is UNSURE. One that hears TAKEN never founds: it asks
+until it is let in as a new member. So two clusters take two majorities of founders without data: what a minority of
+them loses is never founded anew.
 
 Pure: the shell (`node.arrival`, or the simulator) asks, resolves names and keeps what has to last.
 """

@@ -132,7 +132,7 @@ class MembershipShell:
         members = self._engine.catalog.members
         if not members.founded and self._is_empty():
             return self._not_yet("no cluster yet: its founders come together", FORMING)
-        # What the cluster knows, not only what this node has heard of it: the asker may have come and been emptied since.
+        # What the cluster knows, not only what this node has heard: the asker may have come and been emptied since.
         led = self._engine.host.groups[CATALOG_GROUP].leader != 0
         if led and await self.current.behind((CATALOG_GROUP,)):
             return self._not_yet("the catalog did not answer in time", UNSURE)

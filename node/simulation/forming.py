@@ -493,8 +493,9 @@ class FormingRun:
         self.count(kind)
 
     def _may_wipe(self, place: Place) -> bool:
-        """One that has no data yet; else, where no outage takes a disk, one of a cluster at rest that has all that it wants, of three voters or more:
-        what a majority loses can't be told from what never was. Nor can what the only founder loses."""
+        """One that has no data yet; else, where no outage takes a disk, one of a cluster at rest that has all that it
+        wants, of three voters or more: what a majority loses can't be told from what never was. Nor can what the only
+        founder loses."""
         if not place.node:
             return place.up
         if self.outage or (len(self.founders) == 1 and place.is_founder):
