@@ -15,7 +15,7 @@ from node.broker.cluster_facade import SESSION_LOST
 from node.catalog import AddMember, CatalogCommand, MemberAdded, Refusal, RemoveMember
 from node.catalog.members import STILL_THERE
 from node.engine import CATALOG_GROUP, Engine
-from node.forming import FORMING, TAKEN, VACANT, abandoned, stance_towards
+from node.forming import FORMING, TAKEN, UNSURE, abandoned, stance_towards
 from node.identity import Identity
 from node.operating.current_replicas import CurrentReplicas
 from node.settings import NodeSettings, is_any_host
@@ -132,17 +132,20 @@ class MembershipShell:
         members = self._engine.catalog.members
         if not members.founded and self._is_empty():
             return self._not_yet("no cluster yet: its founders come together", FORMING)
-        # Where there is a leader: what the cluster knows, not only what this node has heard of it.
-        if self._engine.host.groups[CATALOG_GROUP].leader and await self.current.behind((CATALOG_GROUP,)):
-            return self._not_yet("the catalog did not answer in time")
+        # What the cluster knows, not only what this node has heard: the asker may have come and been emptied since.
+        led = self._engine.host.groups[CATALOG_GROUP].leader != 0
+        if led and await self.current.behind((CATALOG_GROUP,)):
+            return self._not_yet("the catalog did not answer in time", UNSURE)
         if not members.founded:
-            return self._not_yet("this node does not know its cluster yet")
+            return self._not_yet("this node does not know its cluster yet", UNSURE)
         record = members.get(request.founder)
         named = (record.store if record is not None else "") or self._known_stores.get(request.founder, "")
         present = record is not None and record.state != "removed"
-        if stance_towards(request.store, named, present) == VACANT:
-            return self._not_yet("it is a founder's place", VACANT)
-        return None
+        started = self._engine.catalog.node(request.founder) is not None
+        stance = stance_towards(request.store, named, started, present, led)
+        if stance == TAKEN:
+            return None
+        return self._not_yet("it is a founder's place" if led else "the catalog has no leader at present", stance)
 
     def _not_yet(self, text: str, stance: str = "") -> JoinAnswer:
         return JoinAnswer.refused(text, True, stance, self._identity.store)
