@@ -111,6 +111,7 @@ class Spares:
         if (
             configuration.outgoing
             or peer not in voters
+            or not group.is_replicating(peer)
             or self._node not in voters
             or raft.lead_transferee
             or group.wants_all_to_follow

@@ -52,10 +52,10 @@ def said_range(lowest: int, highest: int) -> VersionRange | None:
 
 # --- how nodes talk ------------------------------------------------------------------------------------
 
-PROTOCOL_LOWEST: Final = 5
-PROTOCOL_HIGHEST: Final = 5
+PROTOCOL_LOWEST: Final = 6
+PROTOCOL_HIGHEST: Final = 6
 """Of frames, hellos and snapshots on their way. To be raised with every change that the release before can't read;
-what is sent then goes by the version of the connection. 5 was spoken before there were ranges, too."""
+what is sent then goes by the version of the connection. 6 is the first with ranges."""
 
 # --- what the log means --------------------------------------------------------------------------------
 
@@ -68,12 +68,15 @@ is new then is written where `Catalog.level` has come so far, and not before.
 
 LEVEL_SNAPSHOT_SAYS_LEVEL: Final = 2
 
+SHARD_SNAPSHOT_VERSION: Final = 7
+"""Of a shard's snapshot. All replicas have to read it, so another one comes with a level."""
+
 # --- how a folder is laid out ---------------------------------------------------------------------------
 
-LAYOUT_VERSION: Final = 5
-LAYOUT_OLDEST: Final = 4
+LAYOUT_VERSION: Final = 6
+LAYOUT_OLDEST: Final = 6
 """Of the data folder: one of an older layout, from `LAYOUT_OLDEST` on, is converted at start (`cluster.log.layouts`);
-any other is refused. 2 had write-ahead files, 3 and 4 other rules in their logs, 5 keeps the cluster's level."""
+any other is refused. What stood in logs before 6 did other things, without a level that says so."""
 
 PROTOCOLS: Final = VersionRange(PROTOCOL_LOWEST, PROTOCOL_HIGHEST)
 LEVELS: Final = VersionRange(LEVEL_LOWEST, LEVEL_HIGHEST)

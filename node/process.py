@@ -113,6 +113,7 @@ class NodeProcess:
         """Groups whose replicas here have not been up to date since the start."""
         self._door_closed = False
         self._opening = asyncio.Lock()
+        self._keeping_level = asyncio.Lock()
         self._drained = asyncio.Event()
         self._stored = asyncio.Event()
         self._stop_asked = False
@@ -273,10 +274,15 @@ class NodeProcess:
             self._send_away(f"this node can't go on: {fault}")
             return
         log.info("the cluster is at feature level %d", level)
-        self._tasks.append(self._loop.create_task(self._keep_level(level)))
+        self._tasks.append(self._loop.create_task(self._keep_level()))
 
-    async def _keep_level(self, level: int) -> None:
-        await self._loop.run_in_executor(None, keep_level, self._store, level)
+    async def _keep_level(self) -> None:
+        """The one that it is by then: two that are raised quickly may come here in any order."""
+        async with self._keeping_level:
+            try:
+                await self._loop.run_in_executor(None, keep_level, self._store, self.engine.catalog.level)
+            except LogError as error:
+                log.warning("the feature level was not noted for the next start: %s", error)
 
     async def _follow_members(self, known: KnownMembers) -> None:
         addresses = {id: address for id, (_, address) in known.members.items() if address}

@@ -13,10 +13,5 @@ USER_PREFIX: Final = b"u"
 """Before the keys of the node's own values in the table `meta`."""
 
 
-def _keep_level(meta: lmdb.Transaction) -> None:
-    """4 -> 5: the cluster's feature level as last heard of, here the first, stands beside the node's own values."""
-    meta.put(USER_PREFIX + b"level", b"1")
-
-
-STEPS: Final[dict[int, Callable[[lmdb.Transaction], None]]] = {4: _keep_level}
-"""By the layout that was found."""
+STEPS: Final[dict[int, Callable[[lmdb.Transaction], None]]] = {}
+"""By the layout that was found; what is given is the table `meta`. Layout 6 is the first that can be converted."""

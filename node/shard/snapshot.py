@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
+from cluster.versions import SHARD_SNAPSHOT_VERSION
 from node.shard.coming import Coming
 from node.shard.consumers import Holder
 from node.shard.delivery import note_due
@@ -34,8 +35,6 @@ from node.shard.settings import MAX_NUMBER, ShardQueueSettings, decode_settings,
 from node.shard.state import Past, State
 from node.shard.tombstone import GONE_FOR, Tombstone
 
-VERSION: Final = 7
-"""Others are not read: data of another layout are refused anyway (`cluster.log.records`)."""
 MESSAGES_PER_STEP: Final = 16_384
 """A few milliseconds of work, compiled: a step is made in each tick."""
 _LIST_COSTS: Final = 16
@@ -160,7 +159,7 @@ def _state_row(state: State, columns: _Columns) -> list[object]:
         for queue in state.queues.values()
     ]
     return [
-        VERSION,
+        SHARD_SNAPSHOT_VERSION,
         [state.time_ms, state.led_ms, state.next_order],
         [
             state.missing_targets, state.transfers_lost, state.refused_transfers, state.refused_routes,
@@ -225,8 +224,8 @@ class _Pace:
 def _restoring(state: State, data: bytes, pace: _Pace) -> Iterator[None]:
     """All of it, with a pause after each step."""
     row = msgspec.msgpack.decode(data)
-    if row[0] != VERSION:
-        raise ShardError(f"shard snapshot of version {row[0]}, {VERSION} expected")
+    if row[0] != SHARD_SNAPSHOT_VERSION:
+        raise ShardError(f"shard snapshot of version {row[0]}, {SHARD_SNAPSHOT_VERSION} expected")
     _, times, counters, past, queues, tombstones, outbox, (state.queue_expired, remains), table = row
     state.time_ms, state.led_ms, state.next_order = times
     (

@@ -9,7 +9,7 @@ from typing import Any
 import lmdb
 import pytest
 
-from cluster.log import layouts, records
+from cluster.log import layouts, lmdb_tables, records
 from cluster.log.batch import (
     CorruptEntry,
     CorruptStore,
@@ -39,7 +39,7 @@ def append(store: LmdbLogStore, group: int, first: int, payloads: list[bytes], t
 
 def snapshot_at(store: LmdbLogStore, group: int, index: int, release: list[int] | None = None) -> None:
     batch = WriteBatch()
-    batch.group(group).snapshot = StoredSnapshot(SnapshotMetadata(index, 1, ConfState([1, 2, 3])), b"state")
+    batch.group(group).snapshot = StoredSnapshot(SnapshotMetadata(index, 1, ConfState([1, 2, 3, 4, 5])), b"state")
     batch.group(group).release = release or []
     store.write(batch)
 
@@ -365,42 +365,47 @@ def test_a_foreign_lmdb_file_with_tables_is_refused(tmp_path: Path) -> None:
 
 def test_a_newer_format_is_refused(tmp_path: Path) -> None:
     LmdbLogStore(tmp_path, MAP_BYTES).close()
-    damage(tmp_path, b"meta", b"\x00format", b"mayfly log 6")
-    with pytest.raises(StoreUnfit, match=r"format 6, written by a newer MayflyMQ; .* up to format 5\. There is no way"):
+    damage(tmp_path, b"meta", b"\x00format", b"mayfly log 7")
+    with pytest.raises(StoreUnfit, match=r"format 7, written by a newer MayflyMQ; .* up to format 6\. There is no way"):
         LmdbLogStore(tmp_path, MAP_BYTES)
 
 
-def test_the_layout_before_is_converted_at_start_with_all_that_it_holds(tmp_path: Path) -> None:
-    """What layout 5 adds is there, what was there stays, and a release before it is told by the marker, too."""
+def test_the_layout_before_is_converted_at_start_with_all_that_it_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a step such as the next layout will have: what it adds is there, what was there stays, and a release before it
+    is told by the marker, too."""
+    monkeypatch.setattr(lmdb_tables, "LAYOUT_OLDEST", 5)
+    monkeypatch.setitem(layouts.STEPS, 5, lambda meta: meta.put(layouts.USER_PREFIX + b"level", b"1"))
     store = LmdbLogStore(tmp_path, MAP_BYTES)
     store.put_meta("identity", b"me")
     append(store, 1, 1, [b"one", b"two"])
     before = store.load()[1].entries
     store.close()
-    damage(tmp_path, b"meta", b"\x00format", b"mayfly log 4")
-    (tmp_path / "format").write_text("mayfly log 4\n")
+    damage(tmp_path, b"meta", b"\x00format", b"mayfly log 5")
+    (tmp_path / "format").write_text("mayfly log 5\n")
     for _ in range(2):
         store = LmdbLogStore(tmp_path, MAP_BYTES)
         assert (store.get_meta("identity"), store.get_meta("level")) == (b"me", b"1")
         assert store.load()[1].entries == before == [(1, 1), (2, 1)]
         store.close()
-        assert (tmp_path / "format").read_text() == "mayfly log 5\n"
-    damage(tmp_path, b"meta", b"\x00format", b"mayfly log 4")
+        assert (tmp_path / "format").read_text() == "mayfly log 6\n"
+    damage(tmp_path, b"meta", b"\x00format", b"mayfly log 5")
     LmdbLogStore(tmp_path, MAP_BYTES).close()  # a crash between the log and its marker
-    assert stored_value(tmp_path, b"meta", b"\x00format") == b"mayfly log 5"
+    assert stored_value(tmp_path, b"meta", b"\x00format") == b"mayfly log 6"
 
 
 def test_every_layout_that_is_read_has_its_step() -> None:
     assert list(layouts.STEPS) == list(range(LAYOUT_OLDEST, LAYOUT_VERSION))
 
 
-@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.parametrize("version", [1, 2, 3, 4, 5])
 def test_an_older_format_is_refused_each_time(tmp_path: Path, version: int) -> None:
     """Its entries do other things in this version: replicas that replay them from different snapshots would differ."""
     LmdbLogStore(tmp_path, MAP_BYTES).close()
     damage(tmp_path, b"meta", b"\x00format", b"mayfly log %d" % version)
     for _ in range(2):
-        with pytest.raises(StoreUnfit, match=f"format {version}, written by an older MayflyMQ; .* formats 4 to 5:"):
+        with pytest.raises(StoreUnfit, match=f"format {version}, written by an older MayflyMQ; .* formats 6 to 6:"):
             LmdbLogStore(tmp_path, MAP_BYTES)
 
 

@@ -1,0 +1,53 @@
+"""Replicas of different releases apply one log: what it may hold goes by feature levels (`cluster.versions`).
+
+Whoever changes what is pinned here raises `LEVEL_HIGHEST`, and has the new form written from that level on alone.
+"""
+
+import msgspec
+
+from cluster import group_state, sessions
+from cluster.versions import LEVEL_HIGHEST, SHARD_SNAPSHOT_VERSION
+from node.catalog import commands as catalog_commands
+from node.catalog import snapshot as catalog_snapshot
+from node.shard import commands as shard_commands
+
+SHARD_KINDS = {
+    1: "PUBLISH", 2: "SETTLE", 3: "GET", 4: "ATTACH", 5: "DETACH", 6: "CREATE_QUEUE", 7: "TOUCH_QUEUE", 8: "PURGE",
+    9: "DELETE_QUEUE", 10: "FLOW", 11: "NOOP", 12: "PUBLISH_GUARDED", 13: "TRANSACTION", 14: "PREFETCH",
+    32: "EXPIRE_DUE", 33: "EXPIRE_QUEUE", 34: "ROUTE", 35: "TRANSFER", 36: "SETTLED", 37: "LANE_CLOSED",
+    38: "FORGET_DELETED", 39: "DROP_QUEUE", 40: "UPDATE_QUEUES", 41: "RETRY_PARKED", 42: "DROP_PARKED",
+    43: "FORGET_SOURCES",
+}
+CATALOG_COMMANDS = {
+    "add_member", "add_vhost", "bind", "clear_permissions", "clear_policy", "clear_topic_permissions",
+    "declare_exchange", "declare_queue", "definitions_loaded", "delete_exchange", "delete_user", "delete_vhost",
+    "found_cluster",
+    "member_gone", "node_lost", "node_started", "place_group", "prefer_leader", "put_user", "raise_level",
+    "remove_member", "remove_queues", "set_limit", "set_permissions", "set_policy", "set_topic_permissions", "unbind",
+    "upgrade_password",
+}
+FORMS = {"shard snapshot": 7, "catalog snapshot": 6, "group state": 1, "entry": 1}
+"""At level 2."""
+
+
+def test_what_the_log_may_hold_is_that_of_the_highest_level() -> None:
+    assert LEVEL_HIGHEST == 2
+    for kind, name in SHARD_KINDS.items():
+        assert getattr(shard_commands, name) == kind
+    assert not [
+        name
+        for name, value in vars(shard_commands).items()
+        if name.isupper() and isinstance(value, int) and value > max(SHARD_KINDS)
+    ]
+    commands = {
+        value.__struct_config__.tag
+        for value in vars(catalog_commands).values()
+        if isinstance(value, type) and issubclass(value, msgspec.Struct) and value.__struct_config__.tag
+    }
+    assert commands == CATALOG_COMMANDS
+    assert FORMS == {
+        "shard snapshot": SHARD_SNAPSHOT_VERSION,
+        "catalog snapshot": catalog_snapshot.FORMAT_VERSION,
+        "group state": group_state._VERSION,
+        "entry": sessions.ENTRY_VERSION,
+    }
