@@ -136,8 +136,8 @@ WHERE_A_HEADER_IS_DUE: Final[list[Wrong]] = [
 WHERE_A_BODY_IS_DUE: Final[list[Wrong]] = [
     *IN_CONTENT,
     ("a header", 2, UNEXPECTED_FRAME, header(5)),
-    ("a body of one octet too many", 3, FRAME_ERROR, b"abcdef"),
-    ("a much longer body", 3, FRAME_ERROR, b"x" * 4_000),
+    ("a body of one octet too many", 3, UNEXPECTED_FRAME, b"abcdef"),
+    ("a much longer body", 3, UNEXPECTED_FRAME, b"x" * 4_000),
 ]
 """After the header of a message of five octets."""
 
