@@ -15,7 +15,7 @@ from node.broker.cluster_facade import SESSION_LOST
 from node.catalog import AddMember, CatalogCommand, MemberAdded, Refusal, RemoveMember
 from node.catalog.members import STILL_THERE
 from node.engine import CATALOG_GROUP, Engine
-from node.forming import FORMING, TAKEN, UNSURE, abandoned, stance_towards
+from node.forming import FOREIGN, FORMING, TAKEN, UNSURE, abandoned, stance_towards
 from node.identity import Identity
 from node.operating.current_replicas import CurrentReplicas
 from node.settings import NodeSettings, is_any_host
@@ -89,9 +89,9 @@ class MembershipShell:
     async def join(self, request: JoinRequest) -> JoinAnswer:
         """See `Gate.join`."""
         if request.cluster and request.cluster != self._identity.cluster:
-            return JoinAnswer.refused(
+            return self._not_yet(
                 f"cluster {self._identity.cluster} is here, which those seeds have not founded; to come into this one, "
-                "start with join and without seeds", again=True,
+                "start with join and without seeds", FOREIGN,
             )
         stance = ""
         if request.founder:

@@ -13,6 +13,7 @@ from cluster.simulator.events import SECOND_US
 from node.catalog.records import MemberRecord
 from node.forming import (
     ASK_AGAIN_MS,
+    FOREIGN,
     FORMING,
     FOUND,
     GOOD_FOR_MS,
@@ -111,6 +112,18 @@ def test_a_majority_does_not_found_beside_one_with_data_that_can_not_say() -> No
     assert "a cluster is there, at c" in forming.describe(GOOD_FOR_MS)
     forming.answered("c", VACANT, "of c", GOOD_FOR_MS)
     assert forming.decide(GOOD_FOR_MS) == FOUND
+
+
+def test_nobody_founds_beside_another_cluster_at_a_founder_s_address() -> None:
+    """However long it is silent then: it was begun from a copy, and restarts."""
+    forming = asking()
+    forming.answered("c", FOREIGN, "of c", 0)
+    for at_ms in (0, GOOD_FOR_MS, 10 * GOOD_FOR_MS):
+        forming.answered("b", FORMING, "of b", at_ms)
+        assert forming.decide(at_ms) == WAIT
+    assert "another cluster is at c" in forming.describe(0)
+    forming.answered("c", FORMING, "of a new c", 10 * GOOD_FOR_MS)
+    assert forming.decide(10 * GOOD_FOR_MS) == FOUND
 
 
 def test_a_place_is_vacant_until_somebody_has_come_with_data() -> None:
@@ -234,8 +247,10 @@ def test_a_stale_member_does_not_have_an_emptied_founder_begin_again() -> None:
 def test_a_stale_member_that_took_its_view_for_the_cluster_s_would_lose_what_was_done(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    rule = simulated.stance_towards
-    monkeypatch.setattr(simulated, "stance_towards", lambda *known: rule(*known[:-1], led=True))
+    def as_if_led(store: str, named: str, started: bool, present: bool, led: bool) -> str:
+        return stance_towards(store, named, started, present, True)
+
+    monkeypatch.setattr(simulated, "stance_towards", as_if_led)
     with pytest.raises(AssertionError, match="has two leaders in term"):
         stale_member()
 
