@@ -234,8 +234,10 @@ def test_a_stale_member_does_not_have_an_emptied_founder_begin_again() -> None:
 def test_a_stale_member_that_took_its_view_for_the_cluster_s_would_lose_what_was_done(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    rule = simulated.stance_towards
-    monkeypatch.setattr(simulated, "stance_towards", lambda *known: rule(*known[:-1], led=True))
+    def always_led(store: str, named: str, started: bool, present: bool, led: bool) -> str:
+        return stance_towards(store, named, started, present, led=True)
+
+    monkeypatch.setattr(simulated, "stance_towards", always_led)
     with pytest.raises(AssertionError, match="has two leaders in term"):
         stale_member()
 
