@@ -214,6 +214,7 @@ class _Arrival:
         may_found = not settings.joins and not joins_again(settings.data_dir)
         self._forming = Forming([str(seed) for seed in settings.seeds], str(self._own), store, may_found)
         self._complaints: dict[str, str] = {}
+        self._others: set[str] = set()
         self._place: Place | None = None
         self._refused: NodeRefused | OSError | None = None
         self._described = ""
@@ -225,7 +226,9 @@ class _Arrival:
             while self._place is None and self._forming.decide(_now_ms()) != FOUND:
                 if self._refused is not None:
                     raise self._refused
-                for address in self._forming.whom_to_ask(await self._addresses(), _now_ms()):
+                addresses = await self._addresses()
+                self._others = {*map(str, self._settings.seeds), *addresses} - {str(self._own)}
+                for address in self._forming.whom_to_ask(addresses, _now_ms()):
                     question = asyncio.create_task(self._ask(address))
                     questions.add(question)
                     question.add_done_callback(questions.discard)
@@ -269,7 +272,7 @@ class _Arrival:
         try:
             answer = await ask_to_join(address, request, peer_tls_files(settings))
         except JoinRefused as refusal:
-            if not refusal.again:
+            if not refusal.again and (not refusal.of_peer or self._others <= {address}):
                 self._refused = NodeRefused(f"can't join through {address}: {refusal}")
             if refusal.store:
                 forming.answered(address, refusal.stance, refusal.store, _now_ms())

@@ -215,6 +215,11 @@ class MembershipShell:
         return rows
 
     @property
+    def cluster(self) -> str:
+        """The id of the cluster: another one, or this one restored, has another."""
+        return self._identity.cluster
+
+    @property
     def level(self) -> int:
         """The cluster's feature level."""
         return self._engine.catalog.level
@@ -228,6 +233,7 @@ class MembershipShell:
                 "leader": group.leader,
                 "voters": list(group.conf_state.voters),
                 "learners": list(group.conf_state.learners),
+                "voters_outgoing": list(group.conf_state.voters_outgoing),
                 "changing": bool(group.conf_state.voters_outgoing),
                 "plan": list(members.plan.get(group.id, ())),
                 "pinned": members.pinned(group.id),

@@ -182,7 +182,7 @@ class NodeProcess:
             self.schedule_pump,
             self,
         )
-        management = Management(self.engine, self.membership, self._logins)
+        management = Management(self.engine, self.membership, self._logins, self.schedule_pump)
         access = Access(self.engine, self.membership, self._logins, self._logins.threads)
         http = settings.http_address
         self._definitions = DefinitionsOffice(self.engine, self.membership)

@@ -13,15 +13,17 @@ from cluster.transport.tls import TlsFiles
 from cluster.versions import LEVELS, PROTOCOLS, VersionRange, said_range
 
 _TIMEOUT_S = 15.0
+_OTHER_PROTOCOL = "protocol version"
 
 
 class JoinRefused(Exception):
-    """The node can't join; the text says why. With `again`, a later try may succeed; `stance` and `store` are those of
-    the answer, "" if there was none."""
+    """The node can't join; the text says why. With `again`, a later try may succeed. `of_peer`: the one asked does not
+    fit, others may. `stance` and `store` are those of the answer, "" if there was none."""
 
-    def __init__(self, text: str, again: bool, stance: str = "", store: str = "") -> None:
+    def __init__(self, text: str, again: bool, stance: str = "", store: str = "", of_peer: bool = False) -> None:
         super().__init__(text)
         self.again = again
+        self.of_peer = of_peer
         self.stance = stance
         self.store = store
 
@@ -69,7 +71,7 @@ def decode_request(data: bytes, protocols: VersionRange) -> JoinRequest | str:
     spoken = said_range(wire.protocol_version, wire.highest_protocol_version)
     if spoken is None or not protocols.common(spoken):
         said = f"{wire.protocol_version} to {wire.highest_protocol_version}" if spoken is None else repr(spoken)
-        return f"protocol version {said}, {protocols!r} is spoken here"
+        return f"{_OTHER_PROTOCOL} {said}, {protocols!r} is spoken here"
     levels = said_range(wire.lowest_level, wire.highest_level)
     if levels is None:
         return f"feature levels {wire.lowest_level} to {wire.highest_level}"
@@ -114,14 +116,16 @@ async def ask_to_join(
         data: bytes = await channel.unary_unary(options.JOIN)(wire.SerializeToString(), timeout=_TIMEOUT_S)
         answer = peer_pb2.JoinAnswer.FromString(data)
     except grpc.aio.AioRpcError as error:
-        again = error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
-        raise JoinRefused(f"no answer from {seed}: {error.details() or error.code().name}", again) from None
+        # Whatever it is: somebody else may have that address for a while.
+        text = f"no answer from {seed}: {error.details() or error.code().name}"
+        raise JoinRefused(text, True, of_peer=True) from None
     except DecodeError:
-        raise JoinRefused(f"{seed} does not answer as a MayflyMQ node", False) from None
+        raise JoinRefused(f"{seed} does not answer as a MayflyMQ node", False, of_peer=True) from None
     finally:
         await channel.close()
     if answer.refusal:
-        raise JoinRefused(answer.refusal, answer.again, answer.stance, answer.store)
+        of_peer = answer.refusal.startswith(_OTHER_PROTOCOL)
+        raise JoinRefused(answer.refusal, answer.again, answer.stance, answer.store, of_peer)
     return JoinAnswer(
         node_id=answer.node_id, node_name=answer.node_name, cluster_id=answer.cluster_id, shards=answer.shards,
         replication_factor=answer.replication_factor, members_version=answer.members_version,

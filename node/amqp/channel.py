@@ -6,7 +6,7 @@ this is for messages that come in pieces, and for opening and closing.
 
 from typing import Final
 
-from node.amqp.errors import CHANNEL_ERROR, COMMAND_INVALID, FRAME_ERROR, UNEXPECTED_FRAME, ProtocolError
+from node.amqp.errors import CHANNEL_ERROR, COMMAND_INVALID, UNEXPECTED_FRAME, ProtocolError
 
 CLOSED: Final = 0
 OPEN: Final = 1
@@ -133,12 +133,11 @@ class Channel:
     def take_body(self, piece: bytes) -> None:
         """A piece of the body came: a whole frame's payload or a part of it.  After the last one OPEN again.
 
-        Raises ProtocolError if it is more than the header announced.
+        Raises ProtocolError, RabbitMQ's for a frame of another kind, if it is more than the header announced.
         """
         size = len(piece)
         if size > self.body_left:
-            text = "content body frame exceeds remaining content size"
-            raise ProtocolError(FRAME_ERROR, text, _BASIC, _PUBLISH)
+            raise unexpected(self.state, RECEIVE_METHOD, _BASIC, _PUBLISH)
         self.body_left -= size
         self.move(RECEIVE_BODY if self.body_left else RECEIVE_LAST_BODY)
         if size >= _SMALL_PIECE_BYTES:

@@ -102,7 +102,7 @@ class ChannelMethods:
         method, arguments = decode_method(payload)
         if method.index in _FOR_THE_BROKER:
             self._events.append(MethodReceived(channel.channel_id, method, arguments))
-        elif method.index != Basic.CancelOk.index:
+        else:
             raise ProtocolError(COMMAND_INVALID, "unimplemented method", class_id, method_id)
 
     def _method_of_channel(self, channel: Channel, payload: bytes, class_id: int, method_id: int) -> None:

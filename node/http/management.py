@@ -1,11 +1,12 @@
-"""The part of RabbitMQ's management API that there is here: policies, operator policies, and one queue.
+"""The part of RabbitMQ's management API that there is here: policies, operator policies, and queues.
 
 Paths, fields and status codes are RabbitMQ's; errors are `{"error": ..., "reason": ...}`. Everything takes a user's
 name and password (basic authentication):
 
     policies            tag administrator, or policymaker with permissions in the vhost
     operator policies   tag administrator
-    a queue             tag administrator or monitoring, or policymaker or management with permissions in the vhost
+    queues              tag administrator or monitoring, or policymaker or management with permissions in the vhost;
+                        to delete one, the permission to configure it as well
 """
 
 from collections.abc import Awaitable, Callable
@@ -21,7 +22,7 @@ from node.http.provider import ManagementPort, PolicyWish
 PAGES: Final = {
     "/api/policies/{vhost}/{name}": "a policy; GET, PUT and DELETE, as in RabbitMQ; /api/policies[/{vhost}] lists",
     "/api/operator-policies/{vhost}/{name}": "the same for operator policies",
-    "/api/queues/{vhost}/{name}": "one queue, as in RabbitMQ",
+    "/api/queues/{vhost}/{name}": "a queue; GET and DELETE, as in RabbitMQ; /api/queues[/{vhost}] lists",
 }
 
 _ADMINISTRATOR: Final = "administrator"
@@ -50,7 +51,11 @@ class ManagementPages:
             router.add_put(f"{path}/{{vhost}}/{{name}}", self._for(users, policies.put, may))
             router.add_delete(f"{path}/{{vhost}}/{{name}}", self._for(users, policies.delete, may))
         readers = {_ADMINISTRATOR, "monitoring", "policymaker", "management"}
-        router.add_get("/api/queues/{vhost}/{name}", self._for(readers, self._queue, self._port.may_see))
+        may_see = self._port.may_see
+        router.add_get("/api/queues", self._for(readers, self._queues, may_see))
+        router.add_get("/api/queues/{vhost}", self._for(readers, self._queues, may_see))
+        router.add_get("/api/queues/{vhost}/{name}", self._for(readers, self._queue, may_see))
+        router.add_delete("/api/queues/{vhost}/{name}", self._for(readers, self._delete_queue, may_see))
 
     def _for(
         self, tags: set[str], handler: Handler, may: Callable[[str, str], bool]
@@ -72,6 +77,18 @@ class ManagementPages:
             return await handler(request, user.name)
 
         return handle
+
+    async def _queues(self, request: web.Request, user: str) -> web.Response:
+        vhost = request.match_info.get("vhost")
+        rows: list[dict[str, Any]] = []
+        for name in self._port.vhosts_seen(user) if vhost is None else [vhost]:
+            rows += await self._port.queues(name)
+        return answer(rows)
+
+    async def _delete_queue(self, request: web.Request, user: str) -> web.Response:
+        conditions = [request.query.get(key, "false") for key in ("if-unused", "if-empty")]
+        vhost, name = request.match_info["vhost"], request.match_info["name"]
+        return _answered(*await self._port.delete_queue(user, vhost, name, *[each == "true" for each in conditions]))
 
     async def _queue(self, request: web.Request, _user: str) -> web.Response:
         queue = self._port.queue(request.match_info["vhost"], request.match_info["name"])

@@ -66,6 +66,9 @@ class OperatorPort(Protocol):
     def members(self) -> list[dict[str, Any]]:
         """The members of the cluster."""
 
+    def cluster(self) -> str:
+        """The id of the cluster."""
+
     def level(self) -> int:
         """The cluster's feature level."""
 
@@ -204,5 +207,16 @@ class ManagementPort(Protocol):
     async def clear_policy(self, vhost: str, name: str, operator: bool) -> tuple[HTTPStatus, dict[str, Any]]:
         """Take a policy away; answers when that is committed and applied here: 204, 404, 504."""
 
+    def vhosts_seen(self, user: str) -> list[str]:
+        """The vhosts that the user may see."""
+
     def queue(self, vhost: str, name: str) -> dict[str, Any] | None:
         """One queue in RabbitMQ's shape; None where there is none. No use of it (L2)."""
+
+    async def queues(self, vhost: str) -> list[dict[str, Any]]:
+        """The queues of a vhost by name, each as in `queue`; the node does other work in between."""
+
+    async def delete_queue(
+        self, user: str, vhost: str, name: str, if_unused: bool, if_empty: bool
+    ) -> tuple[HTTPStatus, dict[str, Any]]:
+        """Delete a queue as the user may; answers when the connected nodes know: 204, 400, 401, 404, 504."""

@@ -1,18 +1,24 @@
 """What RabbitMQ's management API asks of a node: the `ManagementPort` of `node.http`."""
 
+import asyncio
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, Final
 
+from node.broker.queue_settings import shard_settings
 from node.catalog import (
     ClearPolicy,
     Done,
     PolicyRecord,
     PolicySet,
     Refusal,
+    RemoveQueues,
     SetPolicy,
     UserRecord,
     check_policy,
+    refusals,
 )
+from node.catalog.permissions import check_access
 from node.catalog.values import json_term
 from node.engine import CATALOG_GROUP, Engine
 from node.http.management import NOT_FOUND
@@ -20,18 +26,28 @@ from node.http.provider import PolicyWish
 from node.membership_shell import MembershipShell
 from node.operating.operator_login import Logins
 from node.operating.status import managed_queue
+from node.shard.commands import encode_create_queue, encode_delete_queue
+from node.shard.results import IN_USE, Deleted, Gone, Refused
 
 Answer = tuple[HTTPStatus, dict[str, Any]]
 
 _ADMINISTRATOR: Final = "administrator"
 _SEES_ALL: Final = frozenset({_ADMINISTRATOR, "monitoring"})
 _NO_VHOST: Final = 530
+_AT_ONCE: Final = 500
+"""Queues that are shown before other work gets its turn."""
+_PATIENCE_S: Final = 5.0
+"""So long a shard may take to answer."""
 
 
 class Management:
     """Implements `node.http.provider.ManagementPort`. The local replica is read, brought up to date at the login."""
 
-    def __init__(self, engine: Engine, membership: MembershipShell, logins: Logins) -> None:
+    def __init__(
+        self, engine: Engine, membership: MembershipShell, logins: Logins, pump: Callable[[], None]
+    ) -> None:
+        """`pump` has what was given to the engine go on its way."""
+        self._pump = pump
         self._engine = engine
         self._catalog = engine.catalog
         self._membership = membership
@@ -87,9 +103,68 @@ class Management:
             return HTTPStatus.NOT_FOUND, NOT_FOUND
         return HTTPStatus.NO_CONTENT, {}
 
+    def vhosts_seen(self, user: str) -> list[str]:
+        """See `ManagementPort.vhosts_seen`."""
+        return [vhost.name for vhost in self._catalog.vhosts() if self.may_see(user, vhost.name)]
+
     def queue(self, vhost: str, name: str) -> dict[str, Any] | None:
         """See `ManagementPort.queue`."""
         return managed_queue(self._engine, vhost, name)
+
+    async def queues(self, vhost: str) -> list[dict[str, Any]]:
+        """See `ManagementPort.queues`."""
+        rows = []
+        for number, name in enumerate(sorted(record.name for record in self._catalog.queues(vhost))):
+            if number % _AT_ONCE == _AT_ONCE - 1:
+                await asyncio.sleep(0)
+            row = managed_queue(self._engine, vhost, name)
+            if row is not None:
+                rows.append(row)
+        return rows
+
+    async def delete_queue(self, user: str, vhost: str, name: str, if_unused: bool, if_empty: bool) -> Answer:
+        """See `ManagementPort.delete_queue`."""
+        refusal = check_access(self._catalog, user, "configure", "queue", vhost, name)
+        if refusal is not None:
+            return HTTPStatus.UNAUTHORIZED, {"error": "not_authorised", "reason": refusal.text}
+        record = self._catalog.queue(vhost, name)
+        if record is None:
+            return HTTPStatus.NOT_FOUND, NOT_FOUND
+        if record.exclusive:
+            text = refusals.exclusive_lock(vhost, name).text
+            return HTTPStatus.BAD_REQUEST, {"error": "bad_request", "reason": text}
+        command = encode_delete_queue(record.id, if_unused, if_empty)
+        result = await self._in_shard(record.shard, command)
+        if isinstance(result, Gone) and not result.reason:
+            # Declared, and not made there yet: it is to be a queue that is deleted, or it would be made later.
+            await self._in_shard(record.shard, encode_create_queue(record.id, shard_settings(self._catalog, record)))
+            result = await self._in_shard(record.shard, command)
+        if isinstance(result, Refused):
+            why = "in use" if result.reason == IN_USE else "not empty"
+            text = f"queue '{name}' in vhost '{vhost}' {why}"
+            return HTTPStatus.BAD_REQUEST, {"error": "bad_request", "reason": text}
+        if not isinstance(result, Deleted | Gone):
+            return _failed(result)
+        removed = await self._membership.command(RemoveQueues((record.id,)))
+        if removed is None or isinstance(removed, Refusal):
+            return _failed(removed)
+        await self._membership.spread()
+        return HTTPStatus.NO_CONTENT, {}
+
+    async def _in_shard(self, shard: int, command: bytes) -> object:
+        """What the shard answers; None if it is lost or takes too long."""
+        answers: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+
+        def answered(result: object) -> None:
+            if not answers.done():
+                answers.set_result(result)
+
+        self._engine.shard(shard).submit(command, answered)
+        self._pump()
+        try:
+            return await asyncio.wait_for(answers, _PATIENCE_S)
+        except TimeoutError:
+            return None
 
 
 def _command(wish: PolicyWish) -> SetPolicy:

@@ -24,6 +24,7 @@ from tests.amqp.scripted_client import ScriptedClient, message, raw_frame, runni
 
 TUNE_OK = frame.marshal(Connection.TuneOk(2047, 131_072, 0), 0)
 OPEN = frame.marshal(Connection.Open(), 0)
+CLOSE = frame.marshal(Connection.Close(200, "bye", 0, 0), 0)
 CLOSE_OK = frame.marshal(Connection.CloseOk(), 0)
 
 
@@ -242,7 +243,7 @@ def test_unknown_vhost() -> None:
 
 def test_methods_in_the_wrong_state() -> None:
     """Before the client is known it gets no explanation; after connection.tune-ok it does."""
-    for octets in (OPEN, TUNE_OK, frame.marshal(commands.Channel.Open(), 1), raw_frame(9, 0, b"x")):
+    for octets in (OPEN, TUNE_OK, CLOSE, frame.marshal(commands.Channel.Open(), 1), raw_frame(9, 0, b"x")):
         client = ScriptedClient()
         client.feed(PROTOCOL_HEADER)
         client.output()
@@ -251,6 +252,7 @@ def test_methods_in_the_wrong_state() -> None:
         assert client.connection.should_close
     for octets, code, text in (
         (TUNE_OK, 504, "CHANNEL_ERROR - unexpected method in connection state opening"),
+        (CLOSE, 504, "CHANNEL_ERROR - unexpected method in connection state opening"),
         (
             frame.marshal(commands.Channel.Open(), 1),
             505,

@@ -33,7 +33,8 @@ FOR_THE_BROKER: list[Frame] = [
     Basic.Cancel(consumer_tag="c"), Basic.Get(queue="q"), Basic.Recover(), Confirm.Select(), Tx.Select(), Tx.Commit(),
 ]
 SERVERS_OWN: list[Frame] = [
-    Queue.DeclareOk("q", 1, 1), Basic.QosOk(), Basic.GetEmpty(), Basic.Deliver("c", 1, False, "e", "k"), Tx.SelectOk(),
+    Queue.DeclareOk("q", 1, 1), Basic.QosOk(), Basic.CancelOk("c"),
+    Basic.GetEmpty(), Basic.Deliver("c", 1, False, "e", "k"), Tx.SelectOk(),
 ]
 LIMIT = 3
 
@@ -182,12 +183,12 @@ class ConnectionMachine(RuleBasedStateMachine):
         if self.state == "closing":
             # Both at once: answered, and still waiting.
             self.answered(0, Connection.CloseOk)
-        elif self.state == "starting":
-            self.fails(CHANNEL_ERROR)
-        else:
+        elif self.state == "running":
             self.answered(0, Connection.CloseOk)
             self.state = "closed"
             self.channels.clear()
+        else:
+            self.fails(CHANNEL_ERROR)
 
     @precondition(lambda self: self.state not in ("header", "closed"))
     @rule(wrong=WRONG)
@@ -410,7 +411,7 @@ class ConnectionMachine(RuleBasedStateMachine):
         if state == "body due":
             self.left[channel] -= size
             if self.left[channel] < 0:
-                self.fails(FRAME_ERROR)
+                self.fails(UNEXPECTED_FRAME)
             elif self.left[channel] > 0:
                 self.silent()
             else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 from pamqp import commands
@@ -103,3 +104,50 @@ def test_delete_if_unused(client: Any) -> None:
     client.call(1, commands.Queue.Bind(queue="q", exchange="x", routing_key="k"))
     got = client.call(1, commands.Exchange.Delete(exchange="x", if_unused=True))
     assert closed(got) == ("channel", 406, "PRECONDITION_FAILED - exchange 'x' in vhost '/' in use")
+
+
+def test_what_is_wrong_first_is_answered_first(client: Any) -> None:
+    """The type, then the name, then the alternate exchange, which has its type on the wire in the text."""
+    known = "PRECONDITION_FAILED - inequivalent arg 'type' for exchange 'amq.direct' in vhost '/': "
+    for value, sent in ((True, "bool"), (bytearray(b"x"), "binary"), (Decimal(5), "decimal")):
+        arguments = {"alternate-exchange": value}
+
+        def declare(name: str, kind: str, arguments: Any = arguments) -> Any:
+            return commands.Exchange.Declare(exchange=name, exchange_type=kind, durable=True, arguments=arguments)
+
+        for name, text in (
+            ("amq.mine", "ACCESS_REFUSED - exchange name 'amq.mine' contains reserved prefix 'amq.*'"),
+            ("amq.direct", known + "received 'fanout' but current is 'direct'"),
+        ):
+            code = 403 if name == "amq.mine" else 406
+            assert closed(client.call(1, declare(name, "fanout"))) == ("channel", code, text)
+            again(client)
+        text = f"PRECONDITION_FAILED - invalid type '{sent}' for arg 'alternate-exchange' in exchange 'x' in vhost '/'"
+        assert closed(client.call(1, declare("x", "fanout"))) == ("channel", 406, text)
+        again(client)
+    got = client.call(1, commands.Exchange.Declare(exchange="x", passive=True))
+    assert closed(got)[1] == 404, "a value that is none made an exchange"
+    again(client)
+    bad = commands.Exchange.Declare(exchange="x", exchange_type="bogus", arguments={"alternate-exchange": 5})
+    assert closed(client.call(1, bad)) == ("connection", 503, "COMMAND_INVALID - unknown exchange type 'bogus'")
+
+
+def test_a_binding_without_an_end_is_answered_before_its_arguments(world: Any, client: Any) -> None:
+    """404 for what is not there, then 406 for x-match, then 405, as in RabbitMQ 3.10.8."""
+    wrong: Any = {"x-match": "wrong"}
+    for method, text in (
+        (commands.Queue.Bind(queue="none", exchange="amq.headers", arguments=wrong), "no queue 'none' in vhost '/'"),
+        (commands.Queue.Bind(queue="none", exchange="none", arguments=wrong), "no exchange 'none' in vhost '/'"),
+        (
+            commands.Exchange.Bind(destination="none", source="amq.headers", arguments=wrong),
+            "no exchange 'none' in vhost '/'",
+        ),
+    ):
+        assert closed(client.call(1, method)) == ("channel", 404, f"NOT_FOUND - {text}")
+        again(client)
+    world.client().declare("mine", exclusive=True)
+    got = client.call(1, commands.Queue.Bind(queue="mine", exchange="amq.headers", arguments=wrong))
+    assert closed(got)[:2] == ("channel", 406)
+    again(client)
+    got = client.call(1, commands.Queue.Bind(queue="mine", exchange="amq.headers", arguments={"x-match": "any"}))
+    assert closed(got)[:2] == ("channel", 405)

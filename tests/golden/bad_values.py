@@ -195,6 +195,9 @@ class Talk:
         self._socket = socket.create_connection(("127.0.0.1", self._port), timeout=PATIENCE_S)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket.sendall(login_octets() + method_frame(commands.Channel.Open(), 1))
+        self._read_open_ok()
+
+    def _read_open_ok(self) -> None:
         while not isinstance(got := self.next(), commands.Channel.OpenOk):
             assert got is not None and got is not SILENCE
 
@@ -237,8 +240,7 @@ class Talk:
                 if isinstance(got, commands.Channel.Close):
                     again = (commands.Channel.CloseOk(), commands.Channel.Open())
                     self._socket.sendall(b"".join(method_frame(method, 1) for method in again))
-                    while not isinstance(self.next(), commands.Channel.OpenOk):
-                        pass
+                    self._read_open_ok()
                 else:
                     answer.append("connection")
                     self.close()
@@ -394,13 +396,18 @@ def declare_dying(talk: Talk) -> None:
         assert isinstance(got, commands.Queue.DeclareOk), got
 
 
-def dead_letter(talk: Talk, headers: dict[str, bytes]) -> Any:
+COMES_S: Final = 20.0
+GONE_S: Final = 1.0
+"""A message that has not come out of the other queue by then is taken for lost, where none is expected."""
+
+
+def dead_letter(talk: Talk, headers: dict[str, bytes], within_s: float) -> Any:
     """What comes of a message with these headers: queue, reason and count of its newest death, and how many there are;
-    "taken" if nothing comes within a second, or the close that answers it."""
+    "taken" if nothing comes within this time, or the close that answers it."""
     got = talk.ask(CONFIRMS + publish(QUEUE, headers, expiration=b"0"), commands.Basic.Ack)
     if not isinstance(got, commands.Basic.Ack):
         return got
-    deadline_s = time.monotonic() + 1
+    deadline_s = time.monotonic() + within_s
     asking = method_frame(commands.Basic.Get(queue=DEAD, no_ack=True), 1)
     while time.monotonic() < deadline_s:
         if isinstance(talk.ask(asking, commands.Basic.GetOk, commands.Basic.GetEmpty), commands.Basic.GetOk):
@@ -432,7 +439,7 @@ def record(port: int) -> dict[str, Any]:
     found |= answers(talk, list(publishes()))
     talk.ask(DELETE, commands.Queue.DeleteOk)
     declare_dying(talk)
-    found |= {name: dead_letter(talk, headers) for name, headers in forgeries()}
+    found |= {name: dead_letter(talk, headers, GONE_S) for name, headers in forgeries()}
     talk.close()
     return found
 

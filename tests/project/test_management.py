@@ -74,7 +74,7 @@ class Api:
         engine: Any = Engine(self.catalog)
         membership: Any = self.membership
         self.logins = Logins(self.catalog)
-        self.management = Management(engine, membership, self.logins)
+        self.management = Management(engine, membership, self.logins, lambda: None)
 
     def server(self) -> HttpServer:
         return HttpServer(SomeNode(), "127.0.0.1", 0, management=self.management)

@@ -41,9 +41,9 @@ def declare(channel: Channel, method: Any, arguments: bytes) -> Steps:
             arguments=method.arguments or {},
         )
         check(check_declare_exchange(catalog, connection.user, command))
-        if catalog.exchange(connection.vhost, method.exchange) is None:
-            _check_alternate(command, arguments)
         present = catalog.inspect_exchange(command)
+        if isinstance(present, Refusal):
+            _check_alternate(command, arguments, present)
         if present is None or isinstance(present, Refusal):
             # The log decides: the replica here may be behind.
             known((yield CatalogStep(command)))
@@ -53,12 +53,19 @@ def declare(channel: Channel, method: Any, arguments: bytes) -> Steps:
         channel.send(commands.Exchange.DeclareOk())
 
 
-def _check_alternate(command: DeclareExchange, arguments: bytes) -> None:
-    """By the types on the wire: the catalog has decimals and octets as strings."""
+def _check_alternate(command: DeclareExchange, arguments: bytes, refusal: Refusal) -> None:
+    """Raise the refusal if it is about the alternate exchange, with the type that the value has on the wire: the log
+    has decimals and octets as strings, and would take them."""
+    vhost, name = command.vhost, command.name
     try:
-        exchange_argument(command.vhost, command.name, command.arguments, types_of(arguments))
-    except Refusal as refusal:
-        raise as_error(refusal) from None
+        exchange_argument(vhost, name, command.arguments)
+    except Refusal as found:
+        if found.text != refusal.text:
+            return
+        try:
+            exchange_argument(vhost, name, command.arguments, types_of(arguments))
+        except Refusal as typed:
+            raise as_error(typed) from None
 
 
 def delete(channel: Channel, method: Any, arguments: bytes) -> Steps:
