@@ -10,9 +10,9 @@ somebody gives it one, or it finds that the founders are as empty as itself:
     FOREIGN   it is of another cluster, one that those founders have not begun: a restored one, for example
 
 A founder begins as what it is when a majority of the founders, itself among them, would have it (FORMING or VACANT) and
-the others had `PATIENCE_MS` to object, none of those it hears is UNSURE, and no founder's address is FOREIGN. One that hears TAKEN never founds: it asks
-until it is let in as a new member. So two clusters take two majorities of founders without data: what a minority of
-them loses is never founded anew.
+the others had `PATIENCE_MS` to object, none of those it hears is UNSURE, and no founder's address is FOREIGN. One that
+hears TAKEN never founds: it asks until it is let in as a new member. So two clusters take two majorities of founders
+without data: what a minority of them loses is never founded anew.
 
 Pure: the shell (`node.arrival`, or the simulator) asks, resolves names and keeps what has to last.
 """
