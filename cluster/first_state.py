@@ -10,12 +10,15 @@ from cluster.rebuild import Rebuild
 
 BOOTSTRAP_INDEX: Final = 1
 """Every group begins with a snapshot of nothing at this index, so that all members agree on the membership."""
+BOOTSTRAP_TERM: Final = 1
+"""The term of that snapshot; the first election has the next one."""
 
 
 def bootstrap(settings: HostSettings, write: GroupWrite) -> StoredGroup:
     """A group that begins with the first members; `write` becomes what has to be stored."""
-    snapshot = StoredSnapshot(SnapshotMetadata(BOOTSTRAP_INDEX, 1, _first_members(settings, write.group)), b"")
-    hard_state = HardState(1, 0, BOOTSTRAP_INDEX)
+    conf = _first_members(settings, write.group)
+    snapshot = StoredSnapshot(SnapshotMetadata(BOOTSTRAP_INDEX, BOOTSTRAP_TERM, conf), b"")
+    hard_state = HardState(BOOTSTRAP_TERM, 0, BOOTSTRAP_INDEX)
     write.install = True
     write.snapshot = snapshot
     write.hard_state = hard_state
@@ -30,7 +33,7 @@ def set_aside(settings: HostSettings, group: int, known: StoredGroup, alone: boo
     if alone or not {*conf.voters, *conf.voters_outgoing} - {settings.node}:
         raise CorruptStore(f"{known.damage}; no other node has this group, it can't be rebuilt: restore a backup")
     hard_state = known.hard_state
-    nothing = StoredSnapshot(SnapshotMetadata(BOOTSTRAP_INDEX, 1, conf), b"")
+    nothing = StoredSnapshot(SnapshotMetadata(BOOTSTRAP_INDEX, BOOTSTRAP_TERM, conf), b"")
     blank = StoredGroup(HardState(hard_state.term, hard_state.vote, BOOTSTRAP_INDEX), nothing, [], [])
     return blank, Rebuild(known.damage, max(known.last_index, hard_state.commit), hard_state.term)
 

@@ -17,6 +17,7 @@ from cluster.applying import Applying
 from cluster.clock import GroupClock
 from cluster.compaction import Compaction, times_too_long
 from cluster.elections import hasten_election, outdo, resign
+from cluster.first_state import BOOTSTRAP_INDEX, BOOTSTRAP_TERM
 from cluster.group_settings import GroupSettings
 from cluster.log.batch import GroupWrite, StoredGroup, StoredSnapshot
 from cluster.log.group_log import EntryCache, GroupLog
@@ -179,6 +180,11 @@ class Group:
     def term(self) -> int:
         """The current term."""
         return self.raw.raft.term
+
+    @property
+    def untouched(self) -> bool:
+        """Whether the replica is as founders begin: it knows of no election, and has no entry."""
+        return self.raw.raft.term <= BOOTSTRAP_TERM and self.raw.raft.raft_log.last_index() <= BOOTSTRAP_INDEX
 
     @property
     def committed(self) -> int:

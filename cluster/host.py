@@ -6,7 +6,7 @@ The host is pure. The shell around it (asyncio, or the simulator) calls
     tick(now)                      every tick
     receive(peer, frame, now)      for every frame of a peer
     peer_up / peer_down            when a peer's stream opens or breaks
-    peer_gone                      when its process has ended for sure
+    peer_gone                      when its process has ended
     pump(now) -> Output            after any of these, after commands were submitted, and when `Output.due_ms` has come
     persisted(now)                 when the write that `pump` returned is on disk; then pump again
 
@@ -518,8 +518,8 @@ class Host:
                 self._dirty[group.id] = None
 
     def peer_gone(self, peer: int) -> None:
-        """Nobody listens where a peer did whose stream broke: its process has ended, and will not be heard of again.
-        Its sessions end without waiting for the timeout."""
+        """Nobody has listened for a while where a peer did whose stream broke: its process has ended, and will not be
+        heard of again. Its sessions end without waiting for the timeout."""
         if peer not in self._up_since_ms:
             self._heard_ms.pop(peer, None)
 

@@ -113,6 +113,11 @@ RECONNECT_LAST_MS: Final = 500
 """Pauses between attempts to reach a peer, doubling from the first to the last. Short: a node that restarts
 is back in the cluster before an election would end."""
 
+GONE_AFTER_MS: Final = 300
+"""A peer whose stream broke has ended if its host refuses connections for this long and no frame comes from it: some
+heartbeats, since a firewall's rule, a proxy that starts anew or a service without endpoints may refuse for a moment
+what is sent to a process that lives. Well below a second: its clients wait for the end of its sessions."""
+
 CONNECT_TIMEOUT_MS: Final = 3_000
 """An attempt without an answer (packets dropped on the way) is given up after this."""
 

@@ -143,7 +143,7 @@ class Engine:
         self.spread: CatalogSpread = CatalogSpread(self.host, catalog_machine)
         self.membership: MembershipDuties = MembershipDuties(
             self.host, self.catalog, self, settings.founders, settings.members_version, settings.failure_domain,
-            settings.levels,
+            settings.levels, settings.store,
         )
         self.broker: ClusterEvents | None = None
         self.transient: TransientShards = TransientShards(
@@ -174,6 +174,16 @@ class Engine:
             self._leaders[id] = ShardLeader(shard, self.host.groups[id], self, self._settings.expiry_tick_ms)
         self.announce()
         return first
+
+    @property
+    def untouched(self) -> bool:
+        """Whether the replicas are as founders begin: the node has neither voted nor taken anything in.
+
+        Where there are more founders than voters, shards may be led before the catalog is, whose voters are others;
+        nothing is served then, and it must not keep those others out: so only groups of the catalog's voters count."""
+        groups = self.host.groups
+        voters = set(groups[CATALOG_GROUP].conf_state.voters)
+        return all(group.untouched for group in groups.values() if voters.issuperset(group.conf_state.voters))
 
     def announce(self) -> None:
         """See `MembershipPort.announce`."""

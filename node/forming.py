@@ -6,10 +6,13 @@ somebody gives it one, or it finds that the founders are as empty as itself:
     FORMING   the one asked is a founder of the same founders, and has no data of a cluster either
     VACANT    it is a member, and nobody has ever come with data to the asker's place among the founders
     TAKEN     it is a member, and the asker's place was had with other data: the asker was wiped, or has a successor
+    UNSURE    it is a member, and without a leader it can't say: what it knows may be older than what the cluster knows
+    FOREIGN   it is of another cluster, one that those founders have not begun: a restored one, for example
 
 A founder begins as what it is when a majority of the founders, itself among them, would have it (FORMING or VACANT) and
-the others had `PATIENCE_MS` to object. One that hears TAKEN never founds: it asks until it is let in as a new member.
-So two clusters take two majorities of founders without data: what a minority of them loses is never founded anew.
+the others had `PATIENCE_MS` to object, none of those it hears is UNSURE, and no founder's address is FOREIGN. One that
+hears TAKEN never founds: it asks until it is let in as a new member. So two clusters take two majorities of founders
+without data: what a minority of them loses is never founded anew.
 
 Pure: the shell (`node.arrival`, or the simulator) asks, resolves names and keeps what has to last.
 """
@@ -22,6 +25,8 @@ from node.catalog.records import MemberRecord
 FORMING: Final = "forming"
 VACANT: Final = "vacant"
 TAKEN: Final = "taken"
+UNSURE: Final = "unsure"
+FOREIGN: Final = "foreign"
 
 WAIT: Final = "wait"
 FOUND: Final = "found"
@@ -46,6 +51,10 @@ class Forming:
         self._store = store
         self._asking: dict[str, bool] = {}
         self._ask_at_ms: dict[str, int] = {}
+        self._unsure_ms: dict[str, int] = {}
+        """Founder's address -> when one answered there that has data, and could not say."""
+        self._foreign: set[str] = set()
+        """Founders' addresses where another cluster is, until something else is heard from there."""
         self._willing: dict[str, tuple[str, int]] = {}
         """Founder's address -> the name of the data that answered there, and when."""
         self._majority_since_ms = -1
@@ -61,12 +70,18 @@ class Forming:
         return due
 
     def answered(self, address: str, stance: str, store: str, now_ms: int) -> None:
-        """Somebody with the data `store` answered there; `stance` is none of the three if it could not say."""
+        """Somebody with the data `store` answered there; `stance` is none of the five if it can't say anything."""
         self._done(address, now_ms)
         if stance == TAKEN:
             self.may_found = False
         if store == self._store or address not in self._founders:
             return  # This node itself, by another name; or somebody who is no founder.
+        self._unsure_ms.pop(address, None)
+        self._foreign.discard(address)
+        if stance == FOREIGN:
+            self._foreign.add(address)
+        if stance == UNSURE:
+            self._unsure_ms[address] = now_ms
         if stance in (FORMING, VACANT):
             self._willing[address] = (store, now_ms)
         else:
@@ -85,7 +100,7 @@ class Forming:
         if not self.may_found:
             return WAIT
         willing = len(self.willing(now_ms)) + 1
-        if 2 * willing <= len(self._founders):
+        if 2 * willing <= len(self._founders) or self._unsure(now_ms) or self._foreign:
             self._majority_since_ms = -1
             return WAIT
         if self._majority_since_ms < 0:
@@ -101,10 +116,18 @@ class Forming:
                 stores.setdefault(store, address)
         return list(stores.values())
 
+    def _unsure(self, now_ms: int) -> list[str]:
+        return [address for address, at_ms in self._unsure_ms.items() if now_ms - at_ms <= GOOD_FOR_MS]
+
     def describe(self, now_ms: int) -> str:
         """What the node waits for, for people."""
         if not self.may_found:
             return "asking for a place in the cluster"
+        if self._foreign:
+            return f"another cluster is at {', '.join(sorted(self._foreign))}: start with join and without seeds for it"
+        unsure = self._unsure(now_ms)
+        if unsure:
+            return f"a cluster is there, at {', '.join(unsure)}, which has no leader at present"
         willing = self.willing(now_ms)
         missing = [address for address in self._founders if address != self._own and address not in willing]
         return (
@@ -113,10 +136,13 @@ class Forming:
         )
 
 
-def stance_towards(store: str, named: str, present: bool) -> str:
+def stance_towards(store: str, named: str, started: bool, present: bool, led: bool) -> str:
     """What a member says to an empty founder that comes with data `store`: `named` is what the data at its place was
-    called, "" if it never was; `present` says whether the place is still a member's."""
-    return VACANT if present and named in ("", store) else TAKEN
+    called, "" if it never was; `started` says whether a node was ever there, `present` whether the place is still a
+    member's, `led` whether a leader has just said that this is all that the cluster knows."""
+    if not present or named not in ("", store) or (started and not named):
+        return TAKEN
+    return VACANT if led else UNSURE
 
 
 def abandoned(members: Iterable[MemberRecord], name: str, address: str) -> int:

@@ -15,7 +15,7 @@ from node.broker.cluster_facade import SESSION_LOST
 from node.catalog import AddMember, CatalogCommand, MemberAdded, Refusal, RemoveMember
 from node.catalog.members import STILL_THERE
 from node.engine import CATALOG_GROUP, Engine
-from node.forming import FORMING, TAKEN, VACANT, abandoned, stance_towards
+from node.forming import FOREIGN, FORMING, TAKEN, UNSURE, abandoned, stance_towards
 from node.identity import Identity
 from node.operating.current_replicas import CurrentReplicas
 from node.settings import NodeSettings, is_any_host
@@ -89,9 +89,9 @@ class MembershipShell:
     async def join(self, request: JoinRequest) -> JoinAnswer:
         """See `Gate.join`."""
         if request.cluster and request.cluster != self._identity.cluster:
-            return JoinAnswer.refused(
+            return self._not_yet(
                 f"cluster {self._identity.cluster} is here, which those seeds have not founded; to come into this one, "
-                "start with join and without seeds", again=True,
+                "start with join and without seeds", FOREIGN,
             )
         stance = ""
         if request.founder:
@@ -132,17 +132,20 @@ class MembershipShell:
         members = self._engine.catalog.members
         if not members.founded and self._is_empty():
             return self._not_yet("no cluster yet: its founders come together", FORMING)
-        # Where there is a leader: what the cluster knows, not only what this node has heard of it.
-        if self._engine.host.groups[CATALOG_GROUP].leader and await self.current.behind((CATALOG_GROUP,)):
-            return self._not_yet("the catalog did not answer in time")
+        # What the cluster knows, not only what this node has heard: the asker may have come and been emptied since.
+        led = self._engine.host.groups[CATALOG_GROUP].leader != 0
+        if led and await self.current.behind((CATALOG_GROUP,)):
+            return self._not_yet("the catalog did not answer in time", UNSURE)
         if not members.founded:
-            return self._not_yet("this node does not know its cluster yet")
+            return self._not_yet("this node does not know its cluster yet", UNSURE)
         record = members.get(request.founder)
         named = (record.store if record is not None else "") or self._known_stores.get(request.founder, "")
         present = record is not None and record.state != "removed"
-        if stance_towards(request.store, named, present) == VACANT:
-            return self._not_yet("it is a founder's place", VACANT)
-        return None
+        started = self._engine.catalog.node(request.founder) is not None
+        stance = stance_towards(request.store, named, started, present, led)
+        if stance == TAKEN:
+            return None
+        return self._not_yet("it is a founder's place" if led else "the catalog has no leader at present", stance)
 
     def _not_yet(self, text: str, stance: str = "") -> JoinAnswer:
         return JoinAnswer.refused(text, True, stance, self._identity.store)
@@ -212,6 +215,11 @@ class MembershipShell:
         return rows
 
     @property
+    def cluster(self) -> str:
+        """The id of the cluster: another one, or this one restored, has another."""
+        return self._identity.cluster
+
+    @property
     def level(self) -> int:
         """The cluster's feature level."""
         return self._engine.catalog.level
@@ -225,6 +233,7 @@ class MembershipShell:
                 "leader": group.leader,
                 "voters": list(group.conf_state.voters),
                 "learners": list(group.conf_state.learners),
+                "voters_outgoing": list(group.conf_state.voters_outgoing),
                 "changing": bool(group.conf_state.voters_outgoing),
                 "plan": list(members.plan.get(group.id, ())),
                 "pinned": members.pinned(group.id),

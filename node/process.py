@@ -138,7 +138,7 @@ class NodeProcess:
             )
             self.membership = MembershipShell(
                 self.engine, self.identity, settings, self.schedule_pump, self._send_away, self._members.stores,
-                lambda: self._unproven and self._members.version == 0,
+                lambda: self._unproven and self._members.version == 0 and self.engine.untouched,
             )
             first = self.engine.start(stored, self.clock.now_ms())
             if first is not None:

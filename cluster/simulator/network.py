@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Generic, TypeVar
 
+from cluster.limits import GONE_AFTER_MS
 from cluster.simulator.events import MILLISECOND_US, EventQueue, Timer
 from cluster.simulator.randomness import exponential_us
 
@@ -278,7 +279,7 @@ class StreamNetwork(Generic[Payload]):
             pair.noticed += 1
             if self._running[end] and self._lives[end] == life:
                 self._peer_down(end, other)
-                self._queue.after(self.profile.backoff_low_us, look)
+                self._queue.after(self.profile.backoff_low_us + GONE_AFTER_MS * MILLISECOND_US, look)
             if pair.noticed == 2:
                 self._schedule_retry(end, other, first=False)
 

@@ -22,6 +22,7 @@ from cluster.transport.counters import PeerCounters
 from cluster.transport.frame_queue import FrameQueue
 from cluster.transport.frame_stream import FrameSender, host_of
 from cluster.transport.gate import FINAL_REFUSALS
+from cluster.transport.refusals import Refusals
 from cluster.transport.steps import run_steps
 from cluster.transport.tls import NodeTls
 from cluster.versions import VersionRange
@@ -79,8 +80,7 @@ class PeerLink:
         self._on_up = on_up
         self._on_down = on_down
         self._on_gone = on_gone
-        self._may_be_gone = False
-        """It was up, and has neither come back nor is known to have ended."""
+        self._refusals = Refusals()
         self._on_snapshot_sent = on_snapshot_sent
         self._on_refused = on_refused
         self._frames: FrameSender | None = None
@@ -188,9 +188,8 @@ class PeerLink:
                 _call(self._on_refused, self._peer, reason, code is grpc.StatusCode.NOT_FOUND)
             if was_up:
                 pause_ms = limits.RECONNECT_FIRST_MS
-            if self._may_be_gone and await self._refuses_connections():
-                self._may_be_gone = False
-                _call(self._on_gone, self._peer)
+            if self._refusals.sought:
+                await self._look_for_peer()
             await asyncio.sleep((limits.REFUSED_RETRY_MS if code in _NEEDS_MENDING else pause_ms) / 1000)
             pause_ms = min(2 * pause_ms, limits.RECONNECT_LAST_MS)
 
@@ -227,7 +226,7 @@ class PeerLink:
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
             return await _status(call)
         self._complaint = ""
-        self._may_be_gone = True
+        self._refusals.was_up()
         self.attempts = 0
         self._counters.connects += 1
         self._wake.clear()
@@ -264,6 +263,13 @@ class PeerLink:
         self._wake.set()
         if self._writing is not None:
             self._writing.cancel()
+
+    async def _look_for_peer(self) -> None:
+        """Once more knock where the peer was, and say so if it has ended."""
+        if not await self._refuses_connections():
+            self._refusals.was_taken()
+        elif self._refusals.was_refused(asyncio.get_running_loop().time() * 1000, self._counters.frames_received):
+            _call(self._on_gone, self._peer)
 
     async def _refuses_connections(self) -> bool:
         """Whether the peer's host says that nobody listens there. One that is frozen, cut off or switched off does not

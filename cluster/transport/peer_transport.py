@@ -83,7 +83,8 @@ class PeerTransport:
         `send`, unless a newer one of the same group took its place. Port 0 in `listen_address` means any.
         `snapshot_folder` is for snapshots that have not come whole; without it they are given up at `stop`.
         `frames_address` is where peers bring their frames: this host at any port, unless given.
-        `on_peer_gone(peer)` after `on_peer_down`, if the peer's host refuses connections: nobody listens any more.
+        `on_peer_gone(peer)` after `on_peer_down`, once the peer's host has refused connections for
+        `limits.GONE_AFTER_MS` and no frame of it came meanwhile: nobody listens any more.
         """
         self._snapshot_folder = snapshot_folder
         self._temporary_folder: tempfile.TemporaryDirectory[str] | None = None

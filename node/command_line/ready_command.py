@@ -119,11 +119,16 @@ def _needed(present: list[dict[str, Any]], shards: list[dict[str, Any]], name: s
     staying = (_staying(present) | before) - leaving
     tight: dict[str, list[str]] = {}
     for row in shards:
-        others = set(row["voters"]) - leaving
-        majority = len(row["voters"]) // 2 + 1
-        if leaving & set(row["voters"]) and len(others & staying) < majority <= len(others):
-            text = f"have {len(others & staying)} other voters that stay, {majority} are needed"
-            tight.setdefault(text, []).append(str(row["group"]))
+        # While voters change, those before and those after both have to agree.
+        halves = [set(half) for half in (row["voters"], row.get("voters_outgoing", ())) if leaving & set(half)]
+        if any(len(half - leaving) < len(half) // 2 + 1 for half in halves):
+            continue
+        for half in halves:
+            there, majority = len((half - leaving) & staying), len(half) // 2 + 1
+            if there < majority:
+                text = f"have {there} other voters that stay, {majority} are needed"
+                tight.setdefault(text, []).append(str(row["group"]))
+                break
     return "; ".join(f"groups {', '.join(groups)} {text}" for text, groups in tight.items())
 
 

@@ -3,8 +3,9 @@
     the catalog's members change -> the host, and the shell with its connections, follow
     a group led here differs from the plan -> its next step, after a barrier: what the plan says is then not out of date
     a leaving member votes nowhere any more -> MemberGone, by the catalog's leader
-    the catalog has this node in another failure domain, or none, or as one that knows other feature levels -> the node
-    announces itself once more: what a founder says when it starts may come before the catalog has members
+    the catalog has this node in another failure domain, or none, or without the name of its data, or as one that knows
+    other feature levels -> the node announces itself once more: what a founder says when it starts may come before the
+    catalog has members
     all members are there and know a higher feature level -> RaiseLevel, by the catalog's leader
 
 Nothing is remembered that could not be forgotten: any leader looks at what is there and goes on.
@@ -56,8 +57,11 @@ class MembershipDuties:
         version: int,
         failure_domain: str = "",
         levels: VersionRange = LEVELS,
+        store: str = "",
     ) -> None:
-        """`founders` are the first members, nobody on a node that joined; `version` that of the members it knows."""
+        """`founders` are the first members, nobody on a node that joined; `version` that of the members it knows;
+        `store` is what its data is called."""
+        self._store = store
         self._failure_domain = failure_domain
         self._levels = levels
         self._raised_ms = -AGAIN_MS
@@ -125,6 +129,8 @@ class MembershipDuties:
             return
         node = self._catalog.node(self._host.node)
         known = not self._failure_domain or member.failure_domain == self._failure_domain
+        # What others have been told it is called stays: it is not said again if it is another one's.
+        known = known and (not self._store or bool(member.store))
         known = known and node is not None and node.levels == (self._levels.lowest, self._levels.highest)
         if self._announced_ms < 0:
             # The engine has done so when it started.

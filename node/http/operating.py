@@ -91,7 +91,10 @@ class OperatorPages:
 
     async def _members(self, request: web.Request) -> web.Response:
         freshness = await self._operator.freshness()
-        return answer({"members": self._operator.members(), "level": self._operator.level(), **freshness})
+        operator = self._operator
+        return answer({
+            "members": operator.members(), "cluster": operator.cluster(), "level": operator.level(), **freshness,
+        })
 
     async def _shards(self, request: web.Request) -> web.Response:
         freshness = await self._operator.freshness()

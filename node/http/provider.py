@@ -66,6 +66,9 @@ class OperatorPort(Protocol):
     def members(self) -> list[dict[str, Any]]:
         """The members of the cluster."""
 
+    def cluster(self) -> str:
+        """The id of the cluster."""
+
     def level(self) -> int:
         """The cluster's feature level."""
 

@@ -76,6 +76,10 @@ class Operator:
         """See `OperatorPort.members`."""
         return self._membership.members(self._now_ms())
 
+    def cluster(self) -> str:
+        """See `OperatorPort.cluster`."""
+        return self._membership.cluster
+
     def level(self) -> int:
         """See `OperatorPort.level`."""
         return self._membership.level

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 
+from cluster.first_state import BOOTSTRAP_TERM
 from cluster.frame import Frame
 from cluster.log.batch import WriteBatch
 from cluster.log.memory_store import SimulatedDisk
@@ -32,7 +33,7 @@ from node.broker.cluster_facade import SESSION_LOST
 from node.catalog import AddMember, AddVhost, MemberAdded, Refusal, RemoveMember
 from node.catalog.members import STILL_THERE
 from node.engine import CATALOG_GROUP
-from node.forming import FORMING, FOUND, TAKEN, VACANT, Forming, abandoned, stance_towards
+from node.forming import FORMING, FOUND, TAKEN, UNSURE, Forming, abandoned, stance_towards
 from node.simulation.history import History
 from node.simulation.membership import settled
 from node.simulation.nodes import Acquaintance, NodeProfile, SimulatedNode
@@ -119,6 +120,10 @@ class FormingRun:
         self._asked = 0
         self._calm = False
         self._absent: list[Place] = []
+        self.outage = False
+        """Whether one with the loss of a disk is planned."""
+        self._stale: Place | None = None
+        """Stopped early, it stays away until an outage is over."""
 
     def count(self, what: str) -> None:
         """For the summary: faults that did something."""
@@ -129,12 +134,12 @@ class FormingRun:
         self._start_all()
         for _ in range(self.random.choice((0, 3, 8, 16))):
             self.queue.at(self.random.randint(0, CALM_US), self._fault)
-        self.queue.at(LOOK_US, self._client)
+        self.queue.at(LOOK_US, self.client)
         self.queue.run_until(CALM_US)
-        self._calm_down()
-        while self.queue.now_us < CALM_US + QUIET_US and self._complaint():
+        self.calm_down()
+        while self.queue.now_us < CALM_US + QUIET_US and self.complaint():
             self.queue.run_until(self.queue.now_us + SECOND_US)
-        complaint = self._complaint()
+        complaint = self.complaint()
         if complaint:
             raise FormingError(complaint)
         return self.counts
@@ -145,11 +150,79 @@ class FormingRun:
         if spare and self.random.random() < 0.3:
             self._absent = self.random.sample(self.founders, self.random.randint(1, spare))
             self.count("founders that never come")
+        random = stream(self.seed, "outage")
+        if len(self.founders) == 3 and not self._absent and random.random() < 0.25:
+            self.outage = True
+            self._plan_outage(random, random.sample(self.founders, 3))
+            return
         for place in self.places:
             if place not in self._absent:
                 self.queue.at(self.random.randint(0, spread_us), partial(self.start, place))
 
-    def _calm_down(self) -> None:
+    def _plan_outage(self, random: Random, founders: Sequence[Place]) -> None:
+        """Two found, and one of them stops at once; the third comes late and serves with the other. All stop, the late
+        one loses its disk, and it comes back with the one that stopped, which has seen little or nothing of it."""
+        first, stale, late = founders
+        self._stale = stale
+        after_us = random.randint(0, 1_000) * MILLISECOND_US
+
+        def touched() -> bool:
+            program = self.program_of(stale)
+            return program is not None and not program.engine.untouched
+
+        def stop_stale() -> None:
+            self.stop(stale)
+            disk = self.cluster.machines[stale.node].disk
+            assert isinstance(disk, SimulatedDisk)
+            if not any(group.hard_state.term > BOOTSTRAP_TERM or group.entries for group in disk.load().values()):
+                # It is as one that never started; two such of three can't know of a cluster.
+                self._stale = None
+            for place in self.places:
+                self.start(place)
+            self.when(lambda: late.node == late.number and self._serves(late) and self._serves(first), outage)
+
+        def late_comes() -> None:
+            self.start(late)
+            if random.random() < 0.5:
+                self.when(lambda: late.node != 0, stop_stale)
+            else:
+                self.queue.after(random.randint(0, SECOND_US), stop_stale)
+
+        def outage() -> None:
+            self.queue.after(random.randint(0, 3 * SECOND_US), lose_late)
+
+        def lose_late() -> None:
+            if self._calm or self._stale is None or stale.up or not (first.node and late.node == late.number):
+                return
+            self.count("outages with a stale founder")
+            self.trace.add("outage")
+            for place in self.places:
+                self.stop(place)
+            self.wipe(late)
+            self._stale = None
+            for place in (stale, late):
+                self.queue.after(random.randint(0, SECOND_US), partial(self.start, place))
+            away_us = random.choice((SECOND_US, 4 * SECOND_US, 12 * SECOND_US))
+            for place in self.places:
+                self.queue.after(away_us + random.randint(0, SECOND_US), partial(self.start, place))
+
+        for place in (first, stale):
+            self.queue.at(random.randint(0, SECOND_US), partial(self.start, place))
+        self.when(touched, lambda: self.queue.after(after_us, late_comes))
+
+    def when(self, condition: Callable[[], bool], then: Callable[[], object]) -> None:
+        """As soon as it is true, unless it is calm before."""
+        if condition():
+            then()
+        elif not self._calm:
+            self.queue.after(10 * MILLISECOND_US, partial(self.when, condition, then))
+
+    def _serves(self, place: Place) -> bool:
+        program = self.program_of(place)
+        return program is not None and program.ready
+
+    def calm_down(self) -> None:
+        """Nothing is cut any more, and all that were ever started run."""
         self._calm = True
         for pair in list(self.cut):
             self._heal(*pair)
@@ -161,7 +234,7 @@ class FormingRun:
 
     def start(self, place: Place) -> None:
         """The process of a place is started, if it does not run."""
-        if place.up or (place in self._absent):
+        if place.up or place in self._absent or (place is self._stale and place.life and not self._calm):
             return
         place.up = True
         place.life += 1
@@ -351,14 +424,15 @@ class FormingRun:
 
         def current(result: object = None) -> None:
             if result is not None or not members.founded:
-                back("", by, None)
+                back(UNSURE if founder else "", by, None)
                 return
             record = members.get(founder)
             named, present = ("", False) if record is None else (record.store, record.state != "removed")
-            if founder and stance_towards(store, named, present) == VACANT:
-                back(VACANT, by, None)
+            started = program.engine.catalog.node(founder) is not None
+            stance = stance_towards(store, named, started, present, led) if founder else ""
+            if stance not in ("", TAKEN):
+                back(stance, by, None)
                 return
-            stance = TAKEN if founder else ""
             if group.leader == 0:
                 back(stance, by, None)
             else:
@@ -375,9 +449,10 @@ class FormingRun:
                     program.engine.submit_catalog(RemoveMember(str(place)), lambda _: None)
                 back(stance, by, None)
 
-        if founder and not members.founded and target.unproven:
+        led = group.leader != 0
+        if founder and not members.founded and target.unproven and program.engine.untouched:
             back(FORMING, by, None)
-        elif founder and group.leader:
+        elif founder and led:
             program.engine.catalog_barrier(current)
         else:
             current()
@@ -418,10 +493,13 @@ class FormingRun:
         self.count(kind)
 
     def _may_wipe(self, place: Place) -> bool:
-        """One that has no data yet; else one of a cluster at rest that has all that it wants, of three voters or more:
-        what a majority loses can't be told from what never was."""
+        """One that has no data yet; else, where no outage takes a disk, one of a cluster at rest that has all that it
+        wants, of three voters or more: what a majority loses can't be told from what never was. Nor can what the only
+        founder loses."""
         if not place.node:
             return place.up
+        if self.outage or (len(self.founders) == 1 and place.is_founder):
+            return False
         programs = self._programs()
         if not programs or place.unproven or len(programs) != len([each for each in self.places if each.node]):
             return False
@@ -466,7 +544,11 @@ class FormingRun:
         running = (self.cluster.machines[place.node].program for place in self.places if place.up and place.node)
         return [program for program in running if isinstance(program, SimulatedNode)]
 
-    def _client(self) -> None:
+    def program_of(self, place: Place) -> SimulatedNode | None:
+        """The node that runs there; None: nobody, or one that asks."""
+        return next((each for each in self._programs() if place.up and each.machine.id == place.node), None)
+
+    def client(self) -> None:
         """Somebody who has something done every now and then, anywhere, and remembers what was said to be done."""
         serving = [program for program in self._programs() if program.ready]
         if serving:
@@ -481,9 +563,9 @@ class FormingRun:
 
             program.machine.call(lambda: program.engine.submit_catalog(AddVhost(name), done))
         if not self._calm:
-            self.queue.after(self.random.randint(LOOK_US, SECOND_US), self._client)
+            self.queue.after(self.random.randint(LOOK_US, SECOND_US), self.client)
 
-    def _complaint(self) -> str:
+    def complaint(self) -> str:
         """What is not yet as it has to be in the end; "" if nothing."""
         present = [place for place in self.places if place not in self._absent]
         for place in present:

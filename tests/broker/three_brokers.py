@@ -56,7 +56,7 @@ class NodeWorld(World):
             inflight_bytes=1 << 20,
         )
         settings = EngineSettings(
-            f"node{id}", cluster.shards, 250, {}, lambda: Catalog(cluster.shards),
+            f"node{id}", cluster.shards, 250, {}, lambda: Catalog(cluster.shards), store=f"store {id}",
             founders=[(i, f"node{i}", f"at:{i}") for i in ids],
             levels=cluster.levels[id],
         )

@@ -3,6 +3,7 @@
 from tests.bugs.bugs import Bug
 
 WALKS = "tests/fuzz/test_endpoint.py::test_walks_hold_against_the_model"
+FAULTS = "tests/fuzz/test_endpoint.py::test_all_that_is_wrong_ends_the_connection_with_its_code"
 CODECS = "tests/fuzz/test_codecs.py::test_changed_octets_are_read_or_refused"
 
 FRAME_BUGS = [
@@ -19,8 +20,8 @@ FRAME_BUGS = [
         "node/amqp/channel.py",
         "if size > self.body_left:",
         "if size > self.body_left + 1:",
-        WALKS,
-        "AssertionError: walk(",
+        FAULTS,
+        "AssertionError: a body of one octet too many, cut 0 times",
     ),
     Bug(
         "takes the body of another channel",
@@ -37,6 +38,22 @@ FRAME_BUGS = [
         "",
         WALKS,
         "AssertionError: walk(",
+    ),
+    Bug(
+        "takes a header of another class",
+        "node/amqp/frames.py",
+        "        if class_id != BASIC_CLASS_ID:\n",
+        "        if class_id < 0:\n",
+        FAULTS,
+        "AssertionError: a header of another class, cut 0 times",
+    ),
+    Bug(
+        "takes a whole content of another class",
+        "node/amqp/frames.py",
+        "            or class_id != BASIC_CLASS_ID\n",
+        "",
+        FAULTS,
+        "AssertionError: a content of another class, cut 0 times",
     ),
     Bug(
         "lets a field value run past its table",

@@ -134,8 +134,8 @@ GROUP_BUGS = [
     Bug(
         "reuses a sequence number",
         "cluster/sessions.py",
-        "if not is_open or sequence != last_sequence + 1:",
-        "if not is_open or sequence not in (last_sequence, last_sequence + 1):",
+        "if state != OPEN or sequence != last_sequence + 1:",
+        "if state != OPEN or sequence not in (last_sequence, last_sequence + 1):",
         "tests/cluster/test_sessions.py::test_a_repeat_and_a_gap_are_skipped",
         "(False, None)",
     ),

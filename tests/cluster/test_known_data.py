@@ -1,14 +1,18 @@
 """Which data a peer may show: the gate knows the names that were heard, also while the catalog does not."""
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
 import grpc
 import pytest
 
-from node.catalog import Catalog
+from cluster.transport.joining import JoinRequest
+from node.catalog import Catalog, FoundCluster, NodeStarted
+from node.forming import FORMING, TAKEN, UNSURE, VACANT
 from node.identity import KnownMembers, decode_members
 from node.membership_shell import MembershipShell
+from tests.broker.three_brokers import ThreeBrokers
 
 
 def gate(known_stores: dict[int, str]) -> MembershipShell:
@@ -35,3 +39,62 @@ def test_names_of_data_are_stored_and_members_of_an_older_version_have_none() ->
     known = KnownMembers(4, {1: ("a", "host:1")}, {1: "store"})
     assert decode_members(known.encode()) == known
     assert decode_members(b'{"version":4,"members":{"1":["a","host:1"]}}').stores == {}
+
+
+FOUNDERS = tuple((id, f"node{id}", f"n{id}:1") for id in (1, 2, 3))
+
+
+def told(catalog: Catalog, leader: int, store: str = "new", is_empty: bool = False) -> str:
+    """What a member with this catalog says to an empty node that would begin as founder 3."""
+
+    async def ask() -> str:
+        host = SimpleNamespace(
+            groups={0: SimpleNamespace(leader=leader)}, read_index=lambda group, done: done(None if leader else "lost")
+        )
+        engine = cast(Any, SimpleNamespace(catalog=catalog, host=host))
+        identity = cast(Any, SimpleNamespace(cluster="c", store="store 2"))
+        none = cast(Any, None)
+        shell = MembershipShell(engine, identity, none, lambda: None, lambda text, removed: None, {}, lambda: is_empty)
+        shell.command = refused  # type: ignore[method-assign]
+        return (await shell.join(JoinRequest("node3", "n3:1", store, cluster="c", founder=3))).stance
+
+    async def refused(command: object) -> object:
+        return None
+
+    return asyncio.run(ask())
+
+
+def founded(*started: int) -> Catalog:
+    """The catalog of a cluster of three, of which these have said that they started, before it had members."""
+    catalog = Catalog(1)
+    for id in started:
+        catalog.apply(NodeStarted(id, 1 << 20, f"node{id}", {"peer": f"n{id}:1"}, f"store {id}", "", (1, 2)), 1)
+    catalog.apply(FoundCluster(FOUNDERS, 3, 1), 2)
+    return catalog
+
+
+def test_a_member_without_a_leader_does_not_say_that_a_place_is_vacant() -> None:
+    """It may be stale: the one that asks may have come, served and been emptied since."""
+    assert told(founded(1, 2), leader=0) == UNSURE
+    assert told(founded(1, 2), leader=1) == VACANT
+    assert told(Catalog(1), leader=0) == UNSURE
+    assert told(Catalog(1), leader=0, is_empty=True) == FORMING
+
+
+@pytest.mark.parametrize("leader", [0, 1])
+def test_a_place_whose_node_has_started_is_taken_before_the_name_of_its_data_is_known(leader: int) -> None:
+    assert told(founded(1, 2, 3), leader) == TAKEN
+
+
+def test_the_names_of_the_founders_data_are_known_soon_though_they_started_before_it_was_founded() -> None:
+    cluster = ThreeBrokers()
+
+    def named() -> bool:
+        catalogs = [node.engine.catalog for node in cluster.nodes.values()]
+        return all(
+            {record.id: record.store for record in catalog.members.all()} == {id: f"store {id}" for id in (1, 2, 3)}
+            for catalog in catalogs
+        )
+
+    cluster.run_until(named, steps=40)
+    assert all(not node.engine.untouched for node in cluster.nodes.values())

@@ -33,6 +33,7 @@ MATRIX: Final[dict[str, dict[str, Any]]] = {
         "pdb": {"create": False},
     },
     "five": {"replicaCount": 5, "founders": 3, "persistence": {"storageClass": "fast", "size": "1Ti"}},
+    "restored": {"founders": 0},
     "own secrets": {
         "auth": {"existingSecret": "login"},
         "tls": {
@@ -86,6 +87,10 @@ MATRIX: Final[dict[str, dict[str, Any]]] = {
         "fullnameOverride": "broker",
     },
 }
+
+OLD_VALUES: Final = {"spareTimeoutSeconds": None, "drainTimeoutSeconds": None}
+"""As `helm upgrade --reuse-values` has them: what is new in the chart is missing."""
+NO_WAITING: Final = {"spareTimeoutSeconds": 0, "drainTimeoutSeconds": 0}
 
 REFUSED: Final[dict[str, tuple[dict[str, Any], str]]] = {
     "fewer than begin": ({"replicaCount": 2}, "founders=2"),
@@ -241,6 +246,15 @@ def test_the_pods_script_is_told_what_it_looks_for(chart: Any) -> None:
     told = {each["name"] for each in pod_of(rendered(chart, {}))["spec"]["containers"][0]["env"]}
     looked_for = set(re.findall(r'"(CHART_\w+)"', (CHART / "files" / "lifecycle.py").read_text()))
     assert {name for name in told if name.startswith("CHART_")} == looked_for - {"CHART_VOLUME"}
+
+
+@pytest.mark.parametrize(
+    ("values", "times"), [({}, ("60", "300")), (OLD_VALUES, ("60", "300")), (NO_WAITING, ("0", "0"))]
+)
+def test_how_long_a_pod_waits(chart: Any, values: dict[str, Any], times: tuple[str, str]) -> None:
+    container = pod_of(rendered(chart, values, is_install=False, is_upgrade=True))["spec"]["containers"][0]
+    told = {each["name"]: each.get("value") for each in container["env"]}
+    assert (told["CHART_DRAIN_TIMEOUT_S"], told["CHART_SPARE_TIMEOUT_S"]) == times
 
 
 def test_passwords_are_in_secrets_alone(chart: Any) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -45,30 +48,44 @@ class World:
         self.others: list[dict[str, Any]] = []
         self.started: dict[str, str] = {}
         self._lifecycle = lifecycle
-        self._slept_s = 0.0
+        self.slept_s = 0.0
+        self.beside: Callable[[], None] = lambda: None
         self.own_id: int | None = 9
+        self.waits = ""
+        self.silent: set[str] = set()
+        self.cluster = "prod"
+        self.others_cluster = "prod"
         self.lives = True
         self.stale: dict[str, dict[int, str]] = {}
         monkeypatch.setattr(lifecycle, "page", self._page)
         monkeypatch.setattr(lifecycle, "wanted_replicas", lambda pod: self.replicas)
         monkeypatch.setattr(lifecycle, "mayfly", self._mayfly)
+        monkeypatch.setattr(lifecycle, "beside", self._beside)
         monkeypatch.setattr(lifecycle.time, "sleep", self._sleep)
         monkeypatch.setattr(lifecycle.os, "execvp", lambda *words: None)
         monkeypatch.setattr(lifecycle.os, "environ", self.started)
 
     def _page(self, host: str, path: str) -> dict[str, Any]:
         """What nodes answer: every other node the same; those in `stale` have missed changes, and say so."""
+        if path == "/status" and self.waits:
+            return {"name": self.pod.name, "waits": self.waits}
         if path == "/status" and self.own_id is not None:
             return {"id": self.own_id}
         if path == "/health/live" and self.lives:
             return {"status": "live"}
         if host == "127.0.0.1" and path == "/cluster/members" and self.lives:
-            return {"members": [{"name": self.pod.name, "state": "member", "up": True}, *self.others]}
-        if path == "/status" or self.states is None:
+            present = [{"name": self.pod.name, "state": "member", "up": True}, *self.others]
+            return {"members": present, "cluster": self.cluster}
+        if path == "/status" or self.states is None or host in self.silent:
             raise OSError("connection refused")
         rows = self.stale.get(host, self.states)
         members = [{"id": id, "name": f"node{id}", "state": state} for id, state in rows.items()]
-        return {"members": members, "current": self.current and host not in self.stale}
+        current = self.current and host not in self.stale
+        return {"members": members, "cluster": self.others_cluster, "current": current}
+
+    def _beside(self, work: Callable[[], None]) -> None:
+        """What runs beside the node runs when it is a member."""
+        self.beside = work
 
     def _mayfly(self, *words: str) -> bool:
         self.commands.append(words)
@@ -78,8 +95,14 @@ class World:
         return self.failures < 0
 
     def _sleep(self, seconds: float) -> None:
-        self._slept_s += seconds
-        assert self._slept_s < 600, "waits for ever"
+        self.slept_s += seconds
+        assert self.slept_s < 600, "waits for ever"
+
+    def serve(self) -> None:
+        """The node has started with its data, and is a member."""
+        put_data(self._lifecycle)
+        self.start()
+        self.beside()
 
     def start(self) -> dict[str, str]:
         """The settings that the node gets."""
@@ -115,7 +138,7 @@ def test_later_ones_join(lifecycle: ModuleType, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_node_with_data_starts_though_nobody_answers(lifecycle: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     """All pods may have been down."""
-    lifecycle.DATA.mkdir()
+    put_data(lifecycle)
     settings = World(lifecycle, monkeypatch, 4).start()
     assert settings["MAYFLY_JOIN"] == peer(0)
 
@@ -165,7 +188,7 @@ def test_who_may_be_scaled_away_and_can_be_spared_goes(
     world.others = [member(number) for number in range(4)]
     lifecycle.stop(world.pod)
     assert [words[0] for words in world.commands] == ["drain", "ready"]
-    assert lifecycle.LEAVING.read_text() == "9\n"
+    assert is_noted(lifecycle)
 
 
 def test_who_may_be_scaled_away_and_is_needed_leaves(lifecycle: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,7 +204,7 @@ def test_who_may_be_scaled_away_and_is_needed_leaves(lifecycle: ModuleType, monk
         ("cluster", "remove", "mq-4", "--no-wait", *through),
         ("cluster", "remove", "mq-3", *through),
     ]
-    assert lifecycle.LEAVING.read_text() == "9\n"
+    assert is_noted(lifecycle)
 
 
 @pytest.mark.parametrize("others", [[], [member(0, draining=True), member(1, up=False)]])
@@ -203,7 +226,7 @@ def test_a_pod_that_is_scaled_away_leaves_through_one_that_stays(
     lifecycle.stop(world.pod)
     assert [words[:3] for words in world.commands] == [("cluster", "remove", "mq-4")] * 5
     assert [words[4] for words in world.commands] == [f"mq-{n}.{DOMAIN}:15672" for n in (0, 1, 2, 0, 1)]
-    assert lifecycle.LEAVING.read_text() == "9\n"
+    assert is_noted(lifecycle)
 
 
 @pytest.mark.parametrize("number", [2, 4])
@@ -241,7 +264,7 @@ def test_only_a_current_answer_deletes_data(lifecycle: ModuleType, monkeypatch: 
     world.stale[f"mq-0.{DOMAIN}"] = {1: "member", 9: "removed"}
     assert "MAYFLY_SEEDS" in world.start()
     assert has_data(lifecycle)
-    lifecycle.LEAVING.write_text("9\n")
+    lifecycle.LEAVING.touch()
     world.states, world.current, world.stale = {1: "member", 9: "removed"}, False, {}
     assert "MAYFLY_SEEDS" in world.start()
     assert has_data(lifecycle)
@@ -263,20 +286,28 @@ def test_a_name_that_is_gone_does_not_delete_data(
     world.states = states
     assert "MAYFLY_SEEDS" in world.start()
     assert has_data(lifecycle)
-    lifecycle.LEAVING.unlink()
+    lifecycle.LEAVING.unlink(missing_ok=True)
+    lifecycle.MEMBER.unlink()
     world.own_id, world.replicas = None, 1
+    world.states = {1: "member", 9: "removed"}
     lifecycle.stop(world.pod)
-    assert lifecycle.LEAVING.read_text() == ""
+    assert lifecycle.LEAVING.exists()
+    assert not lifecycle.MEMBER.exists()
     assert "MAYFLY_SEEDS" in world.start()
     assert has_data(lifecycle)
 
 
+@pytest.mark.parametrize("all_of_it", [True, False])
 def test_a_note_of_data_that_is_gone_is_not_held_against_new_data(
-    lifecycle: ModuleType, monkeypatch: pytest.MonkeyPatch
+    lifecycle: ModuleType, monkeypatch: pytest.MonkeyPatch, all_of_it: bool
 ) -> None:
     """The volume was emptied by hand."""
-    lifecycle.LEAVING.write_text("9\n")
-    world = World(lifecycle, monkeypatch, 2)
+    world = told_to_leave(lifecycle, monkeypatch, 2)
+    (lifecycle.DATA / "log").unlink()
+    if not all_of_it:
+        (lifecycle.DATA / "clock").touch()
+    else:
+        lifecycle.DATA.rmdir()
     world.states, world.current = {1: "member"}, False
     assert world.start()["MAYFLY_JOIN"] == peer(0)
     put_data(lifecycle)
@@ -285,18 +316,139 @@ def test_a_note_of_data_that_is_gone_is_not_held_against_new_data(
     assert has_data(lifecycle)
 
 
+@pytest.mark.parametrize("number", [2, 4])
+def test_who_was_removed_while_it_was_dead_comes_back_as_a_new_node(
+    lifecycle: ModuleType, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Its machine died, no hook ran; another pod, or an operator, took it out."""
+    world = World(lifecycle, monkeypatch, number)
+    world.serve()
+    world.states = {1: "member", 2: "member", 9: "removed"}
+    for world.current, world.others_cluster in ((False, "prod"), (True, "another")):
+        world.start()
+        assert has_data(lifecycle)
+    world.others_cluster = "prod"
+    assert world.start()["MAYFLY_JOIN"] == peer(0)
+    assert not lifecycle.DATA.exists()
+    assert not lifecycle.MEMBER.exists()
+    world.own_id = 10
+    world.serve()
+    assert world.start()["MAYFLY_JOIN"] == peer(0)
+    assert has_data(lifecycle)
+
+
+def test_who_was_not_told_to_leave_does_not_wait_for_an_answer(
+    lifecycle: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All pods may have been down: they need each other."""
+    world = World(lifecycle, monkeypatch, 2)
+    world.serve()
+    assert "MAYFLY_SEEDS" in world.start()
+    world.states, world.current = {1: "member", 9: "removed"}, False
+    assert "MAYFLY_SEEDS" in world.start()
+    assert world.slept_s == 0
+    assert has_data(lifecycle)
+
+
+def test_a_founder_that_lost_its_data_asks_as_one(lifecycle: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was not told to leave: where all lost theirs, somebody has to begin."""
+    world = World(lifecycle, monkeypatch, 2)
+    world.serve()
+    (lifecycle.DATA / "log").unlink()
+    world.states = {1: "member", 9: "removed"}
+    assert "MAYFLY_SEEDS" in world.start()
+    assert not lifecycle.MEMBER.exists()
+
+
+@pytest.mark.parametrize("number", [0, 1, 2, 3])
+def test_nobody_begins_where_founders_is_0(
+    lifecycle: ModuleType, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """The cluster was restored: one of the first three has its data, whichever, and the others join through it."""
+    for first in {0, 1, 2} - {number}:
+        world = World(lifecycle, monkeypatch, number, founders=0)
+        world.states = {1: "member"}
+        world.silent = {f"mq-{other}.{DOMAIN}" for other in range(4) if other != first}
+        settings = world.start()
+        assert settings["MAYFLY_JOIN"] == peer(first)
+        assert "MAYFLY_SEEDS" not in settings
+    world.states = None
+    put_data(lifecycle)
+    assert "MAYFLY_JOIN" in world.start()
+
+
+def test_the_note_waits_for_the_node(lifecycle: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(lifecycle, monkeypatch, 4)
+    world.waits = "asking for a place in the cluster"
+    world.states = {1: "member"}
+    world.start()
+
+    def taken_in(seconds: float) -> None:
+        assert not lifecycle.MEMBER.exists()
+        world.waits = ""
+
+    monkeypatch.setattr(lifecycle.time, "sleep", taken_in)
+    world.beside()
+    assert is_noted(lifecycle)
+
+
+def test_a_node_in_no_cluster_yet_goes_at_once(lifecycle: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It holds nothing, whyever it stops; nothing is to be noted."""
+    world = World(lifecycle, monkeypatch, 4)
+    world.waits = "asking for a place in the cluster"
+    for world.replicas in (5, 3, 0, None):
+        lifecycle.stop(world.pod)
+    assert world.commands == []
+    assert not lifecycle.LEAVING.exists()
+    assert not lifecycle.MEMBER.exists()
+
+
+@pytest.mark.parametrize(("value", "seconds"), [("", 300.0), ("0", 0.0), ("20", 20.0)])
+def test_times_that_the_chart_leaves_out(lifecycle: ModuleType, value: str, seconds: float) -> None:
+    told = {"POD_NAME": "mq-1", "POD_NAMESPACE": "prod", "CHART_FOUNDERS": "3", "CHART_DOMAIN": DOMAIN}
+    told |= {"MAYFLY_DEFAULT_USER": "me", "CHART_SPARE_TIMEOUT_S": value, "CHART_DRAIN_TIMEOUT_S": value}
+    pod = lifecycle.Pod(told)
+    assert (pod.spare_timeout_s, pod.drain_timeout_s) == (seconds, value or "60")
+
+
+def test_work_beside_the_node_outlives_the_start(lifecycle: ModuleType, tmp_path: Path) -> None:
+    """The process that starts becomes the node; the work goes on, and is no child that the node has to look at."""
+    node = "import os\ntry: os.wait()\nexcept ChildProcessError: print('alone', flush=True)"
+    script = f"""
+import importlib.util, os
+spec = importlib.util.spec_from_file_location("lifecycle", {str(FILE)!r})
+lifecycle = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(lifecycle)
+lifecycle.beside(lambda: (os.read(0, 1), lifecycle.JOINED.touch(), os.write(1, b"done")))
+os.execvp("python3", ["python3", "-c", {node!r}])
+"""
+    process = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdin is not None and process.stdout is not None
+    assert process.stdout.readline() == b"alone\n"
+    process.wait(30)
+    process.stdin.write(b"x")
+    process.stdin.close()
+    assert process.stdout.read() == b"done"
+    assert lifecycle.JOINED.exists()
+
+
 def told_to_leave(lifecycle: ModuleType, monkeypatch: pytest.MonkeyPatch, number: int) -> World:
     """Node 9, with data, whose stop hook has run."""
     put_data(lifecycle)
     world = World(lifecycle, monkeypatch, number)
     world.replicas = 1
     lifecycle.stop(world.pod)
-    assert lifecycle.LEAVING.read_text() == "9\n"
+    assert is_noted(lifecycle)
     return world
 
 
+def is_noted(lifecycle: ModuleType) -> bool:
+    """Node 9 has written down that it was told to leave, and who it is."""
+    return bool(lifecycle.MEMBER.read_text() == "9 prod\n")
+
+
 def put_data(lifecycle: ModuleType) -> None:
-    lifecycle.DATA.mkdir()
+    lifecycle.DATA.mkdir(exist_ok=True)
     (lifecycle.DATA / "log").touch()
 
 

@@ -48,7 +48,10 @@ def header(size: int, flags: int = 0, properties: bytes = b"", class_id: int = 6
 _PUBLISH: Final = b"\x00\x3c\x00\x28\0\0\x00\x02q1\x00"
 _LONGEST_FRAME: Final = 131_072
 
-ANYWHERE: Final[list[tuple[str, int, int, bytes]]] = [
+Wrong = tuple[str, int, int, bytes]
+"""What it is, type of frame, code, payload."""
+
+ANYWHERE: Final[list[Wrong]] = [
     ("a frame of type 0", 0, FRAME_ERROR, b"x"),
     ("a frame of type 4", 4, FRAME_ERROR, b""),
     ("a frame of type 9", 9, FRAME_ERROR, b"abc"),
@@ -56,9 +59,9 @@ ANYWHERE: Final[list[tuple[str, int, int, bytes]]] = [
     ("a heartbeat on a channel", 8, UNEXPECTED_FRAME, b""),
     ("a heartbeat with a payload", 8, FRAME_ERROR, b"x"),
 ]
-"""Wrong in whatever state a channel that is open is in: (what, type of frame, code, payload)."""
+"""Wrong in whatever state a channel that is open is in."""
 
-ON_AN_OPEN_CHANNEL: Final[list[tuple[str, int, int, bytes]]] = [
+ON_AN_OPEN_CHANNEL: Final[list[Wrong]] = [
     ("a header without a publish", 2, UNEXPECTED_FRAME, header(5)),
     ("a body without a publish", 3, UNEXPECTED_FRAME, b"hello"),
     ("an empty body without a publish", 3, UNEXPECTED_FRAME, b""),
@@ -92,14 +95,14 @@ ON_AN_OPEN_CHANNEL: Final[list[tuple[str, int, int, bytes]]] = [
     ("very many tables in each other", 1, SYNTAX_ERROR, declare(nested(500))),
 ]
 
-ASKED_FOR_IN_VAIN: Final[list[tuple[str, int, int, bytes]]] = [
+ASKED_FOR_IN_VAIN: Final[list[Wrong]] = [
     ("a prefetch size", 1, NOT_IMPLEMENTED, method(0x003C000A, b"\0\0\0\x01\0\0\0")),
     ("recover without requeue", 1, NOT_IMPLEMENTED, method(0x003C006E, b"\0")),
     ("an exchange of an unknown type", 1, COMMAND_INVALID, method(0x0028000A, b"\0\0\x01y\x01t\0\0\0\0\0")),
 ]
 """Right frames that ask for what is not there."""
 
-IN_CONTENT: Final[list[tuple[str, int, int, bytes]]] = [
+IN_CONTENT: Final[list[Wrong]] = [
     ("a method", 1, UNEXPECTED_FRAME, method(0x003C0046, b"\0\0\x02q1\0")),
     ("another publish", 1, UNEXPECTED_FRAME, _PUBLISH),
     ("an acknowledgement", 1, UNEXPECTED_FRAME, method(0x003C0050, bytes(7) + b"\x01\0")),
@@ -110,7 +113,7 @@ IN_CONTENT: Final[list[tuple[str, int, int, bytes]]] = [
 ]
 """Methods where a header or a body is due, of which the client announced something."""
 
-WHERE_A_HEADER_IS_DUE: Final[list[tuple[str, int, int, bytes]]] = [
+WHERE_A_HEADER_IS_DUE: Final[list[Wrong]] = [
     *IN_CONTENT,
     ("a body", 3, UNEXPECTED_FRAME, b"hello"),
     ("a header of another class", 2, UNEXPECTED_FRAME, header(5, class_id=50)),
@@ -130,7 +133,7 @@ WHERE_A_HEADER_IS_DUE: Final[list[tuple[str, int, int, bytes]]] = [
     ("more flags", 2, SYNTAX_ERROR, header(5, 0x0001, b"\0\0")),
 ]
 
-WHERE_A_BODY_IS_DUE: Final[list[tuple[str, int, int, bytes]]] = [
+WHERE_A_BODY_IS_DUE: Final[list[Wrong]] = [
     *IN_CONTENT,
     ("a header", 2, UNEXPECTED_FRAME, header(5)),
     ("a body of one octet too many", 3, UNEXPECTED_FRAME, b"abcdef"),
@@ -138,7 +141,7 @@ WHERE_A_BODY_IS_DUE: Final[list[tuple[str, int, int, bytes]]] = [
 ]
 """After the header of a message of five octets."""
 
-ON_A_CLOSED_CHANNEL: Final[list[tuple[str, int, int, bytes]]] = [
+ON_A_CLOSED_CHANNEL: Final[list[Wrong]] = [
     ("a method", 1, CHANNEL_ERROR, method(0x003C0046, b"\0\0\x02q1\0")),
     ("a publish", 1, CHANNEL_ERROR, _PUBLISH),
     ("an acknowledgement", 1, CHANNEL_ERROR, method(0x003C0050, bytes(7) + b"\x01\0")),
@@ -149,7 +152,7 @@ ON_A_CLOSED_CHANNEL: Final[list[tuple[str, int, int, bytes]]] = [
     ("a body", 3, UNEXPECTED_FRAME, b"hello"),
 ]
 
-ON_CHANNEL_0: Final[list[tuple[str, int, int, bytes]]] = [
+ON_CHANNEL_0: Final[list[Wrong]] = [
     ("a header", 2, UNEXPECTED_FRAME, header(5)),
     ("a body", 3, UNEXPECTED_FRAME, b"hello"),
     ("start-ok again", 1, CHANNEL_ERROR, frame.marshal(commands.Connection.StartOk({}, "PLAIN", "x"), 0)[7:-1]),
@@ -185,6 +188,19 @@ def a_message(channel: int, body: bytes = b"never") -> bytes:
             raw_frame(3, channel, body),
         ]
     )
+
+
+def wrong_contents(channel: int) -> list[tuple[str, int, bytes]]:
+    """(what, code, octets): a publish to q1 with all that belongs to it, of which one thing is wrong."""
+    publish, body = frame.marshal(Basic.Publish(routing_key="q1"), channel), raw_frame(3, channel, b"never")
+    right, other_class = raw_frame(2, channel, header(5)), raw_frame(2, channel, header(5, class_id=50))
+    return [
+        ("a content of another class", UNEXPECTED_FRAME, publish + other_class + body),
+        ("a content with a weight", UNEXPECTED_FRAME, publish + raw_frame(2, channel, header(5, weight=1)) + body),
+        ("a content with two headers", UNEXPECTED_FRAME, publish + right + right + body),
+        ("a content without its header", UNEXPECTED_FRAME, publish + body),
+        ("a content of one octet too many", FRAME_ERROR, publish + right + raw_frame(3, channel, b"never!")),
+    ]
 
 
 def behind(channel: int) -> list[bytes]:

@@ -27,8 +27,10 @@ _LARGEST_BODY: Final = 134_217_728
 class Walk:
     """One client and what it should see."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, cuts: tuple[int, ...] = (0, 0, 1, 3)) -> None:
+        """`cuts`: in how many places what is sent is cut, one of these numbers."""
         self.chance = random.Random(seed)
+        self.cuts = cuts
         self.world = World()
         self.model = Endpoint()
         self.frame_max = 4096 if self.chance.random() < 0.3 else 131_072
@@ -73,7 +75,7 @@ class Walk:
 
     def say(self, octets: bytes) -> None:
         """Send it in pieces."""
-        cuts = sorted(self.chance.randrange(len(octets) + 1) for _ in range(self.chance.choice([0, 0, 1, 3])))
+        cuts = sorted(self.chance.randrange(len(octets) + 1) for _ in range(self.chance.choice(self.cuts)))
         for start, stop in zip([0, *cuts], [*cuts, len(octets)], strict=True):
             self.client.connection.receive(octets[start:stop])
             if self.chance.random() < 0.3:
@@ -474,12 +476,15 @@ class Walk:
             self.state[number] = "closed"
         self.expect(octets, *due)
 
-    def breaks(self, octets: bytes, fault: Fault, bounds_lost: bool = False, late: bool = False) -> None:
+    def breaks(
+        self, octets: bytes, fault: Fault, bounds_lost: bool = False, late: bool = False, alone: bool = False
+    ) -> None:
         """This ends the connection, in order. `bounds_lost`: nothing behind it can be read. `late`: not the frame is
-        wrong but what it asks for, which is found when the frames behind it have been read."""
+        wrong but what it asks for, which is found when the frames behind it have been read. `alone`: nothing is sent
+        behind it, which could hide that it was taken."""
         self.model.end_connection()
         numbers = [each for each in CHANNELS if self.state[each] != "closed"]
-        if numbers and not bounds_lost and not late:
+        if numbers and not bounds_lost and not late and not alone:
             octets += self.some_of(faults.passed_over(self.chance.choice(numbers))) + faults.raw_frame(8, 0, b"")
         values = {"reply_code": fault.code, "ids": fault.ids}
         self.expect(octets, (0, (Connection.Close, values)))
@@ -554,7 +559,6 @@ class Walk:
     def hard_fault(self, number: int) -> None:
         """An error of the connection."""
         chance = self.chance
-        before = b""
         state = self.state[number]
         way = chance.randrange(10)
         if way == 0:
@@ -569,11 +573,9 @@ class Walk:
         elif state != "open":
             return
         elif way == 3:
-            before = self.frames(number, self.model.new_message("", "q1", 5), False)[0]
             table = faults.WHERE_A_HEADER_IS_DUE
         elif way == 4:
-            parts = self.frames(number, self.model.new_message("", "q1", 5), False)
-            before, table = parts[0] + parts[1], faults.WHERE_A_BODY_IS_DUE
+            table = faults.WHERE_A_BODY_IS_DUE
         elif way == 5:
             octets = b"".join(self.frames(number, self.model.new_message("", "q1", 5), False))
             # The bit beside "mandatory".
@@ -581,14 +583,45 @@ class Walk:
             self.breaks(octets, Fault(faults.NOT_IMPLEMENTED, Basic.Publish), late=True)
             return
         elif way == 6:
-            before, table = b"", faults.ANYWHERE
+            table = faults.ANYWHERE
         elif way == 7:
             table = faults.ASKED_FOR_IN_VAIN
         else:
             table = faults.ON_AN_OPEN_CHANNEL
-        self.told, kind, code, payload = chance.choice(table)
-        octets = before + faults.raw_frame(kind, number, payload)
-        self.breaks(octets, Fault(code), late=table is faults.ASKED_FOR_IN_VAIN)
+        self.say_wrong(number, table, None)
+
+    def say_wrong(self, number: int, table: list[faults.Wrong], wrong: faults.Wrong | None) -> None:
+        """One of the table's frames, where those are due; any, if it is not said which."""
+        octets = b""
+        if table is faults.WHERE_A_HEADER_IS_DUE or table is faults.WHERE_A_BODY_IS_DUE:
+            parts = self.frames(number, self.model.new_message("", "q1", 5), False)
+            octets = parts[0] if table is faults.WHERE_A_HEADER_IS_DUE else parts[0] + parts[1]
+        self.told, kind, code, payload = wrong or self.chance.choice(table)
+        octets += faults.raw_frame(kind, number, payload)
+        self.breaks(octets, Fault(code), late=table is faults.ASKED_FOR_IN_VAIN, alone=wrong is not None)
+
+    def say_all_that_is_wrong(self) -> None:
+        """Each frame of each table, and each content that is wrong as a whole."""
+        for table, number in (
+            (faults.ANYWHERE, 1), (faults.ON_AN_OPEN_CHANNEL, 1), (faults.ASKED_FOR_IN_VAIN, 1),
+            (faults.WHERE_A_HEADER_IS_DUE, 1), (faults.WHERE_A_BODY_IS_DUE, 1), (faults.ON_A_CLOSED_CHANNEL, 7),
+            (faults.ON_CHANNEL_0, 0),
+        ):  # fmt: skip
+            for wrong in table:
+                self.open_if_closed(1)
+                self.say_wrong(number, table, wrong)
+        for place in range(len(faults.beyond_its_bounds(1))):
+            self.open_if_closed(1)
+            self.told, octets = faults.beyond_its_bounds(1)[place]
+            self.breaks(octets, Fault(faults.FRAME_ERROR), True)
+        for told, code, octets in faults.wrong_contents(1):
+            self.open_if_closed(1)
+            self.told = told
+            self.breaks(octets, Fault(code), alone=True)
+
+    def open_if_closed(self, number: int) -> None:
+        if self.state[number] == "closed":
+            self.open(number)
 
     # -- all of it ---------------------------------------------------------------------------------------
 

@@ -38,6 +38,9 @@ class SomeOperator:
         assert self.fresh is not None, "shown before it is known whether it is current"
         return [{"id": 1}]
 
+    def cluster(self) -> str:
+        return "c1"
+
     def level(self) -> int:
         return 2
 
@@ -119,7 +122,8 @@ def ask(
 
 def test_reading_takes_no_password_and_says_whether_it_is_current() -> None:
     old = {"current": False, "reason": "no leader"}
-    assert ask("GET", "/cluster/members", password=None) == (200, {"members": [{"id": 1}], "level": 2, **old})
+    members = {"members": [{"id": 1}], "cluster": "c1", "level": 2, **old}
+    assert ask("GET", "/cluster/members", password=None) == (200, members)
     assert ask("GET", "/shards", password=None) == (200, {"shards": [{"group": 0}], **old})
 
 

@@ -139,6 +139,26 @@ def test_whether_one_can_be_spared(
     assert run("ready", "--without", name) == ((1, text + "\n") if text else (0, "ready\n"))
 
 
+@pytest.mark.parametrize(
+    ("incoming", "outgoing", "name", "down", "text"),
+    [
+        ((1, 2, 4), (1, 2, 3), "n1", (3,), "groups 5 have 1 other voters that stay, 2 are needed"),
+        ((1, 2, 3), (1, 2, 4), "n1", (3,), "groups 5 have 1 other voters that stay, 2 are needed"),
+        ((1, 2, 4), (1, 2, 3), "n3", (1,), "groups 5 have 1 other voters that stay, 2 are needed"),
+        ((1, 2, 4), (1, 2, 3), "n1", (), ""),
+        ((1, 2, 4), (1, 2, 3), "n4", (3,), ""),
+        ((1, 2, 4), (1,), "n1", (4,), ""),
+    ],
+)
+def test_both_halves_of_a_change_need_their_majority(
+    pages: Pages, incoming: tuple[int, ...], outgoing: tuple[int, ...], name: str, down: tuple[int, ...], text: str
+) -> None:
+    """Last: without n1 no vote comes about in any case."""
+    pages.members = members("member", "member", "member", "member", down=down)
+    pages.shards = [shard(5, *incoming, changing=True) | {"voters_outgoing": list(outgoing)}]
+    assert run("ready", "--without", name) == ((1, text + "\n") if text else (0, "ready\n"))
+
+
 def test_of_two_that_drain_one_goes(pages: Pages) -> None:
     """Both look at the same moment: neither both may go, nor may both wait for each other."""
     pages.members["members"][1]["draining"] = pages.members["members"][2]["draining"] = True

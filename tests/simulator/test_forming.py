@@ -13,11 +13,13 @@ from cluster.simulator.events import SECOND_US
 from node.catalog.records import MemberRecord
 from node.forming import (
     ASK_AGAIN_MS,
+    FOREIGN,
     FORMING,
     FOUND,
     GOOD_FOR_MS,
     PATIENCE_MS,
     TAKEN,
+    UNSURE,
     VACANT,
     WAIT,
     Forming,
@@ -26,6 +28,7 @@ from node.forming import (
 )
 from node.simulation import forming as simulated
 from node.simulation.forming import FormingRun
+from node.simulation.nodes import SimulatedNode
 
 SEEDS = 1_000
 CHUNK = 100
@@ -100,11 +103,37 @@ def test_an_answer_outlives_a_founder_that_starts_but_not_for_ever() -> None:
     assert forming.willing(6_100) == []
 
 
+def test_a_majority_does_not_found_beside_one_with_data_that_can_not_say() -> None:
+    forming = asking()
+    forming.answered("b", FORMING, "of b", 0)
+    forming.answered("c", UNSURE, "of c", 0)
+    forming.answered("b", FORMING, "of b", GOOD_FOR_MS)
+    assert forming.decide(GOOD_FOR_MS) == WAIT
+    assert "a cluster is there, at c" in forming.describe(GOOD_FOR_MS)
+    forming.answered("c", VACANT, "of c", GOOD_FOR_MS)
+    assert forming.decide(GOOD_FOR_MS) == FOUND
+
+
+def test_nobody_founds_beside_another_cluster_at_a_founder_s_address() -> None:
+    """However long it is silent then: it was begun from a copy, and restarts."""
+    forming = asking()
+    forming.answered("c", FOREIGN, "of c", 0)
+    for at_ms in (0, GOOD_FOR_MS, 10 * GOOD_FOR_MS):
+        forming.answered("b", FORMING, "of b", at_ms)
+        assert forming.decide(at_ms) == WAIT
+    assert "another cluster is at c" in forming.describe(0)
+    forming.answered("c", FORMING, "of a new c", 10 * GOOD_FOR_MS)
+    assert forming.decide(10 * GOOD_FOR_MS) == FOUND
+
+
 def test_a_place_is_vacant_until_somebody_has_come_with_data() -> None:
-    assert stance_towards("new", "", True) == VACANT
-    assert stance_towards("new", "new", True) == VACANT
-    assert stance_towards("new", "old", True) == TAKEN
-    assert stance_towards("new", "", False) == TAKEN
+    def stance(named: str, started: bool = False, present: bool = True, led: bool = True) -> str:
+        return stance_towards("new", named, started, present, led)
+
+    assert stance("") == stance("new") == stance("new", started=True) == VACANT
+    assert stance("old") == stance("old", led=False) == TAKEN
+    assert stance("", present=False) == stance("", started=True) == stance("", started=True, led=False) == TAKEN
+    assert stance("", led=False) == stance("new", led=False) == UNSURE
 
 
 def test_a_place_is_abandoned_if_its_node_never_came() -> None:
@@ -145,7 +174,7 @@ def _founds_alone(forming: Forming, now_ms: int) -> str:
     ("of", "name", "broken", "seed", "says"),
     [
         (Forming, "decide", _founds_alone, 9, "is sent away for good"),
-        (simulated, "abandoned", lambda members, name, address: 0, 2, "is nobody"),
+        (simulated, "abandoned", lambda members, name, address: 0, 114, "is nobody"),
     ],
     ids=["founds alone", "leaves places abandoned"],
 )
@@ -181,8 +210,53 @@ def test_a_majority_that_was_emptied_founds_nothing_while_one_with_data_answers(
     assert "gave its data up" not in run.counts
 
 
+def touched(program: SimulatedNode | None) -> bool:
+    return program is not None and not program.engine.untouched
+
+
+def stale_member() -> FormingRun:
+    """A founder stops when a third is let in, late; that one serves, is emptied, and meets the first again."""
+    run = FormingRun(THREE_FOUNDERS)
+    first, stale, late = run.places
+
+    for place in (first, stale):
+        run.start(place)
+    run.when(lambda: touched(run.program_of(stale)), lambda: run.start(late))
+    run.when(lambda: late.node != 0, lambda: run.stop(stale))
+    run.queue.at(10 * SECOND_US, run.client)
+    run.queue.run_until(20 * SECOND_US)
+    assert run.accepted and late.node == 3
+    for place in (first, late):
+        run.stop(place)
+    run.wipe(late)
+    for place in (stale, late):
+        run.start(place)
+    run.queue.run_until(40 * SECOND_US)
+    return run
+
+
+def test_a_stale_member_does_not_have_an_emptied_founder_begin_again() -> None:
+    run = stale_member()
+    assert [place.node for place in run.places] == [1, 2, 0]
+    run.calm_down()
+    run.queue.run_until(80 * SECOND_US)
+    assert not run.complaint()
+    assert [place.node for place in run.places] == [1, 2, 4]
+
+
+def test_a_stale_member_that_took_its_view_for_the_cluster_s_would_lose_what_was_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def as_if_led(store: str, named: str, started: bool, present: bool, led: bool) -> str:
+        return stance_towards(store, named, started, present, True)
+
+    monkeypatch.setattr(simulated, "stance_towards", as_if_led)
+    with pytest.raises(AssertionError, match="has two leaders in term"):
+        stale_member()
+
+
 def test_without_its_word_they_would_have_founded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(simulated, "stance_towards", lambda store, named, present: VACANT)
+    monkeypatch.setattr(simulated, "stance_towards", lambda store, named, started, present, led: VACANT)
     assert emptied_majority().counts["gave its data up"] > 0
 
 

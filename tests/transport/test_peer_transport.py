@@ -289,6 +289,28 @@ def test_a_peer_whose_stream_breaks_but_who_takes_connections_is_not_gone() -> N
     run(scenario())
 
 
+def test_a_peer_that_is_refused_but_heard_is_not_gone() -> None:
+    """A firewall's rule refuses what is sent to it, and what it sends comes."""
+
+    async def scenario() -> None:
+        async with members() as group:
+            one, two = await group.full_mesh(2)
+            link = one.transport._links[2]
+            assert link._frames is not None
+            link.address = "127.0.0.1:9"
+            link._frames.fail("cut")
+            start = time.monotonic()
+            number = 0
+            while time.monotonic() - start < 3 * limits.GONE_AFTER_MS / 1000 or link.attempts < 4:
+                number += 1
+                two.transport.send(1, frame(number))
+                await until(partial(newest_is, one, 2, number), "heard")
+            assert one.events[-1] == ("down", 2)
+            await until(lambda: one.events[-1] == ("gone", 2), "gone when it is silent")
+
+    run(scenario())
+
+
 def test_a_stop_is_quick_and_tells_the_others() -> None:
     async def scenario() -> None:
         async with members() as group:

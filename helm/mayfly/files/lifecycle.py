@@ -1,11 +1,11 @@
 """Starts and stops the node of a pod: `lifecycle.py start` becomes the node, `lifecycle.py stop` is the preStop hook.
 
-start: the first pods begin the cluster together (seeds); all others join, and so does a pod that was scaled away before
-and comes back, once a node that has missed nothing says that it was removed: its data is of no more use then.
-stop: a pod that is scaled away takes its node out of the cluster and returns when all it held is elsewhere. One that is
-only restarted is drained, and goes when no shard loses its majority by that. One that can't find out which of the two
-it is goes like one that is restarted, if the others can spare it; if not, it takes itself out: never a majority is lost
-then, and where it was restarted after all it has to get its data anew.
+start: the first pods begin the cluster together (seeds); all others join, and so does one whose node was removed, once
+a node that has missed nothing says so: its data is of no more use then. Beside the node it is written down who it is.
+stop: a node that is in no cluster yet goes. A pod that is scaled away takes its node out of the cluster and returns
+when all it held is elsewhere. One that is only restarted is drained, and goes when no shard loses its majority by that.
+One that can't find out which of the two it is goes like one that is restarted, if the others can spare it; if not, it
+takes itself out: never a majority is lost then, and where it was restarted after all it has to get its data anew.
 
 Nothing but the standard library; what it needs to know is in the environment, by the chart.
 """
@@ -19,20 +19,24 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 VOLUME = Path(os.environ.get("CHART_VOLUME", "/var/lib/mayfly"))
 DATA = VOLUME / "data"
 LEAVING = VOLUME / "leaving"
-"""There, with its id: this node was told to leave the cluster; it may be that it did."""
+"""There: this node was told to leave the cluster; it may be that it did."""
+MEMBER = VOLUME / "member"
+"""The id of the member whose data is here, and that of its cluster."""
 JOINED = VOLUME / "joined"
 """There: this node has joined a cluster that was there, though its number is one of those that begin."""
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 ASK_WITHIN_S = 3.0
 TRY_EVERY_S = 2.0
 PATIENCE_S = 60.0
+ALWAYS_ASKED = 3
+"""So many of the first pods are asked, also where fewer have begun the cluster, or none: it was restored."""
 COME_BACK_WITHIN_S = 60.0
 """So long a pod that does not know why it stops waits for those that stopped before it."""
 
@@ -48,8 +52,9 @@ class Pod:
         self.founders = int(environment["CHART_FOUNDERS"])
         self._domain = environment["CHART_DOMAIN"]
         self.user = environment["MAYFLY_DEFAULT_USER"]
-        self.drain_timeout_s = environment.get("CHART_DRAIN_TIMEOUT_S", "60")
-        self.spare_timeout_s = float(environment.get("CHART_SPARE_TIMEOUT_S", "300"))
+        # Empty where an upgrade kept the values of a chart that did not have them.
+        self.drain_timeout_s = environment.get("CHART_DRAIN_TIMEOUT_S") or "60"
+        self.spare_timeout_s = float(environment.get("CHART_SPARE_TIMEOUT_S") or "300")
 
     def host(self, number: int) -> str:
         """The name under which others reach a pod of the set."""
@@ -60,8 +65,8 @@ class Pod:
         return f"{self.host(number)}:25672"
 
     def others(self) -> list[int]:
-        """The numbers of pods that are there if this one is: sets grow and shrink at the end."""
-        return [number for number in range(max(self.number, self.founders)) if number != self.number]
+        """The numbers of pods that may be there if this one is: sets grow and shrink at the end."""
+        return [number for number in range(max(self.number, self.founders, ALWAYS_ASKED)) if number != self.number]
 
 
 def settings_of(pod: Pod, joins: bool, through: str) -> dict[str, str]:
@@ -83,6 +88,8 @@ class Answer(NamedTuple):
     """Its peer address."""
     states: dict[int, str] | None
     """All members by id, removed ones too. Ids are never given out twice. None: it may have missed changes."""
+    cluster: str = ""
+    """The id of the cluster that it is in."""
 
 
 def page(host: str, path: str) -> dict[str, Any]:
@@ -102,7 +109,7 @@ def members(pod: Pod) -> Answer | None:
         except (OSError, ValueError, KeyError, TypeError):
             continue
         if found.get("current") is True:
-            return Answer(pod.peer(number), states)
+            return Answer(pod.peer(number), states, str(found.get("cluster", "")))
         stale = stale or Answer(pod.peer(number), None)
     return stale
 
@@ -111,12 +118,12 @@ def ask(pod: Pod) -> Answer | None:
     """Ask for the members as long as the answer is needed.
 
     Without data the node needs somebody to join. With data, if it was told to leave, it needs a current answer; it does
-    not wait for ever, because it may be its vote that the others need to give one.
+    not wait for ever, because it may be its vote that the others need to give one. Else it does not wait at all.
     """
     waited_s = 0.0
     while True:
         found = members(pod)
-        if not DATA.exists():
+        if not holds_data():
             enough = found is not None
         elif LEAVING.exists():
             enough = (found is not None and found.states is not None) or waited_s >= PATIENCE_S
@@ -129,36 +136,84 @@ def ask(pod: Pod) -> Answer | None:
         waited_s += TRY_EVERY_S
 
 
-def forget_if_removed(states: dict[int, str]) -> None:
-    """A node that was told to leave and was removed comes back as a new one. `states`: of a current answer."""
-    id = int(LEAVING.read_text().strip() or 0)
-    if states.get(id) == "removed":
+def holds_data() -> bool:
+    """Whether a node's data is here. The folder itself may be there without: emptied, or given up by the node."""
+    return (DATA / "log").exists()
+
+
+def forget_if_removed(states: dict[int, str], cluster: str) -> None:
+    """A node that was removed comes back as a new one. `states` and `cluster`: of a current answer."""
+    id, _, own_cluster = MEMBER.read_text().strip().partition(" ") if MEMBER.exists() else ("", "", "")
+    state = states.get(int(id)) if id and own_cluster == cluster else None
+    if state == "removed":
         say(f"node {id} was taken out of the cluster: joins it as a new node")
         shutil.rmtree(DATA)
         JOINED.touch()
-        LEAVING.unlink()
-    elif states.get(id) == "member":
-        LEAVING.unlink()
+        forget_notes()
+    elif state == "member":
+        LEAVING.unlink(missing_ok=True)
     else:
-        say(f"keeps its data: nobody says that node {id or 'of an unknown id'} was removed")
+        say(f"keeps its data: nobody says that node {id or 'of an unknown id'} was removed from its cluster")
+
+
+def forget_notes() -> None:
+    """They are of data that is gone: they must not be held against the data of a new member."""
+    MEMBER.unlink(missing_ok=True)
+    LEAVING.unlink(missing_ok=True)
 
 
 def start(pod: Pod) -> None:
     """Become the node."""
     through = pod.peer(0 if pod.number else 1)
-    if LEAVING.exists() and not DATA.exists():
-        # The note is of data that is gone. It must not be held against the data of a new member.
-        JOINED.touch()
-        LEAVING.unlink()
-    if LEAVING.exists() or pod.number >= pod.founders or JOINED.exists():
+    if not holds_data():
+        if LEAVING.exists():
+            JOINED.touch()
+        forget_notes()
+    noted = LEAVING.exists() or MEMBER.exists()
+    if noted or pod.number >= pod.founders or JOINED.exists():
         found = ask(pod)
         if found is not None:
             through = found.peer
-            if LEAVING.exists() and found.states is not None:
-                forget_if_removed(found.states)
+            if noted and found.states is not None:
+                forget_if_removed(found.states, found.cluster)
     joins = pod.number >= pod.founders or JOINED.exists()
     os.environ.update(settings_of(pod, joins, through))
+    beside(note_member_when_known)
     os.execvp("mayfly", ["mayfly", "node"])
+
+
+def beside(work: Callable[[], None]) -> None:
+    """Do it in a process of its own, which is no child of what this process becomes. It ends with the container."""
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+        return
+    try:
+        if os.fork() == 0:
+            work()
+    finally:
+        os._exit(0)
+
+
+def note_member_when_known() -> None:
+    """Write down who the node is, once it is in a cluster."""
+    while not note_member():
+        time.sleep(TRY_EVERY_S)
+
+
+def note_member() -> bool:
+    """Write down which member this node is: by that it is known whether it was removed. Its name may be another's then.
+
+    Whether it could. Without the note its data is never deleted here."""
+    try:
+        id = int(page("127.0.0.1", "/status")["id"])
+        cluster = str(page("127.0.0.1", "/cluster/members")["cluster"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    draft = MEMBER.with_suffix(".draft")
+    draft.write_text(f"{id} {cluster}\n")
+    draft.replace(MEMBER)
+    return True
 
 
 def wanted_replicas(pod: Pod, tries: int = 5) -> int | None:
@@ -184,6 +239,9 @@ def wanted_replicas(pod: Pod, tries: int = 5) -> int | None:
 
 def stop(pod: Pod) -> None:
     """Leave the cluster, if the pod is scaled away for good; else drain."""
+    if in_no_cluster_yet():
+        say("the node is in no cluster yet: it holds nothing")
+        return
     wanted = wanted_replicas(pod)
     if wanted is None:
         stop_for_whatever_reason(pod)
@@ -194,6 +252,14 @@ def stop(pod: Pod) -> None:
         leave(pod, list(range(wanted)))
     else:
         restart(pod)
+
+
+def in_no_cluster_yet() -> bool:
+    """Whether the node still asks for a place."""
+    try:
+        return bool(page("127.0.0.1", "/status").get("waits"))
+    except (OSError, ValueError):
+        return False
 
 
 def restart(pod: Pod) -> None:
@@ -266,18 +332,10 @@ def leave(pod: Pod, staying: list[int], gone: Sequence[str] = ()) -> None:
 
 
 def note_leaving() -> None:
-    """Write down which member this node is: by that it is known whether it was removed. Its name may be another's then.
-
-    Without the id, if the node does not answer, its data is never deleted here."""
-    try:
-        id = int(page("127.0.0.1", "/status")["id"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        say(f"cannot ask the node for its id: {error}")
-        LEAVING.touch()
-        return
-    draft = LEAVING.with_suffix(".draft")
-    draft.write_text(f"{id}\n")
-    draft.replace(LEAVING)
+    """Write down that this node was told to leave, and who it is, if that could not be done before."""
+    if not note_member() and not MEMBER.exists():
+        say("cannot ask the node who it is")
+    LEAVING.touch()
 
 
 def drain(pod: Pod) -> None:

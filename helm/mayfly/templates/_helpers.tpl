@@ -68,13 +68,23 @@ annotations:
 {{- default (printf "%s-peer-tls" (include "mayfly.fullname" .)) .Values.tls.peers.existingSecret -}}
 {{- end -}}
 
+{{/* Values of an older chart, as `helm upgrade --reuse-values` keeps them, lack what is new. 0 is a value. */}}
+{{- define "mayfly.drainTimeout" -}}
+{{- if kindIs "invalid" .Values.drainTimeoutSeconds }}60{{ else }}{{ int .Values.drainTimeoutSeconds }}{{ end -}}
+{{- end -}}
+{{- define "mayfly.spareTimeout" -}}
+{{- if kindIs "invalid" .Values.spareTimeoutSeconds }}300{{ else }}{{ int .Values.spareTimeoutSeconds }}{{ end -}}
+{{- end -}}
+
 {{/* What no schema can say. */}}
 {{- define "mayfly.validate" -}}
 {{- if and .Release.IsInstall (lt (int .Values.replicaCount) (int .Values.founders)) -}}
 {{- fail (printf "replicaCount is %d, founders is %d: the nodes that begin the cluster must all be there; for fewer set founders=%d too" (int .Values.replicaCount) (int .Values.founders) (int .Values.replicaCount)) -}}
 {{- end -}}
-{{- if ge (add (int .Values.drainTimeoutSeconds) (int .Values.spareTimeoutSeconds)) (int64 .Values.terminationGracePeriodSeconds) -}}
-{{- fail (printf "drainTimeoutSeconds (%d) and spareTimeoutSeconds (%d) together must be less than terminationGracePeriodSeconds (%d)" (int .Values.drainTimeoutSeconds) (int .Values.spareTimeoutSeconds) (int .Values.terminationGracePeriodSeconds)) -}}
+{{- $drain := include "mayfly.drainTimeout" . | int -}}
+{{- $spare := include "mayfly.spareTimeout" . | int -}}
+{{- if ge (add $drain $spare) (int64 .Values.terminationGracePeriodSeconds) -}}
+{{- fail (printf "drainTimeoutSeconds (%d) and spareTimeoutSeconds (%d) together must be less than terminationGracePeriodSeconds (%d)" $drain $spare (int .Values.terminationGracePeriodSeconds)) -}}
 {{- end -}}
 {{- if and .Values.tls.enabled (not .Values.tls.existingSecret) (not .Values.tls.certManager.enabled) -}}
 {{- fail "tls.enabled takes tls.existingSecret or tls.certManager.enabled" -}}
