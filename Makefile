@@ -61,9 +61,10 @@ lint check: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-# The same tests on the source tree, quickly: what mypyc compiles must also run as ordinary Python.
+# The same tests on the source tree, quickly: what mypyc compiles must also run as ordinary Python. (tests/bugs always
+# runs copies of the source tree.)
 uncompiled-tests: $(INSTALLED) $(CLIENTS)
-	PYTHONPATH=. $(BIN)/pytest -n $(WORKERS) -q -m "not slow and not processes" $(ARGUMENTS)
+	PYTHONPATH=. $(BIN)/pytest -n $(WORKERS) -q -m "not slow and not processes" --ignore tests/bugs $(ARGUMENTS)
 
 # The installed package, compiled where there is a C compiler. (Not `python -m pytest`, which would put the
 # source tree first on the path.)

@@ -145,10 +145,23 @@ def stance_towards(store: str, named: str, started: bool, present: bool, led: bo
     return VACANT if led else UNSURE
 
 
-def abandoned(members: Iterable[MemberRecord], name: str, address: str) -> int:
-    """The id of the place that a node of this name and address was given and never came to; 0: none. It is to be
-    removed when one with other data asks: the first was emptied before it began, nobody will ever see it go down."""
-    for record in members:
-        if name and record.state == "joining" and (record.name, record.address) == (name, address):
-            return record.id
-    return 0
+class AbandonedPlaces:
+    """What one member knows of places that were given away and that nobody came to: who asks for the same again."""
+
+    def __init__(self) -> None:
+        self._asked: dict[int, str] = {}
+        """Place -> what the data of the last that asked is called."""
+
+    def claimed(self, members: Iterable[MemberRecord], name: str, address: str, store: str) -> int:
+        """A node with data `store` could not be let in, because somebody of its name and address is there: the id of
+        the place that is to be removed for it, 0: none.
+
+        That place was given to a node that was emptied before it began, so nobody will ever see it go down. Who asks
+        once may be such a node itself, dead since, and its question late; a second one it can't have asked, for it asks
+        each member one question at a time, and while it lived the place was not given away."""
+        for record in members:
+            if name and record.state == "joining" and (record.name, record.address) == (name, address):
+                again = self._asked.get(record.id) == store
+                self._asked[record.id] = store
+                return record.id if again else 0
+        return 0

@@ -15,7 +15,7 @@ from node.broker.cluster_facade import SESSION_LOST
 from node.catalog import AddMember, CatalogCommand, MemberAdded, Refusal, RemoveMember
 from node.catalog.members import STILL_THERE
 from node.engine import CATALOG_GROUP, Engine
-from node.forming import FOREIGN, FORMING, TAKEN, UNSURE, abandoned, stance_towards
+from node.forming import FOREIGN, FORMING, TAKEN, UNSURE, AbandonedPlaces, stance_towards
 from node.identity import Identity
 from node.operating.current_replicas import CurrentReplicas
 from node.settings import NodeSettings, is_any_host
@@ -44,6 +44,7 @@ class MembershipShell:
         """`known_stores` says what the data of members was called when this node last heard of it; `fail(why, removed)`
         is told when others send it away; `is_empty` says whether its own data has never been a cluster's."""
         self._known_stores = known_stores
+        self._abandoned = AbandonedPlaces()
         self._is_empty = is_empty
         self._engine = engine
         self._identity = identity
@@ -112,9 +113,11 @@ class MembershipShell:
         answer = await self.command(AddMember(request.name, request.address, request.store, levels))
         if isinstance(answer, Refusal):
             again = "founded yet" in answer.text or STILL_THERE in answer.text
-            place = abandoned(self._engine.catalog.members.with_replicas(), request.name, request.address)
-            if STILL_THERE in answer.text and place:
-                await self.command(RemoveMember(str(place)))
+            if STILL_THERE in answer.text:
+                present = self._engine.catalog.members.with_replicas()
+                place = self._abandoned.claimed(present, request.name, request.address, request.store)
+                if place:
+                    await self.command(RemoveMember(str(place)))
             return self._not_yet(answer.text, stance) if again else JoinAnswer.refused(answer.text)
         if not isinstance(answer, MemberAdded):
             return self._not_yet("the catalog did not answer in time", stance)

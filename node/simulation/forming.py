@@ -33,7 +33,7 @@ from node.broker.cluster_facade import SESSION_LOST
 from node.catalog import AddMember, AddVhost, MemberAdded, Refusal, RemoveMember
 from node.catalog.members import STILL_THERE
 from node.engine import CATALOG_GROUP
-from node.forming import FORMING, FOUND, TAKEN, UNSURE, Forming, abandoned, stance_towards
+from node.forming import FORMING, FOUND, TAKEN, UNSURE, AbandonedPlaces, Forming, stance_towards
 from node.simulation.history import History
 from node.simulation.membership import settled
 from node.simulation.nodes import Acquaintance, NodeProfile, SimulatedNode
@@ -94,6 +94,7 @@ class Place:
         self.up = False
         self.life = 0
         self.may_be_refused = False
+        self.abandoned = AbandonedPlaces()
 
 
 class FormingRun:
@@ -245,6 +246,7 @@ class FormingRun:
         if not place.store:
             self._stores += 1
             place.store = f"store {self._stores}"
+        place.abandoned = AbandonedPlaces()
         addresses = [founder.address for founder in self.founders]
         may_found = place.is_founder and not place.joins_again
         place.forming = Forming(addresses, place.address, place.store, may_found)
@@ -443,10 +445,12 @@ class FormingRun:
             if isinstance(result, MemberAdded):
                 back("", by, result.member.id)
             else:
-                place = abandoned(members.with_replicas(), asker.name, asker.address)
-                if isinstance(result, Refusal) and STILL_THERE in result.text and place:
-                    self.count("abandoned places")
-                    program.engine.submit_catalog(RemoveMember(str(place)), lambda _: None)
+                if isinstance(result, Refusal) and STILL_THERE in result.text:
+                    given = members.with_replicas()
+                    place = target.abandoned.claimed(given, asker.name, asker.address, store)
+                    if place:
+                        self.count("abandoned places")
+                        program.engine.submit_catalog(RemoveMember(str(place)), lambda _: None)
                 back(stance, by, None)
 
         led = group.leader != 0

@@ -22,8 +22,8 @@ from node.forming import (
     UNSURE,
     VACANT,
     WAIT,
+    AbandonedPlaces,
     Forming,
-    abandoned,
     stance_towards,
 )
 from node.simulation import forming as simulated
@@ -138,9 +138,12 @@ def test_a_place_is_vacant_until_somebody_has_come_with_data() -> None:
 
 def test_a_place_is_abandoned_if_its_node_never_came() -> None:
     members = [MemberRecord(4, "n", "h:1", "member", "s"), MemberRecord(5, "n", "h:1", "joining", "t")]
-    assert abandoned(members, "n", "h:1") == 5
-    assert abandoned(members, "n", "h:2") == abandoned(members[:1], "n", "h:1") == 0
-    assert abandoned([MemberRecord(5, "", "h:1", "joining", "t")], "", "h:1") == 0
+    places = AbandonedPlaces()
+    for _ in range(2):
+        assert places.claimed(members, "n", "h:2", "u") == places.claimed(members[:1], "n", "h:1", "u") == 0
+        assert places.claimed([MemberRecord(5, "", "h:1", "joining", "t")], "", "h:1", "u") == 0
+    # Each asked once: one of them may be dead, and its question late.
+    assert [places.claimed(members, "n", "h:1", store) for store in ("u", "v", "u", "u")] == [0, 0, 0, 5]
 
 
 def check(seeds: range) -> dict[str, int]:
@@ -174,7 +177,7 @@ def _founds_alone(forming: Forming, now_ms: int) -> str:
     ("of", "name", "broken", "seed", "says"),
     [
         (Forming, "decide", _founds_alone, 9, "is sent away for good"),
-        (simulated, "abandoned", lambda members, name, address: 0, 114, "is nobody"),
+        (AbandonedPlaces, "claimed", lambda *asked: 0, 114, "is nobody"),
     ],
     ids=["founds alone", "leaves places abandoned"],
 )
