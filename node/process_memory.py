@@ -84,8 +84,12 @@ class MemoryWatch:
         self.used_bytes: int = 0
         self._watermark = memory_watermark(limit_bytes)
 
+    def is_overrun(self) -> bool:
+        """Whether the limit was passed since the last look. Quick: what was freed and kept counts."""
+        return 0 < self.limit_bytes <= (used_bytes() or 0) and not self._watermark.is_short
+
     def look(self) -> str | None:
-        """To be called about once a second: why publishers must be blocked, or None.
+        """To be called about once a second, and when it is overrun: why publishers must be blocked, or None.
 
         What was freed and kept does not count: it is given back first. That takes some milliseconds."""
         self.used_bytes = used_bytes() or 0

@@ -19,6 +19,8 @@ from node.settings import NodeSettings
 log = logging.getLogger("mayfly.node")
 
 LOOK_S: Final = 1.0
+MEMORY_LOOK_S: Final = 0.1
+"""Publishers send hundreds of megabytes in a second."""
 CONTRADICTIONS: Final = 5
 """So many looks in turn must find the clock contradicted: frames that waited for a frozen process make it seem so."""
 
@@ -61,7 +63,14 @@ class ResourceWatch:
             short = disk.look(free)
             why_disk = f"{free} bytes free, the limit is {disk.limit} (disk_free_limit_bytes)" if short else None
             self._feed(partial(self._looked, why_disk, why_memory))
-            await asyncio.sleep(LOOK_S)
+            await self._until_next_look()
+
+    async def _until_next_look(self) -> None:
+        """A second, or less if the memory is overrun meanwhile."""
+        for _ in range(round(LOOK_S / MEMORY_LOOK_S)):
+            await asyncio.sleep(MEMORY_LOOK_S)
+            if self._memory.is_overrun():
+                return
 
     def _looked(self, why_disk: str | None, why_memory: str | None, now_ms: int) -> None:
         before = alarm_texts(self._engine)

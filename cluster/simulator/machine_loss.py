@@ -25,8 +25,10 @@ def draw_machines(seed: int, told: bool = True) -> HostScenario:
     profile = replace(
         drawn.profile, groups=2, replication_factor=3, nodes_per_domain=NODES_OF_A_MACHINE if told else 1
     )
+    # Groups have to be at rest before the next machine goes: with hardly a snapshot that can be read they rarely are.
     return replace(
-        drawn, founders=tuple(range(1, _NODES + 1)), profile=profile, plan=(), changes=(), offsets_us=offsets
+        drawn, founders=tuple(range(1, _NODES + 1)), profile=profile, plan=(), changes=(), offsets_us=offsets,
+        damaged=min(drawn.damaged, 0.4),
     )
 
 

@@ -161,9 +161,10 @@ def test_a_node_whose_definitions_are_none_says_so_and_ends(tmp_path: Path) -> N
 
 
 def test_a_node_that_waits_for_its_cluster_is_alive_not_ready_and_ends_on_sigterm(
-    base_port: int, tmp_path: Path
+    cluster: LocalCluster, tmp_path: Path
 ) -> None:
-    plan = plan_cluster(3, base_port, tmp_path)[0]
+    plan = cluster.plans[0]
+    cluster.stop()
     alone = LocalCluster([plan])
     alone.start()
     try:

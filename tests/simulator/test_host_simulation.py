@@ -73,7 +73,7 @@ def test_in_200_seeds_every_kind_of_fault_has_an_effect() -> None:
     drawn: Counter[str] = Counter()
     total: Counter[str] = Counter()
     # A node that meets damage while it runs is rare, one seed in some hundred: most damage is met at a start.
-    for seed in (*range(1, 201), 450):
+    for seed in (*range(1, 201), 203):
         simulation = run(seed)
         total += happened(simulation)
         drawn += Counter(fault.kind for fault in simulation.scenario.plan)
