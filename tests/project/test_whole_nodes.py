@@ -81,7 +81,8 @@ def test_a_taken_port_does_not_stop_the_demonstration(base_port: int, tmp_path: 
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=PATIENCE_S)
     assert f"127.0.0.1:{base_port} in use by another process" in told
-    assert f"Taking base port {base_port + 100} instead" in told
+    # The next one, unless something has a port there by chance.
+    assert any(f"Taking base port {base_port + 100 * step} instead" in told for step in range(1, 10))
     assert "serves: AMQP" in told
     assert process.returncode == 130
 
