@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -95,7 +96,7 @@ def _write(copies: Sequence[_Copy], target: WriteAheadStore) -> Restored:
         taken[group] = chosen.folder
         ends = [(0, 0) if each is None else log_end(each) for each in known]
         behind[group] = [copy.folder for copy, end in zip(copies, ends, strict=True) if end < ends[number]]
-        for batch in begun_anew(group, stored, lambda index: chosen.store.read_entry(group, index), identity.node):  # noqa: B023
+        for batch in begun_anew(group, stored, partial(chosen.store.read_entry, group), identity.node):
             target.write(batch)
     members = first.store.get_meta("members")
     known_members = KnownMembers(0, {}) if members is None else decode_members(members)

@@ -41,8 +41,8 @@ def test_it_is_not_raised_on_what_was_known_before_a_member_came_or_was_started_
     assert restarted.apply(RaiseLevel(2, NODES)) == joined.apply(RaiseLevel(2, NODES)) == Done(False)
     assert forgotten.apply(RaiseLevel(2, NODES[:2])) == Done(False)
     assert restarted.level == joined.level == forgotten.level == 1
-    assert restarted.node(2) is not None
-    assert restarted.node(2).levels == (1, 1), "it says nothing of levels"  # type: ignore[union-attr]
+    node = restarted.node(2)
+    assert node is not None and node.levels == (1, 1), "it says nothing of levels"
 
 
 def test_replicas_that_have_not_heard_who_knows_what_decide_alike() -> None:

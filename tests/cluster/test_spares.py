@@ -162,10 +162,8 @@ def test_what_is_large_or_has_become_so_goes_at_once(quiet: Cluster) -> None:
     assert sum(said) >= MOST_BYTES // piece - 1
 
 
-def test_a_frame_takes_along_what_is_held_in_order(quiet: Cluster) -> None:
-    leader = quiet.leader()
-    publish(quiet, leader)
-    (spare,) = spares_of(quiet)
+def refusals(cluster: Cluster) -> list[Message]:
+    """What followers refuse from now on."""
     refused: list[Message] = []
 
     def note(sender: int, to: int, message: Message) -> bool:
@@ -173,7 +171,15 @@ def test_a_frame_takes_along_what_is_held_in_order(quiet: Cluster) -> None:
             refused.append(message)
         return False
 
-    quiet.loses = note
+    cluster.loses = note
+    return refused
+
+
+def test_a_frame_takes_along_what_is_held_in_order(quiet: Cluster) -> None:
+    leader = quiet.leader()
+    publish(quiet, leader)
+    (spare,) = spares_of(quiet)
+    refused = refusals(quiet)
     for number in range(20):
         publish(quiet, leader, after_ms=0)
         if number % 3 == 2:
@@ -189,14 +195,7 @@ def test_what_is_held_goes_before_what_may_not_wait(quiet: Cluster) -> None:
     leader = quiet.leader()
     publish(quiet, leader, b"held")
     (spare,) = spares_of(quiet)
-    refused: list[Message] = []
-
-    def note(sender: int, to: int, message: Message) -> bool:
-        if message.reject:
-            refused.append(message)
-        return False
-
-    quiet.loses = note
+    refused = refusals(quiet)
     quiet.nodes[leader].machines[0].attending = (spare,)
     publish(quiet, leader, b"soon")
     assert quiet.nodes[spare].machines[0].commands[-2:] == [b"held", b"soon"]
