@@ -32,8 +32,8 @@ def connect(nodes: Nodes, id: int, blocked_after_s: float | None = None, **param
 
 @contextlib.contextmanager
 def channel(nodes: Nodes, id: int, confirms: bool = False) -> Iterator[BlockingChannel]:
-    """A pika channel on a connection of its own. It gives up when it was blocked for two minutes: else a test would wait
-    for ever for what one before it has filled."""
+    """A pika channel on a connection of its own. It gives up when it was blocked for two minutes: a test would wait for
+    ever for what one before it has filled."""
     connection = connect(nodes, id, blocked_after_s=120)
     try:
         opened = connection.channel()
