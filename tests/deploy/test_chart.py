@@ -274,6 +274,21 @@ def test_only_nodes_reach_the_ports_of_peers(chart: Any) -> None:
     assert {port["port"] for rule in rules for port in rule["ports"]} == {"peers", "frames", "http", "amqp"}
 
 
+@pytest.mark.parametrize(
+    ("values", "warnings"),
+    [
+        ({}, []),
+        ({"persistence": {"enabled": False}}, ["persistence is off"]),
+        ({"rbac": {"create": False}}, ["without rbac.create"]),
+    ],
+)
+def test_notes_warn_of_what_is_off(chart: Any, values: dict[str, Any], warnings: list[str]) -> None:
+    texts = chart.render(values, name="mq", namespace="prod", is_install=True)
+    notes = next(text for path, text in texts.items() if path.endswith("NOTES.txt"))
+    found = re.findall(r"^WARNING: (.*)$", notes, re.MULTILINE)
+    assert [said[: len(warning)] for said, warning in zip(found, warnings, strict=True)] == warnings
+
+
 def test_defaults_are_the_nodes_own(chart: Any) -> None:
     settings = NodeSettings()
     assert chart.values["shards"] == settings.shards
