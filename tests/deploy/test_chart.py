@@ -103,6 +103,8 @@ REFUSED: Final[dict[str, tuple[dict[str, Any], str]]] = {
     "cert-manager without an issuer": ({"tls": {"enabled": True, "certManager": {"enabled": True}}}, "issuerRef.name"),
     "definitions without a secret": ({"loadDefinition": {"enabled": True}}, "loadDefinition.existingSecret"),
     "a pod that waits longer than it may": ({"terminationGracePeriodSeconds": 300}, "spareTimeoutSeconds"),
+    "a domain of nothing": ({"clusterDomain": ""}, "clusterDomain"),
+    "a duration in days": ({"tls": {"certManager": {"duration": "90d"}}}, "duration"),
     "a size of nothing": ({"persistence": {"size": "big"}}, "size"),
 }
 
