@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
@@ -85,7 +86,7 @@ class Watch(threading.Thread):
     """Looks all the time."""
 
     def __init__(self, take: Callable[[], Look]) -> None:
-        """`take` may raise OSError where nobody answers: that look is left out."""
+        """`take` may raise OSError or KeyError, where nobody answers, or a node that does not know: left out."""
         super().__init__(name="rollout", daemon=True)
         self.looks = [take()]
         self._take = take
@@ -94,13 +95,15 @@ class Watch(threading.Thread):
     def run(self) -> None:
         """The thread."""
         while not self._over.wait(LOOK_EVERY_S):
-            try:
-                self.looks.append(self._take())
-            except OSError:
-                continue
+            self._look()
+
+    def _look(self) -> None:
+        with contextlib.suppress(OSError, KeyError):
+            self.looks.append(self._take())
 
     def end(self) -> list[Look]:
         """Stop; all that was seen."""
         self._over.set()
         self.join()
+        self._look()
         return self.looks
