@@ -215,20 +215,27 @@ class Steps:
         ready = str(counts.fewest_ready) if count else ""
         if counts.restarts:
             seen += f"; {sum(counts.restarts.values())} restarts of nodes that ended by themselves"
-        pause = f"{longest_pause_s(self.load, began_us):.1f}" if self.load is not None else ""
+        pause = ""
+        if self.load is not None:
+            pause_s, queue, end_s = longest_pause(self.load, began_us)
+            pause = f"{pause_s:.1f}"
+            given_up = sum(since_us >= began_us for since_us, *_ in self.load.history.given_up)
+            until = time.strftime("%H:%M:%S", time.localtime(end_s))
+            print(f"    queue {queue} had no confirm for {pause} s, until {until}; clients gave up {given_up} times")
         self.lines.append(f"| {what} | {time.monotonic() - began_s:.0f} | {ready} | {pause} | {seen} |")
         print(f"    {time.monotonic() - began_s:.0f} s; {ready} ready; {pause} s; {seen}", flush=True)
 
 
-def longest_pause_s(load: Clients, since_us: int) -> float:
-    """How long a queue took no messages, at most, through whichever pod."""
-    longest_us = 0
+def longest_pause(load: Clients, since_us: int) -> tuple[float, str, float]:
+    """How long a queue took no messages, at most, through whichever pod: seconds, the queue, the time of the end."""
+    now_us = load.now_us()
+    pauses = []
     for queue in QUEUES:
         names = [name for name, (_, published_to) in list(load.homes.items()) if published_to == queue]
         times_us = sorted(at_us for name in names for at_us, _ in list(load.confirms[name]) if at_us > since_us)
-        moments_us = [since_us, *times_us, load.now_us()]
-        longest_us = max(longest_us, *(after - before for before, after in pairwise(moments_us)))
-    return longest_us / 1e6
+        pauses += [(after - before, queue, after) for before, after in pairwise([since_us, *times_us, now_us])]
+    pause_us, queue, end_us = max(pauses)
+    return pause_us / 1e6, queue, time.time() - (now_us - end_us) / 1e6
 
 
 def _image(name: str) -> dict[str, str]:
