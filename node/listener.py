@@ -72,7 +72,7 @@ class AmqpListener:
         self.port: int = port
         self._host = host
         self._reuse_port = reuse_port
-        self._schedule = schedule
+        self.schedule: Callable[[], None] = schedule
         self._tls = tls
         self._connection_limit = connection_limit
         self._user_of = user_of
@@ -170,11 +170,7 @@ class AmqpListener:
     def wake(self, protocol: ClientProtocol) -> None:
         """The connection has something to write."""
         self._dirty.append(protocol)
-        self._schedule()
-
-    def schedule(self) -> None:
-        """A client's input was taken."""
-        self._schedule()
+        self.schedule()
 
     def verify(self, loop: asyncio.AbstractEventLoop, stored_hash: str, password: str, done: Done) -> None:
         """Check a password in a thread; see `ConnectionHost.verify_password`."""
@@ -185,7 +181,7 @@ class AmqpListener:
             if not future.cancelled():
                 right, better = (False, "") if future.exception() is not None else future.result()
                 done(better or right)
-                self._schedule()
+                self.schedule()
 
         future.add_done_callback(finished)
 
