@@ -32,8 +32,8 @@ def test_the_loop_does_other_things_between_portions() -> None:
             else:
                 done.set_result(None)
 
-        listener._tick(loop)
         loop.call_soon(other, 30)
+        listener._tick(loop)
         await done
         assert listener._ticker is not None
         listener._ticker.cancel()
