@@ -65,7 +65,7 @@ LEVEL_HIGHEST: Final = 3
 is new then is written where `Catalog.level` has come so far, and not before.
 
 1: what nodes wrote before there were levels. 2: the catalog's snapshot says the level (its format 6). 3: new queues go
-to shards that the declaring node leads; `leader_locator` in declares, and the policies' keys for it."""
+to shards that the declaring node leads, `DeclareQueue.leader_locator` counts, and policies have keys for it."""
 
 LEVEL_SNAPSHOT_SAYS_LEVEL: Final = 2
 LEVEL_LEADER_LOCATORS: Final = 3

@@ -1,4 +1,4 @@
-"""Which shard a new queue goes to: one that the declaring node leads, unless those hold too many, or as is asked for."""
+"""Which shard a new queue goes to: one led by the declaring node, unless those hold too many, or as is asked for."""
 from __future__ import annotations
 
 from collections import Counter
