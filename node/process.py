@@ -148,7 +148,7 @@ class NodeProcess:
         except BaseException:
             self._store.close()
             raise
-        self._writer = LogWriter(self._store, self._loop, self._written)
+        self._writer = LogWriter(self._store, self._loop, self._written, self._store)
         self._transport = self._make_transport(starts, previous)
         self.engine.membership.changed = self._members_changed
         self.engine.membership.level_changed = self._level_changed
@@ -391,6 +391,7 @@ class NodeProcess:
         await self._http.stop()
         self._logins.close()
         await self._transport.stop()
+        self._writer.leave_loop()
         await self._loop.run_in_executor(None, self._writer.stop)
         self._store.close()
         self.stopped.set()

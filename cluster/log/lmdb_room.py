@@ -92,6 +92,23 @@ class LmdbRoom:
         with self._asking:
             self._demand(added_bytes, reserve_bytes, waiting_bytes, later)
 
+    def demand_at_once(self, added_bytes: int, waiting_bytes: int) -> bool:
+        """As `demand` of what is written later, if that needs no look at the disk; False, and nothing done, if it
+        does. Never waits."""
+        if not self._asking.acquire(blocking=False):
+            return False
+        try:
+            known = self._unchecked_bytes >= added_bytes
+            known = known and self._needed_file_bytes(added_bytes + waiting_bytes) <= self._file_bytes
+            if known:
+                self._unchecked_bytes -= added_bytes
+            return known
+        finally:
+            self._asking.release()
+
+    def _needed_file_bytes(self, added_bytes: int) -> int:
+        return min(self._tables.map_bytes, self._tables.used_up_bytes() + 2 * added_bytes + self.reserve_bytes)
+
     def _demand(self, added_bytes: int, reserve_bytes: int, waiting_bytes: int, later: bool) -> None:
         if added_bytes:
             self._unchecked_bytes -= added_bytes
@@ -102,10 +119,7 @@ class LmdbRoom:
                 if spare_bytes < 0:
                     raise DiskFull(f"{self._file}: no room for {added_bytes} bytes")
                 self._unchecked_bytes = spare_bytes // 4 if reserve_bytes else 0
-        needed_bytes = min(
-            self._tables.map_bytes,
-            self._tables.used_up_bytes() + 2 * (added_bytes + waiting_bytes) + self.reserve_bytes,
-        )
+        needed_bytes = self._needed_file_bytes(added_bytes + waiting_bytes)
         if needed_bytes > self._file_bytes:
             self._lengthen_file(needed_bytes, added_bytes + waiting_bytes)
 
