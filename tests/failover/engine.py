@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from cluster.versions import VersionRange
+from tests.failover.releases import ASKING, Release
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
 IMAGE: Final = os.environ.get("FAILOVER_IMAGE", "mayfly:test")
@@ -68,14 +68,9 @@ def version_of_image(image: str = IMAGE) -> str:
     return _said_inside(image, "mayfly", "--version").removeprefix("mayfly ")
 
 
-def levels_of_image(image: str) -> VersionRange:
-    """The feature levels that the release in an image knows; the first where it knows of none."""
-    program = (
-        "from importlib.util import find_spec as f\n"
-        "if f('cluster.versions'):\n from cluster.versions import LEVELS as k\n print(k.lowest, k.highest)"
-    )
-    said = _said_inside(image, "python3", "-c", program).split() or ["1", "1"]
-    return VersionRange(int(said[0]), int(said[1]))
+def release_of_image(image: str) -> Release:
+    """The versions that the release in an image knows."""
+    return Release.of(image, _said_inside(image, "python3", "-c", ASKING))
 
 
 def _said_inside(image: str, *command: str) -> str:
@@ -103,9 +98,11 @@ def make_next_image(image: str) -> str:
 
 
 def make_image_of(revision: str, image: str) -> str:
-    """Build an image of an earlier commit, uncompiled. Raises CalledProcessError where there is no such commit."""
+    """Build an image of an earlier commit, uncompiled. Raises ValueError where there is no such commit."""
     with tempfile.TemporaryDirectory() as folder:
-        archive = subprocess.run(["git", "archive", revision], cwd=ROOT, capture_output=True, check=True)
+        archive = subprocess.run(["git", "archive", revision], cwd=ROOT, capture_output=True, check=False)
+        if archive.returncode:
+            raise ValueError(f"git has no sources of {revision!r}: {archive.stderr.decode().strip()}")
         subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
         return _build(Path(folder), image)
 
