@@ -117,7 +117,7 @@ test-upgrade: $(INSTALLED) $(VENV)/.deploy
 	$(BIN)/python -P tests/failover/run_failover.py --upgrade-from $(FROM) $(ARGUMENTS)
 
 # The unit under a real systemd in a container. Takes root, an engine and mmdebstrap.
-test-systemd: $(INSTALLED)
+test-systemd: $(INSTALLED) $(VENV)/.deploy
 	$(BIN)/python -P tests/deploy/run_systemd.py
 
 # The chart on a real API server: install, test, upgrade, rollback, scale, kill, drain. Takes root and an engine.
