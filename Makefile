@@ -46,7 +46,8 @@ SUITES ?=
 CHECKOUTS ?=
 
 .PHONY: run test check compiled-tests uncompiled-tests lint bench bench-expiry bench-growth bench-long-queue profile \
-	soak fuzz chaos chaos-deadletters golden interop setup wheel image test-failover test-upgrade test-systemd test-k8s clean
+	soak fuzz chaos chaos-deadletters golden interop setup wheel image test-failover test-upgrade test-systemd test-compose \
+	test-k8s clean
 
 run: $(INSTALLED)
 	@$(BIN)/mayfly demo $(if $(filter-out 0,$(ONCE)),--once)
@@ -119,6 +120,10 @@ test-upgrade: $(INSTALLED) $(VENV)/.deploy
 # The unit under a real systemd in a container. Takes root, an engine and mmdebstrap.
 test-systemd: $(INSTALLED) $(VENV)/.deploy
 	$(BIN)/python -P tests/deploy/run_systemd.py
+
+# deploy/compose.yaml with `docker compose`, as far as its images can be had. Takes root and an engine.
+test-compose: $(INSTALLED) $(VENV)/.deploy
+	$(BIN)/python -P tests/deploy/run_compose.py
 
 # The chart on a real API server: install, test, upgrade, rollback, scale, kill, drain. Takes root and an engine.
 test-k8s: $(INSTALLED) $(VENV)/.deploy

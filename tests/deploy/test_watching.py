@@ -11,6 +11,7 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from urllib.error import URLError
@@ -114,7 +115,8 @@ _KEPT: Final = {
 
 
 def _labels(rule: dict[str, Any]) -> dict[str, str]:
-    return _KEPT.get(rule["alert"], {"namespace": "prod", "pod": "mq-mayfly-0"}) | rule["labels"]
+    labels: dict[str, str] = rule["labels"]
+    return _KEPT.get(rule["alert"], {"namespace": "prod", "pod": "mq-mayfly-0"}) | labels
 
 
 def _notes(rule: dict[str, Any]) -> dict[str, str]:
@@ -189,7 +191,7 @@ def _answer(address: str, query: str) -> list[dict[str, Any]]:
 @pytest.mark.processes
 def test_every_query_of_the_dashboard_has_an_answer(watched: str) -> None:
     for query in queries():
-        wait_for(lambda query=query: _answer(watched, query), f"an answer to {query}", WITHIN_S, 0.2)
+        wait_for(partial(_answer, watched, query), f"an answer to {query}", WITHIN_S, 0.2)
 
 
 @pytest.mark.processes

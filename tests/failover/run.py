@@ -6,6 +6,7 @@ Clients and judges are those of `make chaos` and `make chaos-deadletters`.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -50,6 +51,8 @@ class FailoverRun:
     rounds: int = 1
     kinds: Sequence[str] = tuple(KINDS)
     rate: float = 300.0
+    minutes: float = math.inf
+    """No other fault begins after so long."""
     image: str = IMAGE
     next_image: str = ""
     """What a rolling upgrade leads to."""
@@ -138,9 +141,10 @@ def _hit(run: FailoverRun, nodes: ContainerNodes, queues: Sequence[str], say: bo
     random = Random(run.seed)
     clients = run.streams.clients
     assert clients is not None
+    last_s = time.monotonic() + run.minutes * 60
     for _ in range(run.rounds):
         for kind in random.sample(run.kinds, len(run.kinds)):
-            if kind in run.impossible:
+            if kind in run.impossible or time.monotonic() > last_s:
                 continue
             time.sleep(random.uniform(0.5, 3.0))
             leaders = leaders_of(nodes, queues)

@@ -1,6 +1,6 @@
 """`make test-failover`: containers are killed, paused, cut off and lose disks under load; judges, prints figures.
 
-    python -P tests/failover/run_failover.py [--rounds 3] [--faults kill,isolate] [--seed N] [--write FILE]
+    python -P tests/failover/run_failover.py [--rounds 3] [--minutes 8] [--faults kill,isolate] [--seed N]
 
 Needs a Docker engine on this machine, and root. Exit code 0: every promise kept.
 """
@@ -8,6 +8,7 @@ Needs a Docker engine on this machine, and root. Exit code 0: every promise kept
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import random
 import shutil
@@ -34,6 +35,7 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=1, help="each fault so many times")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="no other fault begins after so long")
     parser.add_argument("--faults", default="", help="comma-separated; none: all")
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
     parser.add_argument("--rate", type=float, default=300.0, help="messages per second; half as many more expire")
@@ -56,7 +58,7 @@ def main() -> None:
         parser.error(f"no fault is called {unknown[0]!r}; there are {', '.join(KINDS)}")
     print("building the image ...", flush=True)
     make_image()
-    run = FailoverRun(arguments.seed, arguments.rounds, kinds, arguments.rate)
+    run = FailoverRun(arguments.seed, arguments.rounds, kinds, arguments.rate, arguments.minutes)
     if arguments.upgrade_from:
         run.kinds = kinds = [ROLLING_UPGRADE]
         try:

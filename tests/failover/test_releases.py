@@ -1,4 +1,4 @@
-"""Which releases a rolling upgrade is possible between, and whether there is a way back: docs/operations.md, Upgrading."""
+"""Between which releases a rolling upgrade is possible, and which can go back (docs/operations.md, Upgrading)."""
 
 import subprocess
 import sys
