@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from struct import Struct
 from typing import Any, Final, cast
 
 from node.broker.broker import Broker
@@ -50,6 +51,9 @@ _PASSWORD_THREADS: Final = 2
 _BACKLOG: Final = 1024
 _TCP_INFO: Final[int | None] = getattr(socket, "TCP_INFO", None) if sys.platform == "linux" else None
 _TCP_ESTABLISHED: Final = 1
+# tcp_info of linux/tcp.h: consecutive timeouts (tcpi_retransmits), ms since anything was acknowledged
+# (tcpi_last_ack_recv).
+_TCP_SILENCE: Final = Struct("=2xB53xI")
 
 
 class AmqpListener:
@@ -66,6 +70,8 @@ class AmqpListener:
         reuse_port: bool = False,
         user_of: Callable[[Mapping[str, Any]], str | None] | None = None,
         stall_seconds: float = OUTPUT_STALL_SECONDS,
+        keepalive_idle_seconds: int = KEEPALIVE_IDLE_SECONDS,
+        keepalive_interval_seconds: int = KEEPALIVE_INTERVAL_SECONDS,
     ) -> None:
         """`port` 0 takes a free one.  With `reuse_port` other processes may listen there as well.
         `user_of` says whom the certificate of a client names, where clients have to show one.
@@ -80,6 +86,8 @@ class AmqpListener:
         self._connection_limit = connection_limit
         self._user_of = user_of
         self.stall_ms: int = int(stall_seconds * 1000)
+        self.keepalive_idle_seconds: int = keepalive_idle_seconds
+        self.keepalive_interval_seconds: int = keepalive_interval_seconds
         self._server: asyncio.Server | None = None
         self._protocols: set[ClientProtocol] = set()
         self._dirty: list[ClientProtocol] = []
@@ -175,6 +183,11 @@ class AmqpListener:
         self._dirty.append(protocol)
         self.schedule()
 
+    @property
+    def gone_ms(self) -> int:
+        """After so long without a sign of life from the other side's system a client is gone."""
+        return (self.keepalive_idle_seconds + KEEPALIVE_PROBES * self.keepalive_interval_seconds) * 1000
+
     def verify(self, loop: asyncio.AbstractEventLoop, stored_hash: str, password: str, done: Done) -> None:
         """Check a password in a thread; see `ConnectionHost.verify_password`."""
         salt = random.SystemRandom().randbytes(SALT_BYTES)
@@ -217,6 +230,7 @@ class ClientProtocol(asyncio.Protocol):
         self._taken_bytes = 0
         self._taken_ms = -1
         self._closing_ms = -1
+        self._looked_ms = 0
         self._farewell_bytes = -1
         """What came behind the client's close; -1 while there was none."""
 
@@ -232,7 +246,7 @@ class ClientProtocol(asyncio.Protocol):
         own_socket = transport.get_extra_info("socket")
         if own_socket is not None and own_socket.family in (socket.AF_INET, socket.AF_INET6):
             own_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            _keep_alive(own_socket)
+            self._keep_alive(own_socket)
         self._transport.set_write_buffer_limits(OUTPUT_HIGH_WATER_BYTES, OUTPUT_LOW_WATER_BYTES)
         named = self._listener.certificate_user(transport)
         self._connection = self._listener.broker.connect(self, _name_of(peer), _is_loopback(peer), named)
@@ -285,6 +299,17 @@ class ClientProtocol(asyncio.Protocol):
             self._connection.set_output_full(False)
             self._listener.schedule()
 
+    def _keep_alive(self, own_socket: Any) -> None:
+        """Have TCP find out when the other side is gone without a word."""
+        own_socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in (
+            ("TCP_KEEPIDLE", self._listener.keepalive_idle_seconds),
+            ("TCP_KEEPINTVL", self._listener.keepalive_interval_seconds),
+            ("TCP_KEEPCNT", KEEPALIVE_PROBES),
+        ):
+            if hasattr(socket, name):
+                own_socket.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
     # -- ConnectionHost ---------------------------------------------------------------
 
     def wake(self) -> None:
@@ -333,6 +358,11 @@ class ClientProtocol(asyncio.Protocol):
             self.abort()
         elif not self._reading and _is_left(self._transport.get_extra_info("socket")):
             self.abort()
+        elif connection.amqp.heartbeat_seconds == 0 and now_ms - self._looked_ms >= self._listener.gone_ms // 4:
+            self._looked_ms = now_ms
+            if _is_gone(self._transport.get_extra_info("socket"), self._listener.gone_ms):
+                logger.warning("connection %s: nothing is heard of its host: given up", connection.name)
+                self.abort()
 
     def _is_stalled(self, now_ms: int) -> bool:
         """Whether something has been waiting to be sent for too long, and nothing of it was."""
@@ -392,18 +422,6 @@ class ClientProtocol(asyncio.Protocol):
         self._transport.abort()
 
 
-def _keep_alive(own_socket: Any) -> None:
-    """Have TCP find out when the other side is gone without a word."""
-    own_socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in (
-        ("TCP_KEEPIDLE", KEEPALIVE_IDLE_SECONDS),
-        ("TCP_KEEPINTVL", KEEPALIVE_INTERVAL_SECONDS),
-        ("TCP_KEEPCNT", KEEPALIVE_PROBES),
-    ):
-        if hasattr(socket, name):
-            own_socket.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-
-
 def _is_left(own_socket: Any) -> bool:
     """Whether the other side has closed a connection that is not read from, as far as the system tells (Linux)."""
     if own_socket is None or own_socket.family not in (socket.AF_INET, socket.AF_INET6) or _TCP_INFO is None:
@@ -413,6 +431,24 @@ def _is_left(own_socket: Any) -> bool:
     except OSError:
         return True
     return state != _TCP_ESTABLISHED
+
+
+def _is_gone(own_socket: Any, gone_ms: int) -> bool:
+    """Whether TCP sends again and again and has heard nothing for so long, as far as the system tells (Linux).
+
+    It asks no one by keepalive meanwhile, and gives up after a quarter of an hour only. A client that is there and
+    reads nothing is heard of: its system answers.
+    """
+    if own_socket is None or own_socket.family not in (socket.AF_INET, socket.AF_INET6) or _TCP_INFO is None:
+        return False
+    try:
+        info = own_socket.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, _TCP_SILENCE.size)
+    except OSError:
+        return True
+    if len(info) < _TCP_SILENCE.size:
+        return False
+    repeats, silent_ms = _TCP_SILENCE.unpack(info)
+    return bool(repeats) and silent_ms >= gone_ms
 
 
 def _name_of(peer: Any) -> str:

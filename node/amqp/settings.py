@@ -20,6 +20,9 @@ SERVER_CAPABILITIES: Final[tuple[str, ...]] = (
 )
 
 
+CLUSTER_NAME: Final = "mayfly"
+
+
 class ConnectionSettings:
     """Limits and names of the server's side; the defaults are RabbitMQ's.
 
@@ -31,7 +34,7 @@ class ConnectionSettings:
         self,
         version: str,
         product: str = "MayflyMQ",
-        cluster_name: str = "mayfly",
+        cluster_name: str = CLUSTER_NAME,
         platform: str = "Python",
         copyright_notice: str = "MayflyMQ contributors",
         information: str = "Licensed under the Apache License 2.0",

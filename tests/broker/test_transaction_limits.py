@@ -16,7 +16,7 @@ from node.limits import (
     TRANSACTION_STEPS,
     open_transactions_bytes,
 )
-from node.shard.commands import ACK, NO_TTL, count_copies, encode_publish
+from node.shard.commands import ACK
 
 REPLY_ADDRESS = "amq.rabbitmq.reply-to.1.abc"
 MANY = "transaction has more than 20000 publishes and acknowledgements"
@@ -198,13 +198,6 @@ def test_C4_a_publish_counts_once_for_each_queue(client: Any) -> None:
     client.publish(1, "", b"", exchange="amq.fanout")
     client.publish(1, "", b"x", exchange="amq.fanout")
     assert transaction.steps == 10
-
-
-def test_copies_are_counted_from_the_encoded_parts() -> None:
-    parts: list[bytes] = []
-    for queues, body in (((1,), b""), ((1, 2, 3), b"x"), ((1,), b"x"), ((1, 2), b"")):
-        encode_publish(parts, queues, NO_TTL, b"\0\1q", b"h" * 14, body)
-    assert count_copies(parts) == 7
 
 
 def test_C4_a_transaction_has_a_largest_number_of_acknowledgements(client: Any) -> None:

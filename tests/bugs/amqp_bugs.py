@@ -224,6 +224,14 @@ CHANNEL_BUGS = [
         "AssertionError: walk(",
     ),
     Bug(
+        "commits to queues that are gone, though others have their names",
+        "node/broker/transaction.py",
+        "catalog.queue_by_id(queue.id) or catalog.queue(queue.vhost, queue.name)",
+        "catalog.queue_by_id(queue.id)",
+        WALKS,
+        "AssertionError: walk(",
+    ),
+    Bug(
         "gives back in recover what a commit is to settle",
         "node/broker/transaction.py",
         "return [each for each in tags if each not in self._settled_tags]",
