@@ -220,7 +220,7 @@ class Channel:
     def send(self, method: Frame) -> None:
         """Send a method, unless the channel is on its way out."""
         if self.open:
-            self.connection.amqp.send(self.channel_id, method)
+            self.connection.amqp.output.send(self.channel_id, method)
             self.connection.mark()
 
     # -- the end ----------------------------------------------------------------
@@ -299,7 +299,7 @@ class Channel:
             self.broker.replies_dropped += 1
             return
         tag = self.unacknowledged.skip(1)
-        connection.amqp.send_deliveries(self.channel_id, consumer.wire_tag, [(tag, False, content)])
+        connection.amqp.output.send_deliveries(self.channel_id, consumer.wire_tag, [(tag, False, content)])
         connection.note_output()
         connection.mark()
 

@@ -386,7 +386,7 @@ class ClientConnection:
         self._vhost_serial = record.serial
         self._in_vhost = True
         self._count_connection(1)
-        self.amqp.channel_refusal = self._channel_refusal
+        self.amqp.channels.refusal = self._channel_refusal
         self.routes = self.broker.routes_of(vhost, self.user)
         self.amqp.opened()
         self.receive(b"")
@@ -457,12 +457,12 @@ class ClientConnection:
     def note_output(self) -> None:
         """Deliveries were added to what is to be written. Where that is much, there shall be no more before the socket
         has shown how much of it it takes: what a shard has at hand it delivers in one go."""
-        if self.amqp.output_bytes > OUTPUT_HIGH_WATER_BYTES:
+        if self.amqp.output.size_bytes > OUTPUT_HIGH_WATER_BYTES:
             self.set_output_blocked(True)
 
     def takes_answers(self) -> bool:
         """Whether what the client asks for may be done now: there is room for the answer."""
-        if self.amqp.output_bytes > OUTPUT_FULL_BYTES:
+        if self.amqp.output.size_bytes > OUTPUT_FULL_BYTES:
             self.set_output_full(True)
         return not self.output_full
 
@@ -497,7 +497,7 @@ class ClientConnection:
     def send_cancel(self, channel_id: int, consumer_tag: str) -> None:
         """basic.cancel from the server, for clients with consumer_cancel_notify."""
         if "consumer_cancel_notify" in self.amqp.client_capabilities:
-            self.amqp.send(channel_id, unchecked(Basic.Cancel, consumer_tag=consumer_tag, nowait=True))
+            self.amqp.output.send(channel_id, unchecked(Basic.Cancel, consumer_tag=consumer_tag, nowait=True))
             self.mark()
 
     def session_lost(self, shard_id: int) -> None:

@@ -85,7 +85,7 @@ class Consumer:
             )
             tag += 1
         connection = channel.connection
-        connection.amqp.send_deliveries(channel.channel_id, self.wire_tag, deliveries)
+        connection.amqp.output.send_deliveries(channel.channel_id, self.wire_tag, deliveries)
         connection.note_output()
         connection.mark()
 
@@ -105,7 +105,7 @@ class Consumer:
             return
         first = channel.unacknowledged.hold(self.holder, first_delivery_id, len(deliveries))
         tagged = [(first + place, redelivered, content) for place, (redelivered, content) in enumerate(deliveries)]
-        channel.connection.amqp.send_deliveries(channel.channel_id, self.wire_tag, tagged)
+        channel.connection.amqp.output.send_deliveries(channel.channel_id, self.wire_tag, tagged)
         channel.connection.note_output()
         channel.connection.mark()
 

@@ -164,15 +164,15 @@ def test_what_is_sent_has_the_octets_that_pamqp_would_send(frame_max: int) -> No
         rest = [frame.marshal(ContentHeader(body_size=len(octets), properties=about), 1)]
         rest += [frame.marshal(ContentBody(each), 1) for each in bodies(octets, frame_max)]
         consumer = name(chance)
-        connection.send_deliveries(1, consumer.encode(), [(tag, redelivered, content)] * 2)
+        connection.output.send_deliveries(1, consumer.encode(), [(tag, redelivered, content)] * 2)
         deliver = Basic.Deliver(consumer, tag, redelivered, exchange, key)
         assert sent(client) == b"".join([frame.marshal(deliver, 1), *rest] * 2)
-        connection.send_get_ok(1, tag, redelivered, content, count)
+        connection.output.send_get_ok(1, tag, redelivered, content, count)
         assert sent(client) == b"".join([frame.marshal(Basic.GetOk(tag, redelivered, exchange, key, count), 1), *rest])
-        connection.send_return(1, 312, "NO_ROUTE", content)
+        connection.output.send_return(1, 312, "NO_ROUTE", content)
         assert sent(client) == b"".join([frame.marshal(Basic.Return(312, "NO_ROUTE", exchange, key), 1), *rest])
         confirms = [(chance.randrange(2**62), chance.random() < 0.5) for _ in range(3)]
-        connection.send_confirms(1, confirms)
+        connection.output.send_confirms(1, confirms)
         assert sent(client) == b"".join(frame.marshal(Basic.Ack(*each), 1) for each in confirms)
-        connection.send_confirms(1, confirms, nack=True)
+        connection.output.send_confirms(1, confirms, nack=True)
         assert sent(client) == b"".join(frame.marshal(Basic.Nack(*each, requeue=False), 1) for each in confirms)

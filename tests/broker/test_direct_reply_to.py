@@ -260,7 +260,7 @@ def test_replies_to_a_client_that_does_not_read_are_dropped(
     body = bytes(120_000)
     for _ in range(200):
         responder.publish(1, address, body)
-    assert OUTPUT_FULL_BYTES < client.connection.amqp.output_bytes < OUTPUT_FULL_BYTES + MIB
+    assert OUTPUT_FULL_BYTES < client.connection.amqp.output.size_bytes < OUTPUT_FULL_BYTES + MIB
     assert client.connection.output_blocked and not client.connection.wants_reading
     assert responder.connection.wants_reading
     taken = 200 - world.broker.replies_dropped

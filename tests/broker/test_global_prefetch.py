@@ -202,7 +202,7 @@ def test_what_was_held_back_counts_as_output(world: Any, client: Any) -> None:
     connection = client.connection
     connection.host.wake = lambda: None  # Its socket takes nothing.
     client.send(1, commands.Basic.Ack(delivery_tag=0, multiple=True))
-    assert connection.amqp.output_bytes > OUTPUT_HIGH_WATER_BYTES and connection.output_blocked
+    assert connection.amqp.output.size_bytes > OUTPUT_HIGH_WATER_BYTES and connection.output_blocked
 
 
 @pytest.mark.parametrize("durable", [True, False], ids=["replicated", "transient"])

@@ -195,7 +195,7 @@ def get(channel: Channel, method: Any, arguments: bytes) -> Steps:
         tag = channel.unacknowledged.skip(1)
     else:
         tag = channel.unacknowledged.hold(holder, result.delivery_id, 1)
-    connection.amqp.send_get_ok(
+    connection.amqp.output.send_get_ok(
         channel.channel_id, tag, message.delivery_count > 0, content, result.ready_count
     )
     connection.mark()
