@@ -111,8 +111,8 @@ STATE_BUGS = [
         "node/amqp/channel_state.py",
         "RECEIVE_METHOD:        (NOT_OPEN,  OPEN,            NO_HEADER, ",
         "RECEIVE_METHOD:        (NOT_OPEN,  OPEN,            HEADER_EXPECTED, ",
-        WALKS,
-        "AssertionError: walk(",
+        FAULTS,
+        "AssertionError: a method, cut 0 times",
     ),
     Bug(
         "objects to a header on a channel that it has closed",
@@ -261,9 +261,9 @@ CHANNEL_BUGS = [
 LOGIN_BUGS = [
     Bug(
         "logs the password of a refused login",
-        "node/broker/connection.py",
-        'login of %r refused: %s", self.name, event.username, why)',
-        'login of %r refused: %s", self.name, event.username, event.password)',
+        "node/broker/login.py",
+        'login of %r refused: %s", self._connection.name, event.username, why)',
+        'login of %r refused: %s", self._connection.name, event.username, event.password)',
         "tests/broker/test_secrets.py::test_no_password_is_logged",
         "wrong-needle-2",
     ),

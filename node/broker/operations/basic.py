@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from pamqp import commands
@@ -232,13 +231,3 @@ def _requeue_all(channel: Channel, method: Any) -> None:
         for tag in transaction.take_unsettled(unacknowledged):
             unacknowledged.settle(tag, False, REQUEUE)
     channel.submit_settlements()
-
-
-HANDLERS: Final[dict[str, Callable[[Channel, Any, bytes], Steps | None]]] = {
-    "Basic.Qos": qos,
-    "Basic.Consume": consume,
-    "Basic.Cancel": cancel,
-    "Basic.Get": get,
-    "Basic.Recover": recover,
-    "Basic.RecoverAsync": recover_async,
-}
