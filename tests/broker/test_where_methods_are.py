@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import pytest
 from pamqp import commands
+from pamqp.base import Frame
 from pamqp.commands import Basic, Confirm, Exchange, Queue, Tx
 
 from node.amqp import channel_state, connection_state
@@ -18,7 +19,8 @@ from node.shard import commands as shard_commands
 from tests.broker.conftest import Client, World
 
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "architecture.md"
-METHODS: Final = {method.name: method for method in commands.INDEX_MAPPING.values()}
+BY_INDEX: Final[dict[int, type[Frame]]] = dict(commands.INDEX_MAPPING)
+INDICES: Final = {method.name: index for index, method in BY_INDEX.items()}
 OPCODES: Final = {
     value: name
     for name, value in vars(shard_commands).items()
@@ -43,7 +45,7 @@ def inputs() -> dict[str, str]:
         names = {value: name for name, value in vars(module).items() if name.startswith("RECEIVE_")}
         for index, happening in table.items():
             if happening != vars(module)["RECEIVE_OTHER_METHOD"]:
-                found[commands.INDEX_MAPPING[index].name] = names[happening]
+                found[BY_INDEX[index].name] = names[happening]
     return found
 
 
@@ -163,7 +165,7 @@ def test_the_page_says_who_does_it() -> None:
     for name, (_, done_by, _) in rows().items():
         places = [place(path) for path in done_by.split(", ")]
         assert all(map(callable, places)), name
-        index = METHODS[name].index
+        index = INDICES[name]
         if index in HANDLERS:
             assert places == [HANDLERS[index]], name
 
