@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import itertools
 import logging
 import random
 import socket
 import ssl
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, cast
 
@@ -43,6 +44,8 @@ from node.limits import (
 logger = logging.getLogger(__name__)
 
 _TICK_SECONDS: Final = 0.5
+_TICKED_AT_ONCE: Final = 100
+"""Connections, before the loop may do something else."""
 _PASSWORD_THREADS: Final = 2
 _BACKLOG: Final = 1024
 _TCP_INFO: Final[int | None] = getattr(socket, "TCP_INFO", None) if sys.platform == "linux" else None
@@ -72,7 +75,7 @@ class AmqpListener:
         self.port: int = port
         self._host = host
         self._reuse_port = reuse_port
-        self._schedule = schedule
+        self.schedule: Callable[[], None] = schedule
         self._tls = tls
         self._connection_limit = connection_limit
         self._user_of = user_of
@@ -80,7 +83,7 @@ class AmqpListener:
         self._server: asyncio.Server | None = None
         self._protocols: set[ClientProtocol] = set()
         self._dirty: list[ClientProtocol] = []
-        self._ticker: asyncio.TimerHandle | None = None
+        self._ticker: asyncio.Handle | None = None
         self._passwords = ThreadPoolExecutor(_PASSWORD_THREADS, thread_name_prefix="password")
         self._refused = 0
         self._emptied: asyncio.Event | None = None
@@ -170,11 +173,7 @@ class AmqpListener:
     def wake(self, protocol: ClientProtocol) -> None:
         """The connection has something to write."""
         self._dirty.append(protocol)
-        self._schedule()
-
-    def schedule(self) -> None:
-        """A client's input was taken."""
-        self._schedule()
+        self.schedule()
 
     def verify(self, loop: asyncio.AbstractEventLoop, stored_hash: str, password: str, done: Done) -> None:
         """Check a password in a thread; see `ConnectionHost.verify_password`."""
@@ -185,15 +184,23 @@ class AmqpListener:
             if not future.cancelled():
                 right, better = (False, "") if future.exception() is not None else future.result()
                 done(better or right)
-                self._schedule()
+                self.schedule()
 
         future.add_done_callback(finished)
 
     def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._tick_some(loop, iter(list(self._protocols)))
+
+    def _tick_some(self, loop: asyncio.AbstractEventLoop, protocols: Iterator[ClientProtocol]) -> None:
         now_ms = time.monotonic_ns() // 1_000_000
-        for protocol in list(self._protocols):
+        ticked = 0
+        for protocol in itertools.islice(protocols, _TICKED_AT_ONCE):
             protocol.tick(now_ms)
-        self._ticker = loop.call_later(_TICK_SECONDS, self._tick, loop)
+            ticked += 1
+        if ticked == _TICKED_AT_ONCE:
+            self._ticker = loop.call_soon(self._tick_some, loop, protocols)
+        else:
+            self._ticker = loop.call_later(_TICK_SECONDS, self._tick, loop)
 
 
 class ClientProtocol(asyncio.Protocol):
