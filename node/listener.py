@@ -267,7 +267,7 @@ class ClientProtocol(asyncio.Protocol):
             # A defect of ours: this client is lost, the others are not.
             logger.exception("connection %s failed", connection.name)
             self.abort()
-        if not connection.wants_reading:
+        if not connection.pressure.wants_reading:
             self.reading_changed()
         self._listener.schedule()
 
@@ -288,15 +288,15 @@ class ClientProtocol(asyncio.Protocol):
         """The client does not read as fast as it is written to."""
         self._writing_paused = True
         if self._connection is not None:
-            self._connection.set_output_blocked(True)
+            self._connection.pressure.set_output_blocked(True)
             self._listener.schedule()
 
     def resume_writing(self) -> None:
         """The client has caught up."""
         self._writing_paused = False
         if self._connection is not None:
-            self._connection.set_output_blocked(False)
-            self._connection.set_output_full(False)
+            self._connection.pressure.set_output_blocked(False)
+            self._connection.pressure.set_output_full(False)
             self._listener.schedule()
 
     def _keep_alive(self, own_socket: Any) -> None:
@@ -325,7 +325,7 @@ class ClientProtocol(asyncio.Protocol):
         connection = self._connection
         if connection is None or self._transport.is_closing() or self._farewell_bytes >= 0:
             return
-        wanted = connection.wants_reading
+        wanted = connection.pressure.wants_reading
         if wanted != self._reading:
             self._reading = wanted
             connection.amqp.reading_paused = not wanted
@@ -384,10 +384,10 @@ class ClientProtocol(asyncio.Protocol):
             self._transport.write(octets)
             if self._writing_paused:
                 if self._transport.get_write_buffer_size() > OUTPUT_FULL_BYTES:
-                    connection.set_output_full(True)
-            elif connection.output_blocked or connection.output_full:
-                connection.set_output_blocked(False)
-                connection.set_output_full(False)
+                    connection.pressure.set_output_full(True)
+            elif connection.pressure.output_blocked or connection.pressure.output_full:
+                connection.pressure.set_output_blocked(False)
+                connection.pressure.set_output_full(False)
                 self._listener.schedule()
         if connection.amqp.should_close:
             self._end(connection)

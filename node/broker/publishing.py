@@ -205,7 +205,7 @@ class Publisher:
         """Tell the client what was mandatory and had no route."""
         channel = self.channel
         for content in contents:
-            channel.connection.amqp.send_return(channel.channel_id, 312, "NO_ROUTE", content)
+            channel.connection.amqp.output.send_return(channel.channel_id, 312, "NO_ROUTE", content)
         channel.connection.mark()
 
     def begin_transaction(self) -> None:
@@ -288,25 +288,25 @@ class Publisher:
         confirms = self.confirms
         if confirms is None or not confirms.has_news:
             return
-        amqp = self.channel.connection.amqp
+        output = self.channel.connection.amqp.output
         channel_id = self.channel.channel_id
         acks: list[tuple[int, bool]] = []
         nacks: list[tuple[int, bool]] = []
         for sequence, multiple, refused in confirms.take():
             if refused:
                 if acks:
-                    amqp.send_confirms(channel_id, acks)
+                    output.send_confirms(channel_id, acks)
                     acks = []
                 nacks.append((sequence, multiple))
             else:
                 if nacks:
-                    amqp.send_confirms(channel_id, nacks, nack=True)
+                    output.send_confirms(channel_id, nacks, nack=True)
                     nacks = []
                 acks.append((sequence, multiple))
         if acks:
-            amqp.send_confirms(channel_id, acks)
+            output.send_confirms(channel_id, acks)
         if nacks:
-            amqp.send_confirms(channel_id, nacks, nack=True)
+            output.send_confirms(channel_id, nacks, nack=True)
 
 
 def _reply_addresses(content: Content, copies: tuple[str, ...]) -> list[str]:

@@ -139,7 +139,7 @@ def test_an_alarm_ends_the_largest_transactions_and_lets_small_ones_wait(world: 
         select(client)
         client.publish(1, "q", b"x" * size)
     world.alarm("low on memory")
-    assert not any(client.connection.wants_reading for client in (large, small, also_large))
+    assert not any(client.connection.pressure.wants_reading for client in (large, small, also_large))
     for client in (large, also_large):
         assert refusal(client) == "the transactions of this node are larger than 2000 bytes during an alarm"
     assert 500 < of_node(world).size_bytes <= 2000
@@ -155,7 +155,7 @@ def test_during_an_alarm_transactions_stay_small(world: Any, client: Any) -> Non
     select(client)
     client.declare("q")
     world.alarm("low on memory")
-    assert client.connection.wants_reading
+    assert client.connection.pressure.wants_reading
     client.publish(1, "q", b"x" * 3000)
     assert refusal(client) == "the transactions of this node are larger than 2000 bytes during an alarm"
     assert of_node(world).size_bytes == 0

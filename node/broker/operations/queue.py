@@ -286,12 +286,3 @@ def delete(channel: Channel, method: Any, arguments: bytes) -> Steps:
     if not method.nowait:
         yield SpreadStep()
         channel.send(commands.Queue.DeleteOk(message_count=messages))
-
-
-HANDLERS: Final[dict[str, Callable[[Channel, Any, bytes], Steps | None]]] = {
-    "Queue.Declare": declare,
-    "Queue.Bind": bind,
-    "Queue.Unbind": unbind,
-    "Queue.Purge": purge,
-    "Queue.Delete": delete,
-}

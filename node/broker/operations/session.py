@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from pamqp import commands
 
@@ -86,11 +85,3 @@ def _transaction(channel: Channel) -> Transaction:
     if transaction is None:
         raise AmqpError(406, "channel is not transactional")
     return transaction
-
-
-HANDLERS: Final[dict[str, Callable[[Channel, Any, bytes], Steps | None]]] = {
-    "Confirm.Select": select,
-    "Tx.Select": select_transactions,
-    "Tx.Commit": commit,
-    "Tx.Rollback": roll_back,
-}
