@@ -25,7 +25,7 @@ from node.http.management import NOT_FOUND
 from node.http.provider import PolicyWish
 from node.membership_shell import MembershipShell
 from node.operating.operator_login import Logins
-from node.operating.overview import listener_rows, node_rows, overview, totals_of, totals_of_all
+from node.operating.overview import TotalsOfUser, listener_rows, node_rows, overview, totals_of_all
 from node.operating.status import managed_queue
 from node.shard.commands import encode_create_queue, encode_delete_queue
 from node.shard.results import IN_USE, Deleted, Gone, Refused
@@ -141,7 +141,7 @@ class Management:
         engine = self._engine
         record = self._catalog.user(user)
         if record is None or not _SEES_ALL & set(record.tags):
-            return overview(engine) | await totals_of(engine, self.vhosts_seen(user), user)
+            return overview(engine) | await self._totals_of(user)
         node = self._catalog.node(engine.node_id)
         is_tls = self._this_node is not None and self._this_node.clients_use_tls()
         return overview(engine) | totals_of_all(engine) | {
@@ -149,6 +149,15 @@ class Management:
             "listeners": listener_rows(engine, is_tls),
             "contexts": [],
         }
+
+    async def _totals_of(self, user: str) -> dict[str, Any]:
+        vhosts = self.vhosts_seen(user)
+        totals = TotalsOfUser(self._engine, vhosts, user)
+        records = [record for vhost in vhosts for record in self._catalog.queues(vhost)]
+        for start in range(0, len(records), _AT_ONCE):
+            totals.add(records[start : start + _AT_ONCE])
+            await asyncio.sleep(0)
+        return totals.shown()
 
     def nodes(self) -> list[dict[str, Any]]:
         """See `ManagementPort.nodes`."""

@@ -1,6 +1,6 @@
 """The cluster and its nodes as RabbitMQ's management API shows them, as far as they are known here."""
 
-import asyncio
+from collections.abc import Iterable
 from typing import Any, Final
 
 from node.amqp.settings import CLUSTER_NAME
@@ -9,12 +9,9 @@ from node.catalog import QueueRecord
 from node.catalog.exchange import EXCHANGE_TYPES
 from node.duties.alarms import DISK, MEMORY, NAMES
 from node.engine import Engine
-from node.settings.kinds import Address
 from node.shard.statistics import QueueStatistics
 from node.version import RABBITMQ_VERSION, VERSION
 
-_AT_ONCE: Final = 500
-"""Queues that are counted before other work gets its turn."""
 _LISTENERS: Final = {"amqp": "amqp", "http": "http", "peer": "clustering"}
 """What the addresses of nodes are called here and there."""
 
@@ -59,27 +56,35 @@ def totals_of_all(engine: Engine) -> dict[str, Any]:
     return _totals(objects, ready, held)
 
 
-async def totals_of(engine: Engine, vhosts: list[str], user: str) -> dict[str, Any]:
-    """Of some vhosts, and of connections and channels the user's own; the node does other work in between."""
-    catalog = engine.catalog
-    records = [record for vhost in vhosts for record in catalog.queues(vhost)]
-    consumers = ready = held = 0
-    for number, record in enumerate(records):
-        if number % _AT_ONCE == _AT_ONCE - 1:
-            await asyncio.sleep(0)
-        statistics = queue_statistics(engine, record)
-        if statistics is not None:
-            consumers += statistics.consumers
-            ready += statistics.ready
-            held += statistics.unacknowledged
-    objects = {
-        "queues": len(records),
-        "exchanges": sum(len(list(catalog.exchanges(vhost))) for vhost in vhosts),
-        "consumers": consumers,
-        "connections": engine.access_counts.total(CONNECTIONS_OF_USER, user),
-        "channels": engine.access_counts.total(CHANNELS_OF_USER, user),
-    }
-    return _totals(objects, ready, held)
+class TotalsOfUser:
+    """What a user sees who does not see all: what is in some vhosts, and of connections and channels the own ones."""
+
+    def __init__(self, engine: Engine, vhosts: Iterable[str], user: str) -> None:
+        catalog = engine.catalog
+        self._engine = engine
+        self._objects: dict[str, int] = {
+            "queues": 0,
+            "exchanges": sum(len(list(catalog.exchanges(vhost))) for vhost in vhosts),
+            "consumers": 0,
+            "connections": engine.access_counts.total(CONNECTIONS_OF_USER, user),
+            "channels": engine.access_counts.total(CHANNELS_OF_USER, user),
+        }
+        self._ready = 0
+        self._held = 0
+
+    def add(self, records: Iterable[QueueRecord]) -> None:
+        """These queues are in the vhosts."""
+        for record in records:
+            self._objects["queues"] += 1
+            statistics = queue_statistics(self._engine, record)
+            if statistics is not None:
+                self._objects["consumers"] += statistics.consumers
+                self._ready += statistics.ready
+                self._held += statistics.unacknowledged
+
+    def shown(self) -> dict[str, Any]:
+        """In RabbitMQ's fields."""
+        return _totals(self._objects, self._ready, self._held)
 
 
 def _totals(objects: dict[str, int], ready: int, held: int) -> dict[str, Any]:
@@ -95,9 +100,9 @@ def listener_rows(engine: Engine, is_tls: bool) -> list[dict[str, Any]]:
             continue
         for kind, protocol in _LISTENERS.items():
             if kind in node.addresses:
-                address = Address.parse(node.addresses[kind])
+                host, _, port = node.addresses[kind].rpartition(":")
                 name = f"{protocol}/ssl" if kind == "amqp" and is_tls else protocol
-                rows.append({"node": node.name, "protocol": name, "ip_address": address.host, "port": address.port})
+                rows.append({"node": node.name, "protocol": name, "ip_address": host.strip("[]"), "port": int(port)})
     return sorted(rows, key=lambda row: (row["protocol"], row["port"], row["node"]))
 
 
