@@ -412,9 +412,10 @@ def _of_zunit(printed: str) -> Outcome | None:
     if not planned:
         return None
     failed = [name for bad, name, _ in lines if bad]
-    failed += [f"{planned - len(lines)} that were not reached"] * (len(lines) < planned)
     skipped = sum(1 for _, _, why in lines if why)
-    return Outcome(len(lines) - len(failed) - skipped, skipped, failed)
+    passed = len(lines) - len(failed) - skipped
+    failed += [f"{planned - len(lines)} that were not reached"] * (len(lines) < planned)
+    return Outcome(passed, skipped, failed)
 
 
 def _of_pytest(report: Path) -> Outcome | None:
