@@ -1,6 +1,7 @@
 """The clients' own tests against brokers, run against three MayflyMQ nodes and three RabbitMQ nodes.
 
-    python -P tests/interop/own_suites.py [--rabbitmq] [--only NAME ...] [--checkouts FOLDER] [--keep FOLDER]
+    python -P tests/interop/own_suites.py [--rabbitmq] [--only NAME ... [--words "FILE -k NAME"]] [--checkouts FOLDER]
+                                          [--keep FOLDER]
 
 Each broker has the port that the suites know, 5672, in a network namespace of its own, so this needs root and iproute2.
 Suites of py-amqp, kombu and amqplib come from packages, which pip and npm load. The others are in no package:
@@ -15,7 +16,9 @@ import argparse
 import json
 import os
 import re
+import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -23,7 +26,7 @@ import tempfile
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
@@ -47,6 +50,22 @@ _RUBY_ACCESS: Final[tuple[tuple[str, dict[str, str]], ...]] = (
     ("permissions/bunny_testbed/bunny_reader", {"configure": "^---$", "write": "^---$", "read": ".*"}),
 )
 """What Bunny's own script prepares, for the management API."""
+_ZUNIT_LINE: Final = re.compile(r"^(not )?ok \d+ - (.*?)( # skip .*)?$", re.MULTILINE)
+_ZUNIT_PLAN: Final = re.compile(r"^1\.\.(\d+)$", re.MULTILINE)
+_ZUNIT: Final = """\
+const zunit = require("zunit");
+Object.assign(global, zunit.syntax);
+const pattern = new RegExp(process.argv[1]);
+const all = new zunit.Suite("rascal").discover({ pattern });
+all.then((suite) => new zunit.Harness(suite).run(new zunit.TapReporter())).then(() => process.exit());
+"""
+"""What zUnit's own program does, with lines that can be read."""
+_RANDOM_READABLE: Final = """\
+const { randomBytes } = require("crypto");
+const { Readable } = require("stream");
+exports.createRandomStream = () => new Readable({ read(bytes) { this.push(randomBytes(bytes)); } });
+"""
+"""What rascal's tests want of a package that npm no longer has."""
 _RUBY_LINE: Final = re.compile(r"(\d+) examples?, (\d+) failures?(?:, (\d+) pending)?")
 
 
@@ -56,7 +75,7 @@ class Suite:
 
     name: str
     words: list[str]
-    """What pytest, rspec or `node --test` is told."""
+    """What pytest, rspec or `node --test` is told; for zUnit, patterns of the files' names."""
     package: str = ""
     """Whose source package has them; empty: a checkout has."""
     needs: list[str] = field(default_factory=list)
@@ -77,6 +96,7 @@ class Outcome:
 
 _LOGIN: Final = f"amqp://guest:guest@127.0.0.1:{PORT}"
 _NODE: Final = ("amqplib",)
+_NODE_CHECKOUT: Final = ("rascal",)
 _RUBY: Final = ("bunny",)
 SUITES: Final = [
     Suite("py-amqp", ["-k", "plain", "t/integration/test_rmq.py"], "amqp"),
@@ -127,6 +147,62 @@ SUITES: Final = [
     Suite("dramatiq", ["-o", "addopts=", "tests/test_rabbitmq.py"], needs=["pylibmc", "pytest-benchmark", "redis"]),
     Suite("bunny", [f"spec/{folder}/**/*_spec.rb" for folder in ("higher_level_api", "lower_level_api", "issues")]),
     Suite("amqplib", ["--test-timeout=20000"], "amqplib@2.2.0", ["claire@0.4.1"]),
+    Suite(
+        "rascal",
+        [
+            f"^{name}[.]tests[.]js$"
+            for name in (
+                "broker",
+                "brokerAsPromised",
+                "publications",
+                "publicationsAsPromised",
+                "shovel",
+                "subscriptions",
+                "subscriptionsAsPromised",
+                "vhost",
+            )
+        ],
+        needs=["amqplib@0.10.9", "chance@1", "zunit@4.0.2"],
+    ),
+    Suite(
+        "celery",
+        [
+            *("-p", "celery.contrib.pytest"),
+            *(
+                f"t/integration/test_{name}.py"
+                for name in (
+                    "canvas",
+                    "connection_recovery",
+                    "inspect",
+                    "loader",
+                    "mem_leak_in_exception_handling",
+                    "security",
+                    "serialization",
+                    "tasks",
+                )
+            ),
+        ],
+        needs=["psutil", "pytest-click", "pytest-order", "pytest-subtests", "pytest-timeout", "redis"],
+        environment={"TEST_BROKER": f"{_LOGIN}//", "TEST_BACKEND": "rpc", "WORKER_LOGLEVEL": "INFO"},
+    ),
+    Suite(
+        "faststream",
+        [
+            *("-o", "addopts=", "-m", "rabbit and connected", "--ignore=tests/brokers/rabbit/test_misconfigure.py"),
+            *(f"tests/{folder}/rabbit" for folder in ("brokers", "docs", "examples", "opentelemetry", "prometheus")),
+        ],
+        needs=[
+            "dirty-equals",
+            "fastapi",
+            "freezegun",
+            "httpx",
+            "opentelemetry-sdk",
+            "prometheus-client",
+            "pydantic-settings",
+            "pytest-asyncio",
+            "pytest-timeout",
+        ],
+    ),
 ]
 
 
@@ -135,21 +211,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rabbitmq", action="store_true", help="run the suites against RabbitMQ as well")
     parser.add_argument("--only", nargs="+", choices=[suite.name for suite in SUITES], help="these suites")
+    parser.add_argument("--words", type=shlex.split, help="what a suite is told instead, to run some of it")
     parser.add_argument("--keep", type=Path, help="folder for what the suites print")
     parser.add_argument("--checkouts", type=Path, help="folder of the checkouts")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # Nodes and namespaces go with it.
     if os.geteuid() != 0:
         sys.exit("network namespaces need root")
     if arguments.rabbitmq and not RABBITMQ_SERVER.exists():
         sys.exit("RabbitMQ is not installed (Debian: apt-get install rabbitmq-server)")
     only = arguments.only or [suite.name for suite in SUITES]
+    suites = [replace(suite, words=arguments.words or suite.words) for suite in SUITES if suite.name in only]
     with tempfile.TemporaryDirectory(prefix="mayfly-suites-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        found = [
-            (suite, place)
-            for suite in SUITES
-            if suite.name in only and (place := place_of(suite, folder, arguments.checkouts))
-        ]
+        found = [(suite, place) for suite in suites if (place := place_of(suite, folder, arguments.checkouts))]
         theirs: dict[str, Outcome] = {}
         if arguments.rabbitmq:
             with rabbitmq(folder / "rabbitmq") as namespace:
@@ -172,7 +247,7 @@ def place_of(suite: Suite, folder: Path, checkouts: Path | None) -> Path | None:
         if place is None or not place.is_dir():
             print(f"{suite.name}: left out, no checkout (--checkouts FOLDER, with FOLDER/{suite.name})")
             return None
-        return place
+        return _node_checkout(suite, place, folder) if suite.name in _NODE_CHECKOUT else place
     if suite.name in _NODE:
         return _node_package(suite, folder)
     try:
@@ -199,9 +274,26 @@ def _node_package(suite: Suite, folder: Path) -> Path | None:
     (archive,) = around.glob("*.tgz")
     with tarfile.open(archive) as packed:
         packed.extractall(around, filter="data")
-    words = ["npm", "install", "--prefix", str(around), "--ignore-scripts", "--no-audit", "--no-fund", "--silent"]
-    subprocess.run([*words, *suite.needs], check=True, stdout=subprocess.DEVNULL)
+    _npm_install(around, suite.needs)
     return around / "package"
+
+
+def _node_checkout(suite: Suite, checkout: Path, folder: Path) -> Path | None:
+    """A copy of the checkout, in a folder that has what it needs; None without npm."""
+    if shutil.which("npm") is None:
+        print(f"{suite.name}: left out, npm is not installed")
+        return None
+    around = folder / suite.name
+    shutil.copytree(checkout, around / "package")
+    needed = json.loads((checkout / "package.json").read_text(encoding="utf-8"))["dependencies"]
+    _npm_install(around, [*(f"{name}@{versions}" for name, versions in needed.items()), *suite.needs])
+    (around / "node_modules" / "random-readable.js").write_text(_RANDOM_READABLE, encoding="utf-8")
+    return around / "package"
+
+
+def _npm_install(around: Path, packages: list[str]) -> None:
+    words = ["npm", "install", "--prefix", str(around), "--ignore-scripts", "--no-audit", "--no-fund", "--silent"]
+    subprocess.run([*words, *packages], check=True, stdout=subprocess.DEVNULL)
 
 
 def _needed(suite: Suite, folder: Path, checkouts: Path | None) -> str:
@@ -256,6 +348,10 @@ def run(suite: Suite, place: Path, namespace: str, folder: Path, options: argpar
     elif suite.name in _NODE:
         files = [str(file.relative_to(place)) for file in sorted(place.glob("test/*.test.js"))]
         words = ["node", "--test", "--test-concurrency=1", "--test-reporter=tap", *suite.words, *files]
+    elif suite.name in _NODE_CHECKOUT:
+        # Each file in a process of its own: the first test that throws where nobody catches it ends the process.
+        words = ["sh", "-c", 'for file in "$@"; do node -e "$PROGRAM" "$file"; done', "sh", *suite.words]
+        environment["PROGRAM"] = _ZUNIT
     else:
         environment["PYTHONPATH"] = _needed(suite, folder, options.checkouts)
         words = [sys.executable, "-m", "pytest", "-q", "-W", "ignore", "-p", "no:cacheprovider"]
@@ -274,6 +370,8 @@ def run(suite: Suite, place: Path, namespace: str, folder: Path, options: argpar
         outcome = _of_rspec(done.stdout)
     elif suite.name in _NODE:
         outcome = _of_node(done.stdout)
+    elif suite.name in _NODE_CHECKOUT:
+        outcome = _of_zunit(done.stdout)
     else:
         outcome = _of_pytest(report)
     if outcome is None:
@@ -306,6 +404,18 @@ def _of_node(printed: str) -> Outcome | None:
     # A group fails with its tests, and says that it is one.
     failed = [name for name, details in _NODE_FAILURE.findall(printed) if "type: 'suite'" not in details]
     return Outcome(counts["pass"], counts["skipped"], failed)
+
+
+def _of_zunit(printed: str) -> Outcome | None:
+    planned = sum(int(number) for number in _ZUNIT_PLAN.findall(printed))
+    lines = _ZUNIT_LINE.findall(printed)
+    if not planned:
+        return None
+    failed = [name for bad, name, _ in lines if bad]
+    skipped = sum(1 for _, _, why in lines if why)
+    passed = len(lines) - len(failed) - skipped
+    failed += [f"{planned - len(lines)} that were not reached"] * (len(lines) < planned)
+    return Outcome(passed, skipped, failed)
 
 
 def _of_pytest(report: Path) -> Outcome | None:
@@ -341,11 +451,18 @@ def _containers(namespace: str) -> Iterator[None]:
 
 @contextmanager
 def _namespace(name: str) -> Iterator[str]:
-    """A network namespace with a loopback of its own."""
+    """A network namespace with a loopback of its own, and addresses that nobody answers at, for tests of timeouts."""
     full = f"{name}-{os.getpid()}"
     subprocess.run(["ip", "netns", "add", full], check=True)
     try:
-        subprocess.run(["ip", "-n", full, "link", "set", "lo", "up"], check=True)
+        for words in (
+            "link set lo up",
+            "link add hole type veth peer name bottom",
+            "link set hole up",
+            "link set bottom up",
+            "address add 10.255.255.254/24 dev hole",
+        ):
+            subprocess.run(["ip", "-n", full, *words.split()], check=True)
         yield full
     finally:
         subprocess.run(["ip", "netns", "delete", full], check=False)
