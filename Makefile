@@ -28,8 +28,9 @@ QUICK ?=
 ONLY ?=
 # For `make soak`: how long; fractions are allowed.
 HOURS ?= 1
-# For `make chaos` and `make fuzz`: how long. For `make chaos` and `make test-failover`: which faults (of chaos: kill,
-# freeze, partition; of test-failover: kinds as in docs/reliability.md; none: all). WRITE=1 puts the figures into docs.
+# For `make chaos`, `make fuzz` and `make fuzz-coverage`: how long. For `make chaos` and `make test-failover`: which
+# faults (of chaos: kill, freeze, partition; of test-failover: kinds as in docs/reliability.md; none: all). WRITE=1 puts
+# the figures into docs.
 MINUTES ?= 5
 FAULTS ?=
 WRITE ?=
@@ -46,8 +47,8 @@ SUITES ?=
 CHECKOUTS ?=
 
 .PHONY: run test check compiled-tests uncompiled-tests lint bench bench-expiry bench-growth bench-long-queue profile \
-	soak fuzz chaos chaos-deadletters golden interop setup wheel image test-failover test-upgrade test-systemd test-compose \
-	test-k8s clean
+	soak fuzz fuzz-coverage chaos chaos-deadletters golden interop setup wheel image test-failover test-upgrade \
+	test-systemd test-compose test-k8s clean
 
 run: $(INSTALLED)
 	@$(BIN)/mayfly demo $(if $(filter-out 0,$(ONCE)),--once)
@@ -144,6 +145,11 @@ endif
 # ARGUMENTS='--seed N' is one of them again.
 fuzz: $(INSTALLED)
 	PYTHONPATH=. $(BIN)/python tests/fuzz/run_fuzz.py --minutes $(MINUTES) $(ARGUMENTS)
+
+# The same decoders and the connection led by coverage, for MINUTES, if atheris is installed (pip install atheris).
+# ARGUMENTS=fuzz-failures/crash-... is one input again.
+fuzz-coverage: $(INSTALLED)
+	PYTHONPATH=. $(BIN)/python tests/fuzz/run_atheris.py $(if $(ARGUMENTS),$(ARGUMENTS),-max_total_time=$$(($(MINUTES) * 60)))
 
 # Fresh seeds for all simulators. What fails is written to soak-failures/; Ctrl-C ends it early, with totals.
 soak: $(INSTALLED)

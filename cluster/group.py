@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Final
 
 from cluster.applying import Applying
-from cluster.clock import GroupClock
+from cluster.clock import GroupClock, MemberClocks
 from cluster.compaction import Compaction, times_too_long
 from cluster.elections import hasten_election, outdo, resign
 from cluster.first_state import BOOTSTRAP_INDEX, BOOTSTRAP_TERM
@@ -384,9 +384,9 @@ class Group:
             finally:
                 self.intake.keep(self.raw.raft.raft_log.unstable.snapshot)
 
-    def propose(self, now_ms: int, trusted_ms: int) -> None:
+    def propose(self, now_ms: int, clocks: MemberClocks) -> None:
         """If this replica leads, make one entry (or a few, by size) of what has gathered; stamp it (RULES C1, C2)."""
-        self._note_leadership(now_ms, trusted_ms)
+        self._note_leadership(now_ms, clocks)
         if not self.proposals:
             return
         if not self.leads:
@@ -441,12 +441,12 @@ class Group:
         self.proposals = []
         self.proposal_bytes = 0
 
-    def _note_leadership(self, now_ms: int, trusted_ms: int) -> None:
+    def _note_leadership(self, now_ms: int, clocks: MemberClocks) -> None:
         if self.leads and not self._led:
             self._led = True
             self.leader_index = self.raw.raft.raft_log.last_index()
             raft_log = self.raw.raft.raft_log
-            self.clock.lead(now_ms, trusted_ms, self.term, raft_log.term(self.leader_index - 1))
+            self.clock.lead(now_ms, clocks.trusted(now_ms), self.term, raft_log.term(self.leader_index - 1))
         elif self._led and not self.leads:
             self._led = False
             self.leader_index = 0

@@ -583,21 +583,20 @@ class Host:
 
     def pump(self, now_ms: int) -> Output:
         """Do all that is due. See the module's text."""
-        sent_before = not self._gathering.empty()
+        sent_before = self._has_gathered
         if self._held:
             for id, due_ms in self._held.items():
                 if now_ms >= due_ms:
                     self._dirty[id] = None
-        trusted_ms = self.clocks.trusted(now_ms) if self._dirty else now_ms
         for _ in range(self.MOST_ROUNDS_PER_PUMP):
             if not self._dirty:
                 break
             dirty, self._dirty = self._dirty, {}
             for id in dirty:
-                self._advance(self.groups[id], now_ms, trusted_ms)
+                self._advance(self.groups[id], now_ms)
         write: WriteBatch | None = None
         write_waits = True
-        if self._writing is None and not self._gathering.empty():
+        if self._writing is None and self._has_gathered:
             write = self._writing = self._gathering
             self._gathering = WriteBatch()
             self.disk.began(now_ms)
@@ -617,6 +616,10 @@ class Host:
             due_ms = min(due_ms, min(self._held.values()))
         return Output(frames, write, NEVER if due_ms == NEVER_DUE else due_ms, write_waits)
 
+    @property
+    def _has_gathered(self) -> bool:
+        return bool(self._gathering.groups) and not self._gathering.empty()
+
     def _waits_for_others(self, id: int) -> bool:
         """Whether what is now written of a group, and leaves for the others in this turn, needs one of them as well to
         be committed: their answer comes later than this node's own disk, or is waited for anyway."""
@@ -633,7 +636,7 @@ class Host:
         """Whether a write is under way."""
         return self._writing is not None
 
-    def _advance(self, group: Group, now_ms: int, trusted_ms: int) -> None:
+    def _advance(self, group: Group, now_ms: int) -> None:
         batches = group.route(now_ms)
         if batches:
             self._frame(group.leader).proposals += [(group.id, batch) for batch in batches]
@@ -645,7 +648,7 @@ class Host:
         under_way = group.in_flight
         if under_way is not None:
             return
-        group.propose(now_ms, trusted_ms)
+        group.propose(now_ms, self.clocks)
         messages, write = group.collect()
         self._tell_leader(group)
         self._post(group.id, messages, now_ms)

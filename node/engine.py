@@ -15,7 +15,7 @@ from cluster.log.batch import StoredGroup, WriteBatch
 from cluster.log.group_log import EntryCache
 from cluster.machine import StateMachine
 from cluster.raft import Entry
-from cluster.sessions import KIND_INTERNAL, encode_batch
+from cluster.sessions import KIND_INTERNAL, SessionSender, encode_batch
 from cluster.versions import LEVELS, VersionRange
 from node.amqp.content import Content
 from node.broker import remote_transient
@@ -159,6 +159,9 @@ class Engine:
         self._handles: dict[int, ShardHandle] = {}
         self._replicated: dict[int, ReplicatedShard] = {}
         self._leaders: dict[int, ShardLeader] = {}
+        self._with_lanes: dict[int, ShardLeader] = {}
+        """Those whose dead letters wait for other shards. That changes with the shard alone."""
+        self._senders: list[SessionSender] = []
         self._changed: dict[int, None] = {}
         self._now_ms = 0
         self._disk_short = False
@@ -172,6 +175,8 @@ class Engine:
         for id, shard in self.shards.items():
             self._handles[id] = self._replicated[id] = ReplicatedShard(shard, self.host)
             self._leaders[id] = ShardLeader(shard, self.host.groups[id], self, self._settings.expiry_tick_ms)
+            self._note_lanes(id)
+        self._senders = [group.sender for group in self.host.groups.values()]
         self.announce()
         return first
 
@@ -268,16 +273,23 @@ class Engine:
         if self._changed:
             changed, self._changed = self._changed, {}
             for id in changed:
-                leader = self._leaders.get(id)
-                if leader is not None:
-                    leader.advance(now_ms)
-            for id, leader in self._leaders.items():
+                if id in self._leaders:
+                    self._leaders[id].advance(now_ms)
+                    self._note_lanes(id)
+            for id, leader in self._with_lanes.items():
                 if id not in changed:
                     leader.others_changed(now_ms)
         # What was given since the last time, or is applied now, made somebody busy before.
         if worked:
             self._watch_pressure()
         return output
+
+    def _note_lanes(self, id: int) -> None:
+        leader = self._leaders[id]
+        if leader.has_lanes:
+            self._with_lanes[id] = leader
+        else:
+            self._with_lanes.pop(id, None)
 
     @property
     def busy(self) -> bool:
@@ -355,8 +367,8 @@ class Engine:
     def pending_bytes(self) -> int:
         """Bytes of commands given and not yet applied here, over all groups."""
         pending = 0
-        for group in self.host.groups.values():
-            pending += group.sender.pending_bytes
+        for sender in self._senders:
+            pending += sender.pending_bytes
         return pending
 
     def _watch_pressure(self) -> None:

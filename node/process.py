@@ -42,7 +42,7 @@ from node.catalog import UpgradePassword
 from node.catalog_at_start import CatalogAtStart
 from node.certificates_watch import Certificates, client_tls
 from node.data_copy import copy_data
-from node.defects import DefectsStopTheNode
+from node.defects import defect
 from node.duties.drain import DRAINED, NOT_DRAINING, TEXT_OF_DRAIN, TEXT_OF_STOP, Drain, DrainSettings
 from node.engine import Engine
 from node.engine_assembly import make_engine
@@ -101,7 +101,6 @@ class NodeProcess:
         self._certificates: Certificates | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._ticker: asyncio.Handle | None = None
-        self._defects = DefectsStopTheNode(self._fail)
         self._pump_scheduled = False
         self._due_timer: asyncio.TimerHandle | None = None
         self._due_ms = NEVER
@@ -149,7 +148,7 @@ class NodeProcess:
         except BaseException:
             self._store.close()
             raise
-        self._writer = LogWriter(self._store, self._loop, self._written)
+        self._writer = LogWriter(self._store, self._loop, self._written, self._store)
         self._transport = self._make_transport(starts, previous)
         self.engine.membership.changed = self._members_changed
         self.engine.membership.level_changed = self._level_changed
@@ -182,14 +181,14 @@ class NodeProcess:
             self.schedule_pump,
             self,
         )
-        management = Management(self.engine, self.membership, self._logins, self.schedule_pump)
         access = Access(self.engine, self.membership, self._logins, self._logins.threads)
         http = settings.http_address
         self._definitions = DefinitionsOffice(self.engine, self.membership)
         self.view = NodeView(
             self, self.engine, settings, self.clock.now_ms, self.membership, self._memory, self._writer, self._logins,
-            self._broker,
+            self._broker, watch,
         )
+        management = Management(self.engine, self.membership, self._logins, self.schedule_pump, self.view)
         self._http = HttpServer(self.view, http.host, http.port, operator, management, access, self._definitions)
         await self._http.start()
         try:
@@ -392,6 +391,7 @@ class NodeProcess:
         await self._http.stop()
         self._logins.close()
         await self._transport.stop()
+        self._writer.leave_loop()
         await self._loop.run_in_executor(None, self._writer.stop)
         self._store.close()
         self.stopped.set()
@@ -456,7 +456,7 @@ class NodeProcess:
                 "the right data back, or see 'A node whose data is lost' in docs/operations.md"
             )
             return
-        with self._defects_stop_the_node():
+        try:
             now_ms = self.clock.now_ms()
             output = self.engine.pump(now_ms)
             for peer, frame in output.frames.items():
@@ -468,18 +468,20 @@ class NodeProcess:
             if self.engine.busy:
                 self.schedule_pump()
             if output.due_ms != NEVER and (self._due_timer is None or output.due_ms < self._due_ms):
-                if self._due_timer is not None:
-                    self._due_timer.cancel()
-                self._due_ms = output.due_ms
-                self._due_timer = self._loop.call_later(max(1, output.due_ms - now_ms) / 1000, self._due)
+                self._pump_again_at(output.due_ms, now_ms)
+        except Exception as error:
+            self._fail(defect(error))
+
+    def _pump_again_at(self, due_ms: int, now_ms: int) -> None:
+        if self._due_timer is not None:
+            self._due_timer.cancel()
+        self._due_ms = due_ms
+        self._due_timer = self._loop.call_later(max(1, due_ms - now_ms) / 1000, self._due)
 
     def _due(self) -> None:
         """What was to be done by now is usually done, with something else; else this pump does it."""
         self._due_timer = None
         self.schedule_pump()
-
-    def _defects_stop_the_node(self) -> DefectsStopTheNode:
-        return self._defects
 
     def _written(self, error: BaseException | None) -> None:
         if error is None:
@@ -508,12 +510,21 @@ class NodeProcess:
         """Give the engine some input, and pump it at the end of this turn."""
         if self.failure is not None:
             return
-        with self._defects_stop_the_node():
+        try:
             take_in(self.clock.now_ms())
             self.schedule_pump()
+        except Exception as error:
+            self._fail(defect(error))
 
     def _on_frame(self, peer: int, frame: Frame) -> None:
-        self._feed(lambda now_ms: self.engine.receive(peer, frame, now_ms))
+        # As `_feed`, which would take a function made for each frame.
+        if self.failure is not None:
+            return
+        try:
+            self.engine.receive(peer, frame, self.clock.now_ms())
+            self.schedule_pump()
+        except Exception as error:
+            self._fail(defect(error))
 
     def _on_peer_up(self, peer: int) -> None:
         self._feed(lambda now_ms: self.engine.peer_up(peer, now_ms))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from cluster.log.batch import DiskFailed, DiskFull, StoreRefused, StoreUnfit
+from cluster.log.direct_writes import BLOCK_BYTES, DirectWrites, open_direct
 from cluster.log.lmdb_room import OUT_OF_ROOM
 from cluster.log.write_ahead_format import FILE_HEADER_BYTES, file_header, file_salt, is_clear
 
@@ -21,7 +22,9 @@ _DRAFT: Final = ".new"
 
 
 class WriteAheadFiles:
-    """The files, open. `append` and `turn` are for one thread at a time, `clear_other` may run beside `append`."""
+    """The files, open. `append` and `turn` are for one thread at a time, `clear_other` may run beside `append`.
+
+    An append can be made without a thread (`begin_append`, `end_append`) where the system does that (`open_direct`)."""
 
     def __init__(self, folder: Path, segment_bytes: int, may_create: bool) -> None:
         """Opens the files, or makes them if there never were any. Raises `StoreUnfit`, `StoreRefused`."""
@@ -30,6 +33,11 @@ class WriteAheadFiles:
         self._ends: list[int] = []
         self._sizes: list[int] = []
         self._active = 0
+        self._headers: list[bytes] = []
+        self._last_blocks: list[bytes] = []
+        """Of each file, what its last block that has something holds of it."""
+        self.direct: DirectWrites | None = None
+        self._begun = b""
         paths = [folder / name for name in FILE_NAMES]
         try:
             for path in paths:
@@ -61,6 +69,8 @@ class WriteAheadFiles:
             self._salts.append(file_salt(image, name))
             self._ends.append(FILE_HEADER_BYTES)
             self._sizes.append(len(image))
+            self._headers.append(image[:FILE_HEADER_BYTES])
+            self._last_blocks.append(image[:FILE_HEADER_BYTES])
             if not is_clear(image):
                 self._clear(number, FILE_HEADER_BYTES, len(image))
 
@@ -74,6 +84,37 @@ class WriteAheadFiles:
     def fits(self, record: bytes) -> bool:
         """Whether there is room for a record; if not, it is the other file's turn."""
         return self._ends[self._active] + len(record) <= self._sizes[self._active]
+
+    def open_direct(self, most_bytes: int) -> None:
+        """Have `direct` from now on, for records of so many bytes at most, if the system does such writes."""
+        self.direct = open_direct(self._paths, most_bytes)
+        for file in range(len(self._paths)):
+            self._uncache(file)
+
+    def begin_append(self, record: bytes) -> bool:
+        """Begin to write and sync a record that fits; False if `append` has to do it."""
+        active, start = self._active, self._ends[self._active]
+        self._begun = record
+        before = self._last_blocks[active]
+        return self.direct is not None and self.direct.begin(active, start, before, record, self._sizes[active])
+
+    def end_append(self, direct: DirectWrites) -> bool:
+        """The append that was begun has ended: whether it is on disk; if not, `append` has to do it. Raises
+        `DiskFailed`."""
+        try:
+            done = direct.result()
+        except OSError as error:
+            raise DiskFailed(self._text(error)) from error
+        if done:
+            self._appended(self._begun)
+        return done
+
+    def _appended(self, record: bytes) -> None:
+        active = self._active
+        self._ends[active] += len(record)
+        inside = self._ends[active] % BLOCK_BYTES
+        rest = b"" if len(record) >= inside else self._last_blocks[active]
+        self._last_blocks[active] = rest + record[len(record) - min(inside, len(record)) :]
 
     def append(self, record: bytes) -> None:
         """Write a record that fits, and sync it. Raises `DiskFull` (no trace of it is left), `DiskFailed`."""
@@ -90,7 +131,8 @@ class WriteAheadFiles:
             _sync(descriptor)
         except OSError as error:
             raise DiskFailed(self._text(error)) from error
-        self._ends[self._active] = start + len(record)
+        self._uncache(self._active)
+        self._appended(record)
 
     def turn(self) -> None:
         """The other file takes records from now on. It has to be clear."""
@@ -102,6 +144,7 @@ class WriteAheadFiles:
         if self._ends[other] > FILE_HEADER_BYTES:
             self._clear(other, FILE_HEADER_BYTES, self._ends[other])
             self._ends[other] = FILE_HEADER_BYTES
+            self._last_blocks[other] = self._headers[other]
 
     def _clear(self, number: int, start: int, end: int) -> None:
         """Zeros: what a torn record lacks must not look like something. Raises `DiskFailed`."""
@@ -110,12 +153,22 @@ class WriteAheadFiles:
             _sync(self._descriptors[number])
         except OSError as error:
             raise DiskFailed(self._text(error)) from error
+        self._uncache(number)
+
+    def _uncache(self, number: int) -> None:
+        """What was written through the page cache leaves it: a direct write would have to wait for that."""
+        if self.direct is not None:
+            with suppress(OSError):
+                os.posix_fadvise(self._descriptors[number], 0, 0, os.POSIX_FADV_DONTNEED)
 
     def _text(self, error: OSError) -> str:
         return f"{self._paths[0].parent / 'ahead-*'}: {error.strerror}"
 
     def close(self) -> None:
         """Close the files."""
+        if self.direct is not None:
+            self.direct.close()
+            self.direct = None
         for descriptor in self._descriptors:
             os.close(descriptor)
         self._descriptors = []

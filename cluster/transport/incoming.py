@@ -20,6 +20,7 @@ from cluster.transport.complaints import Complaints
 from cluster.transport.counters import PeerCounters
 from cluster.transport.frame_stream import FrameConnection
 from cluster.transport.gate import Gate
+from cluster.transport.intake import Intake
 from cluster.transport.spool import PartialSnapshot, SnapshotSpool, Stream
 from cluster.transport.steps import run_steps
 from cluster.versions import VersionRange, protocol_fault
@@ -38,24 +39,18 @@ class TurnedAway(Refused):
 class PeerStream:
     """What comes from one peer: its Exchange, and the connection that carries its frames. Where one ends, both do."""
 
-    def __init__(
-        self, peer: int, protocol: int, counters: PeerCounters, on_frame: Callable[["PeerStream", bytes], None],
-        host: str,
-    ) -> None:
-        """`on_frame` gets encoded frames; what it raises (`Refused`) ends the stream."""
+    def __init__(self, peer: int, protocol: int, intake: Intake, host: str) -> None:
+        """`intake` gets encoded frames; what it raises (`Refused`) ends the stream."""
         self.peer = peer
         self.protocol = protocol
         """The version of what comes."""
-        self.counters = counters
+        self.intake = intake
         self.host = host
         self.ended = False
         self.refusal: Refused | None = None
         """Why it was ended, if there is something to complain of."""
-        self.clock: tuple[int, float] | None = None
-        """The peer's clock in its last frame, and the loop's time when that came."""
         self.reading: asyncio.Timeout | None = None
         """The bound within which the Exchange is read."""
-        self._on_frame = on_frame
         self._connection: FrameConnection | None = None
 
     def attached(self, connection: FrameConnection) -> None:
@@ -67,7 +62,7 @@ class PeerStream:
     def take(self, data: bytes) -> None:
         """See `StreamHolder`."""
         try:
-            self._on_frame(self, data)
+            self.intake.take(data)
         except Refused as refusal:
             self.end(refusal)
 
@@ -124,6 +119,7 @@ class Incoming:
         self._on_frame = on_frame
         self._streams: dict[int, PeerStream] = {}
         self._clocks: dict[int, tuple[int, float]] = {}
+        """By peer: its clock in its last frame, and the loop's time when that came."""
         self._tickets: framing.Tickets[PeerStream] = framing.Tickets(limits.HELLO_TIMEOUT_SECONDS)
         self.complaints = Complaints()
         self.frames_port = 0
@@ -165,12 +161,12 @@ class Incoming:
         if first is None:
             return
         peer, protocol, counters = self._admit(codec.decode_hello(first))
-        stream = PeerStream(peer, protocol, counters, self._take_frame, _host(context))
+        loop = asyncio.get_running_loop()
+        stream = PeerStream(peer, protocol, self.intake(peer, counters, loop.time), _host(context))
         older = self._streams.get(peer)
         self._streams[peer] = stream
         if older is not None:
             older.end(TurnedAway(grpc.StatusCode.ABORTED, f"node {peer} has opened a newer stream"))
-        loop = asyncio.get_running_loop()
         ticket = secrets.token_bytes(framing.TICKET_BYTES)
         self._tickets.give(ticket, peer, stream, loop.time())
         timer = loop.call_later(limits.HELLO_TIMEOUT_SECONDS, stream.still_alone)
@@ -191,20 +187,14 @@ class Incoming:
 
     async def _read_unordered(self, context: grpc.aio.ServicerContext, stream: PeerStream) -> None:
         """Take frames of the Exchange itself until either end of the stream has ended. Raises `Refused`."""
-        loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(limits.HELLO_TIMEOUT_SECONDS if stream.ended else None) as stream.reading:
                 while not (stream.ended and stream.refusal):
                     data = await context.read()
                     if data is grpc.aio.EOF:
                         return
-                    if stream.ended:
-                        continue
-                    frame = self._decode(stream, data)
-                    if stream.clock is not None:
-                        # What was sent earlier may come later: the newest clock counts.
-                        frame.clock_ms = stream.clock[0] + int((loop.time() - stream.clock[1]) * 1000)
-                    self._deliver(stream.peer, frame)
+                    if not stream.ended:
+                        stream.intake.take_unordered(data)
         except TimeoutError:
             pass
         finally:
@@ -220,21 +210,15 @@ class Incoming:
         self.complaints.forget(stream.host)
         return stream
 
-    def _take_frame(self, stream: PeerStream, data: bytes) -> None:
-        frame = self._decode(stream, data)
-        self._clocks[stream.peer] = stream.clock = (frame.clock_ms, asyncio.get_running_loop().time())
-        self._deliver(stream.peer, frame)
+    def intake(self, peer: int, counters: PeerCounters, now_s: Callable[[], float]) -> Intake:
+        """For what comes on a stream of this peer."""
+        return Intake(
+            peer, self._node_id, counters, self._counters, self._refuse_stranger, self._on_frame, self._clocks, now_s
+        )
 
-    def _decode(self, stream: PeerStream, data: bytes) -> Frame:
-        """A frame of a peer that is still one. Raises `Refused`."""
-        peer, counters = stream.peer, stream.counters
-        if self._counters(peer) is not counters:
-            self._check_data(peer, "", 0, 0)
-            raise TurnedAway(grpc.StatusCode.PERMISSION_DENIED, f"node {peer} is no peer any more")
-        frame = codec.decode_frame(data, peer, self._node_id)
-        counters.frames_received += 1
-        counters.bytes_received += len(data)
-        return frame
+    def _refuse_stranger(self, peer: int) -> None:
+        self._check_data(peer, "", 0, 0)
+        raise TurnedAway(grpc.StatusCode.PERMISSION_DENIED, f"node {peer} is no peer any more")
 
     async def receive_snapshot(self, _: object, context: grpc.aio.ServicerContext) -> bytes:
         """One snapshot of a peer; it is handed over like a frame that holds its message."""
@@ -334,7 +318,7 @@ class Incoming:
         elapsed_ms = int((asyncio.get_running_loop().time() - seen[1]) * 1000)
         frame = Frame(seen[0] + elapsed_ms)
         frame.raft.append((name.group, header.message))
-        self._deliver(peer, frame)
+        self.intake(peer, counters, asyncio.get_running_loop().time).hand_over(frame)
 
     async def _first(self, context: grpc.aio.ServicerContext) -> bytes | None:
         return await self._next(context, limits.HELLO_TIMEOUT_SECONDS)
@@ -395,13 +379,6 @@ class Incoming:
         code = refusal.code if isinstance(refusal, TurnedAway) else grpc.StatusCode.INVALID_ARGUMENT
         self.complaints.say(_host(context), str(refusal))
         await context.abort(code, str(refusal))
-
-    def _deliver(self, peer: int, frame: Frame) -> None:
-        try:
-            self._on_frame(peer, frame)
-        except Exception:
-            # A mistake in the layer above; the stream goes on.
-            log.exception("a frame of node %d was not handled", peer)
 
 
 def _check_owner(partial: PartialSnapshot, stream: Stream) -> None:

@@ -12,16 +12,15 @@ import grpc
 import grpc.aio
 
 from cluster import limits
-from cluster.frame import Frame
 from cluster.log.batch import LogError
 from cluster.log.snapshot_codec import OutgoingSnapshot, outgoing
-from cluster.raft.messages import Message, MessageType, Snapshot
+from cluster.raft.messages import Message, Snapshot
 from cluster.rpc import peer_pb2
 from cluster.transport import codec, framing, options
 from cluster.transport.counters import PeerCounters
-from cluster.transport.frame_queue import FrameQueue
 from cluster.transport.frame_stream import FrameSender, host_of
 from cluster.transport.gate import FINAL_REFUSALS
+from cluster.transport.outbox import Outbox
 from cluster.transport.refusals import Refusals
 from cluster.transport.steps import run_steps
 from cluster.transport.tls import NodeTls
@@ -84,12 +83,12 @@ class PeerLink:
         self._on_snapshot_sent = on_snapshot_sent
         self._on_refused = on_refused
         self._frames: FrameSender | None = None
-        self._waiting = FrameQueue()
-        self._unordered = FrameQueue()
         self._writing: grpc.aio.StreamUnaryCall | None = None
         """The Exchange while it is written to."""
         self._wake = asyncio.Event()
         """There is something unordered to send, or the stream has ended."""
+        self.outbox = Outbox(peer, counters, self._send_snapshot, self._wake.set)
+        """Takes frames; its stream is there while this is up."""
         self._complaint = ""
         self._snapshots: dict[int, tuple[Message, Snapshot]] = {}
         self._snapshot_task: asyncio.Task[None] | None = None
@@ -97,71 +96,10 @@ class PeerLink:
 
     # --- frames ---------------------------------------------------------------------------------------
 
-    def send(self, frame: Frame) -> None:
-        """Queue a frame, or drop it when the peer is away or too far behind. Snapshots go their own way."""
-        snapshots = [(group, message) for group, message in frame.raft if message.type == MessageType.SNAP]
-        if snapshots:
-            frame.raft = [item for item in frame.raft if item[1].type != MessageType.SNAP]
-            for group, message in snapshots:
-                self._send_snapshot(group, message)
-        frames = self._frames
-        if not self.up or frames is None:
-            self._counters.frames_dropped += 1
-            return
-        unordered = frame.take_unordered()
-        if unordered is not None:
-            if self._has_room(self._unordered, unordered):
-                for part in unordered.parts(limits.MAX_FRAME_BYTES):
-                    self._unordered.put(part, part.approximate_bytes())
-                self._wake.set()
-            if frame.empty():
-                return
-        # One turn of a leader may fill the windows of all groups: as one frame it would hold heartbeats up. And what
-        # clients send in one turn may be more than the peer takes as one frame.
-        parts = frame.parts(limits.MAX_FRAME_BYTES)
-        if self._waiting and not self._has_room(self._waiting, *parts):
-            return
-        for part in parts:
-            if frames.writable and not self._waiting:
-                self._write(frames, part)
-            else:
-                self._waiting.put(part, part.approximate_bytes())
-
-    def _has_room(self, queue: FrameQueue, *parts: Frame) -> bool:
-        """Whether there is room for all of a frame: a half of it would be of no use."""
-        size_bytes = sum(part.approximate_bytes() for part in parts)
-        before_bytes = queue.waiting_bytes + (self._on_its_way_bytes if queue is self._waiting else 0)
-        if queue and before_bytes + size_bytes > limits.MAX_PEER_QUEUE_BYTES:
-            self._counters.frames_dropped += 1
-            return False
-        return True
-
-    def _write(self, frames: FrameSender, frame: Frame) -> None:
-        try:
-            data = codec.encode_frame(frame)
-        except Exception as error:
-            # A mistake in the layer above: what can't be sent is lost with the stream, and sent anew or not at all.
-            log.exception("a frame for node %d can't be encoded", self._peer)
-            frames.fail(str(error))
-            return
-        self._counters.frames_sent += 1
-        self._counters.bytes_sent += len(data)
-        frames.send(data)
-
-    def _write_waiting(self) -> None:
-        """The frame stream takes more."""
-        frames = self._frames
-        while frames is not None and frames.writable and self._waiting:
-            self._write(frames, self._waiting.take())
-
     @property
     def waiting_bytes(self) -> int:
         """About how much waits to be sent."""
-        return self._waiting.waiting_bytes + self._unordered.waiting_bytes + self._on_its_way_bytes
-
-    @property
-    def _on_its_way_bytes(self) -> int:
-        return 0 if self._frames is None else self._frames.waiting_bytes
+        return self.outbox.waiting_bytes
 
     async def _run(self) -> None:
         pause_ms = limits.RECONNECT_FIRST_MS
@@ -197,10 +135,9 @@ class PeerLink:
         """The stream has ended, or was never up."""
         was_up, self.up = self.up, False
         frames, self._frames = self._frames, None
+        self.outbox.close()
         if frames is not None:
             frames.abort()
-        self._waiting.clear()
-        self._unordered.clear()
         if was_up:
             _call(self._on_down, self._peer)
 
@@ -232,11 +169,12 @@ class PeerLink:
         self._wake.clear()
         call.add_done_callback(lambda _: self._wake.set())
         self.up = True
+        self.outbox.stream = frames
         log.info("connected to node %d at %s, protocol version %d", self._peer, self.address, self.protocol)
         _call(self._on_up, self._peer)
         try:
             while not call.done() and not frames.ended:
-                if self._unordered:
+                if self.outbox.unordered:
                     await self._write_unordered(call)
                 else:
                     self._wake.clear()
@@ -247,7 +185,7 @@ class PeerLink:
         return await self._last_word(call, "the frame stream broke")
 
     async def _write_unordered(self, call: grpc.aio.StreamUnaryCall) -> None:
-        data = codec.encode_frame(self._unordered.take())
+        data = codec.encode_frame(self.outbox.unordered.take())
         self._counters.frames_sent += 1
         self._counters.bytes_sent += len(data)
         self._writing = call
@@ -294,7 +232,7 @@ class PeerLink:
         tls = None if self._credentials is None else self._credentials.frames
         name = None if self._credentials is None else self._credentials.server_name or host
         greeting = framing.encode_greeting(self.protocol, self._hello.node_id, ticket)
-        frames = FrameSender(self.protocol, greeting, self._write_waiting, self._frames_ended)
+        frames = FrameSender(self.protocol, greeting, self.outbox.write_waiting, self._frames_ended)
         self._frames = frames
         try:
             await loop.create_connection(lambda: frames, host, port, ssl=tls, server_hostname=name)

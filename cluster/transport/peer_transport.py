@@ -179,7 +179,7 @@ class PeerTransport:
         """
         link = self._links.get(peer)
         if link is not None:
-            link.send(frame)
+            link.outbox.send(frame)
             return
         for group, message in frame.raft:
             if message.type == MessageType.SNAP:

@@ -118,9 +118,14 @@ class ShardLeader:
             self._duties.perform(now_ms)
 
     def others_changed(self, now_ms: int) -> None:
-        """Another shard has changed: dead letters may have arrived there."""
-        if self._duties.has_lanes and self._leads():
+        """Another shard has changed: dead letters may have arrived there. For a shard that has lanes."""
+        if self._leads():
             self._duties.perform(now_ms)
+
+    @property
+    def has_lanes(self) -> bool:
+        """See `ShardDuties.has_lanes`."""
+        return self._duties.has_lanes
 
     def _leads(self) -> bool:
         if not self._group.established:

@@ -34,6 +34,7 @@ HOSTS = "tests/simulator/test_host_simulation.py::"
 READS = "tests/cluster/test_reads.py::"
 AHEAD_FORMAT = "tests/log/test_write_ahead_format.py::"
 AHEAD_STORE = "tests/log/test_write_ahead_store.py::"
+DIRECT = "tests/log/test_direct_writes.py::"
 OTHERS = "tests/simulator/test_regressions_of_others.py::"
 LEASE_EDGES = "tests/simulator/test_lease_edges.py::"
 
@@ -245,6 +246,30 @@ DISK_BUGS = [
         "        try:\n            _sync(descriptor)\n",
         "        try:\n            pass\n",
         AHEAD_STORE + "test_a_small_write_is_one_append_and_one_sync_and_the_log_file_is_left_alone",
+        "assert",
+    ),
+    Bug(
+        "has the kernel write without a sync",
+        "cluster/log/direct_writes.py",
+        "rw_flags=_DSYNC | _NOWAIT",
+        "rw_flags=_NOWAIT",
+        DIRECT + "test_a_direct_write_is_a_synced_one",
+        "assert",
+    ),
+    Bug(
+        "takes a direct write for done when it has begun",
+        "cluster/log/write_ahead_store.py",
+        "if not direct.ended(wait):",
+        "if not direct.ended(wait) and wait:",
+        DIRECT + "test_what_has_not_ended_is_not_noted",
+        "assert",
+    ),
+    Bug(
+        "writes over the octets that stand before a record",
+        "cluster/log/direct_writes.py",
+        "buffer[:inside] = before",
+        "buffer[:inside] = bytes(inside)",
+        DIRECT + "test_records_end_where_the_next_begin",
         "assert",
     ),
     Bug(

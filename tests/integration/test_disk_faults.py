@@ -26,14 +26,23 @@ from cluster.log import write_ahead_files
 from node.command_line import main
 
 sync = write_ahead_files._sync
+result = write_ahead_files.DirectWrites.result
 
-def failing(descriptor):
+def fail(descriptor):
     folder = Path(os.readlink(f"/proc/self/fd/{descriptor}")).parent.parent
     if (Path(os.environ["FAILING_SYNC_SWITCHES"]) / folder.name).exists():
         raise OSError(5, os.strerror(5))
+
+def failing(descriptor):
+    fail(descriptor)
     sync(descriptor)
 
+def failing_result(self):
+    fail(self._descriptors[0])
+    return result(self)
+
 write_ahead_files._sync = failing
+write_ahead_files.DirectWrites.result = failing_result
 main()
 '''
 

@@ -17,6 +17,7 @@ SHELLS: Final = (
     "cluster.log.folder",
     "cluster.log.layouts",
     "cluster.log.lmdb_room",
+    "cluster.log.direct_writes",
     "cluster.log.lmdb_store",
     "cluster.log.lmdb_tables",
     "cluster.log.map_pages",

@@ -1,0 +1,144 @@
+"""What is to be sent to one peer, from frames to octets.
+
+HOT: compiled by mypyc where that is possible.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from cluster import limits
+from cluster.frame import Frame
+from cluster.raft.messages import Message, MessageType
+from cluster.transport import codec
+from cluster.transport.counters import PeerCounters
+from cluster.transport.frame_queue import FrameQueue
+
+_log: Final = logging.getLogger(__name__)
+
+
+class OpenStream(Protocol):
+    """An accepted connection that frames are written to."""
+
+    @property
+    def writable(self) -> bool:
+        """Whether it takes frames now."""
+        ...
+
+    @property
+    def waiting_bytes(self) -> int:
+        """What the socket has not taken yet."""
+        ...
+
+    def send(self, frame: bytes) -> None:
+        """Write an encoded frame."""
+        ...
+
+    def fail(self, text: str) -> None:
+        """End it."""
+        ...
+
+
+class Outbox:
+    """Writes frames to the peer's stream, or keeps them while it takes no more. `stream` is None while there is none.
+
+    What is unordered waits in a queue of its own for whoever writes it to the Exchange."""
+
+    def __init__(
+        self,
+        peer: int,
+        counters: PeerCounters,
+        send_snapshot: Callable[[int, Message], None],
+        has_unordered: Callable[[], None],
+    ) -> None:
+        """`send_snapshot(group, message)` takes SNAP messages, also while there is no stream; `has_unordered()`: there
+        is something in `unordered`."""
+        self.stream: OpenStream | None = None
+        self.unordered: FrameQueue = FrameQueue()
+        self._peer = peer
+        self._counters = counters
+        self._send_snapshot = send_snapshot
+        self._has_unordered = has_unordered
+        self._waiting = FrameQueue()
+
+    def send(self, frame: Frame) -> None:
+        """Send or keep a frame, or drop it when the peer is away or too far behind. Snapshots go their own way."""
+        for _, message in frame.raft:
+            if message.type == MessageType.SNAP:
+                self._take_snapshots_out(frame)
+                break
+        stream = self.stream
+        if stream is None:
+            self._counters.frames_dropped += 1
+            return
+        if frame.unordered is not None:
+            self._keep_unordered(frame)
+            if frame.empty():
+                return
+        # One turn of a leader may fill the windows of all groups: as one frame it would hold heartbeats up. And what
+        # clients send in one turn may be more than the peer takes as one frame.
+        parts = frame.parts(limits.MAX_FRAME_BYTES)
+        if self._waiting and not self._has_room(self._waiting, parts):
+            return
+        for part in parts:
+            if stream.writable and not self._waiting:
+                self._write(stream, part)
+            else:
+                self._waiting.put(part, part.approximate_bytes())
+
+    def write_waiting(self) -> None:
+        """The stream takes more."""
+        while self.stream is not None and self.stream.writable and self._waiting:
+            self._write(self.stream, self._waiting.take())
+
+    def close(self) -> None:
+        """The stream is gone, and what waited for it."""
+        self.stream = None
+        self._waiting.clear()
+        self.unordered.clear()
+
+    @property
+    def waiting_bytes(self) -> int:
+        """About how much waits to be sent."""
+        return self._waiting.waiting_bytes + self.unordered.waiting_bytes + self._on_its_way_bytes
+
+    @property
+    def _on_its_way_bytes(self) -> int:
+        return 0 if self.stream is None else self.stream.waiting_bytes
+
+    def _take_snapshots_out(self, frame: Frame) -> None:
+        messages, frame.raft = frame.raft, []
+        for group, message in messages:
+            if message.type == MessageType.SNAP:
+                self._send_snapshot(group, message)
+            else:
+                frame.raft.append((group, message))
+
+    def _keep_unordered(self, frame: Frame) -> None:
+        unordered = frame.take_unordered()
+        if unordered is not None and self._has_room(self.unordered, [unordered]):
+            for part in unordered.parts(limits.MAX_FRAME_BYTES):
+                self.unordered.put(part, part.approximate_bytes())
+            self._has_unordered()
+
+    def _has_room(self, queue: FrameQueue, parts: list[Frame]) -> bool:
+        """Whether there is room for all of a frame: a half of it would be of no use."""
+        size_bytes = queue.waiting_bytes + (self._on_its_way_bytes if queue is self._waiting else 0)
+        for part in parts:
+            size_bytes += part.approximate_bytes()
+        if queue and size_bytes > limits.MAX_PEER_QUEUE_BYTES:
+            self._counters.frames_dropped += 1
+            return False
+        return True
+
+    def _write(self, stream: OpenStream, frame: Frame) -> None:
+        try:
+            data = codec.encode_frame(frame)
+        except Exception as error:
+            # A mistake in the layer above: what can't be sent is lost with the stream, and sent anew or not at all.
+            _log.exception("a frame for node %d can't be encoded", self._peer)
+            stream.fail(str(error))
+            return
+        self._counters.frames_sent += 1
+        self._counters.bytes_sent += len(data)
+        stream.send(data)

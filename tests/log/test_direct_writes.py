@@ -1,0 +1,345 @@
+"""Batches that the kernel writes without a thread: in the files they are what a thread would have written."""
+
+import asyncio
+import errno
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from cluster.log.batch import DiskFailed, WriteBatch
+from cluster.log.direct_writes import BLOCK_BYTES, DirectWrites
+from cluster.log.memory_store import MemoryStore
+from cluster.log.write_ahead_format import FILE_HEADER_BYTES
+from cluster.log.write_ahead_store import WriteAheadStore
+from cluster.raft import Entry, HardState
+from node.log_writer import LogWriter
+from tests.log.histories import MAP_BYTES, same
+
+SEGMENT_BYTES = 64 * 1024
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where direct writes work."""
+    (tmp_path / "probe").mkdir()
+    store = WriteAheadStore(tmp_path / "probe", MAP_BYTES, segment_bytes=SEGMENT_BYTES)
+    works = store.open_direct() is not None and any(written_directly(store, batch_of(index)) for index in range(1, 9))
+    store.close()
+    if not works:
+        pytest.skip(f"{tmp_path}: this system or file system does not write without a thread")
+    return tmp_path / "log"
+
+
+@pytest.fixture
+def store(folder: Path) -> Iterator[WriteAheadStore]:
+    store = WriteAheadStore(folder, MAP_BYTES, segment_bytes=SEGMENT_BYTES)
+    store.open_direct()
+    store.write(batch_of(1))
+    yield store
+    store.close()
+
+
+def batch_of(index: int, size: int = 100) -> WriteBatch:
+    batch = WriteBatch()
+    batch.group(1).entries = [Entry(1, index, 0, Random(index).randbytes(size))]
+    batch.group(1).hard_state = HardState(1, 1, index)
+    return batch
+
+
+def written_directly(store: WriteAheadStore, batch: WriteBatch) -> bool:
+    """Write a batch in any case; whether it went without a thread."""
+    if store.begin(batch) and store.end(wait=True):
+        return True
+    store.write(batch)
+    return False
+
+
+def test_the_files_are_the_same_whoever_wrote_the_records(folder: Path) -> None:
+    """Records of all sizes, at any place in a block, in both files in turn, by kernel and thread mixed."""
+    random, model = Random(7), MemoryStore()
+    stores = [WriteAheadStore(folder / name, MAP_BYTES, segment_bytes=SEGMENT_BYTES) for name in ("one", "other")]
+    direct, threaded = stores
+    direct.open_direct()
+    # The salt is all in which they may differ.
+    salts = list(direct._files._salts)
+    headers = list(direct._files._headers)
+    threaded._files._salts = salts
+    for number, header in enumerate(headers):
+        threaded._files._last_blocks[number] = header
+    without_thread = 0
+    for index in range(1, 400):
+        size = random.choice((1, 80, 500, 3000, BLOCK_BYTES, 3 * BLOCK_BYTES))
+        for each in stores:
+            batch = batch_of(index, size)
+            if each is direct and random.random() < 0.9:
+                without_thread += written_directly(each, batch)
+            else:
+                each.write(batch)
+        model.write(batch_of(index, size))
+        if index % 40 == 0:
+            images = [[image[FILE_HEADER_BYTES:] for _, image in each._files.images()] for each in stores]
+            assert images[0] == images[1]
+    assert without_thread > 200
+    with tempfile.TemporaryDirectory() as name:
+        shutil.copytree(folder / "one", Path(name) / "log")
+        again = WriteAheadStore(Path(name) / "log", MAP_BYTES, segment_bytes=SEGMENT_BYTES)
+        same(again, model)
+        again.close()
+    for each in stores:
+        same(each, model)
+        each.close()
+
+
+def test_nothing_is_noted_before_it_is_on_disk(store: WriteAheadStore) -> None:
+    before = store._files._ends[store._files._active]
+    assert store.begin(batch_of(2))
+    assert store._number == 1
+    assert store._files._ends[store._files._active] == before
+    assert store.end(wait=True)
+    assert store._number == 2
+    assert store.read_entry(1, 2).data == Random(2).randbytes(100)
+
+
+def test_what_has_not_ended_is_not_noted(store: WriteAheadStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert written_directly(store, batch_of(2))
+    assert store.begin(batch_of(3))
+    monkeypatch.setattr(DirectWrites, "ended", lambda self, wait: False)
+    assert store.end() is None
+    assert store._number == 2
+    monkeypatch.undo()
+    assert store.end(wait=True)
+    assert store._number == 3
+
+
+def test_who_wants_the_log_meanwhile_waits_for_the_write(store: WriteAheadStore) -> None:
+    assert store.begin(batch_of(2))
+    settled = threading.Event()
+
+    def settle() -> None:
+        store.settle()
+        settled.set()
+
+    other = threading.Thread(target=settle)
+    other.start()
+    assert not settled.wait(0.05)
+    assert store.end(wait=True)
+    other.join()
+    assert settled.is_set()
+    assert store.load()[1].last_index == 2
+
+
+def test_nobody_waits_for_who_has_the_log(store: WriteAheadStore) -> None:
+    with store._lock:
+        assert not store.begin(batch_of(2))
+    assert store.begin(batch_of(2))
+    assert store.end(wait=True)
+
+
+def test_what_the_kernel_could_not_write_at_once_the_thread_writes(store: WriteAheadStore) -> None:
+    """Cached blocks are such a case: somebody has read the files."""
+    assert written_directly(store, batch_of(2))
+    assert len(store._files.images()) == 2
+    direct, index = store._files.direct, 2
+    assert direct is not None
+    ways = []
+    for index in range(3, 40):
+        ways.append(written_directly(store, batch_of(index)))
+    assert ways[-1], "once nothing is cached, the kernel writes again"
+    assert store.load()[1].last_index == index
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENODATA])
+def test_an_unknown_outcome_ends_all_writing(
+    store: WriteAheadStore, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    real = DirectWrites.ended
+
+    def ended(self: DirectWrites, wait: bool = False) -> bool:
+        done = real(self, wait)
+        self._event.result = -number
+        return done
+
+    monkeypatch.setattr(DirectWrites, "ended", ended)
+    assert store.begin(batch_of(2))
+    with pytest.raises(DiskFailed, match="ahead-"):
+        store.end(wait=True)
+    with pytest.raises(DiskFailed, match="refused after an earlier failure"):
+        store.write(batch_of(2))
+    with pytest.raises(DiskFailed, match="refused after an earlier failure"):
+        store.begin(batch_of(2))
+
+
+@pytest.mark.parametrize("result", [-errno.ENOSPC, -errno.EINVAL, 512])
+def test_a_write_that_was_not_made_or_broken_off_is_made_by_the_thread(
+    store: WriteAheadStore, monkeypatch: pytest.MonkeyPatch, result: int
+) -> None:
+    real = DirectWrites.ended
+
+    def ended(self: DirectWrites, wait: bool = False) -> bool:
+        done = real(self, wait)
+        self._event.result = result
+        return done
+
+    monkeypatch.setattr(DirectWrites, "ended", ended)
+    assert store.begin(batch_of(2))
+    assert store.end(wait=True) is False
+    monkeypatch.undo()
+    store.write(batch_of(2))
+    assert store.load()[1].last_index == 2
+
+
+def test_a_system_without_such_writes_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: "pdp11")
+    store = WriteAheadStore(tmp_path, MAP_BYTES, segment_bytes=SEGMENT_BYTES)
+    assert store.open_direct() is None
+    assert not store.begin(batch_of(1))
+    store.write(batch_of(1))
+    store.close()
+
+
+# --- the loop -----------------------------------------------------------------------------------------
+
+
+class Shell:
+    """A loop that notes what it was told, on a store that writes directly."""
+
+    def __init__(self, store: WriteAheadStore) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.told: list[BaseException | None] = []
+        self._was_told = asyncio.Event()
+        self.writer = LogWriter(store, self.loop, self._tell, store)
+
+    def _tell(self, error: BaseException | None) -> None:
+        self.told.append(error)
+        self._was_told.set()
+
+    def turn_until_told(self, times: int) -> None:
+        async def turn() -> None:
+            async with asyncio.timeout(30):
+                while len(self.told) < times:
+                    self._was_told.clear()
+                    await self._was_told.wait()
+
+        self.loop.run_until_complete(turn())
+
+    def turn(self) -> None:
+        self.loop.run_until_complete(asyncio.sleep(0.001))
+
+
+@pytest.fixture
+def shell(store: WriteAheadStore) -> Iterator[Shell]:
+    shell = Shell(store)
+    yield shell
+    shell.writer.leave_loop()
+    shell.writer.stop()
+    shell.loop.close()
+
+
+def test_the_loop_is_woken_by_the_kernel(shell: Shell, store: WriteAheadStore) -> None:
+    for index in range(2, 30):
+        shell.writer.write(batch_of(index))
+        shell.turn_until_told(index - 1)
+    assert shell.told == [None] * 28
+    assert store.read_entry(1, 29).index == 29
+
+
+def test_a_loop_that_looks_is_not_woken(shell: Shell, store: WriteAheadStore) -> None:
+    direct = store._files.direct
+    assert direct is not None
+    shell.writer.write(batch_of(2), wakes=False)
+    for _ in range(20):
+        shell.turn()
+    assert shell.told == []
+    shell.writer.look()
+    shell.turn_until_told(1)
+    assert shell.told == [None]
+    shell.writer.write(batch_of(3))
+    shell.turn_until_told(2)
+    assert store.read_entry(1, 3).index == 3
+
+
+def test_a_loop_that_looks_too_early_is_woken(shell: Shell) -> None:
+    for index in range(2, 30):
+        shell.writer.write(batch_of(index), wakes=False)
+        shell.writer.look()
+        shell.turn_until_told(index - 1)
+    assert shell.told == [None] * 28
+
+
+def test_an_error_is_told_in_the_loop(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(self: DirectWrites) -> bool:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(DirectWrites, "result", fails)
+    shell.writer.write(batch_of(2))
+    shell.turn_until_told(1)
+    assert isinstance(shell.told[0], DiskFailed)
+    shell.writer.write(batch_of(2))
+    assert len(shell.told) == 1
+    shell.turn_until_told(2)
+    assert isinstance(shell.told[1], DiskFailed)
+
+
+def test_a_batch_under_way_is_on_disk_when_the_writer_has_stopped(store: WriteAheadStore) -> None:
+    shell = Shell(store)
+    shell.writer.write(batch_of(2))
+    shell.writer.leave_loop()
+    shell.writer.stop()
+    shell.turn()
+    assert shell.told == []
+    assert store.read_entry(1, 2).index == 2
+    shell.loop.close()
+
+
+# --- what the system is asked for ---------------------------------------------------------------------
+
+WRITER = """
+import sys
+from cluster.log.write_ahead_format import FILE_HEADER_BYTES
+from cluster.log.write_ahead_store import WriteAheadStore
+from tests.log.test_direct_writes import batch_of, written_directly
+
+store = WriteAheadStore(sys.argv[1], 64 << 20)
+store.open_direct()
+store.write(batch_of(1))
+for index in range(2, 6):
+    assert written_directly(store, batch_of(index))
+store.close()
+"""
+
+
+def test_a_direct_write_is_a_synced_one(folder: Path) -> None:
+    if shutil.which("strace") is None:
+        pytest.skip("there is no strace")
+    traced = subprocess.run(
+        ["strace", "-f", "-e", "trace=io_submit", sys.executable, "-c", WRITER, str(folder)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if "ptrace" in traced.stderr and traced.returncode:
+        pytest.skip(f"strace may not trace here: {traced.stderr.strip()}")
+    assert traced.returncode == 0, traced.stderr
+    calls = [line for line in traced.stderr.splitlines() if "io_submit(" in line]
+    assert len(calls) == 4
+    for call in calls:
+        assert re.search(r"aio_rw_flags=\S*RWF_DSYNC", call), call
+
+
+def test_records_end_where_the_next_begin(store: WriteAheadStore) -> None:
+    """A last block that is remembered wrongly would write over what was confirmed."""
+    for index in range(2, 60):
+        written_directly(store, batch_of(index, 1 + (index * 997) % 9000))
+        files = store._files
+        end, block = files._ends[files._active], files._last_blocks[files._active]
+        image = files._paths[files._active].read_bytes()
+        assert block == image[end - end % BLOCK_BYTES : end]
+        os.posix_fadvise(files._descriptors[files._active], 0, 0, os.POSIX_FADV_DONTNEED)
