@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -117,7 +118,8 @@ class Leases(threading.Thread):
         except (AMQPError, AMQPConnectorException, OSError):
             return  # it may be there or not
         self.leases.append(lease)
-        if connection.is_open:
+        # The node may close it at the same moment.
+        with contextlib.suppress(AMQPError):
             connection.close()
 
     def _look(self, lease: Lease, witness: int) -> None:

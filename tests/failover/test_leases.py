@@ -1,0 +1,43 @@
+"""The client that declares leases goes on whatever a node does to its connection."""
+
+import pika
+import pytest
+from pika.exceptions import ConnectionClosedByBroker
+
+from node.settings.kinds import Address
+from tests.failover.leases import Leases
+
+
+class Closed:
+    """A connection that its node closes while its client does."""
+
+    is_open = True
+
+    def __init__(self, parameters: object) -> None:
+        del parameters
+
+    def call_later(self, *arguments: object) -> None:
+        del arguments
+
+    def channel(self) -> "Closed":
+        return self
+
+    def queue_declare(self, *arguments: object, **more: object) -> None:
+        del arguments, more
+
+    def close(self) -> None:
+        raise ConnectionClosedByBroker(320, "CONNECTION_FORCED")
+
+
+def test_a_node_that_is_stopped_meanwhile_ends_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pika, "BlockingConnection", Closed)
+    leases = Leases([Address("127.0.0.1", 1)], ("guest", "guest"), lambda witness, queue: (404, "no such queue"), [1])
+    leases.start()
+    try:
+        while not leases.leases and leases.is_alive():
+            leases.join(0.01)
+    finally:
+        leases.enough()
+    leases.join(20)
+    assert leases.failure is None
+    assert leases.leases and leases.leases[0].gone_s
