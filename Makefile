@@ -28,8 +28,9 @@ QUICK ?=
 ONLY ?=
 # For `make soak`: how long; fractions are allowed.
 HOURS ?= 1
-# For `make chaos` and `make fuzz`: how long. For `make chaos`: which faults (kill, freeze, partition; none: all), WRITE=1
-# puts the figures into docs.
+# For `make chaos`, `make fuzz` and `make fuzz-coverage`: how long. For `make chaos` and `make test-failover`: which
+# faults (of chaos: kill, freeze, partition; of test-failover: kinds as in docs/reliability.md; none: all). WRITE=1 puts
+# the figures into docs.
 MINUTES ?= 5
 FAULTS ?=
 WRITE ?=
@@ -46,7 +47,8 @@ SUITES ?=
 CHECKOUTS ?=
 
 .PHONY: run test check compiled-tests uncompiled-tests lint bench bench-expiry bench-growth bench-long-queue profile \
-	soak fuzz chaos chaos-deadletters golden interop setup wheel image test-failover test-upgrade test-systemd test-k8s clean
+	soak fuzz fuzz-coverage chaos chaos-deadletters golden interop setup wheel image test-failover test-upgrade \
+	test-systemd test-compose test-k8s clean
 
 run: $(INSTALLED)
 	@$(BIN)/mayfly demo $(if $(filter-out 0,$(ONCE)),--once)
@@ -108,16 +110,21 @@ chaos-deadletters: $(INSTALLED)
 
 # Every fault on containers of a real Docker engine, ROUNDS times; WRITE=1 puts the figures into docs. Takes root.
 test-failover: $(INSTALLED) $(VENV)/.deploy
-	$(BIN)/python -P tests/failover/run_failover.py --rounds $(ROUNDS) \
+	$(BIN)/python -P tests/failover/run_failover.py --rounds $(ROUNDS) $(if $(FAULTS),--faults "$(FAULTS)") \
 		$(if $(filter-out 0,$(WRITE)),--write docs/reliability.md) $(ARGUMENTS)
 
 # From an earlier commit's image to one of these sources, node by node under load: make test-upgrade FROM=COMMIT.
 test-upgrade: $(INSTALLED) $(VENV)/.deploy
+	@test -n "$(FROM)" || { echo "from which commit? make test-upgrade FROM=COMMIT" >&2; exit 2; }
 	$(BIN)/python -P tests/failover/run_failover.py --upgrade-from $(FROM) $(ARGUMENTS)
 
 # The unit under a real systemd in a container. Takes root, an engine and mmdebstrap.
-test-systemd: $(INSTALLED)
+test-systemd: $(INSTALLED) $(VENV)/.deploy
 	$(BIN)/python -P tests/deploy/run_systemd.py
+
+# deploy/compose.yaml with `docker compose`, as far as its images can be had. Takes root and an engine.
+test-compose: $(INSTALLED) $(VENV)/.deploy
+	$(BIN)/python -P tests/deploy/run_compose.py
 
 # The chart on a real API server: install, test, upgrade, rollback, scale, kill, drain. Takes root and an engine.
 test-k8s: $(INSTALLED) $(VENV)/.deploy
@@ -138,6 +145,11 @@ endif
 # ARGUMENTS='--seed N' is one of them again.
 fuzz: $(INSTALLED)
 	PYTHONPATH=. $(BIN)/python tests/fuzz/run_fuzz.py --minutes $(MINUTES) $(ARGUMENTS)
+
+# The same decoders and the connection led by coverage, for MINUTES, if atheris is installed (pip install atheris).
+# ARGUMENTS=fuzz-failures/crash-... is one input again.
+fuzz-coverage: $(INSTALLED)
+	PYTHONPATH=. $(BIN)/python tests/fuzz/run_atheris.py $(if $(ARGUMENTS),$(ARGUMENTS),-max_total_time=$$(($(MINUTES) * 60)))
 
 # Fresh seeds for all simulators. What fails is written to soak-failures/; Ctrl-C ends it early, with totals.
 soak: $(INSTALLED)

@@ -27,7 +27,7 @@ _RULES: Final = tuple(
         (CONFIRM, r"\(node/broker/confirms\.py"),
         (DELIVER, r"\(node/amqp/frame_writer\.py|CPyDef_frame_writer|content_frames|deliver_frames"),
         (DELIVER, r"\(node/broker/(consumers|unacknowledged)\.py|[Dd]eliver|[Ss]ettle.*\(node/broker"),
-        (PARSE, r"\(node/amqp/|\(pamqp/|CPyDef_(amqp___)?(frames|content|connection|channel)___"),
+        (PARSE, r"\(node/amqp/|\(pamqp/|CPyDef_(amqp___)?(frames|content|connection|channels?|output|handshake)___"),
         (ROUTE, r"\(node/(broker|catalog)/|CPyDef_(broker|catalog)___"),
         (LOG, r"\(node/log_writer\.py|\(cluster/log/|CPyDef_(log___)?group_log"),
         (APPLY, r"\(cluster/applying\.py|\(node/(shard|catalog_machine)|CPyDef_shard___|_apply_all"),

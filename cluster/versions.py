@@ -60,13 +60,15 @@ what is sent then goes by the version of the connection. 6 is the first with ran
 # --- what the log means --------------------------------------------------------------------------------
 
 LEVEL_LOWEST: Final = 1
-LEVEL_HIGHEST: Final = 2
+LEVEL_HIGHEST: Final = 3
 """Feature levels. To be raised with every new command, every other meaning of one, every new form of a snapshot; what
 is new then is written where `Catalog.level` has come so far, and not before.
 
-1: what nodes wrote before there were levels. 2: the catalog's snapshot says the level (its format 6)."""
+1: what nodes wrote before there were levels. 2: the catalog's snapshot says the level (its format 6). 3: new queues go
+to shards that the declaring node leads, `DeclareQueue.leader_locator` counts, and policies have keys for it."""
 
 LEVEL_SNAPSHOT_SAYS_LEVEL: Final = 2
+LEVEL_LEADER_LOCATORS: Final = 3
 
 SHARD_SNAPSHOT_VERSION: Final = 7
 """Of a shard's snapshot. All replicas have to read it, so another one comes with a level."""

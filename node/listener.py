@@ -10,14 +10,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import itertools
 import logging
 import random
 import socket
 import ssl
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from struct import Struct
 from typing import Any, Final, cast
 
 from node.broker.broker import Broker
@@ -43,10 +45,15 @@ from node.limits import (
 logger = logging.getLogger(__name__)
 
 _TICK_SECONDS: Final = 0.5
+_TICKED_AT_ONCE: Final = 100
+"""Connections, before the loop may do something else."""
 _PASSWORD_THREADS: Final = 2
 _BACKLOG: Final = 1024
 _TCP_INFO: Final[int | None] = getattr(socket, "TCP_INFO", None) if sys.platform == "linux" else None
 _TCP_ESTABLISHED: Final = 1
+# tcp_info of linux/tcp.h: consecutive timeouts (tcpi_retransmits), ms since anything was acknowledged
+# (tcpi_last_ack_recv).
+_TCP_SILENCE: Final = Struct("=2xB53xI")
 
 
 class AmqpListener:
@@ -63,6 +70,8 @@ class AmqpListener:
         reuse_port: bool = False,
         user_of: Callable[[Mapping[str, Any]], str | None] | None = None,
         stall_seconds: float = OUTPUT_STALL_SECONDS,
+        keepalive_idle_seconds: int = KEEPALIVE_IDLE_SECONDS,
+        keepalive_interval_seconds: int = KEEPALIVE_INTERVAL_SECONDS,
     ) -> None:
         """`port` 0 takes a free one.  With `reuse_port` other processes may listen there as well.
         `user_of` says whom the certificate of a client names, where clients have to show one.
@@ -77,10 +86,12 @@ class AmqpListener:
         self._connection_limit = connection_limit
         self._user_of = user_of
         self.stall_ms: int = int(stall_seconds * 1000)
+        self.keepalive_idle_seconds: int = keepalive_idle_seconds
+        self.keepalive_interval_seconds: int = keepalive_interval_seconds
         self._server: asyncio.Server | None = None
         self._protocols: set[ClientProtocol] = set()
         self._dirty: list[ClientProtocol] = []
-        self._ticker: asyncio.TimerHandle | None = None
+        self._ticker: asyncio.Handle | None = None
         self._passwords = ThreadPoolExecutor(_PASSWORD_THREADS, thread_name_prefix="password")
         self._refused = 0
         self._emptied: asyncio.Event | None = None
@@ -172,6 +183,11 @@ class AmqpListener:
         self._dirty.append(protocol)
         self.schedule()
 
+    @property
+    def gone_ms(self) -> int:
+        """After so long without a sign of life from the other side's system a client is gone."""
+        return (self.keepalive_idle_seconds + KEEPALIVE_PROBES * self.keepalive_interval_seconds) * 1000
+
     def verify(self, loop: asyncio.AbstractEventLoop, stored_hash: str, password: str, done: Done) -> None:
         """Check a password in a thread; see `ConnectionHost.verify_password`."""
         salt = random.SystemRandom().randbytes(SALT_BYTES)
@@ -186,10 +202,18 @@ class AmqpListener:
         future.add_done_callback(finished)
 
     def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._tick_some(loop, iter(list(self._protocols)))
+
+    def _tick_some(self, loop: asyncio.AbstractEventLoop, protocols: Iterator[ClientProtocol]) -> None:
         now_ms = time.monotonic_ns() // 1_000_000
-        for protocol in list(self._protocols):
+        ticked = 0
+        for protocol in itertools.islice(protocols, _TICKED_AT_ONCE):
             protocol.tick(now_ms)
-        self._ticker = loop.call_later(_TICK_SECONDS, self._tick, loop)
+            ticked += 1
+        if ticked == _TICKED_AT_ONCE:
+            self._ticker = loop.call_soon(self._tick_some, loop, protocols)
+        else:
+            self._ticker = loop.call_later(_TICK_SECONDS, self._tick, loop)
 
 
 class ClientProtocol(asyncio.Protocol):
@@ -206,6 +230,7 @@ class ClientProtocol(asyncio.Protocol):
         self._taken_bytes = 0
         self._taken_ms = -1
         self._closing_ms = -1
+        self._looked_ms = 0
         self._farewell_bytes = -1
         """What came behind the client's close; -1 while there was none."""
 
@@ -221,7 +246,7 @@ class ClientProtocol(asyncio.Protocol):
         own_socket = transport.get_extra_info("socket")
         if own_socket is not None and own_socket.family in (socket.AF_INET, socket.AF_INET6):
             own_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            _keep_alive(own_socket)
+            self._keep_alive(own_socket)
         self._transport.set_write_buffer_limits(OUTPUT_HIGH_WATER_BYTES, OUTPUT_LOW_WATER_BYTES)
         named = self._listener.certificate_user(transport)
         self._connection = self._listener.broker.connect(self, _name_of(peer), _is_loopback(peer), named)
@@ -242,7 +267,7 @@ class ClientProtocol(asyncio.Protocol):
             # A defect of ours: this client is lost, the others are not.
             logger.exception("connection %s failed", connection.name)
             self.abort()
-        if not connection.wants_reading:
+        if not connection.pressure.wants_reading:
             self.reading_changed()
         self._listener.schedule()
 
@@ -263,16 +288,27 @@ class ClientProtocol(asyncio.Protocol):
         """The client does not read as fast as it is written to."""
         self._writing_paused = True
         if self._connection is not None:
-            self._connection.set_output_blocked(True)
+            self._connection.pressure.set_output_blocked(True)
             self._listener.schedule()
 
     def resume_writing(self) -> None:
         """The client has caught up."""
         self._writing_paused = False
         if self._connection is not None:
-            self._connection.set_output_blocked(False)
-            self._connection.set_output_full(False)
+            self._connection.pressure.set_output_blocked(False)
+            self._connection.pressure.set_output_full(False)
             self._listener.schedule()
+
+    def _keep_alive(self, own_socket: Any) -> None:
+        """Have TCP find out when the other side is gone without a word."""
+        own_socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in (
+            ("TCP_KEEPIDLE", self._listener.keepalive_idle_seconds),
+            ("TCP_KEEPINTVL", self._listener.keepalive_interval_seconds),
+            ("TCP_KEEPCNT", KEEPALIVE_PROBES),
+        ):
+            if hasattr(socket, name):
+                own_socket.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
     # -- ConnectionHost ---------------------------------------------------------------
 
@@ -289,7 +325,7 @@ class ClientProtocol(asyncio.Protocol):
         connection = self._connection
         if connection is None or self._transport.is_closing() or self._farewell_bytes >= 0:
             return
-        wanted = connection.wants_reading
+        wanted = connection.pressure.wants_reading
         if wanted != self._reading:
             self._reading = wanted
             connection.amqp.reading_paused = not wanted
@@ -322,6 +358,11 @@ class ClientProtocol(asyncio.Protocol):
             self.abort()
         elif not self._reading and _is_left(self._transport.get_extra_info("socket")):
             self.abort()
+        elif connection.amqp.heartbeat_seconds == 0 and now_ms - self._looked_ms >= self._listener.gone_ms // 4:
+            self._looked_ms = now_ms
+            if _is_gone(self._transport.get_extra_info("socket"), self._listener.gone_ms):
+                logger.warning("connection %s: nothing is heard of its host: given up", connection.name)
+                self.abort()
 
     def _is_stalled(self, now_ms: int) -> bool:
         """Whether something has been waiting to be sent for too long, and nothing of it was."""
@@ -343,10 +384,10 @@ class ClientProtocol(asyncio.Protocol):
             self._transport.write(octets)
             if self._writing_paused:
                 if self._transport.get_write_buffer_size() > OUTPUT_FULL_BYTES:
-                    connection.set_output_full(True)
-            elif connection.output_blocked or connection.output_full:
-                connection.set_output_blocked(False)
-                connection.set_output_full(False)
+                    connection.pressure.set_output_full(True)
+            elif connection.pressure.output_blocked or connection.pressure.output_full:
+                connection.pressure.set_output_blocked(False)
+                connection.pressure.set_output_full(False)
                 self._listener.schedule()
         if connection.amqp.should_close:
             self._end(connection)
@@ -381,18 +422,6 @@ class ClientProtocol(asyncio.Protocol):
         self._transport.abort()
 
 
-def _keep_alive(own_socket: Any) -> None:
-    """Have TCP find out when the other side is gone without a word."""
-    own_socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in (
-        ("TCP_KEEPIDLE", KEEPALIVE_IDLE_SECONDS),
-        ("TCP_KEEPINTVL", KEEPALIVE_INTERVAL_SECONDS),
-        ("TCP_KEEPCNT", KEEPALIVE_PROBES),
-    ):
-        if hasattr(socket, name):
-            own_socket.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-
-
 def _is_left(own_socket: Any) -> bool:
     """Whether the other side has closed a connection that is not read from, as far as the system tells (Linux)."""
     if own_socket is None or own_socket.family not in (socket.AF_INET, socket.AF_INET6) or _TCP_INFO is None:
@@ -402,6 +431,24 @@ def _is_left(own_socket: Any) -> bool:
     except OSError:
         return True
     return state != _TCP_ESTABLISHED
+
+
+def _is_gone(own_socket: Any, gone_ms: int) -> bool:
+    """Whether TCP sends again and again and has heard nothing for so long, as far as the system tells (Linux).
+
+    It asks no one by keepalive meanwhile, and gives up after a quarter of an hour only. A client that is there and
+    reads nothing is heard of: its system answers.
+    """
+    if own_socket is None or own_socket.family not in (socket.AF_INET, socket.AF_INET6) or _TCP_INFO is None:
+        return False
+    try:
+        info = own_socket.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, _TCP_SILENCE.size)
+    except OSError:
+        return True
+    if len(info) < _TCP_SILENCE.size:
+        return False
+    repeats, silent_ms = _TCP_SILENCE.unpack(info)
+    return bool(repeats) and silent_ms >= gone_ms
 
 
 def _name_of(peer: Any) -> str:

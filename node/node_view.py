@@ -1,5 +1,7 @@
 """What a running node shows of itself over HTTP: health, status, queues, metrics."""
 
+import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -16,6 +18,7 @@ from node.operating.queue_selection import QueueSelection
 from node.operating.queue_views import QueueViews
 from node.operating.status import engine_metrics, engine_status, login_metrics
 from node.process_memory import MemoryWatch
+from node.resource_watch import ResourceWatch
 from node.settings import NodeSettings
 
 
@@ -33,7 +36,7 @@ class RunningNode(Protocol):
 
 
 class NodeView:
-    """Implements `StatusProvider`."""
+    """Implements `StatusProvider`, and `ThisNode` of `node.operating.management`."""
 
     def __init__(
         self,
@@ -46,7 +49,10 @@ class NodeView:
         writer: LogWriter,
         logins: Logins,
         broker: Broker,
+        watch: ResourceWatch,
     ) -> None:
+        self._started_s = time.monotonic()
+        self._watch = watch
         self._node = node
         self._engine = engine
         self._settings = settings
@@ -84,6 +90,26 @@ class NodeView:
         status = engine_status(self._engine, self._settings, self._now_ms())
         memory = {"used_bytes": self._memory.used_bytes, "limit_bytes": self._memory.limit_bytes}
         return status | {"drain": self._node.drain_status(), "memory": memory}
+
+    def now_ms(self) -> int:
+        """See `ThisNode.now_ms`."""
+        return self._now_ms()
+
+    def clients_use_tls(self) -> bool:
+        """See `ThisNode.clients_use_tls`."""
+        return self._settings.amqp_tls is not None
+
+    def resources(self) -> dict[str, Any]:
+        """See `ThisNode.resources`."""
+        return {
+            "mem_used": self._memory.used_bytes,
+            "mem_limit": self._memory.limit_bytes,
+            "disk_free": self._watch.free_bytes,
+            "disk_free_limit": self._settings.disk_free_limit_bytes,
+            "os_pid": str(os.getpid()),
+            "processors": os.cpu_count() or 1,
+            "uptime": int((time.monotonic() - self._started_s) * 1000),
+        }
 
     def queue_info(self, vhost: str, name: str) -> dict[str, object] | None:
         """One queue, or None."""

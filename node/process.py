@@ -181,14 +181,14 @@ class NodeProcess:
             self.schedule_pump,
             self,
         )
-        management = Management(self.engine, self.membership, self._logins, self.schedule_pump)
         access = Access(self.engine, self.membership, self._logins, self._logins.threads)
         http = settings.http_address
         self._definitions = DefinitionsOffice(self.engine, self.membership)
         self.view = NodeView(
             self, self.engine, settings, self.clock.now_ms, self.membership, self._memory, self._writer, self._logins,
-            self._broker,
+            self._broker, watch,
         )
+        management = Management(self.engine, self.membership, self._logins, self.schedule_pump, self.view)
         self._http = HttpServer(self.view, http.host, http.port, operator, management, access, self._definitions)
         await self._http.start()
         try:

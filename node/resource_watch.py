@@ -42,6 +42,8 @@ class ResourceWatch:
         self._memory = memory
         self._settings = settings
         self._feed = feed
+        self.free_bytes: int = 0
+        """On the disk, when it was last looked."""
 
     async def watch_clock(self) -> None:
         """A clock that most members contradict is not kept: somebody sets the wall clock right, and starts the node."""
@@ -58,6 +60,7 @@ class ResourceWatch:
         freed = FreedMemory()
         while True:
             free = await asyncio.get_running_loop().run_in_executor(None, self._free_bytes, disk.limit)
+            self.free_bytes = free
             await asyncio.get_running_loop().run_in_executor(None, freed.look, self._store.written_bytes)
             why_memory = await asyncio.get_running_loop().run_in_executor(None, self._memory.look)
             short = disk.look(free)

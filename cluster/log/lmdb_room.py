@@ -24,6 +24,8 @@ class LmdbRoom:
         self._descriptor = os.open(file, os.O_RDWR | os.O_CLOEXEC)
         self._file_bytes = os.fstat(self._descriptor).st_size
         self._unchecked_bytes = 0
+        self._reserved_bytes = -1
+        """So much may be added before the file is to be lengthened; -1: to be worked out."""
         self._asking = threading.Lock()
         reserve = tables.map_bytes // limits.LOG_RESERVE_DIVISOR
         self.reserve_bytes: int = max(
@@ -98,16 +100,23 @@ class LmdbRoom:
         if not self._asking.acquire(blocking=False):
             return False
         try:
-            known = self._unchecked_bytes >= added_bytes
-            known = known and self._needed_file_bytes(added_bytes + waiting_bytes) <= self._file_bytes
+            if self._reserved_bytes < 0:
+                self._reserved_bytes = self._work_out_reserved_bytes()
+            known = added_bytes <= self._unchecked_bytes and added_bytes + waiting_bytes <= self._reserved_bytes
             if known:
                 self._unchecked_bytes -= added_bytes
             return known
         finally:
             self._asking.release()
 
-    def _needed_file_bytes(self, added_bytes: int) -> int:
-        return min(self._tables.map_bytes, self._tables.used_up_bytes() + 2 * added_bytes + self.reserve_bytes)
+    def _work_out_reserved_bytes(self) -> int:
+        if self._file_bytes >= self._tables.map_bytes:
+            return self._tables.map_bytes
+        return max(0, (self._file_bytes - self._tables.used_up_bytes() - self.reserve_bytes) // 2)
+
+    def written(self) -> None:
+        """LMDB has taken something: it may have come further into the file."""
+        self._reserved_bytes = -1
 
     def _demand(self, added_bytes: int, reserve_bytes: int, waiting_bytes: int, later: bool) -> None:
         if added_bytes:
@@ -119,13 +128,17 @@ class LmdbRoom:
                 if spare_bytes < 0:
                     raise DiskFull(f"{self._file}: no room for {added_bytes} bytes")
                 self._unchecked_bytes = spare_bytes // 4 if reserve_bytes else 0
-        needed_bytes = self._needed_file_bytes(added_bytes + waiting_bytes)
+        needed_bytes = min(
+            self._tables.map_bytes,
+            self._tables.used_up_bytes() + 2 * (added_bytes + waiting_bytes) + self.reserve_bytes,
+        )
         if needed_bytes > self._file_bytes:
             self._lengthen_file(needed_bytes, added_bytes + waiting_bytes)
 
     def look_again(self) -> None:
         """LMDB found no room where some was expected: the next demand looks."""
         self._unchecked_bytes = 0
+        self._reserved_bytes = -1
 
     def _lengthen_file(self, needed_bytes: int, added_bytes: int) -> None:
         """Reserve room for the file ahead of use, a step more than needed if possible."""
@@ -138,6 +151,7 @@ class LmdbRoom:
                     return  # Not every file system can do this; then LMDB finds out by itself.
             else:
                 self._file_bytes = target_bytes
+                self._reserved_bytes = -1
                 return
         # Free pages inside the file may do: that is where deletions make room.
         if added_bytes and self._tables.used_up_bytes() - self.used_bytes() < 2 * added_bytes + self.reserve_bytes:

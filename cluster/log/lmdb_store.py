@@ -317,6 +317,7 @@ class LmdbLogStore:
                     transaction.put(key, value, db=self._tables.meta)
         except lmdb.Error as error:
             raise self._write_failure(error) from error
+        self._room.written()
         self._extents.update(extents)
         self._pages.touched(added_bytes + touched_bytes)
         self._pages.let_go_if_due()

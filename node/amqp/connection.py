@@ -6,70 +6,33 @@ brings, handles the events, calls `tick` a few times a second, and after each of
 """
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from pamqp.base import Frame
 from pamqp.commands import Connection as ConnectionClass
 
-from node.amqp import channel as channel_states
 from node.amqp import connection_state as states
+from node.amqp import handshake
 from node.amqp.channel import Channel
-from node.amqp.channel_methods import ChannelMethods
-from node.amqp.content import Content
-from node.amqp.errors import (
-    ACCESS_REFUSED,
-    CHANNEL_ERROR,
-    NOT_ALLOWED,
-    PRECONDITION_FAILED,
-    UNEXPECTED_FRAME,
-    FramingError,
-    ProtocolError,
-    is_hard,
-    reply_text,
-)
-from node.amqp.events import (
-    AuthenticationRequested,
-    ChannelClosed,
-    ConnectionClosed,
-    Event,
-    OpenRequested,
-    SecretUpdated,
-)
-from node.amqp.frame_writer import append_confirms, append_deliveries, append_get_ok, append_return
-from node.amqp.frames import HEARTBEAT, METHOD, FrameReader, frame_snippet, unknown_frame
+from node.amqp.channels import Channels
+from node.amqp.errors import ACCESS_REFUSED, PRECONDITION_FAILED, FramingError, ProtocolError, is_hard, reply_text
+from node.amqp.events import ConnectionClosed, Event, OpenRequested, SecretUpdated
+from node.amqp.frames import BODY, HEADER, HEARTBEAT, METHOD, FrameReader, frame_snippet, unknown_frame
 from node.amqp.heartbeat import Heartbeat
-from node.amqp.methods import decode_method, long_string, method_frame, method_ids, unchecked
-from node.amqp.sasl import EXTERNAL, read_response
-from node.amqp.settings import MIN_FRAME_BYTES, ConnectionSettings, check_negotiated
+from node.amqp.method_table import ON_CHANNEL_0
+from node.amqp.methods import decode_method, long_string, method_ids
+from node.amqp.output import Output
+from node.amqp.sasl import EXTERNAL
+from node.amqp.settings import ConnectionSettings
 
-PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
-_ACCEPTED_HEADERS: Final = frozenset(
-    (
-        PROTOCOL_HEADER,
-        # 0-9 and two ways to write 0-8: connection.start tells their clients which version they get.
-        b"AMQP\x01\x01\x00\x09",
-        b"AMQP\x01\x01\x08\x00",
-        b"AMQP\x01\x01\x09\x01",
-    )
-)
 _CLOSE_OK_FRAME: Final = b"\x01\x00\x00\x00\x00\x00\x04\x00\x0a\x00\x33\xce"
 _HEARTBEAT_FRAME: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"
-_LARGEST_NUMBER: Final = 0xFFFF
 # Input that may wait while the broker checks a password or a virtual host: from the first on the owner is
 # asked to stop reading, at the second the client is given up.
 _HELD_BYTES: Final = 262_144
 _MOST_HELD_BYTES: Final = 4_194_304
 # How long a client that cannot be understood any more, or failed to log in, may take to read why.
 _HASTY_CLOSING_MS: Final = 3_000
-
-_INPUT_OF_METHOD: Final[dict[int, int]] = {
-    ConnectionClass.StartOk.index: states.RECEIVE_START_OK,
-    ConnectionClass.TuneOk.index: states.RECEIVE_TUNE_OK,
-    ConnectionClass.Open.index: states.RECEIVE_OPEN,
-    ConnectionClass.UpdateSecret.index: states.RECEIVE_UPDATE_SECRET,
-    ConnectionClass.Close.index: states.RECEIVE_CLOSE,
-    ConnectionClass.CloseOk.index: states.RECEIVE_CLOSE_OK,
-}
 
 
 class Connection:
@@ -80,9 +43,8 @@ class Connection:
     closed: the connection has ended; nothing will come from it or be sent any more.
     reading_paused: set by the owner while it does not read the socket, so that silence is not held against
     the client.
-    client_properties, client_capabilities: from start-ok.  frame_max_bytes, channel_max, heartbeat_seconds:
-    as agreed (channel_max 0 never occurs).  channel_refusal: set by the owner: given how many channels are open, why
-    there may not be one more (530), or None.  output_bytes: octets that take_output() would give.
+    client_properties, client_capabilities: from start-ok.  channel_max, heartbeat_seconds: as agreed (channel_max 0
+    never occurs).  channels: what is open on it.  output: what is to be sent; on channels the owner sends with it.
     """
 
     def __init__(self, settings: ConnectionSettings, certificate_user: str | None = None) -> None:
@@ -97,21 +59,18 @@ class Connection:
         self.client_properties: dict[str, object] = {}
         self.client_capabilities: frozenset[str] = frozenset()
         self.channel_max = settings.channel_max
-        self.frame_max_bytes = settings.frame_max_bytes
         self.heartbeat_seconds = settings.heartbeat_seconds
-        self.output_bytes = 0
-        self.channel_refusal: Callable[[int], str | None] = _no_refusal
-        self._output: list[bytes] = []
-        self._channels: dict[int, Channel] = {}
+        open_channels: dict[int, Channel] = {}
+        self.output = Output(open_channels, settings.frame_max_bytes)
         self._reader = FrameReader(
-            self._channels,
+            open_channels,
             self._other_frame,
             self._fail,
             self._refuse_message,
             settings.max_message_bytes,
             settings.initial_frame_max_bytes,
         )
-        self._channel_methods = ChannelMethods(self._channels, self._reader.events, self._send_frame)
+        self.channels = Channels(open_channels, settings.channel_max, self._reader.events, self.output)
         self._heartbeat = Heartbeat()
         self._protocol_header = b""
         self._mechanism = ""
@@ -140,17 +99,11 @@ class Connection:
             self._heartbeat.received()
         if self.state == states.AWAITING_HEADER:
             data = self._read_protocol_header(data)
-        if self._framing_lost:
-            self._look_for_close_ok(data)
-        elif self.state not in (states.AWAITING_HEADER, states.CLOSED):
-            try:
-                self._reader.feed(data)
-            except FramingError as error:
-                self._framing_lost = True
-                self._closing_ms = min(self._closing_ms, _HASTY_CLOSING_MS)
-                self._fail(error)
-            if self._reader.stopped and self._reader.buffered_bytes > _MOST_HELD_BYTES:
-                self._drop("too much input while an answer to the client was outstanding")
+        if self.state not in (states.AWAITING_HEADER, states.CLOSED):
+            if self._framing_lost:
+                self._look_for_close_ok(data)
+            else:
+                self._read_frames(data)
         if self.state == states.CLOSED or self._framing_lost:
             self._reader.discard()
         return self._take_events()
@@ -167,157 +120,120 @@ class Connection:
 
     def _read_protocol_header(self, data: bytes) -> bytes:
         """Gather the eight octets that open a connection; what is left of the data."""
-        missing = len(PROTOCOL_HEADER) - len(self._protocol_header)
+        missing = len(handshake.PROTOCOL_HEADER) - len(self._protocol_header)
         self._protocol_header += data[:missing]
-        if len(self._protocol_header) < len(PROTOCOL_HEADER):
+        if len(self._protocol_header) < len(handshake.PROTOCOL_HEADER):
             return b""
-        if self._protocol_header not in _ACCEPTED_HEADERS:
-            self._append(PROTOCOL_HEADER)
+        if self._protocol_header not in handshake.ACCEPTED_HEADERS:
+            self.output.append(handshake.PROTOCOL_HEADER)
             self._drop(f"the client began with {self._protocol_header!r}")
             return b""
         self._move(states.RECEIVE_PROTOCOL_HEADER)
-        start = unchecked(
-            ConnectionClass.Start,
-            version_major=0,
-            version_minor=9,
-            server_properties=self.settings.server_properties(),
-            mechanisms=" ".join(self._mechanisms),
-            locales="en_US",
-        )
-        self._send_frame(0, start)
+        self.output.append_method(0, handshake.start(self.settings, self._mechanisms))
         return data[missing:]
+
+    def _read_frames(self, data: bytes) -> None:
+        try:
+            self._reader.feed(data)
+        except FramingError as error:
+            self._framing_lost = True
+            self._closing_ms = min(self._closing_ms, _HASTY_CLOSING_MS)
+            self._fail(error)
+        if self._reader.stopped and self._reader.buffered_bytes > _MOST_HELD_BYTES:
+            self._drop("too much input while an answer to the client was outstanding")
 
     def _look_for_close_ok(self, data: bytes) -> None:
         """The client may still answer our close, though its frames cannot be told apart any more."""
         self._last_input = (self._last_input + data)[-len(_CLOSE_OK_FRAME) :]
         if self._last_input == _CLOSE_OK_FRAME:
+            self._move(states.RECEIVE_CLOSE_OK)
             self._finish()
+
+    # -- frames that are no messages and settlements ----------------------------
 
     def _other_frame(self, kind: int, channel_id: int, payload: bytes) -> None:
         """A frame that the reader does not handle."""
+        if channel_id:
+            self._move(states.RECEIVE_CHANNEL_FRAME, kind, payload)
+            if self.state == states.RUNNING:
+                self.channels.frame(kind, channel_id, payload)
+        elif kind == METHOD and len(payload) >= 4:
+            self._method(payload)
+        elif kind in (HEADER, BODY):
+            self._move(states.RECEIVE_CONTENT, kind, payload)
+        elif kind != HEARTBEAT or payload:
+            self._move(states.RECEIVE_UNKNOWN_FRAME, kind, payload)
+
+    def _method(self, payload: bytes) -> None:
+        """A method on channel 0. After our own close only closes matter, and no arguments."""
+        class_id, method_id = method_ids(payload)
+        happening = ON_CHANNEL_0.get(class_id << 16 | method_id, states.RECEIVE_OTHER_METHOD)
         if self.state == states.CLOSING:
-            if channel_id == 0 and kind == METHOD and len(payload) >= 4:
-                self._method_while_closing(method_ids(payload))
+            self._move(happening, METHOD, payload)
+            if happening == states.RECEIVE_CLOSE:
+                self.output.append_method(0, ConnectionClass.CloseOk())
+            if self.state == states.CLOSED:
+                self._finish()
             return
-        if channel_id == 0:
-            self._frame_of_connection(kind, payload)
-        elif states.RECEIVE_CHANNEL_FRAME not in states.TRANSITIONS[self.state]:
-            raise ProtocolError(UNEXPECTED_FRAME, frame_snippet(kind, payload))
-        else:
-            if channel_id not in self._channels and len(self._channels) >= self.channel_max:
-                text = (
-                    f"number of channels opened ({len(self._channels)}) has reached"
-                    f" the negotiated channel_max ({self.channel_max})"
-                )
-                raise ProtocolError(NOT_ALLOWED, text)
-            if channel_id not in self._channels:
-                refusal = self.channel_refusal(len(self._channels))
-                if refusal is not None:
-                    raise ProtocolError(NOT_ALLOWED, refusal)
-            self._channel_methods.frame(kind, channel_id, payload)
-
-    def _frame_of_connection(self, kind: int, payload: bytes) -> None:
-        """A frame on channel 0."""
-        if kind == HEARTBEAT and not payload:
-            return
-        if kind == METHOD and len(payload) >= 4:
-            method, _ = decode_method(payload)
-            self._method_of_connection(method, *method_ids(payload))
-        elif kind in (METHOD, HEARTBEAT) or kind not in (2, 3):
-            raise unknown_frame(kind, payload)
-        else:
-            raise ProtocolError(UNEXPECTED_FRAME, frame_snippet(kind, payload))
-
-    def _method_while_closing(self, ids: tuple[int, int]) -> None:
-        """Only closes matter after our own close."""
-        if ids == (10, 50):
-            self._send_frame(0, ConnectionClass.CloseOk())
-        elif ids == (10, 51):
-            self._finish()
-
-    def _method_of_connection(self, method: Frame, class_id: int, method_id: int) -> None:
-        """A method on channel 0 where TRANSITIONS allows it."""
-        happening = _INPUT_OF_METHOD.get(method.index, states.RECEIVE_OTHER)
-        if happening not in states.TRANSITIONS[self.state]:
-            text = f"unexpected method in connection state {states.STATE_NAMES[self.state]}"
-            raise ProtocolError(CHANNEL_ERROR, text, class_id, method_id)
-        if isinstance(method, ConnectionClass.StartOk):
-            self._start_ok(method)
-        elif isinstance(method, ConnectionClass.TuneOk):
-            self._tune_ok(method)
-        elif isinstance(method, ConnectionClass.Open):
-            self._move(states.RECEIVE_OPEN)
-            self._reader.stopped = True
-            self._reader.events.append(OpenRequested(method.virtual_host))
-        elif isinstance(method, ConnectionClass.UpdateSecret):
-            self._send_frame(0, ConnectionClass.UpdateSecretOk())
-            self._reader.events.append(SecretUpdated(_text(long_string(method, "new_secret")), method.reason or ""))
-        elif isinstance(method, ConnectionClass.Close):
-            self._send_frame(0, ConnectionClass.CloseOk())
-            self.closed_by_client = True
-            self._end(f"the client closed the connection: {method.reply_code} {method.reply_text}")
-            self._finish()
+        method, _ = decode_method(payload)
+        self._move(happening, METHOD, payload)
+        _ACTIONS[happening](self, method)
 
     def _start_ok(self, method: ConnectionClass.StartOk) -> None:
         """The client's properties and credentials."""
-        self._move(states.RECEIVE_START_OK)
         self.client_properties = dict(method.client_properties)
-        capabilities = self.client_properties.get("capabilities")
-        if isinstance(capabilities, dict):
-            self.client_capabilities = frozenset([name for name, on in capabilities.items() if on is True])
+        self.client_capabilities = handshake.capabilities_of(self.client_properties)
         self._mechanism = method.mechanism
-        if self._mechanism not in self._mechanisms:
-            self._drop(f"unknown authentication mechanism {self._mechanism!r}")
-            return
-        certificate_user = self._certificate_user
-        credentials: tuple[str, str] | None
-        if self._mechanism == EXTERNAL and certificate_user is not None:
-            credentials = certificate_user, ""  # The response would say as whom to act: clients send anything there.
+        login = handshake.read_login(method, self._mechanisms, self._certificate_user)
+        if isinstance(login, str):
+            self._drop(login)
         else:
-            credentials = read_response(self._mechanism, long_string(method, "response"))
-        if credentials is None:
-            self._drop(f"the {self._mechanism} response of the client is malformed")
-            return
-        self._reader.stopped = True
-        self._reader.events.append(AuthenticationRequested(self._mechanism, *credentials))
+            self._reader.stopped = True
+            self._reader.events.append(login)
 
     def _tune_ok(self, method: ConnectionClass.TuneOk) -> None:
         """The client's limits, which may be lower than ours."""
-        check_negotiated("frame_max", MIN_FRAME_BYTES, self.settings.frame_max_bytes, method.frame_max)
-        check_negotiated("channel_max", 1, self.settings.channel_max, method.channel_max)
-        self._move(states.RECEIVE_TUNE_OK)
-        self.frame_max_bytes = self._reader.frame_max_bytes = method.frame_max
-        self.channel_max = method.channel_max
+        handshake.check_limits(method, self.settings)
+        self.output.frame_max_bytes = self._reader.frame_max_bytes = method.frame_max
+        self.channel_max = self.channels.most = method.channel_max
         self.heartbeat_seconds = method.heartbeat
         self._heartbeat.interval_ms = method.heartbeat * 1_000
+
+    def _open(self, method: ConnectionClass.Open) -> None:
+        self._reader.stopped = True
+        self._reader.events.append(OpenRequested(method.virtual_host))
+
+    def _update_secret(self, method: ConnectionClass.UpdateSecret) -> None:
+        self.output.append_method(0, ConnectionClass.UpdateSecretOk())
+        self._reader.events.append(SecretUpdated(_text(long_string(method, "new_secret")), method.reason or ""))
+
+    def _close(self, method: ConnectionClass.Close) -> None:
+        self.output.append_method(0, ConnectionClass.CloseOk())
+        self.closed_by_client = True
+        self._drop(f"the client closed the connection: {method.reply_code} {method.reply_text}")
 
     def _refuse_message(self, channel: Channel, body_size: int) -> None:
         """A body larger than the broker takes: the channel is closed before any of it is kept."""
         limit = self.settings.max_message_bytes
         text = f"message size {body_size} is larger than configured max size {limit}"
-        self.close_channel(channel.channel_id, PRECONDITION_FAILED, text, 60, 40)
-        # The close was not the broker's: it must hear of it now.  Nothing is told again at the close-ok.
-        self._channel_methods.told_closed.add(channel.channel_id)
-        self._reader.events.append(ChannelClosed(channel.channel_id))
+        self.channels.refuse_message(channel, PRECONDITION_FAILED, text)
+
+    # -- answers to what the client asked of the broker -------------------------
 
     def authenticated(self) -> None:
         """Yes to AuthenticationRequested; then call receive(b"") for what came meanwhile."""
-        if self.state != states.SECURING:
+        if self._stays(states.ACCEPT_LOGIN):
             return
-        self._move(states.AUTHENTICATED)
+        self._move(states.ACCEPT_LOGIN)
         self._reader.stopped = False
-        settings = self.settings
-        self._send_frame(
-            0,
-            ConnectionClass.Tune(settings.channel_max, settings.frame_max_bytes, settings.heartbeat_seconds),
-        )
+        self.output.append_method(0, handshake.tune(self.settings))
 
     def authentication_failed(self, text: str = "") -> None:
         """No to AuthenticationRequested; `text` is for the log, clients are told no details.
 
         A client without the capability authentication_failure_close gets its socket closed, nothing else.
         """
-        if self.state != states.SECURING:
+        if self._stays(states.REFUSE_LOGIN):
             return
         reason = f"{self._mechanism} login refused: {text}"
         if "authentication_failure_close" in self.client_capabilities:
@@ -327,96 +243,46 @@ class Connection:
             )
             self._closing_ms = min(self._closing_ms, _HASTY_CLOSING_MS)
             self._end(reason)
-            self._send_close(ACCESS_REFUSED, message, 0, 0)
+            self._move(states.REFUSE_LOGIN)
+            self._send_close(ProtocolError(ACCESS_REFUSED, message))
         else:
             self._drop(reason)
 
     def opened(self) -> None:
         """Yes to OpenRequested; then call receive(b"") for what came meanwhile."""
-        if self.state == states.CHECKING_VHOST:
-            self._move(states.OPENED)
-            self._reader.stopped = False
-            self._send_frame(0, ConnectionClass.OpenOk())
+        if self._stays(states.ACCEPT_OPEN):
+            return
+        self._move(states.ACCEPT_OPEN)
+        self._reader.stopped = False
+        self.output.append_method(0, ConnectionClass.OpenOk())
 
     def refuse_open(self, code: int, text: str) -> None:
         """No to OpenRequested (RabbitMQ: 530 "vhost x not found")."""
-        if self.state == states.CHECKING_VHOST:
+        if not self._stays(states.ACCEPT_OPEN):
             self.close(code, text, 10, 40)
+
+    # -- what is sent -----------------------------------------------------------
 
     def take_output(self) -> list[bytes]:
         """Octets to write, in order; each is given once."""
-        output = self._output
+        output = self.output.take()
         if output:
             self._heartbeat.sent()
-            self._output = []
-            self.output_bytes = 0
         return output
-
-    def _append(self, octets: bytes) -> None:
-        self._output.append(octets)
-        self.output_bytes += len(octets)
-
-    def _send_frame(self, channel_id: int, method: Frame) -> None:
-        self._append(method_frame(channel_id, method))
-
-    def _can_send(self, channel_id: int) -> bool:
-        channel = self._channels.get(channel_id)
-        return channel is not None and channel.state != channel_states.CLOSING
-
-    def send(self, channel_id: int, method: Frame) -> None:
-        """Send a method; dropped if the channel (0: the connection) is not open any more.
-
-        TypeError if an argument of the method has not the type it needs.  Names may be any UTF-8: build such
-        methods with methods.unchecked().
-        """
-        if self._can_send(channel_id) or (channel_id == 0 and self.state == states.RUNNING):
-            self._send_frame(channel_id, method)
-
-    def send_deliveries(
-        self, channel_id: int, consumer_tag: bytes, deliveries: list[tuple[int, bool, Content]]
-    ) -> None:
-        """basic.deliver with content for each (delivery tag, redelivered, content); dropped as in `send`."""
-        if self._can_send(channel_id):
-            self.output_bytes += append_deliveries(
-                self._output, channel_id, consumer_tag, deliveries, self.frame_max_bytes
-            )
-
-    def send_get_ok(
-        self, channel_id: int, delivery_tag: int, redelivered: bool, content: Content, message_count: int
-    ) -> None:
-        """basic.get-ok with its content; dropped as in `send`."""
-        if self._can_send(channel_id):
-            self.output_bytes += append_get_ok(
-                self._output,
-                channel_id,
-                delivery_tag,
-                redelivered,
-                content,
-                message_count,
-                self.frame_max_bytes,
-            )
-
-    def send_return(self, channel_id: int, code: int, text: str, content: Content) -> None:
-        """basic.return with its content; the text is sent as it is (312: "NO_ROUTE")."""
-        if self._can_send(channel_id):
-            self.output_bytes += append_return(
-                self._output, channel_id, code, text.encode(), content, self.frame_max_bytes
-            )
-
-    def send_confirms(self, channel_id: int, confirms: list[tuple[int, bool]], nack: bool = False) -> None:
-        """basic.ack (or nack) for each (delivery tag, multiple); dropped as in `send`."""
-        if confirms and self._can_send(channel_id):
-            self.output_bytes += append_confirms(self._output, channel_id, confirms, nack)
 
     def send_blocked(self, reason: str) -> None:
         """connection.blocked, if the client can take it."""
-        if "connection.blocked" in self.client_capabilities:
-            self.send(0, ConnectionClass.Blocked(reason))
+        self._notify(ConnectionClass.Blocked(reason))
 
     def send_unblocked(self) -> None:
         """connection.unblocked, if the client can take it."""
-        if "connection.blocked" in self.client_capabilities:
-            self.send(0, ConnectionClass.Unblocked())
+        self._notify(ConnectionClass.Unblocked())
+
+    def _notify(self, method: Frame) -> None:
+        if self.state == states.RUNNING and "connection.blocked" in self.client_capabilities:
+            self.output.append_method(0, method)
+
+    # -- the end ----------------------------------------------------------------
 
     def close_channel(
         self, channel_id: int, code: int, text: str, class_id: int = 0, method_id: int = 0
@@ -425,13 +291,12 @@ class Connection:
 
         A hard code (errors.is_hard) closes the connection instead, as AMQP 0-9-1 section 1.2.1 has it.
         """
-        channel = self._channels.get(channel_id)
-        if channel is None or channel.state == channel_states.CLOSING:
+        if not self.output.takes(channel_id):
             return
         if is_hard(code):
             self.close(code, text, class_id, method_id)
         else:
-            self._channel_methods.close(channel, code, reply_text(code, text), class_id, method_id)
+            self.channels.close(self.channels.by_id[channel_id], code, text, class_id, method_id)
 
     def close(self, code: int, text: str, class_id: int = 0, method_id: int = 0) -> None:
         """Close the connection: `text` gets the code's name in front.
@@ -446,41 +311,60 @@ class Connection:
         if self.state in (states.CLOSING, states.CLOSED):
             return
         self._end(reply_text(error.code, error.text))
-        told = self.state >= states.OPENING or (self.state == states.TUNING and error.code == NOT_ALLOWED)
-        if told:
-            self._send_close(error.code, error.text, error.class_id, error.method_id)
+        self._move(states.FAIL)
+        if self.state == states.CLOSING:
+            self._send_close(error)
         else:
             self._finish()
 
-    def _send_close(self, code: int, text: str, class_id: int, method_id: int) -> None:
-        self._move(states.SEND_CLOSE)
+    def _send_close(self, error: ProtocolError) -> None:
         self._waited_ms = 0
         self._reader.stopped = False
-        whole = reply_text(code, text)
-        self._send_frame(0, ConnectionClass.Close(code, whole, class_id, method_id))
+        whole = reply_text(error.code, error.text)
+        self.output.append_method(0, ConnectionClass.Close(error.code, whole, error.class_id, error.method_id))
 
     def _drop(self, reason: str) -> None:
         """Give the client up without a word."""
         self._end(reason)
+        self._move(states.DROP)
         self._finish()
 
     def _end(self, reason: str) -> None:
         """Tell the broker, once; no channel exists any more."""
         if not self._ended:
             self._ended = True
-            for channel in self._channels.values():
-                channel.end()
-            self._channels.clear()
+            self.channels.end()
             self._reader.events.append(ConnectionClosed(reason))
 
     def _finish(self) -> None:
         """Nothing more is read or sent: the socket can go."""
-        self._move(states.DROP)
         self.should_close = True
         self._reader.stopped = True
 
-    def _move(self, happening: int) -> None:
-        self.state = states.TRANSITIONS[self.state][happening]
+    # -- states -----------------------------------------------------------------
+
+    def _stays(self, happening: int) -> bool:
+        """Whether this changes nothing in the state it is in: an answer that nobody waits for any more."""
+        return states.TRANSITIONS[happening][self.state] == self.state
+
+    def _move(self, happening: int, kind: int = METHOD, payload: bytes = b"") -> None:
+        """Go to the next state.  Raises ProtocolError where TRANSITIONS has a refusal of the frame given."""
+        following = states.TRANSITIONS[happening][self.state]
+        if following < 0:
+            raise self._refused(following, kind, payload)
+        self.state = following
+
+    def _refused(self, refusal: int, kind: int, payload: bytes) -> ProtocolError:
+        """The error for a refusal of TRANSITIONS, in RabbitMQ's words."""
+        if refusal == states.UNKNOWN:
+            return unknown_frame(kind, payload)
+        code = states.REFUSALS[refusal]
+        if refusal == states.NOT_DUE:
+            text = f"unexpected method in connection state {states.STATE_NAMES[self.state]}"
+            return ProtocolError(code, text, *method_ids(payload))
+        return ProtocolError(code, frame_snippet(kind, payload))
+
+    # -- time -------------------------------------------------------------------
 
     def tick(self, now_ms: int) -> list[Event]:
         """Heartbeats and time limits; to be called several times per heartbeat interval and second.
@@ -494,6 +378,7 @@ class Connection:
         if self.state == states.CLOSING:
             self._waited_ms += passed_ms
             if self._waited_ms >= self._closing_ms:
+                self._move(states.DROP)
                 self._finish()
         elif self.state != states.RUNNING:
             self._waited_ms += passed_ms
@@ -502,12 +387,18 @@ class Connection:
         if self.state != states.CLOSING and self._heartbeat.peer_is_silent():
             self._drop(f"missed heartbeats from client, timeout: {self.heartbeat_seconds}s")
         if self.state != states.CLOSED and self._heartbeat.beat_is_due():
-            self._append(_HEARTBEAT_FRAME)
+            self.output.append(_HEARTBEAT_FRAME)
         return self._take_events()
 
 
-def _no_refusal(channels: int) -> str | None:
-    return None
+_ACTIONS: Final[dict[int, Callable[[Connection, Any], None]]] = {
+    states.RECEIVE_START_OK: Connection._start_ok,
+    states.RECEIVE_TUNE_OK: Connection._tune_ok,
+    states.RECEIVE_OPEN: Connection._open,
+    states.RECEIVE_UPDATE_SECRET: Connection._update_secret,
+    states.RECEIVE_CLOSE: Connection._close,
+}
+"""What is done for a method that TRANSITIONS lets through; none other is before a connection closes."""
 
 
 def _text(value: object) -> str:

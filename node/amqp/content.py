@@ -35,6 +35,7 @@ USER_ID: Final = 0x0010
 APP_ID: Final = 0x0008
 CLUSTER_ID: Final = 0x0004
 MORE_FLAGS: Final = 0x0001
+_NO_PROPERTY: Final = 0x0002
 
 _SHORT_STRING: Final = -1
 _TABLE: Final = -2
@@ -152,7 +153,7 @@ def replace_properties(header: bytes, changes: dict[int, bytes | None]) -> bytes
     """
     flags = header[_FLAGS_AT] << 8 | header[_FLAGS_AT + 1]
     parts: list[bytes] = [b""]
-    new_flags = 0
+    new_flags = flags & _NO_PROPERTY
     at = _PROPERTIES_AT
     for flag, size in _LAYOUT:
         start = at

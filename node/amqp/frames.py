@@ -11,7 +11,8 @@ import struct
 from collections.abc import Callable
 from typing import Final
 
-from node.amqp.channel import BODY_EXPECTED, CLOSING, HEADER_EXPECTED, OPEN, Channel
+from node.amqp.channel import Channel
+from node.amqp.channel_state import BODY_EXPECTED, CLOSING, HEADER_EXPECTED, OPEN
 from node.amqp.content import BASIC_CLASS_ID, Content, MalformedHeaderError, check_header
 from node.amqp.errors import (
     FRAME_ERROR,

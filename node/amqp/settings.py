@@ -2,8 +2,6 @@
 
 from typing import Final
 
-from node.amqp.errors import NOT_ALLOWED, ProtocolError
-
 MIN_FRAME_BYTES: Final = 4096
 """AMQP 0-9-1 section 4.2.3 (frame-min-size)."""
 
@@ -20,6 +18,9 @@ SERVER_CAPABILITIES: Final[tuple[str, ...]] = (
 )
 
 
+CLUSTER_NAME: Final = "mayfly"
+
+
 class ConnectionSettings:
     """Limits and names of the server's side; the defaults are RabbitMQ's.
 
@@ -31,7 +32,7 @@ class ConnectionSettings:
         self,
         version: str,
         product: str = "MayflyMQ",
-        cluster_name: str = "mayfly",
+        cluster_name: str = CLUSTER_NAME,
         platform: str = "Python",
         copyright_notice: str = "MayflyMQ contributors",
         information: str = "Licensed under the Apache License 2.0",
@@ -76,18 +77,3 @@ class ConnectionSettings:
             "product": self.product,
             "version": self.version,
         }
-
-
-def check_negotiated(name: str, lowest: int, highest: int, value: int) -> None:
-    """Whether a client may have this limit; 0, which means none, is higher than any.
-
-    Raises ProtocolError (NOT_ALLOWED) in RabbitMQ's words.
-    """
-    if 0 < value < lowest:
-        relation = f"is lower than the minimum allowed value ({lowest})"
-    elif value == 0 or value > highest:
-        relation = f"is higher than the maximum allowed value ({highest})"
-    else:
-        return
-    detail = " (no limit)" if name == "channel_max" and value == 0 else ""
-    raise ProtocolError(NOT_ALLOWED, f"negotiated {name} = {value}{detail} {relation}", 10, 30)

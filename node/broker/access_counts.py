@@ -1,8 +1,8 @@
 """How many connections vhosts and users have, and channels users, over all nodes: what limits are held against.
 
-Each node counts its own and tells the others at its next tick, of what has limits. So a limit is exact for connections
-of one node; of several that are opened on different nodes within a tick (50 ms), some may pass it. What a node that
-can't be reached has is not counted. What is told may get lost, so counts are repeated.
+Each node counts its own and tells the others at its next tick, of what has limits, and the sums. So a limit is exact
+for connections of one node; of several that are opened on different nodes within a tick (50 ms), some may pass it. What
+a node that can't be reached has is not counted. What is told may get lost, so counts are repeated if there are limits.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ CHANNELS_OF_USER: Final = "user channels"
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[list[tuple[str, str, int]]] = msgspec.msgpack.Decoder(list[tuple[str, str, int]])
-_NOTHING: Final = _encoder.encode([])
+_ALL: Final = ""
+"""Stands for all vhosts, or users, together: no name is empty."""
 
 
 class AccessCounts:
@@ -60,6 +61,13 @@ class AccessCounts:
             total += counts.get(key, 0)
         return total
 
+    def everywhere(self, what: str) -> int:
+        """How many there are on all nodes for all vhosts, or users, together, as far as is known here."""
+        return self._sum(what) + sum(counts.get((what, _ALL), 0) for counts in self._others.values())
+
+    def _sum(self, what: str) -> int:
+        return sum(count for (counted, _), count in self._own.items() if counted == what)
+
     def news(self, catalog: Catalog, now_ms: int) -> bytes | None:
         """What the other nodes are to be told; None if they know it. To be asked for at every tick."""
         version = catalog.permissions_version
@@ -68,20 +76,23 @@ class AccessCounts:
             return None
         self._changed = False
         self._version = version
-        news = self.encoded(catalog)
         self._next_repeat_ms = now_ms + REPEAT_MS
-        if news != _NOTHING:
+        if self._limited(catalog):
             self._last_repeat_ms = now_ms + REPEATED_AFTER_MS
-        return news
+        return self.encoded(catalog)
 
     def encoded(self, catalog: Catalog) -> bytes:
-        """The counts of what has limits."""
+        """The counts of what has limits, and of all together; none that is 0."""
+        sums = [(what, _ALL, self._sum(what)) for what in (CONNECTIONS_OF_VHOST, CHANNELS_OF_USER)]
+        return _encoder.encode([*self._limited(catalog), *(row for row in sums if row[2])])
+
+    def _limited(self, catalog: Catalog) -> list[tuple[str, str, int]]:
         rows = []
         for (what, name), count in self._own.items():
             limited = catalog.vhost(name) if what == CONNECTIONS_OF_VHOST else catalog.user(name)
             if limited is not None and limited.limits:
                 rows.append((what, name, count))
-        return _encoder.encode(rows)
+        return rows
 
     def told(self, peer: int, data: bytes) -> None:
         """A peer has told its counts; what can't be read says nothing."""

@@ -130,13 +130,13 @@ class Broker:
         """Take nothing from clients any more; what they have asked for is still answered."""
         self.reading_stopped = True
         for connection in list(self.connections.values()):
-            connection.reading_may_change()
+            connection.pressure.reading_may_change()
 
     def resume(self) -> None:
         """Serve clients again."""
         self.deliveries_stopped = self.reading_stopped = False
         for connection in list(self.connections.values()):
-            connection.reading_may_change()
+            connection.pressure.reading_may_change()
             for channel in connection.channels.values():
                 channel.pause_consumers()
 
@@ -234,7 +234,7 @@ class Broker:
         """See `ClusterEvents.alarm_changed`."""
         self.open_transactions.alarm = text is not None
         for connection in list(self.connections.values()):
-            connection.alarm_changed(text)
+            connection.pressure.alarm_changed(text)
         if text is not None:
             self._give_up_transactions()
 
@@ -252,7 +252,7 @@ class Broker:
     def pressure_changed(self, overloaded: bool) -> None:
         """See `ClusterEvents.pressure_changed`."""
         for connection in list(self.connections.values()):
-            connection.reading_may_change()
+            connection.pressure.reading_may_change()
 
 
 def _transaction_bytes(channel: Channel) -> int:

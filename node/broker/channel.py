@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pamqp.base import Frame
 from pamqp.commands import Exchange, Queue
@@ -17,8 +17,8 @@ from node.amqp.content import Content
 from node.amqp.events import ACK, Event, MethodReceived, PublishesReceived, SettlementsReceived
 from node.broker.consumers import Consumer, ReplyConsumer
 from node.broker.global_prefetch import GlobalPrefetch
+from node.broker.handlers import HANDLERS
 from node.broker.operation import AmqpError, BarrierStep, Operation, Steps, known
-from node.broker.operations import basic, exchange, queue, session
 from node.broker.publishing import BASIC_CLASS, PUBLISH_METHOD, Publisher
 from node.broker.unacknowledged import Holder, Unacknowledged, UnknownTag
 from node.shard.commands import ACK as OUTCOME_ACK
@@ -70,10 +70,10 @@ class Channel:
         """Take an event of this channel, now or after what is under way."""
         if not self.open:
             return
-        if self._operation is not None or not self.connection.takes_answers():
+        if self._operation is not None or not self.connection.pressure.takes_answers():
             size = _size_of(event)
             self.waiting_bytes += size
-            self.connection.waiting_bytes += size
+            self.connection.pressure.waiting_bytes += size
             self._waiting.append(event)
             return
         self._process(event)
@@ -82,15 +82,15 @@ class Channel:
         if isinstance(event, PublishesReceived):
             self._publish(event.contents, event.flags)
         elif isinstance(event, SettlementsReceived):
-            self._settle(event.settlements)
+            self.settle(event.settlements)
         elif isinstance(event, MethodReceived):
             self._method(event)
 
     def _publish(self, contents: list[Content], flags: list[int]) -> None:
         connection = self.connection
         try:
-            if connection.has_published is False:
-                connection.first_publish()
+            if connection.pressure.has_published is False:
+                connection.pressure.first_publish()
             position = self.publisher.publish(contents, flags, 0, False)
         except AmqpError as error:
             self.fail(error, BASIC_CLASS, PUBLISH_METHOD)
@@ -104,7 +104,8 @@ class Channel:
         if self.open:
             self.publisher.publish(contents, flags, position, True)
 
-    def _settle(self, settlements: list[tuple[int, int, bool, bool]]) -> None:
+    def settle(self, settlements: list[tuple[int, int, bool, bool]]) -> None:
+        """basic.ack, basic.nack, basic.reject: see `SettlementsReceived`."""
         unacknowledged = self.unacknowledged
         transaction = self.publisher.transaction
         try:
@@ -140,15 +141,11 @@ class Channel:
 
     def _method(self, event: MethodReceived) -> None:
         method = event.method
-        handler = _HANDLERS.get(method.name)
         class_id, method_id = method.index >> 16, method.index & 0xFFFF
         if class_id in _CLASSES_WITH_NAMES:
             strip_line_ends(method)
-        if handler is None:
-            self.fail(AmqpError(540, f"{method.name} is not supported"), class_id, method_id)
-            return
         try:
-            steps = handler(self, method, event.arguments)
+            steps = HANDLERS[method.index](self, method, event.arguments)
         except AmqpError as error:
             self.fail(error, class_id, method_id)
             return
@@ -201,11 +198,11 @@ class Channel:
             return
         self._draining = True
         try:
-            while self._waiting and not self._busy and self.open and self.connection.takes_answers():
+            while self._waiting and not self._busy and self.open and self.connection.pressure.takes_answers():
                 event = self._waiting.popleft()
                 size = _size_of(event)
                 self.waiting_bytes -= size
-                self.connection.waiting_bytes -= size
+                self.connection.pressure.waiting_bytes -= size
                 self._process(event)
         except Exception:
             # Whoever has let the channel go on, another client's turn or the node's, is not to end with this client.
@@ -213,14 +210,14 @@ class Channel:
             self.connection.fail(AmqpError(541, "internal error"), 0, 0)
         finally:
             self._draining = False
-        self.connection.reading_may_change()
+        self.connection.pressure.reading_may_change()
 
     # -- output -----------------------------------------------------------------
 
     def send(self, method: Frame) -> None:
         """Send a method, unless the channel is on its way out."""
         if self.open:
-            self.connection.amqp.send(self.channel_id, method)
+            self.connection.amqp.output.send(self.channel_id, method)
             self.connection.mark()
 
     # -- the end ----------------------------------------------------------------
@@ -243,9 +240,9 @@ class Channel:
             return
         self.open = False
         self._waiting.clear()
-        self.connection.waiting_bytes -= self.waiting_bytes
+        self.connection.pressure.waiting_bytes -= self.waiting_bytes
         self.waiting_bytes = 0
-        self.connection.reading_may_change()
+        self.connection.pressure.reading_may_change()
         self.forget_reply_consumer()
         self.publisher.end_transaction()
         if self._operation is None:
@@ -292,15 +289,15 @@ class Channel:
         if consumer is None or not self.open:
             return
         connection = self.connection
-        if not connection.takes_answers():
+        if not connection.pressure.takes_answers():
             if consumer.dropped == 0:
                 logger.warning("connection %s does not take its direct replies: dropped", connection.name)
             consumer.dropped += 1
             self.broker.replies_dropped += 1
             return
         tag = self.unacknowledged.skip(1)
-        connection.amqp.send_deliveries(self.channel_id, consumer.wire_tag, [(tag, False, content)])
-        connection.note_output()
+        connection.amqp.output.send_deliveries(self.channel_id, consumer.wire_tag, [(tag, False, content)])
+        connection.pressure.note_output()
         connection.mark()
 
     # -- what the shards tell ---------------------------------------------------
@@ -334,7 +331,7 @@ class Channel:
     def pauses(self, consumer: Consumer) -> bool:
         """Whether there shall be no deliveries to this consumer: the node is about to stop, the client does not read,
         or too much waits for the limit of the whole channel."""
-        if self.broker.deliveries_stopped or self.connection.output_blocked:
+        if self.broker.deliveries_stopped or self.connection.pressure.output_blocked:
             return True
         return consumer.obeys_global_prefetch and self.global_prefetch.is_full
 
@@ -357,6 +354,3 @@ def strip_line_ends(method: Frame) -> None:
         name = getattr(method, attribute, None)
         if name is not None and ("\n" in name or "\r" in name):
             setattr(method, attribute, name.replace("\n", "").replace("\r", ""))
-
-
-_HANDLERS: dict[str, Any] = {**queue.HANDLERS, **exchange.HANDLERS, **basic.HANDLERS, **session.HANDLERS}

@@ -85,8 +85,8 @@ class Consumer:
             )
             tag += 1
         connection = channel.connection
-        connection.amqp.send_deliveries(channel.channel_id, self.wire_tag, deliveries)
-        connection.note_output()
+        connection.amqp.output.send_deliveries(channel.channel_id, self.wire_tag, deliveries)
+        connection.pressure.note_output()
         connection.mark()
 
     def _hold_back(self, first_delivery_id: int, messages: list[Message]) -> None:
@@ -105,8 +105,8 @@ class Consumer:
             return
         first = channel.unacknowledged.hold(self.holder, first_delivery_id, len(deliveries))
         tagged = [(first + place, redelivered, content) for place, (redelivered, content) in enumerate(deliveries)]
-        channel.connection.amqp.send_deliveries(channel.channel_id, self.wire_tag, tagged)
-        channel.connection.note_output()
+        channel.connection.amqp.output.send_deliveries(channel.channel_id, self.wire_tag, tagged)
+        channel.connection.pressure.note_output()
         channel.connection.mark()
 
     def set_prefetch(self) -> None:

@@ -207,6 +207,12 @@ def known(answer: Any) -> Any:
     return answer
 
 
+def nothing(result: object) -> None:
+    """For commands whose result nobody waits for."""
+    if isinstance(result, SessionLost):
+        logger.debug("the fate of a clean-up command is unknown")
+
+
 __all__ = [
     "SESSION_LOST",
     "SOFT_ERRORS",
@@ -224,4 +230,5 @@ __all__ = [
     "as_error",
     "check",
     "known",
+    "nothing",
 ]

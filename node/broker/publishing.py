@@ -83,6 +83,7 @@ class Publisher:
         target: Target | None = None
         position = first
         count = len(contents)
+        waits = self.transaction is not None
         error: AmqpError | None = None
         try:
             while position < count:
@@ -92,6 +93,7 @@ class Publisher:
                 if (
                     route is None
                     or route.only is None
+                    or waits
                     or flags[position] & IMMEDIATE
                     or header[_FLAGS_AT] & _WITH_CARE
                     or header[_FLAGS_AT + 1] & _USER_ID
@@ -162,9 +164,15 @@ class Publisher:
             # Some of its keys are no addresses.
             return False
         self._reply(addresses, sent)
+        if self.transaction is not None:
+            if route.targets or flags & MANDATORY:
+                self.transaction.publish(
+                    sent, content if flags & MANDATORY else None, ttl_ms, routes.queues_of(route)
+                )
+            return True
         if not route.targets:
             if flags & MANDATORY:
-                self._return(content)
+                self.send_returns([content])
             return True
         for target in route.targets:
             run = runs.get(target.shard_id)
@@ -193,18 +201,11 @@ class Publisher:
             else:
                 self.channel.broker.cluster.reply(address, content)
 
-    def _return(self, content: Content) -> None:
-        """basic.return, in tx mode with the commit."""
-        if self.transaction is not None:
-            self.transaction.add_return(content)
-        else:
-            self.send_returns([content])
-
     def send_returns(self, contents: list[Content]) -> None:
         """Tell the client what was mandatory and had no route."""
         channel = self.channel
         for content in contents:
-            channel.connection.amqp.send_return(channel.channel_id, 312, "NO_ROUTE", content)
+            channel.connection.amqp.output.send_return(channel.channel_id, 312, "NO_ROUTE", content)
         channel.connection.mark()
 
     def begin_transaction(self) -> None:
@@ -229,9 +230,6 @@ class Publisher:
             raise AmqpError(406, f"user_id property set to '{shown}' but authenticated user was '{user}'")
 
     def _send(self, runs: dict[int, Run], first: int, end: int) -> None:
-        if self.transaction is not None:
-            self.transaction.publish(runs)
-            return
         confirms = self.confirms
         if confirms is None:
             for run in runs.values():
@@ -290,25 +288,25 @@ class Publisher:
         confirms = self.confirms
         if confirms is None or not confirms.has_news:
             return
-        amqp = self.channel.connection.amqp
+        output = self.channel.connection.amqp.output
         channel_id = self.channel.channel_id
         acks: list[tuple[int, bool]] = []
         nacks: list[tuple[int, bool]] = []
         for sequence, multiple, refused in confirms.take():
             if refused:
                 if acks:
-                    amqp.send_confirms(channel_id, acks)
+                    output.send_confirms(channel_id, acks)
                     acks = []
                 nacks.append((sequence, multiple))
             else:
                 if nacks:
-                    amqp.send_confirms(channel_id, nacks, nack=True)
+                    output.send_confirms(channel_id, nacks, nack=True)
                     nacks = []
                 acks.append((sequence, multiple))
         if acks:
-            amqp.send_confirms(channel_id, acks)
+            output.send_confirms(channel_id, acks)
         if nacks:
-            amqp.send_confirms(channel_id, nacks, nack=True)
+            output.send_confirms(channel_id, nacks, nack=True)
 
 
 def _reply_addresses(content: Content, copies: tuple[str, ...]) -> list[str]:

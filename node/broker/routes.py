@@ -102,6 +102,12 @@ class Routes:
         )
         return Route(self._targets(queues), False)
 
+    def queues_of(self, route: Route) -> list[QueueRecord]:
+        """The queues of a route, as the local replica has them."""
+        catalog = self._cluster.catalog
+        ids = [queue_id for target in route.targets for queue_id in target.queue_ids]
+        return [queue for queue in map(catalog.queue_by_id, ids) if queue is not None]
+
     def _targets(self, queues: tuple[QueueRecord, ...]) -> list[Target]:
         by_shard: dict[int, list[int]] = {}
         guarded: set[int] = set()

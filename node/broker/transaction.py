@@ -5,6 +5,9 @@ each shard its part as one command, which is applied as a whole or not at all: o
 it goes in two rounds. In the first are the publishes to shards where nothing is settled; in the second, once these are
 stored, the rest. So whatever ends in between, an acknowledgement counts only when all publishes that go elsewhere are
 safe: a message may come twice, none is lost.
+
+A publish is routed when it comes, to names of queues: one that is deleted and declared anew before the commit gets it,
+as in RabbitMQ (3.10, rabbit_channel:deliver_to_queues).
 """
 
 from __future__ import annotations
@@ -21,10 +24,10 @@ from node.limits import (
     TRANSACTION_STEP_BYTES,
     TRANSACTION_STEPS,
 )
-from node.shard.commands import count_copies, encode_transaction
+from node.shard.commands import encode_publish, encode_transaction
 
 if TYPE_CHECKING:
-    from node.broker.publishing import Run
+    from node.catalog import Catalog, QueueRecord
 
 
 class OpenTransactions:
@@ -47,8 +50,22 @@ class OpenTransactions:
         return AmqpError(406, f"the transactions of this node are larger than {self.limit_bytes} bytes{alarm}")
 
 
+class WaitingPublish:
+    """One publish that waits for its commit."""
+
+    def __init__(
+        self, content: Content, returned: Content | None, ttl_ms: int, queues: list[QueueRecord]
+    ) -> None:
+        self.content: Content = content
+        # What goes back to the client if there is no queue; None unless it is mandatory.
+        self.returned: Content | None = returned
+        self.ttl_ms: int = ttl_ms
+        self.queues: list[QueueRecord] = queues
+        """Those that it was routed to, as they were then."""
+
+
 class Transaction:
-    """What waits for the commit of one channel.  `publish`, `add_return`, `add_reply` and `settle` raise AmqpError 406
+    """What waits for the commit of one channel.  `publish`, `add_reply` and `settle` raise AmqpError 406
     when it, or all of the node together, become too large."""
 
     def __init__(
@@ -58,12 +75,11 @@ class Transaction:
         self.most_steps: int = most_steps
         self.size_bytes: int = 0
         self.steps: int = 0
-        # Unroutable, to be returned with the commit.
-        self.returned: list[Content] = []
         # Direct replies, by address.
         self.replies: list[tuple[str, Content]] = []
         self._of_node = of_node
-        # By shard: how many publishes, and their commands.
+        self._waiting: list[WaitingPublish] = []
+        # By shard, since `route`: how many publishes, and their commands.
         self._publishes: dict[int, tuple[int, list[bytes]]] = {}
         self._settled: list[tuple[int, list[int]]] = []
         self._settled_tags: set[int] = set()
@@ -72,18 +88,11 @@ class Transaction:
 
     # -- what the client does -------------------------------------------------------
 
-    def publish(self, runs: dict[int, Run]) -> None:
-        """Keep publishes."""
-        for shard_id, run in runs.items():
-            self._grow(count_copies(run.parts), run.size_bytes + TRANSACTION_STEP_BYTES * len(run.offsets))
-            count, parts = self._publishes.get(shard_id, (0, []))
-            parts += run.parts
-            self._publishes[shard_id] = (count + len(run.offsets), parts)
-
-    def add_return(self, content: Content) -> None:
-        """Keep what is to be returned."""
-        self._grow(1, content.size_bytes + TRANSACTION_STEP_BYTES)
-        self.returned.append(content)
+    def publish(self, content: Content, returned: Content | None, ttl_ms: int, queues: list[QueueRecord]) -> None:
+        """Keep a publish to these queues; `returned` goes back to the client if none of them is there at the commit."""
+        shards = len({queue.shard for queue in queues}) or 1
+        self._grow(len(queues) or 1, (content.size_bytes + TRANSACTION_STEP_BYTES) * shards)
+        self._waiting.append(WaitingPublish(content, returned, ttl_ms, queues))
 
     def add_reply(self, address: str, content: Content) -> None:
         """Keep a direct reply."""
@@ -136,6 +145,32 @@ class Transaction:
 
     # -- the commit -----------------------------------------------------------------
 
+    def lacks_queues(self, catalog: Catalog) -> bool:
+        """Whether a queue is gone that was published to, and none has its name now."""
+        return any(
+            len(_still_there(catalog, waiting.queues)) < len(waiting.queues) for waiting in self._waiting
+        )
+
+    def route(self, catalog: Catalog) -> list[Content]:
+        """Find the shards of all publishes by the queues that there are now; what must be returned to the client, in
+        the order of publishing."""
+        returned: list[Content] = []
+        for waiting in self._waiting:
+            by_shard: dict[int, list[int]] = {}
+            for queue in _still_there(catalog, waiting.queues):
+                by_shard.setdefault(queue.shard, []).append(queue.id)
+            if not by_shard and waiting.returned is not None:
+                returned.append(waiting.returned)
+            content = waiting.content
+            for shard_id, queue_ids in by_shard.items():
+                count, parts = self._publishes.get(shard_id, (0, []))
+                encode_publish(
+                    parts, queue_ids, waiting.ttl_ms, content.exchange_and_key, content.header, content.body
+                )
+                self._publishes[shard_id] = (count + 1, parts)
+        self._waiting.clear()
+        return returned
+
     def can_settle(self, unacknowledged: Unacknowledged) -> bool:
         """Whether all that was settled is held still.  What a shard has taken back, because this node was lost to it,
         goes to others: then the transaction must not count, or it would be done twice."""
@@ -165,3 +200,13 @@ class Transaction:
             settles = [settlement.encode() for settlement in by_shard.get(shard_id, [])]
             second.append((shard_id, encode_transaction(count, [*parts, *settles])))
         return second
+
+
+def _still_there(catalog: Catalog, queues: list[QueueRecord]) -> list[QueueRecord]:
+    """These queues, or those that have their names now."""
+    found: list[QueueRecord] = []
+    for queue in queues:
+        now = catalog.queue_by_id(queue.id) or catalog.queue(queue.vhost, queue.name)
+        if now is not None:
+            found.append(now)
+    return found

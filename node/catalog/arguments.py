@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, cast
 
 from node.catalog import refusals
+from node.catalog.leader_locators import LEADER_LOCATORS
 from node.catalog.records import DeadLetterStrategy, Overflow, QueueSettings
 from node.catalog.results import Refusal
 from node.catalog.values import NestedTooDeepError, erlang_string, erlang_term, same_value, storable, type_name
@@ -147,9 +148,7 @@ _CHECKS: Final[dict[str, Check]] = {
     "x-max-age": _string,
     "x-stream-max-segment-size-bytes": _not_negative,
     "x-initial-cluster-size": _positive,
-    "x-queue-leader-locator": _one_of(
-        "client-local", "random", "least-leaders", "balanced", fault="invalid_queue_locator_arg"
-    ),
+    "x-queue-leader-locator": _one_of(*LEADER_LOCATORS, fault="invalid_queue_locator_arg"),
     "x-queue-master-locator": _string,
     "x-delivery-limit": _any_integer,
     "x-ttl-applies": _one_of("default", "retroactive", fault="invalid_ttl_applies"),

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from cluster.versions import VersionRange, level_fault
+from cluster.versions import LEVEL_LEADER_LOCATORS, VersionRange, level_fault
 from node.catalog import refusals, snapshot
 from node.catalog.access_limits import check_room_for_queue, with_limit
 from node.catalog.arguments import exchange_argument, stored_arguments
@@ -57,6 +57,7 @@ from node.catalog.declarations import (
     may_access,
     new_queue_settings,
 )
+from node.catalog.leader_locators import BALANCED, CLIENT_LOCAL, POLICY_KEYS
 from node.catalog.members import Members
 from node.catalog.policies import PolicyTable, merged_definition, policy_record
 from node.catalog.policy_changes import PolicyChange, PolicyChanges
@@ -237,6 +238,11 @@ class Catalog:
             return queue
         except Refusal as refusal:
             return refusal.with_traceback(None)
+
+    def leader_locator(self, command: DeclareQueue) -> str:
+        """For the command's field of that name: what its arguments and this replica's policies say."""
+        found = self._state.vhosts.get(command.vhost)
+        return "" if found is None else found.leader_locator(command.name, command.arguments)
 
     def queues_since(self, first_id: int) -> Iterator[QueueRecord]:
         """The queues with this id or a higher one, the youngest first; quick when there are few."""
@@ -422,7 +428,7 @@ class Catalog:
             id=self._state.next_queue_id,
             vhost=self._vhost(command.vhost).record.name,
             name=command.name,
-            shard=self._state.placement.choose() if replicated else transient_shard(command.node_id),
+            shard=self._replicated_shard(command) if replicated else transient_shard(command.node_id),
             durable=effectively_durable(command),
             exclusive=command.exclusive,
             auto_delete=command.auto_delete,
@@ -433,6 +439,13 @@ class Catalog:
             owner_connection=command.connection if command.exclusive else "",
             created_ms=time_ms,
         )
+
+    def _replicated_shard(self, command: DeclareQueue) -> int:
+        """By the plan and not by who leads just now: every replica has it, and leaders come back to it."""
+        if self.level < LEVEL_LEADER_LOCATORS or command.leader_locator == BALANCED:
+            return self._state.placement.choose()
+        near = self.members.shards_led_by(command.node_id)
+        return self._state.placement.choose(near, command.leader_locator == CLIENT_LOCAL)
 
     def _is_lost(self, node_id: int, incarnation: int) -> bool:
         node = self._state.nodes.get(node_id)
@@ -601,6 +614,8 @@ class Catalog:
     def _set_policy(self, command: SetPolicy, _time_ms: int) -> CatalogResult:
         vhost = self._vhost(command.vhost)
         record = policy_record(command)
+        if self.level < LEVEL_LEADER_LOCATORS and (early := POLICY_KEYS & record.definition.keys()):
+            raise refusals.needs_level(min(early), LEVEL_LEADER_LOCATORS, self.level)
         before = _policies(vhost, command.operator).put(record)
         if before != record:
             self._policies_changed(vhost, before, record)

@@ -21,7 +21,9 @@ class DeclareQueue(msgspec.Struct, frozen=True, tag_field="command", tag="declar
     """Declare a queue on behalf of a client of `node_id`. Answers QueueDeclared or Refusal.
 
     `name` is final: for a server-named queue the caller made it up. `connection` names the client's
-    connection on that node; it becomes the owner of an exclusive queue.
+    connection on that node; it becomes the owner of an exclusive queue. `leader_locator` is what the declaring node
+    knows of where the leader is to be (`Catalog.leader_locator`): policies' patterns can't be matched on apply, for the
+    reason given at SetPermissions. Nodes that don't know it pass it over, and it counts from LEVEL_LEADER_LOCATORS on.
     """
 
     vhost: str
@@ -34,6 +36,7 @@ class DeclareQueue(msgspec.Struct, frozen=True, tag_field="command", tag="declar
     node_id: int = 0
     incarnation: int = 0
     connection: str = ""
+    leader_locator: str = ""
 
 
 class RemoveQueues(msgspec.Struct, frozen=True, tag_field="command", tag="remove_queues"):

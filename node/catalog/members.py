@@ -4,7 +4,7 @@ The plan follows the members by `cluster.placement.replanned`; every replica com
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -15,6 +15,7 @@ from node.catalog.results import Refusal
 
 _REFUSED = 406
 _HIGHEST_NODE_ID = 0xFFFF
+_CATALOG_GROUP = 0
 STILL_THERE = "is still there"
 """In the refusal of a node that comes as another one's successor too early."""
 
@@ -42,6 +43,8 @@ class Members:
         self._records = {record.id: record for record in stored.members}
         self._pinned = dict.fromkeys(stored.pinned)
         self.plan: Plan = dict(stored.plan)
+        self._led: dict[int, list[int]] = {}
+        self._led_version = -1
 
     def stored(self) -> StoredMembers:
         """For the snapshot."""
@@ -68,6 +71,16 @@ class Members:
     def with_replicas(self) -> list[MemberRecord]:
         """All but the removed ones, by id."""
         return [record for record in self._records.values() if record.state != "removed"]
+
+    def shards_led_by(self, id: int) -> Sequence[int]:
+        """The shards of which the plan has the node the leader."""
+        if self._led_version != self.version:
+            self._led_version = self.version
+            self._led = {}
+            for group, voters in self.plan.items():
+                if group != _CATALOG_GROUP and voters:
+                    self._led.setdefault(voters[0], []).append(group)
+        return self._led.get(id, ())
 
     def pinned(self, group: int) -> bool:
         """Whether an operator has chosen the group's voters."""

@@ -15,6 +15,7 @@ from typing import Any, Final, cast
 
 from node.catalog.arguments import MAX_TTL_MS
 from node.catalog.commands import SetPolicy
+from node.catalog.leader_locators import LEADER_LOCATOR, LEADER_LOCATORS, MASTER_LOCATOR, MASTER_LOCATORS
 from node.catalog.policy_patterns import compiled, pattern_fault
 from node.catalog.records import ApplyTo, PolicyRecord
 from node.catalog.results import Refusal
@@ -39,12 +40,13 @@ _APPLY_TO: Final[dict[str, tuple[str, ...]]] = {
 
 
 class _Key:
-    """A key of definitions: which values it takes, in words too, and how RabbitMQ calls them."""
+    """A key of definitions: which values it takes, in words too, and what RabbitMQ says of others."""
 
-    def __init__(self, takes: Callable[[Any], bool], expected: str, called: str) -> None:
+    def __init__(self, takes: Callable[[Any], bool], expected: str, called: str = "", fault: str = "") -> None:
+        """`called` is RabbitMQ's name for a value, `fault` its whole text where that is another one than usual."""
         self.takes = takes
         self.expected = expected
-        self.called = called
+        self.fault = fault or f"is not a valid {called}"
 
 
 def _number(lowest: int, highest: int) -> Callable[[Any], bool]:
@@ -77,6 +79,12 @@ _KEYS: Final = {
     "overflow": _Key(
         _one_of("drop-head", "reject-publish", "reject-publish-dlx"),
         "drop-head, reject-publish or reject-publish-dlx", "overflow value",
+    ),
+    LEADER_LOCATOR: _Key(
+        _one_of(*LEADER_LOCATORS), "client-local, balanced, least-leaders or random", "queue leader locator value"
+    ),
+    MASTER_LOCATOR: _Key(
+        _one_of(*MASTER_LOCATORS), "client-local, min-masters or random", fault="invalid queue-master-locator value"
     ),
     "ttl-applies": _Key(_one_of("default", "retroactive"), "default or retroactive", "ttl-applies value"),
 }
@@ -127,7 +135,7 @@ def _check_definition(definition: Mapping[str, Any]) -> None:
         key = _KEYS.get(name)
         if key is not None and not key.takes(definition[name]):
             raise _refused(
-                f"{name} takes {key.expected}", f"{json_term(definition[name])} is not a valid {key.called}"
+                f"{name} takes {key.expected}", f"{json_term(definition[name])} {key.fault}"
             )
     unknown = [
         f"{{{json_term(name)},{json_term(definition[name])}}}" for name in sorted(definition) if name not in _KEYS

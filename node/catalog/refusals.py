@@ -171,6 +171,14 @@ def no_such_node(node_id: int) -> Refusal:
     return Refusal(_INTERNAL_ERROR, f"no node {node_id} to hold the queue, or it was lost", hard=True)
 
 
+def needs_level(what: str, needed: int, level: int) -> Refusal:
+    """Something that not all members of the cluster may know yet."""
+    return Refusal(
+        _PRECONDITION_FAILED,
+        f"{what} needs feature level {needed}, the cluster is at {level}: it is raised when all members are new enough",
+    )
+
+
 def inequivalent_flag(
     kind: DestinationKind, vhost: str, name: str, flag: str, received: bool | str, current: bool | str
 ) -> Refusal:

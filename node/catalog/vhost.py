@@ -7,6 +7,7 @@ from typing import Any, Final, TypeVar
 from node.catalog.arguments import queue_type
 from node.catalog.effective_settings import effective_settings
 from node.catalog.exchange import Exchange
+from node.catalog.leader_locators import POLICY_KEYS, leader_locator
 from node.catalog.policies import PolicyTable, merged_definition
 from node.catalog.records import (
     BindingRecord,
@@ -99,6 +100,15 @@ class Vhost:
         """What counts for the queue now: its arguments and the policies that apply to it."""
         definition = merged_definition(*self.policies_of_queue(queue))
         return effective_settings(queue.settings, queue.arguments, definition)
+
+    def leader_locator(self, name: str, arguments: Mapping[str, Any]) -> str:
+        """What a queue of that name says of its leader's place with these arguments and the policies that apply."""
+        kind = queue_type(arguments)
+        policies = (
+            None if POLICY_KEYS.isdisjoint(table.keys_used) else table.for_thing(kind, name)
+            for table in (self.policies, self.operator_policies)
+        )
+        return leader_locator(kind == "quorum", arguments, merged_definition(*policies))
 
     def policies_changed(self) -> None:
         """The policies are others now: exchanges get their alternates anew."""

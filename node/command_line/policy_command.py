@@ -45,8 +45,8 @@ def set_policy(
     """Set policy NAME for what has names in which the regular expression PATTERN is found.
 
     DEFINITION-JSON is an object such as '{"message-ttl": 60000}'. Keys: message-ttl, expires, dead-letter-exchange,
-    dead-letter-routing-key, dead-letter-strategy, max-length, max-length-bytes, overflow, delivery-limit, ttl-applies;
-    for exchanges alternate-exchange.
+    dead-letter-routing-key, dead-letter-strategy, max-length, max-length-bytes, overflow, delivery-limit, ttl-applies,
+    queue-leader-locator, queue-master-locator; for exchanges alternate-exchange.
     """
     content = {"pattern": pattern, "definition": _parsed(definition), "priority": priority, "apply-to": apply_to}
     manage("PUT", address, _path(operator, vhost, name), content, user, password)

@@ -15,6 +15,8 @@ from node.settings import NodeSettings
 _CONNECT_TIMEOUT_S: Final = 5
 _HEARTBEAT_S: Final = 30
 _MOST_NAMES_TRIED: Final = 100
+_ANYWHERE: Final = {"x-queue-type": "quorum", "x-queue-leader-locator": "balanced"}
+"""Not near to the declaring node, as is the default: the scenes need leaders on other nodes."""
 
 
 class DemonstrationError(Exception):
@@ -63,7 +65,7 @@ def declare_where(
     try:
         for number in range(1, _MOST_NAMES_TRIED + 1):
             name = f"{prefix}-{number}"
-            channel.queue_declare(name, durable=True, arguments={"x-queue-type": "quorum", **arguments})
+            channel.queue_declare(name, durable=True, arguments={**_ANYWHERE, **arguments})
             leader = leader_of(plan, name)
             if leader and leader_suits(leader):
                 return name

@@ -1,4 +1,4 @@
-"""The part of RabbitMQ's management API that there is here: policies, operator policies, and queues.
+"""The part of RabbitMQ's management API that there is here: policies, operator policies, queues, overview and nodes.
 
 Paths, fields and status codes are RabbitMQ's; errors are `{"error": ..., "reason": ...}`. Everything takes a user's
 name and password (basic authentication):
@@ -7,6 +7,8 @@ name and password (basic authentication):
     operator policies   tag administrator
     queues              tag administrator or monitoring, or policymaker or management with permissions in the vhost;
                         to delete one, the permission to configure it as well
+    overview            the same tags; management and policymaker see what is in their vhosts
+    nodes               tag administrator or monitoring
 """
 
 from collections.abc import Awaitable, Callable
@@ -23,6 +25,8 @@ PAGES: Final = {
     "/api/policies/{vhost}/{name}": "a policy; GET, PUT and DELETE, as in RabbitMQ; /api/policies[/{vhost}] lists",
     "/api/operator-policies/{vhost}/{name}": "the same for operator policies",
     "/api/queues/{vhost}/{name}": "a queue; GET and DELETE, as in RabbitMQ; /api/queues[/{vhost}] lists",
+    "/api/overview": "the cluster, its listeners and totals, as in RabbitMQ",
+    "/api/nodes": "its nodes, as in RabbitMQ; /api/nodes/{name} is one of them",
 }
 
 _ADMINISTRATOR: Final = "administrator"
@@ -56,6 +60,10 @@ class ManagementPages:
         router.add_get("/api/queues/{vhost}", self._for(readers, self._queues, may_see))
         router.add_get("/api/queues/{vhost}/{name}", self._for(readers, self._queue, may_see))
         router.add_delete("/api/queues/{vhost}/{name}", self._for(readers, self._delete_queue, may_see))
+        router.add_get("/api/overview", self._for(readers, self._overview, may_see))
+        monitors = {_ADMINISTRATOR, "monitoring"}
+        router.add_get("/api/nodes", self._for(monitors, self._nodes, may_see))
+        router.add_get("/api/nodes/{name}", self._for(monitors, self._node, may_see))
 
     def _for(
         self, tags: set[str], handler: Handler, may: Callable[[str, str], bool]
@@ -93,6 +101,17 @@ class ManagementPages:
     async def _queue(self, request: web.Request, _user: str) -> web.Response:
         queue = self._port.queue(request.match_info["vhost"], request.match_info["name"])
         return answer(NOT_FOUND, HTTPStatus.NOT_FOUND) if queue is None else answer(queue)
+
+    async def _overview(self, _request: web.Request, user: str) -> web.Response:
+        return answer(await self._port.overview(user))
+
+    async def _nodes(self, _request: web.Request, _user: str) -> web.Response:
+        return answer(self._port.nodes())
+
+    async def _node(self, request: web.Request, _user: str) -> web.Response:
+        name = request.match_info["name"]
+        found = next((row for row in self._port.nodes() if row["name"] == name), None)
+        return answer(NOT_FOUND, HTTPStatus.NOT_FOUND) if found is None else answer(found)
 
 
 class _PolicyPages:

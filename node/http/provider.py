@@ -216,6 +216,13 @@ class ManagementPort(Protocol):
     async def queues(self, vhost: str) -> list[dict[str, Any]]:
         """The queues of a vhost by name, each as in `queue`; the node does other work in between."""
 
+    async def overview(self, user: str) -> dict[str, Any]:
+        """The cluster in RabbitMQ's shape: all of it for who has a tag that lets him see all, else what is in the
+        vhosts that the user may see."""
+
+    def nodes(self) -> list[dict[str, Any]]:
+        """The members in RabbitMQ's shape; of this node more than of the others."""
+
     async def delete_queue(
         self, user: str, vhost: str, name: str, if_unused: bool, if_empty: bool
     ) -> tuple[HTTPStatus, dict[str, Any]]:

@@ -32,7 +32,7 @@ from node.catalog.records import LimitedKind
 from node.catalog.values import MAX_DEPTH
 from node.operating.names import checked_name, checked_tags, name_is_long
 from node.operating.shown_user import shown_user
-from node.version import VERSION
+from node.version import RABBITMQ_VERSION, VERSION
 
 OPERATOR_POLICY: Final = "operator_policy"
 """RabbitMQ exports operator policies as parameters of this component."""
@@ -337,7 +337,7 @@ def definitions_of(catalog: Catalog) -> dict[str, Any]:
     vhosts = catalog.vhosts()
     names = [vhost.name for vhost in vhosts]
     return {
-        "rabbit_version": "3.10.8",
+        "rabbit_version": RABBITMQ_VERSION,
         "product_name": "MayflyMQ",
         "product_version": VERSION,
         "users": [shown_user(user) for user in catalog.users()],

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from node.broker.queue_settings import shard_settings
 from node.catalog import (
@@ -25,6 +25,7 @@ from node.http.management import NOT_FOUND
 from node.http.provider import PolicyWish
 from node.membership_shell import MembershipShell
 from node.operating.operator_login import Logins
+from node.operating.overview import listener_rows, node_rows, overview, totals_of, totals_of_all
 from node.operating.status import managed_queue
 from node.shard.commands import encode_create_queue, encode_delete_queue
 from node.shard.results import IN_USE, Deleted, Gone, Refused
@@ -40,18 +41,31 @@ _PATIENCE_S: Final = 5.0
 """So long a shard may take to answer."""
 
 
+class ThisNode(Protocol):
+    """What a node knows of itself alone."""
+
+    def now_ms(self) -> int: ...
+
+    def clients_use_tls(self) -> bool: ...
+
+    def resources(self) -> dict[str, Any]:
+        """In the fields of RabbitMQ's `/api/nodes`."""
+
+
 class Management:
     """Implements `node.http.provider.ManagementPort`. The local replica is read, brought up to date at the login."""
 
     def __init__(
-        self, engine: Engine, membership: MembershipShell, logins: Logins, pump: Callable[[], None]
-    ) -> None:
+        self, engine: Engine, membership: MembershipShell, logins: Logins, pump: Callable[[], None],
+        this_node: ThisNode | None = None,
+    ) -> None:  # fmt: skip
         """`pump` has what was given to the engine go on its way."""
         self._pump = pump
         self._engine = engine
         self._catalog = engine.catalog
         self._membership = membership
         self._logins = logins
+        self._this_node = this_node
 
     async def login(self, user: str, password: str, loopback: bool) -> UserRecord | None:
         """See `ManagementPort.login`."""
@@ -121,6 +135,25 @@ class Management:
             if row is not None:
                 rows.append(row)
         return rows
+
+    async def overview(self, user: str) -> dict[str, Any]:
+        """See `ManagementPort.overview`."""
+        engine = self._engine
+        record = self._catalog.user(user)
+        if record is None or not _SEES_ALL & set(record.tags):
+            return overview(engine) | await totals_of(engine, self.vhosts_seen(user), user)
+        node = self._catalog.node(engine.node_id)
+        is_tls = self._this_node is not None and self._this_node.clients_use_tls()
+        return overview(engine) | totals_of_all(engine) | {
+            "node": f"node{engine.node_id}" if node is None else node.name,
+            "listeners": listener_rows(engine, is_tls),
+            "contexts": [],
+        }
+
+    def nodes(self) -> list[dict[str, Any]]:
+        """See `ManagementPort.nodes`."""
+        this_node = self._this_node
+        return [] if this_node is None else node_rows(self._engine, this_node.now_ms(), this_node.resources())
 
     async def delete_queue(self, user: str, vhost: str, name: str, if_unused: bool, if_empty: bool) -> Answer:
         """See `ManagementPort.delete_queue`."""

@@ -10,6 +10,7 @@ from node.duties.alarms import DISK, MEMORY
 from node.engine import CATALOG_GROUP, Engine
 from node.http.provider import Histogram
 from node.operating.lanes import lane_rows
+from node.operating.overview import queue_statistics
 from node.operating.queue_views import policies_of
 from node.operating.shard_clocks import shard_now
 from node.settings import NodeSettings
@@ -136,11 +137,9 @@ def managed_queue(engine: Engine, vhost: str, name: str) -> dict[str, Any] | Non
         group = engine.group(record.shard)
         info["node"] = info["leader"] = names.get(group.leader)
         info["members"] = [names.get(id, f"node{id}") for id in group.conf_state.voters]
-        statistics = engine.shards[record.shard].queue_statistics(record.id)
     else:
         info["node"] = names.get(record.owner_node)
-        is_here = record.owner_node == engine.node_id
-        statistics = engine.transient.local.shard.queue_statistics(record.id) if is_here else None
+    statistics = queue_statistics(engine, record)
     if statistics is not None:
         info.update(
             messages=statistics.ready + statistics.unacknowledged,

@@ -131,17 +131,6 @@ def encode_publish(
     return PUBLISH_HEAD.size + 8 * extra + key_length + header_length + body_length
 
 
-def count_copies(parts: Sequence[bytes]) -> int:
-    """How many messages in queues the PUBLISHes in ``parts``, as `encode_publish` appended them, come to."""
-    copies = 0
-    position = 0
-    while position < len(parts):
-        _, _, extra, _, body_length, _, _ = PUBLISH_HEAD.unpack_from(parts[position])
-        copies += 1 + extra
-        position += 3 + (1 if extra else 0) + (1 if body_length else 0)
-    return copies
-
-
 def encode_guard(count: int) -> bytes:
     """PUBLISH_GUARDED: before ``count`` PUBLISHes that full queues may refuse. Answers Published for all of them.
 

@@ -312,7 +312,7 @@ class ServerSocket:
 
     def receive(self, octets: bytes) -> None:
         """Octets from the client; held back while the broker does not want to read."""
-        if self._held or not self.connection.wants_reading:
+        if self._held or not self.connection.pressure.wants_reading:
             self._held.append(octets)
             return
         self.connection.receive(octets)
@@ -334,7 +334,7 @@ class ServerSocket:
 
     def reading_changed(self) -> None:
         """See `ConnectionHost.reading_changed`."""
-        if self._held and self.connection.wants_reading:
+        if self._held and self.connection.pressure.wants_reading:
             held, self._held = self._held, []
             for octets in held:
                 self.receive(octets)
@@ -343,8 +343,8 @@ class ServerSocket:
         """Send what the connection has to write."""
         octets = b"".join(self.connection.flush())
         # These sockets take everything at once.
-        self.connection.set_output_blocked(False)
-        self.connection.set_output_full(False)
+        self.connection.pressure.set_output_blocked(False)
+        self.connection.pressure.set_output_full(False)
         if octets:
             self._wire.write_from_server(octets)
 

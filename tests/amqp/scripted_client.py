@@ -7,7 +7,7 @@ from pamqp.base import Frame
 from pamqp.body import ContentBody
 from pamqp.heartbeat import Heartbeat
 
-from node.amqp.connection import PROTOCOL_HEADER, Connection
+from node.amqp.connection import Connection
 from node.amqp.content import Content
 from node.amqp.events import (
     AuthenticationRequested,
@@ -17,6 +17,7 @@ from node.amqp.events import (
     PublishesReceived,
     SettlementsReceived,
 )
+from node.amqp.handshake import PROTOCOL_HEADER
 from node.amqp.settings import ConnectionSettings
 
 RABBITMQ_CAPABILITIES = {

@@ -2,6 +2,7 @@
 
 import random
 import string
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -10,9 +11,11 @@ from pamqp.base import Frame
 from pamqp.body import ContentBody
 from pamqp.commands import Basic
 from pamqp.header import ContentHeader
+from pamqp.heartbeat import Heartbeat
 
-from node.amqp.content import Content, build_header, make_exchange_and_key
+from node.amqp.content import Content, build_header, check_header, decode_properties, make_exchange_and_key
 from node.amqp.events import ACK, REJECT, MethodReceived, PublishesReceived, SettlementsReceived
+from node.amqp.methods import decode_method, method_frame, unchecked
 from tests.amqp.scripted_client import ScriptedClient, running_client, split_frames, values
 
 STREAMS = 250
@@ -44,15 +47,27 @@ def argument(chance: random.Random, method: type[Frame], key: str) -> Any:
         return table(chance)
     if kind == "shortstr":
         return name(chance)
+    if kind == "longstr":
+        return name(chance)
     # Tickets have to be 0.
     return 0 if key == "ticket" else chance.randrange(2 ** {"octet": 8, "short": 16, "long": 32, "longlong": 63}[kind])
 
 
+FIXED: dict[str, Any] = {
+    "exchange_type": "direct", "prefetch_size": 0, "no_local": False, "cluster_id": "", "capabilities": "",
+    "insist": False, "known_hosts": "", "out_of_band": "0", "channel_id": "0", "active": True,
+}
+"""What pamqp takes no other value for."""
+
+
+def any_of(chance: random.Random, method: type[Frame]) -> Frame:
+    return unchecked(
+        method, **{key: FIXED.get(key, argument(chance, method, key)) for key in method.attributes()}
+    )
+
+
 def any_method(chance: random.Random) -> Frame:
-    method: Any = chance.choice(METHODS)
-    fixed = {"exchange_type": "direct", "prefetch_size": 0, "no_local": False, "cluster_id": ""}
-    made: Frame = method(**{key: fixed.get(key, argument(chance, method, key)) for key in method.attributes()})
-    return made
+    return any_of(chance, chance.choice(METHODS))
 
 
 def properties(chance: random.Random) -> Basic.Properties:
@@ -164,15 +179,84 @@ def test_what_is_sent_has_the_octets_that_pamqp_would_send(frame_max: int) -> No
         rest = [frame.marshal(ContentHeader(body_size=len(octets), properties=about), 1)]
         rest += [frame.marshal(ContentBody(each), 1) for each in bodies(octets, frame_max)]
         consumer = name(chance)
-        connection.send_deliveries(1, consumer.encode(), [(tag, redelivered, content)] * 2)
+        connection.output.send_deliveries(1, consumer.encode(), [(tag, redelivered, content)] * 2)
         deliver = Basic.Deliver(consumer, tag, redelivered, exchange, key)
         assert sent(client) == b"".join([frame.marshal(deliver, 1), *rest] * 2)
-        connection.send_get_ok(1, tag, redelivered, content, count)
+        connection.output.send_get_ok(1, tag, redelivered, content, count)
         assert sent(client) == b"".join([frame.marshal(Basic.GetOk(tag, redelivered, exchange, key, count), 1), *rest])
-        connection.send_return(1, 312, "NO_ROUTE", content)
+        connection.output.send_return(1, 312, "NO_ROUTE", content)
         assert sent(client) == b"".join([frame.marshal(Basic.Return(312, "NO_ROUTE", exchange, key), 1), *rest])
         confirms = [(chance.randrange(2**62), chance.random() < 0.5) for _ in range(3)]
-        connection.send_confirms(1, confirms)
+        connection.output.send_confirms(1, confirms)
         assert sent(client) == b"".join(frame.marshal(Basic.Ack(*each), 1) for each in confirms)
-        connection.send_confirms(1, confirms, nack=True)
+        connection.output.send_confirms(1, confirms, nack=True)
         assert sent(client) == b"".join(frame.marshal(Basic.Nack(*each, requeue=False), 1) for each in confirms)
+
+
+PROPERTIES: dict[str, Any] = {
+    "content_type": "text/plain", "content_encoding": "gzip", "headers": {"n": 1, "of": ["a", None, {"b": True}]},
+    "delivery_mode": 2, "priority": 9, "correlation_id": "c-1", "reply_to": "answers", "expiration": "60000",
+    "message_id": "m" * 255, "timestamp": datetime(2026, 11, 22, 8, 30, tzinfo=UTC), "message_type": "t",
+    "user_id": "guest", "app_id": "\u00e4", "cluster_id": "old",
+}
+
+
+def with_properties(combination: int) -> Basic.Properties:
+    """The properties whose bits are set; pamqp's constructor refuses the deprecated cluster-id."""
+    made = Basic.Properties()
+    for place, (key, value) in enumerate(PROPERTIES.items()):
+        if combination >> place & 1:
+            setattr(made, key, value)
+    return made
+
+
+@pytest.mark.parametrize("eighth", range(8))
+def test_content_headers_with_every_combination_of_properties(eighth: int) -> None:
+    """Read whole, read frame by frame, built, and sent: all 2 ** 14 headers are what pamqp says."""
+    assert list(PROPERTIES) == Basic.Properties.attributes()
+    client = running_client()
+    publish, octets = frame.marshal(Basic.Publish(routing_key="q"), 1), frame.marshal(ContentBody(b"12345"), 1)
+    for combination in range(eighth, 2 ** len(PROPERTIES), 8):
+        about = with_properties(combination)
+        header = frame.marshal(ContentHeader(body_size=5, properties=about), 1)
+        pieces = [publish + header + octets] if combination >> 3 & 1 else [publish + header, octets]
+        contents = [
+            content
+            for piece in pieces
+            for event in client.feed(piece)
+            if isinstance(event, PublishesReceived)
+            for content in event.contents
+        ]
+        (content,) = contents
+        _, _, by_pamqp = frame.unmarshal(header)
+        assert isinstance(by_pamqp, ContentHeader)
+        assert content.header == header[7:-1] == build_header(about, 5)
+        check_header(content.header)
+        assert decode_properties(content.header) == by_pamqp.properties == about
+        client.connection.output.send_deliveries(1, b"c", [(1, False, content)])
+        assert sent(client) == frame.marshal(Basic.Deliver("c", 1, False, "", "q"), 1) + header + octets
+
+
+@pytest.mark.parametrize("method", commands.INDEX_MAPPING.values(), ids=lambda method: method.name)
+def test_every_method_has_the_octets_and_the_arguments_that_pamqp_gives_it(method: type[Frame]) -> None:
+    chance = random.Random(method.index)
+    for _ in range(40):
+        made = any_of(chance, method)
+        octets = frame.marshal(made, 7)
+        assert method_frame(7, made) == octets
+        _, _, by_pamqp = frame.unmarshal(octets)
+        decoded, _ = decode_method(octets[7:-1])
+        assert type(decoded) is type(by_pamqp) is method
+        assert values(decoded) == values(by_pamqp)
+
+
+def test_heartbeats_have_the_octets_that_pamqp_gives_them() -> None:
+    client = running_client(heartbeat=1)
+    for now_ms in (0, 400, 800, 1_200):
+        client.connection.tick(now_ms)
+        octets = sent(client)
+        assert octets in (b"", frame.marshal(Heartbeat(), 0))
+        assert client.feed(frame.marshal(Heartbeat(), 0)) == []
+    assert not client.connection.closed
+    client.connection.tick(1_900)
+    assert sent(client) == frame.marshal(Heartbeat(), 0)

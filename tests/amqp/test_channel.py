@@ -8,7 +8,8 @@ from pamqp import commands, frame, header
 from pamqp.body import ContentBody
 from pamqp.commands import Basic, Channel, Queue, Tx
 
-from node.amqp import channel as states
+from node.amqp import channel_state as states
+from node.amqp.channel import Channel as ReceivingChannel
 from node.amqp.errors import ProtocolError
 from node.amqp.events import ChannelClosed, ChannelOpened, ConnectionClosed, MethodReceived
 from node.amqp.settings import ConnectionSettings
@@ -35,14 +36,14 @@ CONNECTION_CLOSE = frame.marshal(commands.Connection.Close(200, "", 0, 0), 1)
 
 
 def test_every_state_takes_every_input_or_refuses_it() -> None:
-    for state in range(len(states.STATE_NAMES)):
-        for happening in states.INPUTS:
-            channel = states.Channel(1)
+    for happening, row in states.TRANSITIONS.items():
+        for state, following in enumerate(row):
+            channel = ReceivingChannel(1)
             channel.state = state
-            following = states.TRANSITIONS[state].get(happening)
-            if following is None:
-                with pytest.raises(ProtocolError):
+            if following < 0:
+                with pytest.raises(ProtocolError) as caught:
                     channel.move(happening)
+                assert (caught.value.code, caught.value.text) == states.REFUSALS[following]
                 assert channel.state == state
             else:
                 channel.move(happening)
@@ -155,13 +156,13 @@ def test_the_broker_closes_a_channel() -> None:
     ignored = frame.marshal(Basic.Qos(), 3) + message(3, b"x" * 50_000) + frame.marshal(Basic.Ack(1), 3)
     unknown = raw_frame(1, 3, struct.pack(">HH", 20, 999))
     assert client.feed(ignored + frame.marshal(Channel.Open(), 3) + unknown) == []
-    client.connection.send(3, Basic.QosOk())
-    client.connection.send_confirms(3, [(1, False)])
+    client.connection.output.send(3, Basic.QosOk())
+    client.connection.output.send_confirms(3, [(1, False)])
     assert client.names() == []
     assert [type(event) for event in client.send((1, Tx.Select()))] == [MethodReceived]
     assert client.send((3, Channel.CloseOk())) == [ChannelClosed(3)]
     assert client.send((3, Channel.Open())) == [ChannelOpened(3)]
-    client.connection.send(3, Basic.QosOk())
+    client.connection.output.send(3, Basic.QosOk())
     assert client.names() == [(3, "Channel.OpenOk"), (3, "Basic.QosOk")]
 
 

@@ -149,6 +149,14 @@ def test_more_flags_than_class_basic_has() -> None:
         check_header(bytes(header))
 
 
+def test_the_flag_of_no_property_stays() -> None:
+    """The last bit but one stands for nothing; RabbitMQ takes it as well."""
+    header = bytearray(content_with(expiration="7").header)
+    header[13] |= 2
+    check_header(bytes(header))
+    assert replace_properties(bytes(header), {}) == header
+
+
 def test_a_timestamp_beyond_any_date_is_left_out() -> None:
     header = replace_properties(content_with(app_id="a").header, {c.TIMESTAMP: b"\xff" * 8})
     check_header(header)

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from node.amqp.connection import PROTOCOL_HEADER
 from node.amqp.events import ConnectionClosed
+from node.amqp.handshake import PROTOCOL_HEADER
 from tests.amqp.scripted_client import ScriptedClient, running_client
 
 BEAT = b"\x08\x00\x00\x00\x00\x00\x00\xce"

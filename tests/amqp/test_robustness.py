@@ -8,8 +8,8 @@ from typing import Any
 from pamqp import commands, frame
 from pamqp.commands import Basic, Queue
 
-from node.amqp.connection import PROTOCOL_HEADER
 from node.amqp.connection_state import RUNNING
+from node.amqp.handshake import PROTOCOL_HEADER
 from tests.amqp.scripted_client import ScriptedClient, contents_of, message, raw_frame, running_client
 
 CASES = 20_000

@@ -17,8 +17,8 @@ from pamqp.body import ContentBody
 from pamqp.commands import Basic, Channel, Confirm, Connection, Exchange, Queue, Tx
 from pamqp.header import ContentHeader
 
-from node.amqp.connection import PROTOCOL_HEADER
 from node.amqp.events import ChannelClosed, ChannelOpened, ConnectionClosed, Event, MethodReceived
+from node.amqp.handshake import PROTOCOL_HEADER
 from tests.amqp.scripted_client import ScriptedClient, contents_of, raw_frame
 
 CHANNEL_IDS = st.integers(1, 3)

@@ -13,9 +13,10 @@ from pamqp.body import ContentBody
 from pamqp.header import ContentHeader
 
 from node.amqp import frames
-from node.amqp.connection import PROTOCOL_HEADER, Connection
+from node.amqp.connection import Connection
 from node.amqp.content import Content
 from node.amqp.events import PublishesReceived
+from node.amqp.handshake import PROTOCOL_HEADER
 from node.amqp.settings import ConnectionSettings
 
 READ_BYTES = 65_536
@@ -113,14 +114,14 @@ def main() -> None:
 
     def deliver() -> None:
         for batch in batches:
-            connection.send_deliveries(1, b"ctag1.0123456789abcdef", batch)
+            connection.output.send_deliveries(1, b"ctag1.0123456789abcdef", batch)
             b"".join(connection.take_output())
 
     print(f"{'delivery, joined to one piece per 100':45} {best_of(deliver):6.2f} us")
     confirms = [(number + 1, False) for number in range(MESSAGES)]
 
     def confirm() -> None:
-        connection.send_confirms(1, confirms)
+        connection.output.send_confirms(1, confirms)
         connection.take_output()
 
     print(f"{'confirm':45} {best_of(confirm):6.2f} us")

@@ -24,20 +24,24 @@ from typing import Any
 from pamqp import commands, frame
 
 from cluster.frame import Frame
+from cluster.versions import LEVELS
 from tests.broker.three_brokers import TICK_MS, NodeWorld, ThreeBrokers
 
 FRAME_US = 150
 WRITE_US = 400
 CLIENT_US = 50
 SETTLE_MS = 500
-CASES = {
+AS_DECLARED = "where it was declared"
+CASES: dict[str, tuple[int, int] | None] = {
+    AS_DECLARED: None,
     "all on one node": (0, 0),
     "leader apart": (1, 1),
     "consumer apart": (0, 1),
     "publisher apart": (1, 0),
     "all apart": (1, 2),
 }
-"""Where publisher and consumer are, counted from the leader's node."""
+"""Where publisher and consumer are, counted from the leader's node; None: on the node through which the queue was
+declared, wherever its leader is."""
 
 
 class TimedBrokers(ThreeBrokers):
@@ -60,6 +64,19 @@ class TimedBrokers(ThreeBrokers):
 
     def at(self, time_us: int, action: Callable[[], None]) -> None:
         heapq.heappush(self._events, (time_us, next(self._numbers), action))
+
+    def rest(self) -> None:
+        """Until all is raised and led as it stays."""
+        self.run_until(
+            lambda: all(
+                node.engine.catalog.level == LEVELS.highest
+                and all(
+                    group.leader == node.engine.catalog.members.plan[id][0]
+                    for id, group in node.engine.host.groups.items()
+                )
+                for node in self.nodes.values()
+            )
+        )
 
     def begin(self) -> None:
         """From here on time is kept; the nodes' ticks are not all at the same moment."""
@@ -206,16 +223,21 @@ class Flow:
             self._input("consumer", self.consumer, frame.marshal(ack, 1))
 
 
-def case(name: str, rate: int, seconds: float, shards: int) -> tuple[dict[int, Counter[str]], Flow, int, TimedBrokers]:
-    """Counts by node in the order of the leader, the two after it."""
+def case(
+    name: str, rate: int, seconds: float, shards: int
+) -> tuple[dict[int, Counter[str]], Flow, int, tuple[int, int]]:
+    """Counts by node in the order of the leader, the two after it; where publisher and consumer are in that order."""
     brokers = TimedBrokers(shards)
+    brokers.rest()
     first = next(iter(brokers.nodes.values()))
     client = first.client()
     client.declare("q")
     (record,) = [each for each in first.engine.catalog.queues() if each.name == "q"]
     leader = next(id for id, node in brokers.nodes.items() if node.engine.host.groups[record.shard].leads)
     order = [(leader - 1 + step) % 3 + 1 for step in range(3)]
-    publisher, consumer = (brokers.nodes[order[place]] for place in CASES[name])
+    declaring = order.index(first.id)
+    places = CASES[name] or (declaring, declaring)
+    publisher, consumer = (brokers.nodes[order[place]] for place in places)
     flow = Flow(brokers, publisher, consumer, "q")
     brokers.begin()
     brokers.run(brokers.now_us + SETTLE_MS * 1000)
@@ -230,7 +252,7 @@ def case(name: str, rate: int, seconds: float, shards: int) -> tuple[dict[int, C
     counts = {id: Counter(brokers.counts[id]) for id in order}
     brokers.run(brokers.now_us + 1_000_000)
     assert len(flow.latency_us) == len(flow.confirm_us) == count, (len(flow.latency_us), len(flow.confirm_us), count)
-    return counts, flow, count, brokers
+    return counts, flow, count, places
 
 
 COLUMNS = ("frames", "raft", "writes", "entries", "pumps", "idle", "sockets")
@@ -250,8 +272,7 @@ def main() -> None:
     options = parser.parse_args()
     print(f"{'':34}" + "".join(f"{name:>9}" for name in COLUMNS))
     for name in CASES:
-        counts, flow, count, _ = case(name, options.rate, options.seconds, options.shards)
-        places = CASES[name]
+        counts, flow, count, places = case(name, options.rate, options.seconds, options.shards)
         for place, each in enumerate(counts.values()):
             parts = ["leader"] if place == 0 else []
             parts += ["publisher"] * (places[0] == place) + ["consumer"] * (places[1] == place)
@@ -260,6 +281,7 @@ def main() -> None:
         print(f"{name:34}" + "".join(f"{total[c] / count:9.2f}" for c in COLUMNS))
         print(f"  confirm {quantiles(flow.confirm_us)}, end to end {quantiles(flow.latency_us)}")
     brokers = TimedBrokers(options.shards)
+    brokers.rest()
     brokers.begin()
     brokers.run(brokers.now_us + 2_000_000)
     for counts_of_node in brokers.counts.values():

@@ -236,7 +236,7 @@ def prepared(name: str, shards: int) -> tuple[Shells, SocketFlow]:
     (record,) = [each for each in first.engine.catalog.queues() if each.name == "q"]
     leader = next(id for id, node in brokers.nodes.items() if node.engine.host.groups[record.shard].leads)
     order = [(leader - 1 + step) % 3 + 1 for step in range(3)]
-    publisher, consumer = (brokers.nodes[order[place]] for place in CASES[name])
+    publisher, consumer = (brokers.nodes[order[place]] for place in CASES[name] or (0, 0))
     flow = SocketFlow(brokers, publisher, consumer, "q")
     brokers.begin()
     flow.attach(brokers)

@@ -178,7 +178,7 @@ class Host:
 
     def reading_changed(self) -> None:
         if self.client is not None:
-            self.reading = self.client.connection.wants_reading
+            self.reading = self.client.connection.pressure.wants_reading
 
 
 class World:

@@ -156,3 +156,94 @@ def test_an_imported_hash_is_replaced_at_login(world: Any) -> None:
     assert world.verified == checks, "remembered with the new hash as well"
     apply(world, UpgradePassword("u", imported, "other"))
     assert world.cluster.catalog.user("u").password_hash == stored
+
+
+# -- the property user-id, as rabbit_channel:check_user_id_header (3.10) has it -----------------------------
+
+
+@pytest.mark.parametrize("tags", [(), ("administrator",), ("management", "monitoring", "policymaker")])
+def test_nobody_else_may_be_named_whatever_other_tags_there_are(world: Any, tags: tuple[str, ...]) -> None:
+    world.add_user("u", "pw", ".*", ".*", ".*")
+    apply(world, PutUser("u", world.cluster.catalog.user("u").password_hash, tags))
+    client = world.client(user="u", password="pw")
+    client.declare("q")
+    client.publish(1, "q", user_id="u")
+    for named, shown in (("guest", "guest"), ("U", "U"), ("", ""), ("u ", "u ")):
+        client.send_bytes(with_user_id(client, named.encode()))
+        close = client.take(1)[-1]
+        assert (close.reply_code, close.class_id, close.method_id) == (406, 60, 40)
+        text = f"PRECONDITION_FAILED - user_id property set to '{shown}' but authenticated user was 'u'"
+        assert close.reply_text == text
+        client.send(1, commands.Channel.CloseOk())
+        client.open_channel(1)
+    assert client.count("q") == 1
+
+
+def with_user_id(client: Any, octets: bytes) -> bytes:
+    """A publish to q with these octets as its user-id."""
+    publish = client.publish_bytes(1, "q", b"", user_id="x")
+    at = publish.index(b"\0\x10\x01x\xce")
+    head = publish[:at] + b"\0\x10" + bytes([len(octets)]) + octets + b"\xce"
+    start = publish.index(b"\xce") + 1
+    size = len(head) - 1 - start - 7
+    return bytes(head[: start + 3] + size.to_bytes(4, "big") + head[start + 7 :])
+
+
+@pytest.mark.parametrize("octets", [b"x" * 255, b"\xff\xfe", "ü".encode() * 127])
+def test_a_long_or_odd_name_is_refused_in_a_text_that_fits(world: Any, client: Any, octets: bytes) -> None:
+    client.declare("q")
+    client.send_bytes(with_user_id(client, octets))
+    (close,) = client.take(1)
+    assert close.reply_code == 406
+    assert close.reply_text.startswith("PRECONDITION_FAILED - user_id property set to '")
+    assert len(close.reply_text.encode()) <= 255
+
+
+def test_the_user_id_is_checked_after_the_exchange_and_before_the_expiration(client: Any) -> None:
+    def refusal(**publish: Any) -> int:
+        client.publish(1, "q", user_id="other", expiration="soon", **publish)
+        close = client.take(1)[-1]
+        client.send(1, commands.Channel.CloseOk())
+        client.open_channel(1)
+        assert ("user_id" in close.reply_text) == (close.reply_code == 406)
+        return int(close.reply_code)
+
+    client.declare("q")
+    assert refusal() == 406
+    assert refusal(exchange="nonesuch") == 404
+
+
+def test_a_wrong_user_id_ends_a_transaction_at_once(client: Any) -> None:
+    client.declare("q")
+    client.call(1, commands.Tx.Select())
+    client.publish(1, "q")
+    client.publish(1, "q", user_id="other")
+    (close,) = client.take(1)
+    assert close.reply_code == 406 and "user_id" in close.reply_text
+    client.send(1, commands.Channel.CloseOk())
+    client.open_channel(1)
+    assert client.count("q") == 0
+
+
+def test_a_dead_letter_keeps_the_user_id_of_who_published_it(world: Any, client: Any) -> None:
+    """The broker publishes it, who may name anybody."""
+    client.declare("dead")
+    client.declare("q", arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
+    client.publish(1, "q", user_id="guest")
+    client.send(1, commands.Basic.Reject(delivery_tag=client.get("q", no_ack=False).tag, requeue=False))
+    world.advance(1000)
+    assert client.get("dead").properties.user_id == "guest"
+
+
+def test_an_impersonator_no_more_names_nobody(world: Any) -> None:
+    """RabbitMQ goes by the tags of the login; here a tag that is taken away counts at once."""
+    world.add_user("u", "pw", ".*", ".*", ".*")
+    record = world.cluster.catalog.user("u")
+    apply(world, PutUser("u", record.password_hash, ("impersonator",)))
+    client = world.client(user="u", password="pw")
+    client.declare("q")
+    client.publish(1, "q", user_id="somebody")
+    assert client.count("q") == 1
+    apply(world, PutUser("u", record.password_hash, ("management",)))
+    client.publish(1, "q", user_id="somebody")
+    assert client.take(1)[-1].reply_code == 406

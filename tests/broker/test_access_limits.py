@@ -115,6 +115,22 @@ def test_nodes_tell_each_other_of_what_has_limits() -> None:
     assert other.total(CONNECTIONS_OF_VHOST, "/") == 3
 
 
+def test_nodes_tell_each_other_how_many_there_are_of_all() -> None:
+    catalog = Catalog(1)
+    one, other = AccessCounts(), AccessCounts()
+    one.add(CONNECTIONS_OF_VHOST, "/", 2)
+    one.add(CONNECTIONS_OF_VHOST, "v", 3)
+    one.add(CHANNELS_OF_USER, "guest", 7)
+    news = one.news(catalog, 0)
+    assert news is not None
+    other.add(CONNECTIONS_OF_VHOST, "/", 1)
+    other.told(1, news)
+    assert (other.everywhere(CONNECTIONS_OF_VHOST), other.everywhere(CHANNELS_OF_USER)) == (6, 7)
+    assert [one.news(catalog, now_ms) for now_ms in range(50, 10_000, 50)].count(None) == 199, "not again and again"
+    other.forget(1)
+    assert (other.everywhere(CONNECTIONS_OF_VHOST), other.everywhere(CHANNELS_OF_USER)) == (1, 0)
+
+
 def test_counts_are_repeated_as_one_may_get_lost() -> None:
     catalog = Catalog(1)
     catalog.apply(SetLimit("vhost", "/", "max-connections", 5))

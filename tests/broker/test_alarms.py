@@ -46,8 +46,8 @@ def test_an_alarm_on_one_node_blocks_publishers_on_all(cluster: ThreeBrokers) ->
     cluster.nodes[1].engine.memory_used("9 bytes of memory in use")
     cluster.settle()
     assert [told(client) for client in clients] == [["low on memory"]] * 3
-    assert not any(client.connection.wants_reading for client in clients)
-    assert idle.connection.wants_reading and not told(idle)
+    assert not any(client.connection.pressure.wants_reading for client in clients)
+    assert idle.connection.pressure.wants_reading and not told(idle)
     assert alarm_texts(cluster.nodes[1].engine) == ["9 bytes of memory in use"]
     assert alarm_texts(cluster.nodes[3].engine) == ["node1 is low on memory"]
     # A second alarm, elsewhere: nobody is told again, and nobody goes on before both are over.
@@ -62,7 +62,7 @@ def test_an_alarm_on_one_node_blocks_publishers_on_all(cluster: ThreeBrokers) ->
     cluster.nodes[2].engine.disk_space(None)
     cluster.settle()
     assert [told(client) for client in clients] == [["unblocked"]] * 3
-    assert all(client.connection.wants_reading for client in clients)
+    assert all(client.connection.pressure.wants_reading for client in clients)
 
 
 def test_alarms_of_a_node_that_is_gone_do_not_count(cluster: ThreeBrokers) -> None:

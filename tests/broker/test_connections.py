@@ -145,10 +145,10 @@ def test_a_defect_in_what_waited_costs_that_client_alone(
     def defect(*_: object) -> None:
         raise ZeroDivisionError("a defect")
 
-    client.connection.set_output_full(True)
+    client.connection.pressure.set_output_full(True)
     client.publish(1, "nowhere", exchange="amq.direct")
     monkeypatch.setattr(world.cluster.catalog, "exchange", defect)
-    client.connection.set_output_full(False)
+    client.connection.pressure.set_output_full(False)
     world.settle()
     (close,) = client.take()
     assert (type(close), close.reply_code) == (commands.Connection.Close, 541)

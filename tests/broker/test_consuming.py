@@ -198,11 +198,11 @@ def test_flow_is_refused_as_rabbitmq_does(client: Any) -> None:
 def test_a_client_that_does_not_read_gets_no_more(client: Any) -> None:
     client.declare("q")
     client.consume("q", no_ack=True)
-    client.connection.set_output_blocked(True)
+    client.connection.pressure.set_output_blocked(True)
     client.publish(1, "q", b"held")
     assert client.take(1) == []
     assert client.count("q") == 1
-    client.connection.set_output_blocked(False)
+    client.connection.pressure.set_output_blocked(False)
     client.world.settle()
     assert bodies(client.take(1)) == [b"held"]
 

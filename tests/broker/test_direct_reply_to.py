@@ -260,15 +260,15 @@ def test_replies_to_a_client_that_does_not_read_are_dropped(
     body = bytes(120_000)
     for _ in range(200):
         responder.publish(1, address, body)
-    assert OUTPUT_FULL_BYTES < client.connection.amqp.output_bytes < OUTPUT_FULL_BYTES + MIB
-    assert client.connection.output_blocked and not client.connection.wants_reading
-    assert responder.connection.wants_reading
+    assert OUTPUT_FULL_BYTES < client.connection.amqp.output.size_bytes < OUTPUT_FULL_BYTES + MIB
+    assert client.connection.pressure.output_blocked and not client.connection.pressure.wants_reading
+    assert responder.connection.pressure.wants_reading
     taken = 200 - world.broker.replies_dropped
     assert sum("does not take its direct replies" in record.message for record in caplog.records) == 1
     client.connection.host.wake = wake
     wake()
     world.settle()
     assert len(client.take(1)) == taken
-    client.connection.set_output_full(False)
+    client.connection.pressure.set_output_full(False)
     responder.publish(1, address, b"again")
     assert [each.body for each in client.take(1)] == [b"again"]

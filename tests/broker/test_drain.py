@@ -146,7 +146,7 @@ def test_all_that_was_taken_is_confirmed_before_the_close() -> None:
     for _ in range(4):
         world.step()
     assert client.received == [] and world.drain.state == "draining"
-    assert not client.connection.wants_reading
+    assert not client.connection.pressure.wants_reading
     world.brokers.stuck = set()
     world.until_drained()
     kinds = [type(item) for _, item in client.received]
@@ -221,4 +221,4 @@ def test_a_drain_that_is_called_off_lets_deliveries_go_on() -> None:
     world.drain.revive()
     world.step()
     assert bodies(client.take(1)) == [b"2"]
-    assert client.connection.wants_reading
+    assert client.connection.pressure.wants_reading

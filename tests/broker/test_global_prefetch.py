@@ -160,7 +160,7 @@ def deliveries(world: Any, client: Any) -> int:
     for _ in range(10):
         world.advance(50)
         count += sum(isinstance(each, Delivery) for each in client.take(1))
-        client.connection.set_output_blocked(False)
+        client.connection.pressure.set_output_blocked(False)
     return count
 
 
@@ -177,12 +177,12 @@ def test_what_waits_in_memory_is_bounded(world: Any, client: Any) -> None:
     assert channel.global_prefetch.is_full and channel.global_prefetch.held_back_bytes < 3 * OUTPUT_HIGH_WATER_BYTES
     assert all(consumer.paused for consumer in channel.consumers.values())
     # Other reasons come and go meanwhile, and none takes another's place.
-    client.connection.set_output_blocked(True)
-    client.connection.set_output_blocked(False)
+    client.connection.pressure.set_output_blocked(True)
+    client.connection.pressure.set_output_blocked(False)
     world.broker.stop_deliveries()
     world.broker.resume()
     assert all(consumer.paused for consumer in channel.consumers.values())
-    client.connection.set_output_blocked(True)
+    client.connection.pressure.set_output_blocked(True)
     client.send(1, commands.Basic.Ack(delivery_tag=0, multiple=True))
     for _ in range(20):
         got += deliveries(world, client)
@@ -202,7 +202,7 @@ def test_what_was_held_back_counts_as_output(world: Any, client: Any) -> None:
     connection = client.connection
     connection.host.wake = lambda: None  # Its socket takes nothing.
     client.send(1, commands.Basic.Ack(delivery_tag=0, multiple=True))
-    assert connection.amqp.output_bytes > OUTPUT_HIGH_WATER_BYTES and connection.output_blocked
+    assert connection.amqp.output.size_bytes > OUTPUT_HIGH_WATER_BYTES and connection.pressure.output_blocked
 
 
 @pytest.mark.parametrize("durable", [True, False], ids=["replicated", "transient"])

@@ -236,33 +236,33 @@ def test_an_alarm_blocks_connections_that_publish(world: Any, confirming: Any) -
     (blocked,) = confirming.take(0)
     assert isinstance(blocked, commands.Connection.Blocked)
     assert blocked.reason == "low on memory"
-    assert not confirming.connection.wants_reading and consumer.connection.wants_reading
+    assert not confirming.connection.pressure.wants_reading and consumer.connection.pressure.wants_reading
     world.alarm("low on disk & memory")
     assert not confirming.take(0)
     confirming.publish(1, "q")
     assert confirming.acks() == [(2, False, False)]
     # One that has not published yet is told when it does.
     late = world.client()
-    assert late.connection.wants_reading
+    assert late.connection.pressure.wants_reading
     late.publish(1, "q")
     assert isinstance(late.take(0)[0], commands.Connection.Blocked)
-    assert not late.connection.wants_reading
+    assert not late.connection.pressure.wants_reading
     # Consumers go on, as do their acknowledgements.
     tags = [item.tag for item in consumer.take(1)]
     assert len(tags) == 2
     consumer.send(1, commands.Basic.Ack(tags[-1], multiple=True))
     world.alarm(None)
     assert isinstance(confirming.take(0)[0], commands.Connection.Unblocked)
-    assert confirming.connection.wants_reading and late.connection.wants_reading
+    assert confirming.connection.pressure.wants_reading and late.connection.pressure.wants_reading
 
 
 def test_a_blocked_connection_that_is_closed_by_the_broker_is_read_again(world: Any, confirming: Any) -> None:
     """For its close-ok."""
     confirming.publish(1, "q")
     world.alarm("low on disk")
-    assert not confirming.connection.wants_reading
+    assert not confirming.connection.pressure.wants_reading
     world.broker.close_all("the node is shutting down")
-    assert confirming.connection.wants_reading
+    assert confirming.connection.pressure.wants_reading
 
 
 def test_overload_stops_reading_from_publishers_only(world: Any, client: Any) -> None:
@@ -271,11 +271,11 @@ def test_overload_stops_reading_from_publishers_only(world: Any, client: Any) ->
     consumer = world.client()
     world.cluster.overloaded = True
     world.broker.pressure_changed(True)
-    assert not client.connection.wants_reading
-    assert consumer.connection.wants_reading
+    assert not client.connection.pressure.wants_reading
+    assert consumer.connection.pressure.wants_reading
     world.cluster.overloaded = False
     world.broker.pressure_changed(False)
-    assert client.connection.wants_reading
+    assert client.connection.pressure.wants_reading
 
 
 def test_a_lost_session_refuses_what_it_may_have_lost(world: Any, confirming: Any) -> None:

@@ -274,13 +274,13 @@ def test_a_declare_waits_and_what_follows_waits_behind_it(world: Any, client: An
     client.send_bytes(client.publish_bytes(1, "q", b"after"))
     client.send(1, commands.Basic.Get(queue="q", no_ack=True))
     assert client.take(1) == []
-    assert client.connection.waiting_bytes > 0
+    assert client.connection.pressure.waiting_bytes > 0
     world.running = True
     world.settle()
     declared, got = client.take(1)
     assert isinstance(declared, commands.Queue.DeclareOk)
     assert got.body == b"after"
-    assert client.connection.waiting_bytes == 0
+    assert client.connection.pressure.waiting_bytes == 0
 
 
 def test_a_channel_closed_while_its_operation_waits_gives_everything_back(world: Any, client: Any) -> None:

@@ -253,3 +253,78 @@ def test_l10_a_removal_whose_answer_is_lost_counts_as_none(brokers: ThreeBrokers
     other.engine.remove_queues((7,), answers.append)
     brokers.run_until(lambda: len(answers) == 2)
     assert answers == [False, True]
+
+
+# --- consumers of one queue on different nodes ----------------------------------------------------------
+
+
+def bodies_of(client: Any) -> list[bytes]:
+    return [item.body for item in client.take(1) if hasattr(item, "body")]
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_the_highest_priority_gets_all_while_it_has_room_whatever_node_it_is_on(
+    brokers: ThreeBrokers, durable: bool
+) -> None:
+    """Golden queue.consumer_priority, with a consumer on each node; what is not durable lives on one of them."""
+    low, high, middle = (brokers.nodes[id].client() for id in brokers.ids)
+
+    def do(client: Any, method: Any) -> None:
+        client.send(1, method)
+        brokers.run_until(lambda: client.received)
+        client.take(1)
+
+    do(low, commands.Queue.Declare(queue="q", durable=durable))
+    for client, priority in ((low, -1), (high, 10), (middle, 5)):
+        do(client, commands.Basic.Qos(prefetch_count=2))
+        do(client, commands.Basic.Consume(queue="q", consumer_tag="c", arguments={"x-priority": priority}))
+    publisher = brokers.nodes[1].client()
+    got: dict[str, list[bytes]] = {"low": [], "high": [], "middle": []}
+
+    def publish(count: int, first: int) -> None:
+        for number in range(first, first + count):
+            publisher.publish(1, "q", b"%d" % number)
+        before = sum(map(len, got.values()))
+
+        def all_came() -> bool:
+            for name, client in (("low", low), ("high", high), ("middle", middle)):
+                got[name] += bodies_of(client)
+            return sum(map(len, got.values())) == before + count
+
+        brokers.run_until(all_came)
+
+    publish(1, 0)
+    assert got == {"low": [], "high": [b"0"], "middle": []}
+    publish(4, 1)
+    assert got == {"low": [b"4"], "high": [b"0", b"1"], "middle": [b"2", b"3"]}
+    high.send(1, commands.Basic.Ack(delivery_tag=2, multiple=True))
+    for _ in range(3):
+        brokers.step()
+    publish(2, 5)
+    assert got == {"low": [b"4"], "high": [b"0", b"1", b"5", b"6"], "middle": [b"2", b"3"]}
+    middle.send(1, commands.Basic.Ack(delivery_tag=2, multiple=True))
+    for _ in range(3):
+        brokers.step()
+    high.lose()
+    brokers.run_until(lambda: sum(hasattr(frame, "consumer_tag") for _, frame in middle.received) == 2)
+    assert bodies_of(middle) == [b"5", b"6"], "what the highest held goes to the next, not to the lowest"
+
+
+def test_a_single_active_consumer_is_followed_by_the_highest_priority_of_any_node(brokers: ThreeBrokers) -> None:
+    one, two, three = (brokers.nodes[id].client() for id in brokers.ids)
+    one.send(1, commands.Queue.Declare(queue="q", durable=True, arguments={"x-single-active-consumer": True}))
+    brokers.run_until(lambda: one.received)
+    for client, priority in ((one, 0), (two, 1), (three, 2)):
+        client.take(1)
+        client.send(1, commands.Basic.Consume(queue="q", no_ack=True, arguments={"x-priority": priority}))
+        brokers.run_until(lambda: client.received)  # noqa: B023
+        client.take(1)
+    publisher = brokers.nodes[2].client()
+    publisher.publish(1, "q", b"first")
+    brokers.run_until(lambda: one.received)
+    assert bodies_of(one) == [b"first"]
+    one.lose()
+    publisher.publish(1, "q", b"second")
+    brokers.run_until(lambda: three.received)
+    assert bodies_of(three) == [b"second"]
+    assert bodies_of(two) == []

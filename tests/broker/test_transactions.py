@@ -207,6 +207,115 @@ def test_a_transaction_has_a_largest_size(client: Any) -> None:
     assert client.count("q") == 0
 
 
+# -- queues that go before the commit -------------------------------------------------
+
+
+def test_a_queue_declared_anew_before_the_commit_gets_what_was_published(client: Any) -> None:
+    """RabbitMQ (3.10, rabbit_channel:deliver_to_queues) looks queues up by their names at the commit."""
+    client.declare("q", arguments={"x-message-ttl": 60_000})
+    client.declare("other")
+    for name in ("q", "other"):
+        client.call(1, commands.Queue.Bind(queue=name, exchange="amq.fanout"))
+    select(client)
+    client.publish(1, "q", b"one")
+    client.publish(1, "", b"two", exchange="amq.fanout", mandatory=True)
+    client.publish(1, "q", b"three", mandatory=True, expiration="50000")
+    client.call(1, commands.Queue.Delete(queue="q"))
+    client.declare("q")
+    client.send(1, commands.Tx.Commit())
+    assert [item.name for item in client.take(1)] == ["Tx.CommitOk"]
+    assert [client.get("q").body for _ in range(3)] == [b"one", b"two", b"three"]
+    assert client.get("other").body == b"two"
+
+
+def test_without_the_queue_what_is_mandatory_is_returned_in_order(client: Any) -> None:
+    """A fan-out comes back if all of its queues are gone."""
+    for name in ("q", "stays"):
+        client.declare(name)
+        client.call(1, commands.Queue.Bind(queue=name, exchange="amq.fanout"))
+    select(client)
+    client.publish(1, "q", b"gone", mandatory=True, headers={"BCC": ["elsewhere"]})
+    client.publish(1, "nowhere", b"unroutable", mandatory=True)
+    client.publish(1, "q", b"dropped")
+    client.publish(1, "", b"partly", exchange="amq.fanout", mandatory=True)
+    client.publish(1, "q", b"last", mandatory=True)
+    client.call(1, commands.Queue.Delete(queue="q"))
+    client.send(1, commands.Tx.Commit())
+    *returned, done = client.take(1)
+    assert [each.body for each in returned] == [b"gone", b"unroutable", b"last"]
+    assert {each.method.reply_text for each in returned} == {"NO_ROUTE"}
+    assert returned[0].properties.headers == {"BCC": ["elsewhere"]}
+    assert isinstance(done, commands.Tx.CommitOk)
+    assert client.get("stays").body == b"partly"
+
+
+def test_a_queue_in_another_shard_takes_the_place_of_one_that_is_gone(world: Any, client: Any) -> None:
+    client.declare("q")
+    shard = world.cluster.catalog.queue("/", "q").shard
+    select(client)
+    client.publish(1, "q", b"new")
+    client.call(1, commands.Queue.Delete(queue="q"))
+    client.declare("in its shard")
+    client.declare("q")
+    assert world.cluster.catalog.queue("/", "q").shard != shard
+    assert isinstance(commit(client), commands.Tx.CommitOk)
+    assert client.get("q").body == b"new"
+
+
+def test_a_queue_that_seems_gone_is_looked_for_in_a_catalog_that_is_fresh(world: Any, client: Any) -> None:
+    client.declare("q")
+    select(client)
+    client.publish(1, "q", b"one", mandatory=True)
+    client.call(1, commands.Queue.Delete(queue="q"))
+    other = world.client()
+    world.running = False
+    client.send(1, commands.Tx.Commit())
+    other.send(1, commands.Queue.Declare(queue="q", durable=True))
+    world.running = True
+    world.settle()
+    assert [item.name for item in client.take(1)] == ["Tx.CommitOk"]
+    assert other.get("q").body == b"one"
+
+
+def test_a_channel_closed_before_its_commit_begins_returns_nothing(world: Any, client: Any) -> None:
+    """The catalog is asked first, since the queue is gone: meanwhile another channel has got the number."""
+    client.declare("q")
+    client.declare("other")
+    select(client)
+    client.publish(1, "q", b"one", mandatory=True)
+    client.publish(1, "other", b"two")
+    client.call(1, commands.Queue.Delete(queue="q"))
+    world.running = False
+    client.send(1, commands.Tx.Commit())
+    client.send(1, commands.Channel.Close(200, "bye", 0, 0))
+    client.send(1, commands.Channel.Open())
+    client.take()
+    world.running = True
+    world.settle()
+    assert client.take() == []
+    assert client.get("other").body == b"two"
+
+
+def test_a_transaction_through_one_node_finds_a_queue_that_was_replaced_through_another() -> None:
+    brokers = ThreeBrokers()
+    home, elsewhere = brokers.nodes[1].client(), brokers.nodes[2].client()
+
+    def do(client: Any, method: Any) -> Any:
+        client.send(1, method)
+        brokers.run_until(lambda: client.received)
+        return client.take(1)[0]
+
+    for durable in (True, False):
+        do(home, commands.Queue.Declare(queue="q", durable=durable))
+        do(elsewhere, commands.Tx.Select())
+        elsewhere.publish(1, "q")
+        do(home, commands.Queue.Delete(queue="q"))
+        do(home, commands.Queue.Declare(queue="q", durable=not durable))
+        assert isinstance(do(elsewhere, commands.Tx.Commit()), commands.Tx.CommitOk)
+        assert do(home, commands.Queue.Declare(queue="q", passive=True)).message_count == 1
+        do(home, commands.Queue.Delete(queue="q"))
+
+
 def test_transactions_through_any_node_on_queues_of_any_node() -> None:
     """Replicated queues, and one that lives on another node."""
     brokers = ThreeBrokers()

@@ -82,6 +82,8 @@ def put(catalog: Catalog, command: SetPolicy) -> None:
         ({"overflow": "drop-tail"}, '<<"drop-tail">> is not a valid overflow value'),
         ({"max-length": -1}, "-1 is not a valid maximum length"),
         ({"dead-letter-exchange": 5}, "5 is not a valid dead letter exchange name"),
+        ({"queue-leader-locator": "nope"}, '<<"nope">> is not a valid queue leader locator value'),
+        ({"queue-master-locator": "nope"}, '<<"nope">> invalid queue-master-locator value'),
         ({}, "no policy provided"),
     ],
 )
@@ -107,6 +109,7 @@ def test_recorded_refusals(definition: dict[str, Any], text: str, operator: bool
         ("dead-letter-strategy", ["once", 1, True]),
         ("ttl-applies", ["never", True]),
         ("alternate-exchange", [1, None, "x" * 256]),
+        ("queue-leader-locator", ["min-masters", "", 1, ["random"]]),
     ],
 )
 def test_t1_l1_bad_values_are_named_with_what_would_be_right(key: str, bad: list[Any]) -> None:

@@ -2,13 +2,14 @@
 
     python -P tests/deploy/run_systemd.py
 
-The container is made of Debian's packages and /opt/mayfly of the image `mayfly:test` (FAILOVER_IMAGE: of another).
+The container is made of Debian's packages and /opt/mayfly of the image of these sources (FAILOVER_IMAGE: of another).
 Exit code 0: the unit starts, serves without any right, drains at a stop, comes back after SIGKILL and stays down
 with 78.
 """
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -73,8 +74,15 @@ class Container:
 
 def main() -> None:
     """Make the machine, go through it, remove it."""
-    from tests.failover.engine import IMAGE
+    from tests.failover.engine import IMAGE, make_image, why_no_engine
 
+    reason = why_no_engine()
+    if reason:
+        sys.exit(f"no systemd in a container on this machine: {reason}")
+    if shutil.which("mmdebstrap") is None:
+        sys.exit("there is no `mmdebstrap` (Debian: apt-get install mmdebstrap)")
+    print("building the image ...", flush=True)
+    make_image()
     make(IMAGE)
     machine = Container()
     try:

@@ -103,6 +103,8 @@ REFUSED: Final[dict[str, tuple[dict[str, Any], str]]] = {
     "cert-manager without an issuer": ({"tls": {"enabled": True, "certManager": {"enabled": True}}}, "issuerRef.name"),
     "definitions without a secret": ({"loadDefinition": {"enabled": True}}, "loadDefinition.existingSecret"),
     "a pod that waits longer than it may": ({"terminationGracePeriodSeconds": 300}, "spareTimeoutSeconds"),
+    "a domain of nothing": ({"clusterDomain": ""}, "clusterDomain"),
+    "a duration in days": ({"tls": {"certManager": {"duration": "90d"}}}, "duration"),
     "a size of nothing": ({"persistence": {"size": "big"}}, "size"),
 }
 
@@ -272,6 +274,21 @@ def test_only_nodes_reach_the_ports_of_peers(chart: Any) -> None:
             nodes = {"app.kubernetes.io/name": "mayfly", "app.kubernetes.io/instance": "mq"}
             assert rule["from"] == [{"podSelector": {"matchLabels": nodes}}]
     assert {port["port"] for rule in rules for port in rule["ports"]} == {"peers", "frames", "http", "amqp"}
+
+
+@pytest.mark.parametrize(
+    ("values", "warnings"),
+    [
+        ({}, []),
+        ({"persistence": {"enabled": False}}, ["persistence is off"]),
+        ({"rbac": {"create": False}}, ["without rbac.create"]),
+    ],
+)
+def test_notes_warn_of_what_is_off(chart: Any, values: dict[str, Any], warnings: list[str]) -> None:
+    texts = chart.render(values, name="mq", namespace="prod", is_install=True)
+    notes = next(text for path, text in texts.items() if path.endswith("NOTES.txt"))
+    found = re.findall(r"^WARNING: (.*)$", notes, re.MULTILINE)
+    assert [said[: len(warning)] for said, warning in zip(found, warnings, strict=True)] == warnings
 
 
 def test_defaults_are_the_nodes_own(chart: Any) -> None:

@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,6 +32,7 @@ NODES: Final = 3
 SMALL_DISK_BYTES: Final = 256 * 1024 * 1024
 FREE_LIMIT_BYTES: Final = 48 * 1024 * 1024
 STOP_WITHIN_S: Final = 30
+REPLACED_WITHIN_S: Final = 120.0
 _API_VERSION: Final = "1.41"
 _USER: Final = 10001
 _PEER_PORT: Final = 25672
@@ -302,9 +304,18 @@ class ContainerNodes(Nodes):
 
     def until_replaced(self, id: int, witness: int) -> None:
         """A wiped node was started again: wait until it votes as a new member, and its old self is gone."""
-        self.until_serving()
-        wait_for(lambda: self._settled(witness), f"a vote for the new {self.plan(id).name}", 90, every_s=0.2)
+        name = self.plan(id).name
+        wait_for(lambda: self._serves(id), f"a new {name} that serves", REPLACED_WITHIN_S, every_s=0.2)
+        wait_for(lambda: self._settled(witness), f"a vote for the new {name}", REPLACED_WITHIN_S, every_s=0.2)
         self._place_of = {row["id"]: self._number_of(name) for name, row in self._members(witness).items()}
+
+    def _serves(self, id: int) -> bool:
+        code = self.container(id).poll()
+        assert code is None, f"the new {self.plan(id).name} has ended with {code}: {self.log_text(id)[-2000:]}"
+        try:
+            return self.page(id, "/health/ready")[0] == HTTPStatus.OK
+        except OSError:
+            return False
 
     def _number_of(self, name: str) -> int:
         return next(id for id in self.ids if self.plan(id).name == name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -12,7 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from cluster.versions import VersionRange
+from tests.failover.releases import ASKING, Release
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
 IMAGE: Final = os.environ.get("FAILOVER_IMAGE", "mayfly:test")
@@ -48,19 +49,13 @@ def why_no_engine() -> str:
 
 def make_image() -> None:
     """Build the image of these sources, unless FAILOVER_IMAGE names one that is there. The engine keeps what did not
-    change."""
+    change: of several processes that want it one builds, and the others get that."""
     if "FAILOVER_IMAGE" in os.environ:
         subprocess.run(["docker", "image", "inspect", IMAGE], check=True, capture_output=True)
         return
-    done = subprocess.run(
-        [str(ROOT / "deploy" / "build-image"), IMAGE],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=_BUILD_WITHIN_S,
-    )
-    if done.returncode:
-        raise AssertionError(f"the image cannot be built: {(done.stdout + done.stderr)[-4000:]}")
+    with Path(tempfile.gettempdir(), "mayfly-test-image").open("w") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        _build(ROOT, IMAGE, dict(os.environ))
 
 
 def version_of_image(image: str = IMAGE) -> str:
@@ -68,14 +63,9 @@ def version_of_image(image: str = IMAGE) -> str:
     return _said_inside(image, "mayfly", "--version").removeprefix("mayfly ")
 
 
-def levels_of_image(image: str) -> VersionRange:
-    """The feature levels that the release in an image knows; the first where it knows of none."""
-    program = (
-        "from importlib.util import find_spec as f\n"
-        "if f('cluster.versions'):\n from cluster.versions import LEVELS as k\n print(k.lowest, k.highest)"
-    )
-    said = _said_inside(image, "python3", "-c", program).split() or ["1", "1"]
-    return VersionRange(int(said[0]), int(said[1]))
+def release_of_image(image: str) -> Release:
+    """The versions that the release in an image knows."""
+    return Release.of(image, _said_inside(image, "python3", "-c", ASKING))
 
 
 def _said_inside(image: str, *command: str) -> str:
@@ -99,25 +89,27 @@ def make_next_image(image: str) -> str:
         text, count = re.subn(pattern, raised, versions.read_text(), flags=re.MULTILINE)
         assert count == 2, f"two versions to raise, {count} found"
         versions.write_text(text)
-        return _build(Path(folder), image)
+        return _build(Path(folder), image, {**os.environ, "MAYFLY_PURE": "1"})
 
 
 def make_image_of(revision: str, image: str) -> str:
-    """Build an image of an earlier commit, uncompiled. Raises CalledProcessError where there is no such commit."""
+    """Build an image of an earlier commit, uncompiled. Raises ValueError where there is no such commit."""
     with tempfile.TemporaryDirectory() as folder:
-        archive = subprocess.run(["git", "archive", revision], cwd=ROOT, capture_output=True, check=True)
+        archive = subprocess.run(["git", "archive", revision], cwd=ROOT, capture_output=True, check=False)
+        if archive.returncode:
+            raise ValueError(f"git has no sources of {revision!r}: {archive.stderr.decode().strip()}")
         subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
-        return _build(Path(folder), image)
+        return _build(Path(folder), image, {**os.environ, "MAYFLY_PURE": "1"})
 
 
-def _build(folder: Path, image: str) -> str:
+def _build(folder: Path, image: str, environment: dict[str, str]) -> str:
     done = subprocess.run(
         [str(folder / "deploy" / "build-image"), image],
         capture_output=True,
         text=True,
         check=False,
         timeout=_BUILD_WITHIN_S,
-        env={**os.environ, "MAYFLY_PURE": "1"},
+        env=environment,
     )
     if done.returncode:
         raise AssertionError(f"the image cannot be built: {(done.stdout + done.stderr)[-4000:]}")

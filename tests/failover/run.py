@@ -6,6 +6,7 @@ Clients and judges are those of `make chaos` and `make chaos-deadletters`.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -16,10 +17,11 @@ from typing import Final
 
 from node.simulation.checker import Violation
 from tests.failover.containers import ContainerNetwork, ContainerNodes
-from tests.failover.engine import IMAGE, levels_of_image, version_of_image
+from tests.failover.engine import IMAGE, release_of_image, version_of_image
 from tests.failover.faults import KINDS, carry_out, choose_victims
 from tests.failover.leases import EXPIRES_MS, Leases
-from tests.failover.upgrade import ROLLING_UPGRADE, Upgrade, upgrade
+from tests.failover.releases import Upgrade
+from tests.failover.upgrade import ROLLING_UPGRADE, upgrade
 from tests.integration.nodes import wait_for
 from tests.reliability.chaos import LOGIN, WHOLE_WITHIN_S, Run, calm, clients_of, declare_queues, is_whole, leaders_of
 from tests.reliability.clients import consumers_of, publishers_of
@@ -49,6 +51,8 @@ class FailoverRun:
     rounds: int = 1
     kinds: Sequence[str] = tuple(KINDS)
     rate: float = 300.0
+    minutes: float = math.inf
+    """No other fault begins after so long."""
     image: str = IMAGE
     next_image: str = ""
     """What a rolling upgrade leads to."""
@@ -137,9 +141,10 @@ def _hit(run: FailoverRun, nodes: ContainerNodes, queues: Sequence[str], say: bo
     random = Random(run.seed)
     clients = run.streams.clients
     assert clients is not None
+    last_s = time.monotonic() + run.minutes * 60
     for _ in range(run.rounds):
         for kind in random.sample(run.kinds, len(run.kinds)):
-            if kind in run.impossible:
+            if kind in run.impossible or time.monotonic() > last_s:
                 continue
             time.sleep(random.uniform(0.5, 3.0))
             leaders = leaders_of(nodes, queues)
@@ -149,8 +154,8 @@ def _hit(run: FailoverRun, nodes: ContainerNodes, queues: Sequence[str], say: bo
             fault.led = tuple(queue for queue, leader in leaders.items() if leader in fault.victims)
             try:
                 if kind == ROLLING_UPGRADE:
-                    ways = Upgrade(run.image, run.next_image, *map(levels_of_image, (run.image, run.next_image)))
-                    upgrade(fault, nodes, ways, clients.now_us)
+                    way = Upgrade(release_of_image(run.image), release_of_image(run.next_image))
+                    upgrade(fault, nodes, way, clients.now_us)
                 else:
                     carry_out(fault, nodes, random, clients.now_us)
             except OSError as error:

@@ -1,6 +1,6 @@
 """`make test-failover`: containers are killed, paused, cut off and lose disks under load; judges, prints figures.
 
-    python -P tests/failover/run_failover.py [--rounds 3] [--faults kill,isolate] [--seed N] [--write FILE]
+    python -P tests/failover/run_failover.py [--rounds 3] [--minutes 8] [--faults kill,isolate] [--seed N]
 
 Needs a Docker engine on this machine, and root. Exit code 0: every promise kept.
 """
@@ -8,6 +8,7 @@ Needs a Docker engine on this machine, and root. Exit code 0: every promise kept
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import random
 import shutil
@@ -30,10 +31,11 @@ MOST_SHOWN: Final = 20
 
 def main() -> None:
     """Run, print, write; ends the process."""
-    from tests.failover.engine import IMAGE, make_image, make_image_of, why_no_engine
+    from tests.failover.engine import IMAGE, make_image, make_image_of, release_of_image, why_no_engine
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=1, help="each fault so many times")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="no other fault begins after so long")
     parser.add_argument("--faults", default="", help="comma-separated; none: all")
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
     parser.add_argument("--rate", type=float, default=300.0, help="messages per second; half as many more expire")
@@ -45,6 +47,7 @@ def main() -> None:
         sys.exit(f"no failover tests on this machine: {reason}")
 
     from tests.failover.faults import KINDS
+    from tests.failover.releases import Upgrade
     from tests.failover.run import FailoverRun, carry_out_run
     from tests.failover.upgrade import ROLLING_UPGRADE
     from tests.reliability.run_chaos import replace_figures
@@ -55,10 +58,16 @@ def main() -> None:
         parser.error(f"no fault is called {unknown[0]!r}; there are {', '.join(KINDS)}")
     print("building the image ...", flush=True)
     make_image()
-    run = FailoverRun(arguments.seed, arguments.rounds, kinds, arguments.rate)
+    run = FailoverRun(arguments.seed, arguments.rounds, kinds, arguments.rate, arguments.minutes)
     if arguments.upgrade_from:
         run.kinds = kinds = [ROLLING_UPGRADE]
-        run.image, run.next_image = make_image_of(arguments.upgrade_from, f"{IMAGE}-before"), IMAGE
+        try:
+            run.image, run.next_image = make_image_of(arguments.upgrade_from, f"{IMAGE}-before"), IMAGE
+        except ValueError as error:
+            sys.exit(str(error))
+        reason = Upgrade(release_of_image(run.image), release_of_image(run.next_image)).fault()
+        if reason:
+            sys.exit(f"no rolling upgrade from {arguments.upgrade_from}: {reason}")
     folder = Path(tempfile.mkdtemp(prefix="mayfly-failover-"))
     print(f"{arguments.rounds} round(s), seed {run.seed}, faults: {', '.join(kinds)}; logs in {folder}", flush=True)
     carry_out_run(run, folder)

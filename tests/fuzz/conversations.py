@@ -31,8 +31,8 @@ _KEYS: Final = [
 ]
 _TEXTS: Final = ["", "q1", "classic", "quorum", "drop-head", "all", "any", "5", "-1", "\x00", "x" * 300]
 _SIZES: Final = dict(zip("tbBsuIiflLdTDV", (1, 1, 1, 2, 2, 4, 4, 4, 8, 8, 8, 8, 5, 0), strict=True))
-_METHODS: Final[list[Any]] = list(commands.INDEX_MAPPING.values())
-_LIKELY: Final[list[Any]] = [
+METHODS: Final[list[Any]] = list(commands.INDEX_MAPPING.values())
+LIKELY: Final[list[Any]] = [
     commands.Queue.Declare, commands.Queue.Bind, commands.Queue.Unbind, commands.Queue.Purge, commands.Queue.Delete,
     commands.Exchange.Declare, commands.Exchange.Bind, commands.Exchange.Delete, commands.Basic.Qos,
     commands.Basic.Consume, commands.Basic.Cancel, commands.Basic.Get, commands.Basic.Ack, commands.Basic.Nack,
@@ -156,7 +156,7 @@ def tame_piece(chance: random.Random) -> bytes:
 
 
 def likely_method(chance: random.Random, channel: int) -> bytes:
-    return raw_frame(1, channel, method_octets(chance, chance.choice(_LIKELY)))
+    return raw_frame(1, channel, method_octets(chance, chance.choice(LIKELY)))
 
 
 def piece(chance: random.Random) -> bytes:
@@ -170,7 +170,7 @@ def piece(chance: random.Random) -> bytes:
     if way < 0.85:
         if chance.random() < 0.9:
             return likely_method(chance, channel)
-        return raw_frame(1, channel, method_octets(chance, chance.choice(_METHODS)))
+        return raw_frame(1, channel, method_octets(chance, chance.choice(METHODS)))
     if way < 0.9:
         # A queue that others then find.
         method_of_note = commands.Queue.Declare(queue=chance.choice(_NAMES[:2]), durable=chance.random() < 0.5)

@@ -114,7 +114,7 @@ class Channel:
         self.refused: set[int] = set()
         self.unreturned: list[int] = []
         self.transaction = False
-        self.kept: list[tuple[Message, bool, list[Queue]]] = []
+        self.kept: list[tuple[Message, bool, list[str]]] = []
         self.settled: list[tuple[int, str]] = []
 
 
@@ -165,7 +165,7 @@ class Endpoint:
             raise Fault(404, Basic.Publish)
         targets = self.route(message)
         if channel.transaction:
-            channel.kept.append((message, mandatory, targets))
+            channel.kept.append((message, mandatory, [queue.name for queue in targets]))
             return []
         refused = False
         for queue in targets:
@@ -315,7 +315,9 @@ class Endpoint:
         kept, channel.kept = channel.kept, []
         settled, channel.settled = channel.settled, []
         due: list[Due] = []
-        for message, mandatory, targets in kept:
+        for message, mandatory, names in kept:
+            # Routed when it was published, to names: whatever queue has one of them now gets it.
+            targets = [self.queues[name] for name in names if name in self.queues]
             self.enqueue(message, targets)
             if mandatory and not targets:
                 due.append((Basic.Return, {"reply_code": 312, "message": message}))

@@ -396,12 +396,14 @@ class Walk:
         self.expect(octets, (number, (Queue.PurgeOk, {"message_count": count})))
 
     def delete_and_declare(self, number: int) -> None:
-        if any(channel.kept for channel in self.model.channels.values()):
-            return  # Whether a commit finds a queue that was made anew is nowhere written.
         name = self.chance.choice(QUEUES)
         count = self.model.delete(name)
         octets = frame.marshal(Queue.Delete(queue=name), number)
         self.expect(octets, (number, (Queue.DeleteOk, {"message_count": count})))
+        keepers = [each.number for each in self.model.channels.values() if each.kept and each.number not in self.rest]
+        if keepers and self.chance.random() < 0.3:
+            # To a queue that is not there.
+            self.commit(keepers[0])
         values = {"queue": name, "message_count": 0, "consumer_count": 0}
         self.model.declare(name)
         octets = frame.marshal(Queue.Declare(queue=name, durable=True), number)

@@ -57,12 +57,13 @@ def declare_led_by(
     suits: Callable[[int], bool],
     arguments: dict[str, Any] | None = None,
 ) -> str:
-    """Declare a durable queue whose shard's leader suits, by trying names; its name."""
+    """Declare a durable queue whose shard's leader suits, by trying names all over the shards; its name."""
+    spread = {"x-queue-leader-locator": "balanced", **(arguments or {})}
     unsuitable: list[str] = []
     try:
         for number in range(_MOST_NAMES):
             name = f"{prefix}-{number}"
-            where.queue_declare(name, durable=True, arguments=arguments or {})
+            where.queue_declare(name, durable=True, arguments=spread)
             wait_for(partial(nodes.leader_of, name), f"a leader of {name}")
             if suits(nodes.leader_of(name)):
                 return name

@@ -12,6 +12,7 @@ import pika.exceptions
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
+from cluster.versions import LEVEL_LEADER_LOCATORS
 from tests.integration.clients import (
     PERSISTENT,
     Consumer,
@@ -41,6 +42,24 @@ def get_soon(where: BlockingChannel, queue: str) -> bytes:
     _, _, body = where.basic_get(queue, auto_ack=True)
     assert body is not None, f"nothing in {queue}"
     return bytes(body)
+
+
+def test_a_queue_is_led_by_the_node_of_the_client_that_declares_it(cluster: Nodes) -> None:
+    """At rest, and at the level from which on it is so; not those that ask for balance."""
+    cluster.until_balanced()
+    level = LEVEL_LEADER_LOCATORS
+    wait_for(lambda: all(cluster.page(id, "/cluster/members")[1]["level"] >= level for id in cluster.ids), "the level")
+    with three(cluster) as channels:
+        near = [f"near-{number}" for number in range(6)]
+        for number, name in enumerate(near):
+            channels[number % 3].queue_declare(name, durable=True)
+        assert [cluster.leader_of(name) for name in near] == [1, 2, 3] * 2
+        spread = [f"spread-{number}" for number in range(9)]
+        for name in spread:
+            channels[0].queue_declare(name, durable=True, arguments={"x-queue-leader-locator": "balanced"})
+        assert {cluster.leader_of(name) for name in spread} == {1, 2, 3}
+        for name in (*near, *spread):
+            channels[0].queue_delete(name)
 
 
 def test_published_on_one_got_on_another_whatever_node_leads(cluster: Nodes) -> None:

@@ -182,9 +182,10 @@ def test_l8_clocks_stepped_by_an_hour(stepped: tuple[Nodes, WallClocks], whom: t
     nodes, clocks = stepped
     lease_s = 6.0
     names = [f"clock-{len(whom)}-{hours}-{number}" for number in range(24)]
+    arguments = {"x-expires": int(lease_s * 1000), "x-queue-leader-locator": "balanced"}
     with channel(nodes, 1) as declaring:
         for name in names:
-            declaring.queue_declare(name, durable=True, arguments={"x-expires": int(lease_s * 1000)})
+            declaring.queue_declare(name, durable=True, arguments=arguments)
         renewed_s = time.monotonic()
         for name in names:
             declaring.queue_declare(name, passive=True)

@@ -1,5 +1,6 @@
 """What operators see of real nodes: the same on each of them, as commands, pages, metrics and lines in the log."""
 
+import base64
 import json
 import os
 import re
@@ -7,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any, Final
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import pika
 import pytest
@@ -97,6 +98,38 @@ def test_lags_and_lanes_of_dead_letters(cluster: Nodes) -> None:
         assert sample(cluster, id, "/metrics", "mayfly_expiry_lag_seconds_sum") > 0
     with channel(cluster, 3) as where:
         where.queue_delete("dying")
+
+
+def managed(nodes: Nodes, id: int, path: str) -> Any:
+    """A page of the management API."""
+    login = base64.b64encode(b"guest:guest").decode()
+    request = Request(f"http://{nodes.plan(id).http}{path}", headers={"Authorization": f"Basic {login}"})
+    with urlopen(request, timeout=10) as answer:
+        return json.loads(answer.read())
+
+
+def test_every_node_gives_the_same_overview(cluster: Nodes) -> None:
+    """Totals of replicated queues, of connections and channels; all that nodes listen on."""
+    with channel(cluster, 1, confirms=True) as one, channel(cluster, 3):
+        one.queue_declare("counted", durable=True)
+        before = managed(cluster, 1, "/api/overview")["queue_totals"]["messages"]
+        one.basic_publish("", "counted", b"m", PERSISTENT)
+        names = {plan.name for plan in cluster.plans}
+        ports = {(plan.name, plan.amqp.port) for plan in cluster.plans}
+
+        def is_shown(id: int) -> bool:
+            found = managed(cluster, id, "/api/overview")
+            listeners = {(row["node"], row["port"]) for row in found["listeners"] if row["protocol"] == "amqp"}
+            assert (found["node"], listeners) == (cluster.plan(id).name, ports)
+            objects = found["object_totals"]
+            return bool(
+                found["queue_totals"]["messages"] == before + 1 and objects["connections"] == objects["channels"] == 2
+            )
+
+        for id in cluster.ids:
+            wait_for(lambda id=id: is_shown(id), f"the totals at node {id}")  # type: ignore[misc]
+            rows = managed(cluster, id, "/api/nodes")
+            assert {row["name"] for row in rows} == names and all(row["running"] for row in rows), rows
 
 
 def test_a_node_that_has_lost_the_others_says_that_it_is_not_current(cluster: Nodes) -> None:

@@ -55,17 +55,22 @@ def cluster(folder: Path) -> Iterator[Nodes]:
 
 def declared_in(nodes: Nodes, where: BlockingChannel, prefix: str, shard: int, arguments: dict[str, Any]) -> str:
     """A durable queue of this shard, by trying names."""
-    for number in itertools.count():
-        assert number < MOST_NAMES, f"no name lies in shard {shard}"
-        name = f"{prefix}-{number}"
-        where.queue_declare(name, durable=True, arguments=arguments)
-        wait_for(partial(nodes.queue, SURVIVORS[0], name), f"{name} at node {SURVIVORS[0]}")
-        info = nodes.queue(SURVIVORS[0], name)
-        assert info is not None
-        if info["shard"] == shard:
-            return name
-        where.queue_delete(name)
-    raise AssertionError("unreachable")
+    others: list[str] = []
+    try:
+        for number in range(MOST_NAMES):
+            name = f"{prefix}-{number}"
+            where.queue_declare(name, durable=True, arguments={"x-queue-leader-locator": "balanced", **arguments})
+            wait_for(partial(nodes.queue, SURVIVORS[0], name), f"{name} at node {SURVIVORS[0]}")
+            info = nodes.queue(SURVIVORS[0], name)
+            assert info is not None
+            if info["shard"] == shard:
+                return name
+            others.append(name)
+    finally:
+        # Only now: a shard that became empty again would be the first choice for the next queue.
+        for name in others:
+            where.queue_delete(name)
+    raise AssertionError(f"no name of {MOST_NAMES} lies in shard {shard}")
 
 
 def mayfly(nodes: Nodes, id: int, *words: str) -> str:

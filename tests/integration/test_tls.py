@@ -1,10 +1,13 @@
 """Mutual TLS between real nodes, strangers kept out, and clients over AMQPS."""
 
 import asyncio
+import os
 import shutil
+import socket
 import ssl
 import subprocess
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -135,6 +138,131 @@ def test_a_client_in_plain_and_one_that_trusts_others_get_nowhere(cluster: Nodes
         pika.BlockingConnection(pika.ConnectionParameters(address.host, address.port, socket_timeout=3))
     with pytest.raises((pika.exceptions.AMQPConnectionError, ssl.SSLError)):
         connect(cluster, 1, ssl.create_default_context(cafile=str(files.theirs.certificate)))
+
+
+# -- certificates that are replaced under load ----------------------------------------------------------------
+
+
+class Working:
+    """A thread that does something again and again until it is stopped; what it raises is kept. `once` is told how
+    often it was done before."""
+
+    def __init__(self, once: Callable[[int], None], at_the_end: Callable[[], None] = lambda: None) -> None:
+        self.done = 0
+        self.failure: BaseException | None = None
+        self._once = once
+        self._at_the_end = at_the_end
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                self._once(self.done)
+                self.done += 1
+            self._at_the_end()
+        except BaseException as error:
+            self.failure = error
+
+    def goes_on(self, times: int = 20) -> None:
+        """Wait until it has done it so often again."""
+        aim = self.done + times
+        wait_for(lambda: self.failure is not None or self.done >= aim, "work under way")
+        assert self.failure is None, repr(self.failure)
+
+    def stop(self) -> int:
+        """How often it was done."""
+        self._stopping.set()
+        self._thread.join(30)
+        assert not self._thread.is_alive() and self.failure is None, repr(self.failure)
+        return self.done
+
+
+def shown(port: int, context: ssl.SSLContext) -> bytes:
+    """The certificate that is shown at a port."""
+    with (
+        socket.create_connection(("127.0.0.1", port), 10) as plain,
+        context.wrap_socket(plain, server_hostname="127.0.0.1") as secured,
+    ):
+        certificate = secured.getpeercert(binary_form=True)
+    assert certificate is not None
+    return certificate
+
+
+def test_certificates_are_replaced_under_load_and_no_connection_is_lost(
+    cluster: Nodes, files: Files, folder: Path
+) -> None:
+    """Publishers and consumers stay on their connections, others come and go all the time, nodes stay linked; from
+    the moment on that a node has read the files, who connects sees what is in them, at every port."""
+    context = client_context(files)
+    as_node = client_context(files)
+    as_node.load_cert_chain(files.member.certificate, files.member.key)
+    as_node.set_alpn_protocols(["h2"])
+    marks = {id: len(cluster.log_text(id)) for id in cluster.ids}
+    works: list[Working] = []
+    got: list[bytes] = []
+
+    def publisher(id: int) -> Working:
+        connection = connect(cluster, id, context)
+        channel = connection.channel()
+        channel.confirm_delivery()
+
+        channel.queue_declare("replaced", durable=True)
+        return Working(
+            lambda number: channel.basic_publish("", "replaced", b"%d:%d" % (id, number), mandatory=True),
+            connection.close,
+        )
+
+    def consumer(id: int) -> Working:
+        connection = connect(cluster, id, context)
+        channel = connection.channel()
+        channel.basic_qos(prefetch_count=50)
+        channel.basic_consume("replaced", lambda _c, _m, _p, body: got.append(body), auto_ack=True)
+        return Working(lambda _: connection.process_data_events(0.01), connection.close)
+
+    def visitor(id: int) -> Working:
+        def once(_: int) -> None:
+            connection = connect(cluster, id, context)
+            connection.channel().queue_declare("replaced", passive=True)
+            connection.close()
+
+        return Working(once)
+
+    publishers = [publisher(id) for id in cluster.ids]
+    works += [*publishers, consumer(1), *(visitor(id) for id in cluster.ids)]
+    ports = {
+        (id, kind): (port, how)
+        for id in cluster.ids
+        for kind, port, how in (
+            ("clients", cluster.plan(id).amqp.port, context),
+            ("nodes", cluster.plan(id).peer.port, as_node),
+            ("frames", cluster.plan(id).frames.port, as_node),
+        )
+    }
+    before = {shown(port, how) for port, how in ports.values()}
+    assert len(before) == 1
+    for turn in range(2):
+        for working in works:
+            working.goes_on(5)
+        made = new_member(folder, files.ours, f"member-{turn}")
+        der = ssl.PEM_cert_to_DER_cert(made.certificate.read_text())
+        os.replace(made.key, files.member.key)
+        os.replace(made.certificate, files.member.certificate)
+        for (id, kind), (port, how) in ports.items():
+            wait_for(lambda: shown(port, how) == der, f"the new certificate for {kind} at node {id}")  # noqa: B023
+        for working in works:
+            working.goes_on(5)
+    sent = {b"%d:%d" % (id, n) for id, each in zip(cluster.ids, publishers, strict=True) for n in range(each.stop())}
+    wait_for(lambda: works[3].failure is not None or sent <= set(got), "all that was confirmed")
+    assert len(got) == len(sent), "none twice"
+    for working in works[3:]:
+        working.stop()
+    for id in cluster.ids:
+        log = cluster.log_text(id)[marks[id] :]
+        assert log.count("were read again") == 4, log
+        assert "reach node" not in log and "lost" not in log, log
+        assert [node["up"] for node in cluster.status(id)["nodes"]] == [True, True, True]
 
 
 @pytest.mark.parametrize("kind", ["another authority", "stolen authority file", "no TLS"])

@@ -1,13 +1,16 @@
 """`make test-k8s`: the chart on a real API server, under load; what happened goes into docs/kubernetes.md.
 
     python -P tests/k8s/run_k8s.py --kubeconfig FILE --image mayfly:test [--write docs/kubernetes.md]
-        [--steps kill,drain] [--rate 150]
+        [--from-image mayfly:before [--from-chart FOLDER]] [--steps kill,drain] [--rate 150]
 
 Install, `helm test`, an upgrade that can't work and its rollback, an upgrade that works, 3 -> 5 -> 3 nodes, a killed
 pod, a drained machine, a scale-in whose pods can't ask the API server; messages come and go all the time and are judged
 as in tests/reliability. Then another release, with login, definitions and certificates from secrets. The API server may
 have one machine and no provisioner of volumes: volumes are folders here. `--steps` plays some of them only, always
 with the install before and the judgement after them.
+
+`--from-image` is that of an earlier release, `--from-chart` its chart (default: this one): they are installed first,
+replaced under load, put back, and replaced again (steps `rollout` and `back`). `--without-disks`: pods keep nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Final
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
 sys.path.append(str(ROOT))
 
-from tests.k8s import from_secrets  # noqa: E402
+from tests.k8s import from_secrets, rollout  # noqa: E402
 
 if TYPE_CHECKING:
     from tests.reliability.clients import Clients
@@ -46,7 +49,10 @@ RATE: Final = 150.0
 WITHIN_S: Final = 600.0
 LOOK_EVERY_S: Final = 0.5
 _USER: Final = 10001
-STEPS: Final = ("test", "bad-upgrade", "upgrade", "grow", "shrink", "kill", "pair", "drain", "blind", "secrets")
+STEPS: Final = (
+    "test", "rollout", "back", "bad-upgrade", "upgrade", "grow", "shrink", "kill", "pair", "drain", "blind", "secrets"
+)
+NEEDS_EARLIER: Final = {"rollout", "back"}
 
 
 class Cluster:
@@ -61,9 +67,8 @@ class Cluster:
         self.client = client
         self.folder = folder
         self.kubeconfig = kubeconfig
-        repository, _, tag = image.rpartition(":")
         self.values: dict[str, Any] = {
-            "image": {"repository": repository, "tag": tag, "pullPolicy": "Never"},
+            "image": _image(image),
             "auth": {"username": LOGIN[0], "password": LOGIN[1]},
             "persistence": {"storageClass": CLASS, "size": "1Gi"},
             "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}},
@@ -121,10 +126,6 @@ class Cluster:
         """What Kubernetes calls the pods: another id is another pod of that name."""
         return {pod.metadata.name: pod.metadata.uid for pod in self.pods()}
 
-    def ready(self) -> int:
-        """How many pods clients are sent to."""
-        return sum(_is_ready(pod) for pod in self.pods())
-
     def address(self, service: str = SET) -> str:
         """Of a service for clients."""
         return str(self.core.read_namespaced_service(service, NAMESPACE).spec.cluster_ip)
@@ -159,25 +160,36 @@ class Cluster:
             self.core.delete_persistent_volume(f"{CLASS}-{number}")
 
 
-class Fewest(threading.Thread):
-    """Counts how many pods are ready, all the time."""
+class Counts(threading.Thread):
+    """Counts how many pods are ready, and which ended by themselves, all the time."""
 
     def __init__(self, cluster: Cluster) -> None:
-        super().__init__(name="fewest ready pods", daemon=True)
+        super().__init__(name="counts of pods", daemon=True)
+        self.fewest_ready = MOST
+        self.restarts: dict[str, int] = {}
+        """How often a pod's node ended and was started again, by the pod's id."""
         self._cluster = cluster
         self._over = threading.Event()
-        self._seen = [cluster.ready()]
+        self._count()
 
     def run(self) -> None:
         """The thread."""
         while not self._over.wait(LOOK_EVERY_S):
-            self._seen.append(self._cluster.ready())
+            self._count()
 
-    def end(self) -> int:
-        """Stop; the fewest there were."""
+    def _count(self) -> None:
+        pods = self._cluster.pods()
+        self.fewest_ready = min(self.fewest_ready, sum(_is_ready(pod) for pod in pods))
+        for pod in pods:
+            for status in pod.status.container_statuses or []:
+                if status.restart_count:
+                    self.restarts[pod.metadata.uid] = status.restart_count
+
+    def end(self) -> None:
+        """Stop."""
         self._over.set()
         self.join()
-        return min(*self._seen, self._cluster.ready())
+        self._count()
 
 
 class Steps:
@@ -194,26 +206,42 @@ class Steps:
         began_s = time.monotonic()
         began_us = self.load.now_us() if self.load is not None else 0
         print(f"{time.strftime('%H:%M:%S')} {what} ...", flush=True)
-        fewest = Fewest(self._cluster)
-        fewest.start()
+        counts = Counts(self._cluster)
+        counts.start()
         try:
             seen = work()
         finally:
-            ready = str(fewest.end()) if count else ""
-        pause = f"{longest_pause_s(self.load, began_us):.1f}" if self.load is not None else ""
+            counts.end()
+        ready = str(counts.fewest_ready) if count else ""
+        if counts.restarts:
+            seen += f"; {sum(counts.restarts.values())} restarts of nodes that ended by themselves"
+        pause = ""
+        if self.load is not None:
+            pause_s, queue, end_s = longest_pause(self.load, began_us)
+            pause = f"{pause_s:.1f}"
+            given_up = sum(since_us >= began_us for since_us, *_ in self.load.history.given_up)
+            until = time.strftime("%H:%M:%S", time.localtime(end_s))
+            print(f"    queue {queue} had no confirm for {pause} s, until {until}; clients gave up {given_up} times")
         self.lines.append(f"| {what} | {time.monotonic() - began_s:.0f} | {ready} | {pause} | {seen} |")
         print(f"    {time.monotonic() - began_s:.0f} s; {ready} ready; {pause} s; {seen}", flush=True)
 
 
-def longest_pause_s(load: Clients, since_us: int) -> float:
-    """How long a queue took no messages, at most, through whichever pod."""
-    longest_us = 0
+def longest_pause(load: Clients, since_us: int) -> tuple[float, str, float]:
+    """How long a queue took no messages, at most, through whichever pod: seconds, the queue, the time of the end."""
+    now_us = load.now_us()
+    pauses = []
     for queue in QUEUES:
         names = [name for name, (_, published_to) in list(load.homes.items()) if published_to == queue]
         times_us = sorted(at_us for name in names for at_us, _ in list(load.confirms[name]) if at_us > since_us)
-        moments_us = [since_us, *times_us, load.now_us()]
-        longest_us = max(longest_us, *(after - before for before, after in pairwise(moments_us)))
-    return longest_us / 1e6
+        pauses += [(after - before, queue, after) for before, after in pairwise([since_us, *times_us, now_us])]
+    pause_us, queue, end_us = max(pauses)
+    return pause_us / 1e6, queue, time.time() - (now_us - end_us) / 1e6
+
+
+def _image(name: str) -> dict[str, str]:
+    """The chart's value for an image that is there."""
+    repository, _, tag = name.rpartition(":")
+    return {"repository": repository, "tag": tag, "pullPolicy": "Never"}
 
 
 def main() -> None:
@@ -221,6 +249,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kubeconfig", type=Path, default=os.environ.get("KUBECONFIG"))
     parser.add_argument("--image", default="mayfly:test")
+    parser.add_argument("--from-image", help="that of an earlier release, for the steps `rollout` and `back`")
+    parser.add_argument("--from-chart", type=Path, default=CHART, help="its chart (default: this one)")
+    parser.add_argument("--without-disks", action="store_true", help="a pod that is replaced has lost its data")
     parser.add_argument("--write", type=Path, help="Markdown file whose transcript is replaced")
     parser.add_argument("--steps", help=f"some of {','.join(STEPS)}; default: all")
     parser.add_argument("--rate", type=float, default=RATE, help="messages per second (default: %(default)s)")
@@ -228,18 +259,22 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.kubeconfig is None:
         sys.exit("no API server: --kubeconfig or KUBECONFIG names its file (docs/kubernetes.md)")
-    chosen = STEPS if arguments.steps is None else tuple(arguments.steps.split(","))
-    if set(chosen) - set(STEPS):
-        sys.exit(f"--steps {arguments.steps}: some of {','.join(STEPS)} are expected")
+    possible = tuple(each for each in STEPS if arguments.from_image or each not in NEEDS_EARLIER)
+    chosen = possible if arguments.steps is None else tuple(arguments.steps.split(","))
+    if set(chosen) - set(possible):
+        sys.exit(f"--steps {arguments.steps}: some of {','.join(possible)} are expected")
     from tests.reliability.run_chaos import replace_figures
 
+    earlier = (arguments.from_chart, arguments.from_image) if NEEDS_EARLIER & set(chosen) else None
     folder = Path(tempfile.mkdtemp(prefix="mayfly-k8s-"))
     cluster = Cluster(arguments.kubeconfig, arguments.image, folder)
+    if arguments.without_disks:
+        cluster.values["persistence"] = {"enabled": False}
     steps = Steps(cluster)
     cluster.prepare()
     kept = arguments.keep
     try:
-        violations = play(cluster, steps, chosen, arguments.rate)
+        violations = play(Works(cluster, arguments.image, earlier), steps, chosen, arguments.rate)
         kept = False
     finally:
         if not kept:
@@ -254,16 +289,20 @@ def main() -> None:
     sys.exit(f"{len(violations)} promises were broken" if violations else 0)
 
 
-def play(cluster: Cluster, steps: Steps, chosen: Sequence[str], rate: float) -> list[Any]:
+def play(works: Works, steps: Steps, chosen: Sequence[str], rate: float) -> list[Any]:
     """The chosen steps; the promises that were broken."""
-    works = Works(cluster)
-    steps.do("install, three nodes", works.install, count=False)
+    cluster = works.cluster
+    first = "install, three nodes of the earlier release" if works.is_earlier else "install, three nodes"
+    steps.do(first, works.install, count=False)
     if "test" in chosen:
         steps.do("helm test", works.test)
     load, queues = begin_load(cluster, rate)
     steps.load = load
     try:
         for name, what, work in (
+            ("rollout", "upgrade to this release", works.rollout),
+            ("back", "rollback to the earlier release", works.back),
+            ("back", "upgrade to this release again", works.rollout),
             ("bad-upgrade", "upgrade to an image that is not there, rollback", works.bad_upgrade),
             ("upgrade", "upgrade of an annotation", works.good_upgrade),
             ("grow", "scale out, 3 to 5", works.grow),
@@ -290,45 +329,85 @@ def play(cluster: Cluster, steps: Steps, chosen: Sequence[str], rate: float) -> 
 class Works:
     """What the steps do; each says what was seen."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+    def __init__(self, cluster: Cluster, image: str, earlier: tuple[Path, str] | None) -> None:
+        """`earlier`: the chart and the image that are installed first."""
+        self.cluster = cluster
+        self._image, self._earlier = image, earlier
         self._values = dict(cluster.values)
+
+    @property
+    def is_earlier(self) -> bool:
+        """Whether the first release is an earlier one."""
+        return self._earlier is not None
 
     def install(self) -> str:
         """Three nodes that begin together."""
-        with self._cluster.helm() as helm:
-            helm.install(CHART, RELEASE, self._values)
+        chart, image = self._earlier or (CHART, self._image)
+        with self.cluster.helm() as helm:
+            helm.install(chart, RELEASE, {**self._values, "image": _image(image)})
         self._until_ready(3)
-        return f"members {', '.join(self._cluster.members())}"
+        return f"members {', '.join(self.cluster.members())}"
 
     def test(self) -> str:
         """The chart's own test."""
-        with self._cluster.helm() as helm:
+        with self.cluster.helm() as helm:
             helm.test(RELEASE, timeout=round(WITHIN_S))
         return "`helm test` succeeded"
 
     def bad_upgrade(self) -> str:
         """An image that is not there stops at the first pod; back to the release before."""
-        before = self._cluster.ids()
+        before = self.cluster.ids()
         there = self._values
         self._upgrade({"image": {**there["image"], "tag": "not-there"}})
-        self._until(lambda: any(map(_waits_for_image, self._cluster.pods())), "a pod without an image")
+        self._until(lambda: any(map(_waits_for_image, self.cluster.pods())), "a pod without an image")
         time.sleep(10)  # to see that nothing follows
-        kept = len(before.items() & self._cluster.ids().items())
+        kept = len(before.items() & self.cluster.ids().items())
         assert kept == 2, f"{kept} pods were left alone"
-        with self._cluster.helm() as helm:
+        with self.cluster.helm() as helm:
             helm.rollback(RELEASE)
         self._values = there
         # Kubernetes does not replace a broken pod of a set by itself when the template goes back.
-        for pod in self._cluster.pods():
+        for pod in self.cluster.pods():
             if _waits_for_image(pod):
-                self._cluster.core.delete_namespaced_pod(pod.metadata.name, NAMESPACE)
+                self.cluster.core.delete_namespaced_pod(pod.metadata.name, NAMESPACE)
         self._until_ready(3)
         return "one pod was tried, two went on serving; rolled back"
 
+    def rollout(self) -> str:
+        """Chart and image of the earlier release are replaced."""
+        return self._roll(lambda: self._upgrade({}), self._image)
+
+    def back(self) -> str:
+        """The earlier chart and image again."""
+
+        def roll_back() -> None:
+            with self.cluster.helm() as helm:
+                helm.rollback(RELEASE)
+
+        assert self._earlier is not None
+        return self._roll(roll_back, self._earlier[1])
+
+    def _roll(self, change: Callable[[], None], image: str) -> str:
+        cluster = self.cluster
+        before = cluster.ids()
+        watch = rollout.Watch(
+            lambda: rollout.look(cluster.pods(), cluster.page("/cluster/members"), cluster.page("/shards"))
+        )
+        watch.start()
+        try:
+            change()
+            self._until_replaced(before)
+        finally:
+            looks = watch.end()
+        faults = rollout.faults(looks, image)
+        assert not faults, faults
+        names = ", ".join(name.removeprefix(f"{SET}-") for name in rollout.order(looks))
+        up = min(each.up for each in looks)
+        return f"pods {names}, each when all others were ready; {up} nodes up at least, a majority in every group"
+
     def good_upgrade(self) -> str:
         """A new template: every pod goes and comes."""
-        before = self._cluster.ids()
+        before = self.cluster.ids()
         self._upgrade({"podAnnotations": {"upgraded": "yes"}})
         self._until_replaced(before)
         return "three pods restarted"
@@ -345,38 +424,38 @@ class Works:
         self._upgrade(values)
         self._until_ready(5)
         self._until(
-            lambda: len(self._cluster.members()) == 5 and self._cluster.voting() == {3}, "five members, votes moved"
+            lambda: len(self.cluster.members()) == 5 and self.cluster.voting() == {3}, "five members, votes moved"
         )
-        return f"members {', '.join(self._cluster.members())}; three vote in each group"
+        return f"members {', '.join(self.cluster.members())}; three vote in each group"
 
     def shrink(self) -> str:
         """Two leave, at the same time."""
         self._upgrade({"replicaCount": 3})
         self._until_ready(3)
-        self._until(lambda: self._cluster.members() == [f"{SET}-{n}" for n in range(3)], "three members")
-        assert self._cluster.voting() == {3}
-        return f"members {', '.join(self._cluster.members())}; three vote in each group"
+        self._until(lambda: self.cluster.members() == [f"{SET}-{n}" for n in range(3)], "three members")
+        assert self.cluster.voting() == {3}
+        return f"members {', '.join(self.cluster.members())}; three vote in each group"
 
     def kill(self) -> str:
         """A pod without a warning."""
         name = f"{SET}-1"
-        before = self._cluster.ids()
-        self._cluster.core.delete_namespaced_pod(name, NAMESPACE, grace_period_seconds=0)
-        self._until(lambda: self._cluster.ids().get(name, before[name]) != before[name], "another pod")
+        before = self.cluster.ids()
+        self.cluster.core.delete_namespaced_pod(name, NAMESPACE, grace_period_seconds=0)
+        self._until(lambda: self.cluster.ids().get(name, before[name]) != before[name], "another pod")
         self._until_ready(3)
         return "the pod came back with its volume"
 
     def delete_two(self) -> str:
         """No disruption budget is in the way of that: one of the two waits until the other one is back."""
-        before = self._cluster.ids()
+        before = self.cluster.ids()
         went = [f"{SET}-{number}" for number in (1, 2)]
         for name in went:
-            self._cluster.core.delete_namespaced_pod(name, NAMESPACE)
+            self.cluster.core.delete_namespaced_pod(name, NAMESPACE)
         up = [3]
 
         def are_back() -> bool:
-            up.append(sum(row["up"] for row in self._cluster.page("/cluster/members")["members"]))
-            return not {(name, before[name]) for name in went} & self._cluster.ids().items()
+            up.append(sum(row["up"] for row in self.cluster.page("/cluster/members")["members"]))
+            return not {(name, before[name]) for name in went} & self.cluster.ids().items()
 
         self._until(are_back, "others in their place")
         self._until_ready(3)
@@ -385,11 +464,11 @@ class Works:
 
     def drain(self) -> str:
         """Each pod is evicted as soon as the disruption budget lets it."""
-        before = self._cluster.ids()
+        before = self.cluster.ids()
         refused = 0
         for name in before:
             deadline_s = time.monotonic() + WITHIN_S
-            while not _evicted(self._cluster, name):
+            while not _evicted(self.cluster, name):
                 refused += 1
                 assert time.monotonic() < deadline_s, f"{name} can't be evicted"
                 time.sleep(1)
@@ -398,7 +477,7 @@ class Works:
 
     def from_secrets(self) -> str:
         """Instead of the first release, one that has everything secret from secrets; `helm test`, a client."""
-        cluster = self._cluster
+        cluster = self.cluster
         with cluster.helm() as helm:
             helm.uninstall(RELEASE)
         self._until(lambda: not cluster.pods(), "no pods")
@@ -408,23 +487,23 @@ class Works:
                 # The definitions are loaded by a hook: this returns when its job has succeeded.
                 values = {**cluster.values, **from_secrets.values()}
                 helm.install(CHART, from_secrets.RELEASE, values, timeout=round(WITHIN_S))
-                self._until(lambda: cluster.ready() == 3, "3 ready pods")
+                self._until(lambda: sum(map(_is_ready, cluster.pods())) == 3, "3 ready pods")
                 helm.test(from_secrets.RELEASE, timeout=round(WITHIN_S))
             from_secrets.check(cluster.address(from_secrets.SERVICE), authority)
         return "definitions loaded, `helm test` succeeded, the user of the definitions published and got through TLS"
 
     def _upgrade(self, values: dict[str, Any]) -> None:
         self._values = {**self._values, **values}
-        with self._cluster.helm() as helm:
+        with self.cluster.helm() as helm:
             helm.upgrade(CHART, RELEASE, self._values)
 
     def _until_replaced(self, before: dict[str, str]) -> None:
         """Wait until there are as many others, all ready."""
-        self._until(lambda: not before.items() & self._cluster.ids().items(), "other pods")
+        self._until(lambda: not before.items() & self.cluster.ids().items(), "other pods")
         self._until_ready(len(before))
 
     def _until_ready(self, number: int) -> None:
-        self._until(lambda: self._cluster.is_ready(number), f"{number} ready pods")
+        self._until(lambda: self.cluster.is_ready(number), f"{number} ready pods")
 
     def _until(self, happened: Callable[[], bool], what: str) -> None:
         from tests.integration.nodes import wait_for

@@ -8,6 +8,7 @@ import msgspec
 from cluster import group_state, sessions
 from cluster.versions import LEVEL_HIGHEST, SHARD_SNAPSHOT_VERSION
 from node.catalog import commands as catalog_commands
+from node.catalog import policies
 from node.catalog import snapshot as catalog_snapshot
 from node.shard import commands as shard_commands
 
@@ -27,11 +28,17 @@ CATALOG_COMMANDS = {
     "upgrade_password",
 }
 FORMS = {"shard snapshot": 7, "catalog snapshot": 6, "group state": 1, "entry": 1}
-"""At level 2."""
+"""At level 3."""
+POLICY_KEYS = {
+    "alternate-exchange", "dead-letter-exchange", "dead-letter-routing-key", "dead-letter-strategy", "delivery-limit",
+    "expires", "max-length", "max-length-bytes", "message-ttl", "overflow", "queue-leader-locator",
+    "queue-master-locator", "ttl-applies",
+}
+"""A policy with another one is refused, on every replica."""
 
 
 def test_what_the_log_may_hold_is_that_of_the_highest_level() -> None:
-    assert LEVEL_HIGHEST == 2
+    assert LEVEL_HIGHEST == 3
     for kind, name in SHARD_KINDS.items():
         assert getattr(shard_commands, name) == kind
     assert not [
@@ -45,6 +52,7 @@ def test_what_the_log_may_hold_is_that_of_the_highest_level() -> None:
         if isinstance(value, type) and issubclass(value, msgspec.Struct) and value.__struct_config__.tag
     }
     assert commands == CATALOG_COMMANDS
+    assert set(policies._KEYS) == POLICY_KEYS
     assert FORMS == {
         "shard snapshot": SHARD_SNAPSHOT_VERSION,
         "catalog snapshot": catalog_snapshot.FORMAT_VERSION,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from pamqp import commands
@@ -195,7 +194,7 @@ def get(channel: Channel, method: Any, arguments: bytes) -> Steps:
         tag = channel.unacknowledged.skip(1)
     else:
         tag = channel.unacknowledged.hold(holder, result.delivery_id, 1)
-    connection.amqp.send_get_ok(
+    connection.amqp.output.send_get_ok(
         channel.channel_id, tag, message.delivery_count > 0, content, result.ready_count
     )
     connection.mark()
@@ -232,13 +231,3 @@ def _requeue_all(channel: Channel, method: Any) -> None:
         for tag in transaction.take_unsettled(unacknowledged):
             unacknowledged.settle(tag, False, REQUEUE)
     channel.submit_settlements()
-
-
-HANDLERS: Final[dict[str, Callable[[Channel, Any, bytes], Steps | None]]] = {
-    "Basic.Qos": qos,
-    "Basic.Consume": consume,
-    "Basic.Cancel": cancel,
-    "Basic.Get": get,
-    "Basic.Recover": recover,
-    "Basic.RecoverAsync": recover_async,
-}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from pamqp import commands
 
@@ -113,11 +113,3 @@ def _change_binding(
     if not method.nowait:
         yield SpreadStep()
         channel.send(answer())
-
-
-HANDLERS: Final[dict[str, Callable[[Channel, Any, bytes], Steps | None]]] = {
-    "Exchange.Declare": declare,
-    "Exchange.Delete": delete,
-    "Exchange.Bind": bind,
-    "Exchange.Unbind": unbind,
-}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec.structs import replace
 from pamqp import commands
 
 from node.amqp.field_table import types_of
@@ -153,6 +154,7 @@ def _in_catalog(channel: Channel, command: DeclareQueue) -> Generator[Request, A
             present = yield from _after_lost_home(channel, command, present)
     if present is not None:
         return present, False
+    command = replace(command, leader_locator=catalog.leader_locator(command))
     declared = yield CatalogStep(command)
     if isinstance(declared, Refusal):
         # It met what this replica had not heard of.
@@ -284,12 +286,3 @@ def delete(channel: Channel, method: Any, arguments: bytes) -> Steps:
     if not method.nowait:
         yield SpreadStep()
         channel.send(commands.Queue.DeleteOk(message_count=messages))
-
-
-HANDLERS: Final[dict[str, Callable[[Channel, Any, bytes], Steps | None]]] = {
-    "Queue.Declare": declare,
-    "Queue.Bind": bind,
-    "Queue.Unbind": unbind,
-    "Queue.Purge": purge,
-    "Queue.Delete": delete,
-}

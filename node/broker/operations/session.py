@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from pamqp import commands
 
 from node.broker.confirms import Confirms
-from node.broker.operation import AmqpError, ShardsStep, Steps
+from node.broker.operation import AmqpError, BarrierStep, ShardsStep, Steps, known
 from node.shard.results import Done
 
 if TYPE_CHECKING:
@@ -37,16 +36,22 @@ def select_transactions(channel: Channel, method: Any, arguments: bytes) -> None
 
 
 def commit(channel: Channel, method: Any, arguments: bytes) -> Steps:
-    """tx.commit: answered when all of it is stored.
+    """tx.commit: answered when all of it is stored. What was published goes to the queues that have the names now to
+    which it was routed.
 
     What a queue refuses, or nobody knows the fate of, closes the channel with 406, as in RabbitMQ; of the shard that
     refused nothing is done then, and nothing is acknowledged unless all publishes to other shards are stored.
     """
     transaction = _transaction(channel)
     channel.publisher.begin_transaction()
-    channel.publisher.send_returns(transaction.returned)
     unacknowledged = channel.unacknowledged
+    cluster = channel.broker.cluster
     try:
+        if transaction.lacks_queues(cluster.catalog):
+            known((yield BarrierStep()))
+        returned = transaction.route(cluster.catalog)
+        if channel.open:
+            channel.publisher.send_returns(returned)
         _check_complete(transaction.can_settle(unacknowledged))
         _all_done((yield ShardsStep(transaction.first_round(unacknowledged))))
         _check_complete(transaction.can_settle(unacknowledged))
@@ -55,7 +60,7 @@ def commit(channel: Channel, method: Any, arguments: bytes) -> Steps:
         transaction.release()
     channel.global_prefetch.send()
     for address, content in transaction.replies:
-        channel.broker.cluster.reply(address, content)
+        cluster.reply(address, content)
     channel.send(commands.Tx.CommitOk())
 
 
@@ -80,11 +85,3 @@ def _transaction(channel: Channel) -> Transaction:
     if transaction is None:
         raise AmqpError(406, "channel is not transactional")
     return transaction
-
-
-HANDLERS: Final[dict[str, Callable[[Channel, Any, bytes], Steps | None]]] = {
-    "Confirm.Select": select,
-    "Tx.Select": select_transactions,
-    "Tx.Commit": commit,
-    "Tx.Rollback": roll_back,
-}

@@ -1,0 +1,94 @@
+"""What holds a client back: it takes too little, publishes too much, or the cluster cannot take it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from node.limits import OUTPUT_FULL_BYTES, OUTPUT_HIGH_WATER_BYTES, WAITING_EVENTS_BYTES
+
+if TYPE_CHECKING:
+    from node.amqp.output import Output
+    from node.broker.broker import Broker
+    from node.broker.connection import ClientConnection
+
+
+class Pressure:
+    """Whether one connection is read, given deliveries and answered.
+
+    waiting_bytes: events of its channels that wait for what is under way.
+    """
+
+    def __init__(self, connection: ClientConnection) -> None:
+        self._connection = connection
+        self._broker: Broker = connection.broker
+        self._output: Output = connection.amqp.output
+        self.has_published: bool = False
+        self.output_blocked: bool = False
+        self.output_full: bool = False
+        self.waiting_bytes: int = 0
+        self._told_blocked = False
+
+    @property
+    def wants_reading(self) -> bool:
+        """Whether the socket should be read from."""
+        if self.waiting_bytes > WAITING_EVENTS_BYTES or self.output_full or not self._connection.amqp.wants_input:
+            return False
+        if self._connection.over:
+            return True
+        if self._broker.reading_stopped:
+            return False
+        if not self.has_published:
+            return True
+        cluster = self._broker.cluster
+        return not cluster.overloaded and cluster.blocked is None
+
+    def reading_may_change(self) -> None:
+        """Tell the socket to look at `wants_reading`."""
+        self._connection.host.reading_changed()
+
+    def set_output_blocked(self, blocked: bool) -> None:
+        """The socket's buffer is above its high-water mark, or has drained."""
+        if blocked != self.output_blocked:
+            self.output_blocked = blocked
+            for channel in self._connection.channels.values():
+                channel.pause_consumers()
+
+    def note_output(self) -> None:
+        """Deliveries were added to what is to be written. Where that is much, there shall be no more before the socket
+        has shown how much of it it takes: what a shard has at hand it delivers in one go."""
+        if self._output.size_bytes > OUTPUT_HIGH_WATER_BYTES:
+            self.set_output_blocked(True)
+
+    def takes_answers(self) -> bool:
+        """Whether what the client asks for may be done now: there is room for the answer."""
+        if self._output.size_bytes > OUTPUT_FULL_BYTES:
+            self.set_output_full(True)
+        return not self.output_full
+
+    def set_output_full(self, full: bool) -> None:
+        """So much is to be sent that the client is not read, and nothing done for it, until it takes some of that."""
+        if full != self.output_full:
+            self.output_full = full
+            if not full:
+                for channel in list(self._connection.channels.values()):
+                    channel.go_on()
+            self.reading_may_change()
+
+    def first_publish(self) -> None:
+        """The client turns out to be a publisher: alarms and pressure concern it from now on."""
+        self.has_published = True
+        self.alarm_changed(self._broker.cluster.blocked)
+        self.reading_may_change()
+
+    def alarm_changed(self, text: str | None) -> None:
+        """Publishers are not read from while there is an alarm, and told so if they can take that. RabbitMQ tells once,
+        whatever comes on top."""
+        if not self.has_published or self._connection.over or (text is not None) == self._told_blocked:
+            return
+        self._told_blocked = text is not None
+        if text is not None:
+            self._connection.amqp.send_blocked(text)
+        else:
+            self._connection.amqp.send_unblocked()
+        self._connection.mark()
+        self.reading_may_change()
