@@ -188,6 +188,11 @@ class Shells(TimedBrokers):
         sender = FrameSender(PROTOCOLS.highest, greeting, link.outbox.write_waiting, link._frames_ended)
         connection.connection_made(cast(Any, Pipe(self, FRAME_US, sender.data_received)))
         sender.connection_made(cast(Any, Pipe(self, FRAME_US, connection.data_received)))
+        self.at(self.now_us + 3 * FRAME_US, lambda: self._up(link, sender))
+
+    @staticmethod
+    def _up(link: PeerLink, sender: FrameSender) -> None:
+        assert sender.writable
         link.outbox.stream, link.up = sender, True
 
     def schedule(self, node: NodeWorld) -> None:
