@@ -77,7 +77,8 @@ def test_set_on_one_node_seen_on_all_and_effective_on_a_queue_that_is_there(clus
         assert status == 200
         assert (page["policy"], page["operator_policy"]) == ("p", "o")
         assert page["effective_policy_definition"] == definition
-        assert (page["consumers"], page["durable"], page["arguments"]) == (0, True, {})
+        arguments = {"x-queue-leader-locator": "balanced"}
+        assert (page["consumers"], page["durable"], page["arguments"]) == (0, True, arguments)
         assert page["messages"] == page["messages_ready"] + page["messages_unacknowledged"]
         where.queue_delete(queue)
     assert ask(cluster, id, "GET", "queues/%2F/none")[0] == 404
