@@ -90,13 +90,12 @@ class Transaction:
 
     def publish(self, content: Content, returned: Content | None, ttl_ms: int, queues: list[QueueRecord]) -> None:
         """Keep a publish to these queues; `returned` goes back to the client if none of them is there at the commit."""
-        shards = len({queue.shard for queue in queues}) or 1
-        self._grow(len(queues) or 1, (content.size_bytes + TRANSACTION_STEP_BYTES) * shards)
+        self._grow(len(queues) or 1, _size_bytes(content, _shards_of(queues)))
         self._waiting.append(WaitingPublish(content, returned, ttl_ms, queues))
 
     def add_reply(self, address: str, content: Content) -> None:
         """Keep a direct reply."""
-        self._grow(1, content.size_bytes + TRANSACTION_STEP_BYTES)
+        self._grow(1, _size_bytes(content, 1))
         self.replies.append((address, content))
 
     def settle(self, unacknowledged: Unacknowledged, tag: int, multiple: bool, outcome: int) -> None:
@@ -153,12 +152,11 @@ class Transaction:
 
     def route(self, catalog: Catalog) -> list[Content]:
         """Find the shards of all publishes by the queues that there are now; what must be returned to the client, in
-        the order of publishing."""
+        the order of publishing.  Raises AmqpError 406 when that makes it, or all of the node together, too large."""
+        routed = [_by_shard(catalog, waiting.queues) for waiting in self._waiting]
+        self._count_shards(routed)
         returned: list[Content] = []
-        for waiting in self._waiting:
-            by_shard: dict[int, list[int]] = {}
-            for queue in _still_there(catalog, waiting.queues):
-                by_shard.setdefault(queue.shard, []).append(queue.id)
+        for waiting, by_shard in zip(self._waiting, routed, strict=True):
             if not by_shard and waiting.returned is not None:
                 returned.append(waiting.returned)
             content = waiting.content
@@ -170,6 +168,15 @@ class Transaction:
                 self._publishes[shard_id] = (count + 1, parts)
         self._waiting.clear()
         return returned
+
+    def _count_shards(self, routed: list[dict[int, list[int]]]) -> None:
+        """Each shard gets a copy of the message: queues that were declared anew may be in more of them."""
+        more_bytes = 0
+        for waiting, by_shard in zip(self._waiting, routed, strict=True):
+            more_bytes += _size_bytes(waiting.content, len(by_shard))
+            more_bytes -= _size_bytes(waiting.content, _shards_of(waiting.queues))
+        if more_bytes > 0:
+            self._grow(0, more_bytes)
 
     def can_settle(self, unacknowledged: Unacknowledged) -> bool:
         """Whether all that was settled is held still.  What a shard has taken back, because this node was lost to it,
@@ -210,3 +217,21 @@ def _still_there(catalog: Catalog, queues: list[QueueRecord]) -> list[QueueRecor
         if now is not None:
             found.append(now)
     return found
+
+
+def _by_shard(catalog: Catalog, queues: list[QueueRecord]) -> dict[int, list[int]]:
+    """The ids of those that are still there, by their shard."""
+    by_shard: dict[int, list[int]] = {}
+    for queue in _still_there(catalog, queues):
+        by_shard.setdefault(queue.shard, []).append(queue.id)
+    return by_shard
+
+
+def _shards_of(queues: list[QueueRecord]) -> int:
+    """In how many shards these queues are."""
+    return len({queue.shard for queue in queues})
+
+
+def _size_bytes(content: Content, shards: int) -> int:
+    """What a message counts for that goes to so many shards; one that goes nowhere waits all the same."""
+    return (content.size_bytes + TRANSACTION_STEP_BYTES) * max(1, shards)

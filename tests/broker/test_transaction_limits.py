@@ -108,6 +108,37 @@ def test_a_commit_counts_until_its_shards_have_it(world: Any, client: Any) -> No
     assert of_node(world).size_bytes == 0
 
 
+@pytest.mark.parametrize("too_large", [True, False])
+def test_a_commit_counts_a_copy_for_each_shard_that_the_queues_are_in_then(
+    world: Any, client: Any, too_large: bool
+) -> None:
+    """A fan-out to queues of one shard, which are declared anew in as many shards."""
+    every = [f"q{number}" for number in range(16)]
+    for name in every:
+        client.declare(name)
+    in_one = [name for name in every if world.cluster.catalog.queue("/", name).shard == 1]
+    for name in in_one:
+        client.call(1, commands.Queue.Bind(queue=name, exchange="amq.fanout"))
+    transaction = select(client)
+    client.publish(1, "", b"x" * 1000, exchange="amq.fanout", mandatory=True)
+    counted = transaction.size_bytes
+    for name in every:
+        client.call(1, commands.Queue.Delete(queue=name))
+    for name in in_one:
+        client.declare(name)
+    assert len(in_one) == len({world.cluster.catalog.queue("/", name).shard for name in in_one}) == 4
+    transaction.most_bytes = 4 * counted - too_large
+    client.send(1, commands.Tx.Commit())
+    if too_large:
+        assert refusal(client) == f"transaction is larger than {4 * counted - 1} bytes"
+        client.send(1, commands.Channel.CloseOk())
+        client.open_channel(1)
+    else:
+        assert [item.name for item in client.take(1)[-1:]] == ["Tx.CommitOk"]
+    assert of_node(world).size_bytes == transaction.size_bytes == 0
+    assert [client.count(name) for name in in_one] == [0 if too_large else 1] * 4
+
+
 def test_all_transactions_of_a_node_together_have_a_largest_size(world: Any, client: Any) -> None:
     client.declare("q")
     of_node(world).most_bytes = 3000
