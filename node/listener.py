@@ -141,7 +141,10 @@ class AmqpListener:
         """Write what there is to write, for all connections."""
         dirty, self._dirty = self._dirty, []
         for protocol in dirty:
-            protocol.flush()
+            try:
+                protocol.flush()
+            except Exception:
+                protocol.failed()
 
     @property
     def connection_count(self) -> int:
@@ -208,8 +211,11 @@ class AmqpListener:
         now_ms = time.monotonic_ns() // 1_000_000
         ticked = 0
         for protocol in itertools.islice(protocols, _TICKED_AT_ONCE):
-            protocol.tick(now_ms)
             ticked += 1
+            try:
+                protocol.tick(now_ms)
+            except Exception:
+                protocol.failed()
         if ticked == _TICKED_AT_ONCE:
             self._ticker = loop.call_soon(self._tick_some, loop, protocols)
         else:
@@ -264,9 +270,7 @@ class ClientProtocol(asyncio.Protocol):
         try:
             connection.receive(data)
         except Exception:
-            # A defect of ours: this client is lost, the others are not.
-            logger.exception("connection %s failed", connection.name)
-            self.abort()
+            self.failed()
         if not connection.pressure.wants_reading:
             self.reading_changed()
         self._listener.schedule()
@@ -416,6 +420,11 @@ class ClientProtocol(asyncio.Protocol):
             self._transport.close()
         elif not self._transport.is_closing():
             self._loop.call_later(FAREWELL_SILENCE_SECONDS, self._close_when_silent, self._farewell_bytes)
+
+    def failed(self) -> None:
+        """A defect of ours has raised an exception: this client is lost, the others are not."""
+        logger.exception("connection %s failed", "" if self._connection is None else self._connection.name)
+        self.abort()
 
     def abort(self) -> None:
         """Drop the socket."""

@@ -1,8 +1,13 @@
-"""A node with many connections looks at them in portions: nobody else waits for all of them."""
+"""A node with many connections looks at them in portions: nobody else waits for all of them, nor for one that fails."""
 
 import asyncio
+import logging
 from typing import Any, cast
 
+import pytest
+
+from node.broker.broker import Broker
+from node.broker.direct_cluster import DirectCluster
 from node.listener import AmqpListener
 
 
@@ -13,6 +18,9 @@ class Quiet:
         self._notes = notes
 
     def tick(self, now_ms: int) -> None:
+        self._notes.append("looked")
+
+    def flush(self) -> None:
         self._notes.append("looked")
 
 
@@ -42,3 +50,53 @@ def test_the_loop_does_other_things_between_portions() -> None:
     assert notes.count("looked") == 1000
     portions = [part.count("looked") for part in " ".join(notes).split("other")]
     assert max(portions) <= 100
+
+
+class Defective:
+    """What a client's connection is after a defect of ours: whatever is wanted of it raises an exception."""
+
+    name = "the defective one"
+
+    def tick(self, now_ms: int) -> None:
+        raise ZeroDivisionError
+
+    def flush(self) -> list[bytes]:
+        raise ZeroDivisionError
+
+    def lost(self) -> None:
+        """Its socket is gone."""
+
+
+@pytest.mark.parametrize("what", ["tick", "flush"])
+def test_a_connection_that_fails_is_lost_alone(what: str, caplog: pytest.LogCaptureFixture) -> None:
+    """There is a tick after that, and the others are ticked, and written to, in this one."""
+    listener = AmqpListener(Broker(DirectCluster(), lambda: b"\0" * 16), "127.0.0.1", 0, lambda: None)
+    notes: list[str] = []
+
+    async def run() -> None:
+        await listener.open_door()
+        loop = asyncio.get_running_loop()
+        reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+        while not listener._protocols:
+            await asyncio.sleep(0)
+        (broken,) = listener._protocols
+        broken._connection = cast(Any, Defective())
+        quiet = cast(Any, Quiet(notes))
+        if what == "tick":
+            listener._protocols.add(quiet)
+            listener._tick(loop)
+            listener._protocols.remove(quiet)
+            assert listener._ticker is not None
+            listener._ticker.cancel()
+        else:
+            listener._dirty += [broken, quiet]
+            listener.flush()
+        assert await asyncio.wait_for(reader.read(), 20) == b""
+        writer.close()
+        await listener.stop()
+
+    with caplog.at_level(logging.ERROR):
+        asyncio.run(run())
+    assert notes == ["looked"]
+    assert [record.getMessage() for record in caplog.records] == ["connection the defective one failed"]
+    assert listener.connection_count == 0
