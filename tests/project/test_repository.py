@@ -169,3 +169,25 @@ def test_the_command_is_installed_beside_python() -> None:
     script = Path(sys.executable).parent / "mayfly"
     shown = subprocess.run([script, "--version"], capture_output=True, text=True, check=True).stdout
     assert VERSION in shown
+
+
+IN_CAPITALS: Final = re.compile(
+    "AMQP|API|BCC|CPU|CRC|DLX|ETA|HTTP|LMDB|NAME|PCRE|PSS|RPC|RULES|SHA|SIG(CONT|KILL|STOP|TERM)|TCP|TLS|TTL|UTF"
+)
+"""Words that tables may have outside of code."""
+
+
+def placeholders(text: str) -> list[str]:
+    """Words in capitals in the cells of tables that mean nothing: somebody was to put something in their place."""
+    found = []
+    for line in text.splitlines():
+        if line.startswith("|"):
+            found += re.findall(r"\b[A-Z][A-Z_]{2,}\b", re.sub(r"`[^`]*`", "", line))
+    return [word for word in found if not IN_CAPITALS.fullmatch(word)]
+
+
+def test_no_cell_of_a_table_waits_for_its_words() -> None:
+    """A word in capitals that is meant goes into `IN_CAPITALS`."""
+    assert placeholders("| MayflyMQ | OURS: 3 | TODO | `PUT /x` | TTL |\nTBD") == ["OURS", "TODO"]
+    pages = {path: placeholders(path.read_text()) for path in tracked_files() if path.suffix == ".md"}
+    assert not {str(path.relative_to(ROOT)): words for path, words in pages.items() if words}
