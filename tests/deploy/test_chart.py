@@ -251,6 +251,23 @@ def test_the_pods_script_is_told_what_it_looks_for(chart: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    ("values", "times"),
+    [
+        ({}, {"duration": "2160h", "renewBefore": "720h"}),
+        ({"duration": "1h30m"}, {"duration": "1h30m", "renewBefore": "720h"}),
+        ({"renewBefore": ""}, {"duration": "2160h"}),
+        ({"duration": "", "renewBefore": ""}, {}),
+    ],
+)
+def test_a_time_of_certificates_that_is_empty_is_left_to_cert_manager(
+    chart: Any, values: dict[str, str], times: dict[str, str]
+) -> None:
+    objects = rendered(chart, {"tls": {"enabled": True, "certManager": {**CERTIFICATES["certManager"], **values}}})
+    spec = only(objects, "Certificate")["spec"]
+    assert {name: spec[name] for name in ("duration", "renewBefore") if name in spec} == times
+
+
+@pytest.mark.parametrize(
     ("values", "times"), [({}, ("60", "300")), (OLD_VALUES, ("60", "300")), (NO_WAITING, ("0", "0"))]
 )
 def test_how_long_a_pod_waits(chart: Any, values: dict[str, Any], times: tuple[str, str]) -> None:
