@@ -1,6 +1,7 @@
 """Each method of AMQP 0-9-1, as pamqp lists them, is in the table once; and what the tables say is what happens.
 
-Every method is sent in every state of a connection and of a channel, on both kinds of channels.
+Every method is sent in every state of a connection and of a channel, on both kinds of channels.  What must come of it
+is said once more, by name and number, in ON_CONNECTIONS and ON_OPEN_CONNECTIONS: a wrong cell of the tables differs.
 """
 
 from collections.abc import Callable
@@ -213,3 +214,107 @@ def test_the_server_closes_a_channel_in_any_state_but_once() -> None:
     for _ in range(2):
         client.connection.close_channel(1, 404, "no queue", 50, 10)
     assert client.closing()[:2] == (1, 404)
+
+
+# -- the contract, said without the tables ------------------------------------------------
+
+CONNECTION_STATES = {
+    "starting": connection_state.STARTING,
+    "securing": connection_state.SECURING,
+    "tuning": connection_state.TUNING,
+    "opening": connection_state.OPENING,
+    "checking": connection_state.CHECKING_VHOST,
+    "running": connection_state.RUNNING,
+    "closing": connection_state.CLOSING,
+    "closed": connection_state.CLOSED,
+}
+ON_CONNECTIONS = {
+    #                           starting  tuning   opening   running  closing
+    "Connection.StartOk":      "securing  cut      504       504      closing",
+    "Connection.TuneOk":       "cut       opening  504       504      closing",
+    "Connection.Open":         "cut       cut      checking  504      closing",
+    "Connection.UpdateSecret": "cut       cut      504       running  closing",
+    "Connection.Close":        "cut       cut      504       closed   closing",
+    "Connection.CloseOk":      "cut       cut      504       504      closed",
+    "any other method":        "cut       cut      504       504      closing",
+    "header":                  "cut       cut      505       505      closing",
+    "body":                    "cut       cut      505       505      closing",
+    "no kind of frame":        "cut       cut      501       501      closing",
+    "channel 1":               "cut       cut      505       running  closing",
+}  # fmt: skip
+"""Input on channel 0 -> the next state, a reply code of connection.close, or the socket closed without a word (`cut`).
+
+AMQP 0-9-1: methods of the connection in their order (2.2.4), who has not agreed on limits yet gets no explanation, and
+after a close all but close and close-ok is ignored.  The reply codes are RabbitMQ's (3.10, rabbit_reader:
+`channel_error` for a method that is not due, `unexpected_frame`, `frame_error`).  They are not recorded, and the
+specification has others for contents on channel 0 (504) and unknown kinds of frames (no code)."""
+
+CHANNEL_STATES = {
+    "closed": channel_state.CLOSED,
+    "open": channel_state.OPEN,
+    "header": channel_state.HEADER_EXPECTED,
+    "body": channel_state.BODY_EXPECTED,
+    "closing": channel_state.CLOSING,
+}
+ON_OPEN_CONNECTIONS = {
+    #                    closed  open    header  body  closing
+    "Channel.Open":     "open    504     505     505   closing",
+    "Channel.Close":    "504     closed  505     505   closing",
+    "Channel.CloseOk":  "504     503     505     505   closed",
+    "Basic.Publish":    "504     header  505     505   closing",
+    "any of a client":  "504     open    505     505   closing",
+    "any of a server":  "504     503     505     505   closing",
+    "any of channel 0": "504     503     505     505   closing",
+}  # fmt: skip
+"""Method on another channel -> the next state of that channel, or a reply code of connection.close.
+
+RabbitMQ 3.10.8 as recorded in `wire.channel_errors` (504 for a channel that is not open, 504 for a second open) and
+`wire.close_ids` (ignored until close-ok).  Not recorded: 505 where content is due (AMQP 0-9-1, 4.2.6), and 503 for what
+is not a client's to send there (rabbit_channel: "unimplemented method")."""
+OF_SERVERS = ("Basic.Return", "Basic.Deliver", "Basic.GetEmpty")
+
+
+def octets_on_channel_0(what: str) -> list[bytes]:
+    """All inputs of a row of ON_CONNECTIONS."""
+    kinds = {
+        "header": [raw_frame(2, 0, b"0123456789abcdef")],
+        "body": [raw_frame(3, 0, b"01")],
+        "no kind of frame": [raw_frame(kind, 0, b"01") for kind in (0, 4, 7, 8, 9, 255)],
+        "channel 1": [octets_of(Channel.Open.index, 1)],
+        "any other method": [
+            octets_of(index, 0) for index, method in METHODS.items() if method.name not in ON_CONNECTIONS
+        ],
+    }
+    return kinds.get(what) or [octets_of(index, 0) for index, method in METHODS.items() if method.name == what]
+
+
+@pytest.mark.parametrize("what", ON_CONNECTIONS)
+def test_on_channel_0_the_contract_is_what_happens(what: str) -> None:
+    for before, after in zip(("starting", "tuning", "opening", "running", "closing"), ON_CONNECTIONS[what].split(),
+                             strict=True):  # fmt: skip
+        for octets in octets_on_channel_0(what):
+            client = connection_in(CONNECTION_STATES[before])
+            client.connection.receive(octets)
+            now, told = client.connection.state, codes(client)
+            if after == "cut":
+                assert (now, told, client.connection.should_close) == (connection_state.CLOSED, [], True), before
+            elif after.isdecimal():
+                assert (now, told) == (connection_state.CLOSING, [int(after)]), before
+            else:
+                assert (now, told) == (CONNECTION_STATES[after], []), before
+
+
+@pytest.mark.parametrize("method", METHODS.values(), ids=lambda method: method.name)
+def test_on_a_channel_the_contract_is_what_happens(method: type[Frame]) -> None:
+    what = method.name
+    if what not in ON_OPEN_CONNECTIONS:
+        is_servers = what.endswith("Ok") or what in OF_SERVERS
+        what = "any of a server" if is_servers else "any of a client"
+        what = "any of channel 0" if method.name.startswith("Connection.") else what
+    for before, after in zip(CHANNEL_STATES, ON_OPEN_CONNECTIONS[what].split(), strict=True):
+        client = channel_in(CHANNEL_STATES[before])
+        client.connection.receive(octets_of(method.index, 1))
+        if after.isdecimal():
+            assert codes(client) == [int(after)], before
+        else:
+            assert (state_of_channel(client), codes(client)) == (CHANNEL_STATES[after], []), before
