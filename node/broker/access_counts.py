@@ -2,7 +2,8 @@
 
 Each node counts its own and tells the others at its next tick, of what has limits, and the sums. So a limit is exact
 for connections of one node; of several that are opened on different nodes within a tick (50 ms), some may pass it. What
-a node that can't be reached has is not counted. What is told may get lost, so counts are repeated if there are limits.
+a node that can't be reached has is not counted. What is told may get lost, so counts are repeated if there are limits;
+without any, the sums of a node may be old until it tells them at its next change, or over its next stream.
 """
 
 from __future__ import annotations
@@ -53,13 +54,14 @@ class AccessCounts:
             self._own.pop(key, None)
         self._changed = True
 
+    def here(self, what: str, name: str) -> int:
+        """How many there are on this node."""
+        return self._own.get((what, name), 0)
+
     def total(self, what: str, name: str) -> int:
-        """How many there are on all nodes, as far as is known here."""
-        key = (what, name)
-        total = self._own.get(key, 0)
-        for counts in self._others.values():
-            total += counts.get(key, 0)
-        return total
+        """How many there are on all nodes, as far as is known here: of other nodes only if the vhost or user has
+        limits."""
+        return self.here(what, name) + sum(counts.get((what, name), 0) for counts in self._others.values())
 
     def everywhere(self, what: str) -> int:
         """How many there are on all nodes for all vhosts, or users, together, as far as is known here."""

@@ -57,7 +57,8 @@ def totals_of_all(engine: Engine) -> dict[str, Any]:
 
 
 class TotalsOfUser:
-    """What a user sees who does not see all: what is in some vhosts, and of connections and channels the own ones."""
+    """What a user sees who does not see all: what is in some vhosts, and of connections and channels the own ones to
+    this node: other nodes tell of users with limits only."""
 
     def __init__(self, engine: Engine, vhosts: Iterable[str], user: str) -> None:
         catalog = engine.catalog
@@ -66,8 +67,8 @@ class TotalsOfUser:
             "queues": 0,
             "exchanges": sum(len(list(catalog.exchanges(vhost))) for vhost in vhosts),
             "consumers": 0,
-            "connections": engine.access_counts.total(CONNECTIONS_OF_USER, user),
-            "channels": engine.access_counts.total(CHANNELS_OF_USER, user),
+            "connections": engine.access_counts.here(CONNECTIONS_OF_USER, user),
+            "channels": engine.access_counts.here(CHANNELS_OF_USER, user),
         }
         self._ready = 0
         self._held = 0

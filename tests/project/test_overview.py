@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from node.catalog import AddVhost
+from node.broker.access_counts import CHANNELS_OF_USER, CONNECTIONS_OF_USER, AccessCounts
+from node.catalog import AddVhost, Catalog, PutUser, SetLimit
 from node.version import VERSION
 from tests.project.test_managed_queues import NOT_FOUND, Node
 
@@ -69,6 +70,23 @@ def test_others_see_what_is_in_their_vhosts(node: Node, user: str) -> None:
     assert not {"node", "listeners"} & found.keys()
     nothing = ask(node, "/api/overview", "elsewhere")
     assert set(nothing["object_totals"].values()) == set(nothing["queue_totals"].values()) == {0}
+
+
+def test_of_the_own_connections_those_to_this_node_count_with_and_without_limits(node: Node) -> None:
+    """Other nodes tell of users with limits: what is shown would change its meaning when a limit is set."""
+    catalog, elsewhere = Catalog(1), AccessCounts()
+    catalog.apply(PutUser("manager", ""))
+    catalog.apply(SetLimit("user", "manager", "max-connections", 9))
+    elsewhere.add(CONNECTIONS_OF_USER, "manager", 5)
+    elsewhere.add(CHANNELS_OF_USER, "manager", 7)
+    counts = node.process.engine.access_counts
+    counts.told(9, elsewhere.encoded(catalog))
+    try:
+        assert (counts.total(CONNECTIONS_OF_USER, "manager"), counts.total(CHANNELS_OF_USER, "manager")) == (5, 7)
+        shown = ask(node, "/api/overview", "manager")["object_totals"]
+        assert (shown["connections"], shown["channels"]) == (0, 0)
+    finally:
+        counts.forget(9)
 
 
 def test_nodes(node: Node) -> None:
