@@ -90,10 +90,8 @@ class LogWriter:
         self._wakes = True
         if self._begun is None:
             self._take()
-        elif not self._listens:
-            self._end()
-            if self._begun is not None and self._told is not None:
-                self._listen(self._told)
+        elif not self._listens and not self._end() and self._told is not None:
+            self._listen(self._told)
 
     # --- without the thread ---------------------------------------------------------------------------
 
@@ -124,7 +122,8 @@ class LogWriter:
         if self._told is not None and self._begun is not None:
             self._end()
 
-    def _end(self) -> None:
+    def _end(self) -> bool:
+        """Take note of how the write ended; False if it has not."""
         batch, direct = self._begun, self._direct
         assert batch is not None
         assert direct is not None
@@ -134,14 +133,15 @@ class LogWriter:
         except Exception as raised:
             done, error = True, raised
         if done is None:
-            return
+            return False
         self._begun = None
-        if not done:
+        if done:
+            self._note_time(time.monotonic() - self._began_s)
+            self._written(error)
+        else:
             self._wakes = True
             self._batches.put(batch)
-            return
-        self._note_time(time.monotonic() - self._began_s)
-        self._written(error)
+        return True
 
     # --- in the thread --------------------------------------------------------------------------------
 
