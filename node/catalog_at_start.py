@@ -60,7 +60,7 @@ class CatalogAtStart:
             raise NodeRefused(f"load_definitions = {self._settings.load_definitions}: {error}") from None
 
     async def load_when_raised(self) -> None:
-        """Load the file as soon as the feature level is high enough. The node serves by then: what is wrong is logged."""
+        """Load the file as soon as the feature level is high enough. The node serves meanwhile: faults are logged."""
         while self._definitions_wait:
             await asyncio.sleep(LEVEL_LOOK_S)
             if self._engine.catalog.level == self._tried_level:

@@ -1,4 +1,4 @@
-"""New clusters begin at the feature level of their founders: definitions that need it are loaded by the first to serve."""
+"""New clusters begin at the feature level of their founders: definitions that need it are loaded at the start."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What a node does with its file of definitions before it serves, when the cluster has older members, or it is wrong."""
+"""What a node does with its file of definitions before it serves: also with one that is wrong, or needs a level."""
 
 import asyncio
 import json
