@@ -11,8 +11,10 @@ LONGEST_PAUSE_MS: Final = 60_000
 again after pauses that double."""
 
 LASTED_PAUSES: Final = 4
-"""After so many of its pauses without an attempt a group is a new case: the preferred leader had kept the office, and
-something else has ended that. One that is given back at once is handed over again as soon as the pause is over."""
+LASTED_MS: Final = 10_000
+"""After so many of its pauses, and so long, without an attempt a group is a new case: the preferred leader had kept the
+office, and something else has ended that. One that is given back at once is handed over again as soon as the pause is
+over."""
 
 
 class LeaderBalance:
@@ -29,5 +31,6 @@ class LeaderBalance:
     def attempted(self, group: int, now_ms: int) -> None:
         """The group is being handed over."""
         pause_ms, last_ms = self._attempts.get(group, (FIRST_PAUSE_MS, -1 << 40))
-        lasted = now_ms - last_ms > min(LASTED_PAUSES * pause_ms, 2 * LONGEST_PAUSE_MS)
+        lasted_ms = min(max(LASTED_MS, LASTED_PAUSES * pause_ms), 2 * LONGEST_PAUSE_MS)
+        lasted = now_ms - last_ms > lasted_ms
         self._attempts[group] = (2 * FIRST_PAUSE_MS if lasted else min(2 * pause_ms, LONGEST_PAUSE_MS), now_ms)

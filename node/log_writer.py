@@ -36,8 +36,8 @@ class DirectStore(Protocol):
         ...
 
     def end(self, wait: bool = False) -> bool | None:
-        """Whether the batch is on disk; False: `LogStore.write` has to do it. None: not known yet. Raises
-        `DiskFailed`."""
+        """Whether the batch is on disk; False: `LogStore.write` has to do it. None: not known yet, which `wait` waits
+        for. Raises `DiskFailed`."""
         ...
 
     def take_notice(self) -> None:
@@ -74,8 +74,9 @@ class LogWriter:
         """How the batch under way has ended, until the loop takes it. It is set before `_wakes` is read, and `_wakes`
         before this is: one of the two threads sees what the other did."""
         self._batches: SimpleQueue[WriteBatch | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="log-writer", daemon=True)
-        self._thread.start()
+        # Not `_thread`: compiled, that becomes a word of C.
+        self._writer_thread = threading.Thread(target=self._run, name="log-writer", daemon=True)
+        self._writer_thread.start()
 
     def write(self, batch: WriteBatch, wakes: bool = True) -> None:
         """Write this batch next. Never blocks. Without `wakes` the loop is told only if it asks (`look`), or of an
@@ -89,10 +90,8 @@ class LogWriter:
         self._wakes = True
         if self._begun is None:
             self._take()
-        elif not self._listens:
-            self._end()
-            if self._begun is not None and self._told is not None:
-                self._listen(self._told)
+        elif not self._listens and not self._end() and self._told is not None:
+            self._listen(self._told)
 
     # --- without the thread ---------------------------------------------------------------------------
 
@@ -123,24 +122,26 @@ class LogWriter:
         if self._told is not None and self._begun is not None:
             self._end()
 
-    def _end(self, wait: bool = False) -> None:
+    def _end(self) -> bool:
+        """Take note of how the write ended; False if it has not."""
         batch, direct = self._begun, self._direct
         assert batch is not None
         assert direct is not None
         error: BaseException | None = None
         try:
-            done = direct.end(wait)
+            done = direct.end()
         except Exception as raised:
             done, error = True, raised
         if done is None:
-            return
+            return False
         self._begun = None
-        if not done:
+        if done:
+            self._note_time(time.monotonic() - self._began_s)
+            self._written(error)
+        else:
             self._wakes = True
             self._batches.put(batch)
-            return
-        self._note_time(time.monotonic() - self._began_s)
-        self._written(error)
+        return True
 
     # --- in the thread --------------------------------------------------------------------------------
 
@@ -155,24 +156,21 @@ class LogWriter:
         return tuple(self._synced_by_bucket), self._sync_sum_s
 
     def leave_loop(self) -> None:
-        """The loop hears of nothing any more, and nothing more is written without the thread. To be called in it."""
+        """The loop hears of nothing any more. Called in it; what is written without the thread is waited for."""
         told, self._told = self._told, None
         if told is not None and self._listens:
             self._listens = False
             self._loop.remove_reader(told)
+        batch, self._begun = self._begun, None
+        if batch is not None and self._direct is not None:
+            with suppress(LogError):
+                if not self._direct.end(wait=True):
+                    self._batches.put(batch)
 
     def stop(self) -> None:
         """After `leave_loop`: finish what was given and end the thread."""
-        if self._begun is not None:
-            self._stop_direct(self._begun)
         self._batches.put(None)
-        self._thread.join()
-
-    def _stop_direct(self, batch: WriteBatch) -> None:
-        assert self._direct is not None
-        with suppress(LogError):
-            if not self._direct.end(wait=True):
-                self._batches.put(batch)
+        self._writer_thread.join()
 
     def _note_time(self, took_s: float) -> None:
         self._synced_by_bucket[bisect_left(SYNC_BOUNDS_S, took_s)] += 1

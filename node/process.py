@@ -3,7 +3,7 @@
     sockets (AMQP, gRPC, HTTP) -> engine -> pump once per turn of the loop -> frames to peers, one batch to the disk
 
 The shell decides nothing. It hands input to the engine, pumps it when the turn's input is in, sends what comes out,
-and lets one thread write the log.
+and has the log written without waiting for it.
 """
 
 import asyncio

@@ -3,8 +3,8 @@
 A thread that writes has to be woken, waits for the interpreter after each system call, and wakes the event loop again:
 for a write that comes alone that is dearer than the write. The kernel's own asynchronous writes (io_submit(2)) need
 none of it, if they go past the page cache (O_DIRECT), into blocks that were written before and are not cached, and may
-not wait on their way in (RWF_NOWAIT). RWF_DSYNC makes each as durable as `pwrite` with `fdatasync`. Where a system or
-sandbox does not do all that, `open_direct` or the first write finds out, and a thread writes as ever.
+not wait on their way in (RWF_NOWAIT). O_DSYNC makes each as durable as `pwrite` with `fdatasync`. Where a system or
+file system does not do all that, `open_direct` or the first write finds out, and a thread writes as ever.
 
 Whole blocks are written. What stands in a record's first block before it is written again as it is, so a torn block
 has lost nothing of that: a disk writes a sector whole or not at all.
@@ -15,10 +15,13 @@ import errno
 import mmap
 import os
 import platform
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
+
+from cluster.log.lmdb_room import OUT_OF_ROOM
 
 BLOCK_BYTES: Final = 4096
 """Where direct writes begin and end. No disk in use has larger blocks."""
@@ -31,7 +34,6 @@ _CALLS: Final = {
 }
 _WRITE: Final = 1
 _NOTIFY: Final = 1
-_DSYNC: Final = 0x02
 _NOWAIT: Final = 0x08
 
 
@@ -70,7 +72,8 @@ class DirectWrites:
 
     def __init__(self, paths: Sequence[Path], most_bytes: int) -> None:
         """Raises `OSError` where there is no such thing. `most_bytes`: of one write."""
-        if platform.machine() not in _CALLS or not hasattr(os, "O_DIRECT"):
+        # The numbers are those of 64-bit programs; the machine's name is that of the kernel.
+        if platform.machine() not in _CALLS or sys.maxsize < 1 << 32 or not hasattr(os, "O_DIRECT"):
             raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
         setup, self._destroy, self._submit, self._get_events = _CALLS[platform.machine()]
         self._system = ctypes.CDLL(None, use_errno=True).syscall
@@ -79,12 +82,14 @@ class DirectWrites:
         self._descriptors: list[int] = []
         self.told: int = -1
         """Becomes readable when a write has ended."""
+        self.left_octets = False
+        """Whether the last write that ended, and is not on disk, may have left a part of it there."""
         self._left_out = 0
         self._leave_out = 0
         self._size = 0
         try:
             for path in paths:
-                self._descriptors.append(os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_DIRECT))
+                self._descriptors.append(os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_DIRECT | os.O_DSYNC))
             self.told = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
             # Two blocks for what stands before and behind. A mapping begins at a page.
             self._buffer = mmap.mmap(-1, (most_bytes // BLOCK_BYTES + 3) * BLOCK_BYTES)
@@ -95,7 +100,7 @@ class DirectWrites:
             raise
         self._address = ctypes.addressof(ctypes.c_char.from_buffer(self._buffer))
         self._request = _Request(
-            rw_flags=_DSYNC | _NOWAIT, opcode=_WRITE, buffer=self._address, flags=_NOTIFY, told=self.told
+            rw_flags=_NOWAIT, opcode=_WRITE, buffer=self._address, flags=_NOTIFY, told=self.told
         )
         self._requests = (ctypes.c_void_p * 1)(ctypes.addressof(self._request))
         self._event = _Event()
@@ -147,12 +152,13 @@ class DirectWrites:
         """Of the write that has ended: whether it is on disk. If not, it is to be written in another way. Raises
         `OSError` when nobody knows what is on disk."""
         result = self._event.result
+        self.left_octets = result > 0 or -result in OUT_OF_ROOM
         if result == self._size:
             self._leave_out = 0
             return True
         if result < 0:
             self._refused()
-            if -result not in _COULD_NOT:
+            if -result not in _NOT_TRIED and -result not in OUT_OF_ROOM:
                 raise OSError(-result, os.strerror(-result))
         return False
 
@@ -174,10 +180,8 @@ class DirectWrites:
             self.told = -1
 
 
-_COULD_NOT: Final = frozenset(
-    {errno.EAGAIN, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EINTR}
-)
-"""Answers of a write that has not been tried, or of one for which there is no room."""
+_NOT_TRIED: Final = frozenset({errno.EAGAIN, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINTR})
+"""Answers of a write that the system did not begin."""
 
 
 def open_direct(paths: Sequence[Path], most_bytes: int) -> DirectWrites | None:

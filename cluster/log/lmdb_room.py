@@ -116,7 +116,8 @@ class LmdbRoom:
 
     def written(self) -> None:
         """LMDB has taken something: it may have come further into the file."""
-        self._reserved_bytes = -1
+        with self._asking:
+            self._reserved_bytes = -1
 
     def _demand(self, added_bytes: int, reserve_bytes: int, waiting_bytes: int, later: bool) -> None:
         if added_bytes:

@@ -38,6 +38,8 @@ class WriteAheadFiles:
         """Of each file, what its last block that has something holds of it."""
         self.direct: DirectWrites | None = None
         self._begun = b""
+        self._unfinished_end = 0
+        """Up to here the file that takes records may hold parts of one that was given up; 0: it does not."""
         paths = [folder / name for name in FILE_NAMES]
         try:
             for path in paths:
@@ -107,7 +109,15 @@ class WriteAheadFiles:
             raise DiskFailed(self._text(error)) from error
         if done:
             self._appended(self._begun)
+        elif direct.left_octets:
+            self._unfinished_end = self._ends[self._active] + len(self._begun)
         return done
+
+    def clear_unfinished(self) -> None:
+        """No trace is left of an append that was given up. Raises `DiskFailed`."""
+        end, self._unfinished_end = self._unfinished_end, 0
+        if end:
+            self._clear(self._active, self._ends[self._active], end)
 
     def _appended(self, record: bytes) -> None:
         active = self._active

@@ -180,6 +180,7 @@ class WriteAheadStore:
             self._refuse_after_failure()
             extents = self._extents_after(batch)
             try:
+                self._files.clear_unfinished()
                 if not (may_be_recorded(batch, self._record_max_bytes) and self._append(batch)):
                     self._write_through(batch)
             except DiskFailed as error:
@@ -228,8 +229,13 @@ class WriteAheadStore:
         begun, direct = self._begun, self._files.direct
         assert begun is not None
         assert direct is not None
-        if not direct.ended(wait):
-            return None
+        try:
+            if not direct.ended(wait):
+                return None
+        except OSError as error:
+            self._begun, self._failed = None, f"nobody knows how a write ended: {error}"
+            self._lock.release()
+            raise DiskFailed(self._failed) from error
         self._begun = None
         try:
             done = self._files.end_append(direct)

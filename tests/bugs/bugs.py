@@ -251,8 +251,8 @@ DISK_BUGS = [
     Bug(
         "has the kernel write without a sync",
         "cluster/log/direct_writes.py",
-        "rw_flags=_DSYNC | _NOWAIT",
-        "rw_flags=_NOWAIT",
+        "os.O_DIRECT | os.O_DSYNC",
+        "os.O_DIRECT",
         DIRECT + "test_a_direct_write_is_a_synced_one",
         "assert",
     ),

@@ -16,8 +16,9 @@ from random import Random
 
 import pytest
 
-from cluster.log.batch import DiskFailed, WriteBatch
+from cluster.log.batch import DiskFailed, DiskFull, WriteBatch
 from cluster.log.direct_writes import BLOCK_BYTES, DirectWrites
+from cluster.log.lmdb_store import LmdbLogStore
 from cluster.log.memory_store import MemoryStore
 from cluster.log.write_ahead_format import FILE_HEADER_BYTES
 from cluster.log.write_ahead_store import WriteAheadStore
@@ -296,9 +297,54 @@ def test_a_batch_under_way_is_on_disk_when_the_writer_has_stopped(store: WriteAh
     shell.writer.leave_loop()
     shell.writer.stop()
     shell.turn()
+    shell.writer.look()
     assert shell.told == []
     assert store.read_entry(1, 2).index == 2
     shell.loop.close()
+
+
+def test_an_end_that_cannot_be_asked_for_fails_the_store_and_leaves_it_open_to_be_closed(
+    store: WriteAheadStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(self: DirectWrites, wait: bool = False) -> bool:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    assert store.begin(batch_of(2))
+    monkeypatch.setattr(DirectWrites, "ended", fails)
+    with pytest.raises(DiskFailed, match="Operation not permitted"):
+        store.end()
+    with pytest.raises(DiskFailed):
+        store.write(batch_of(2))
+
+
+def test_what_a_direct_write_without_room_left_behind_is_cleared_before_a_shorter_record(
+    store: WriteAheadStore, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a crash behind the shorter one leaves octets that no start could take for anything but damage."""
+    real = DirectWrites.ended
+
+    def ended(self: DirectWrites, wait: bool = False) -> bool:
+        done = real(self, wait)
+        self._event.result = -errno.ENOSPC
+        return done
+
+    monkeypatch.setattr(DirectWrites, "ended", ended)
+    assert store.begin(batch_of(2, 3000))
+    assert store.end(wait=True) is False
+    monkeypatch.undo()
+
+    def full(self: LmdbLogStore, *arguments: int) -> None:
+        raise DiskFull("no room")
+
+    monkeypatch.setattr(LmdbLogStore, "demand_room", full)
+    store.write(batch_of(2, 3000))
+    monkeypatch.undo()
+    store.write(batch_of(3, 10))
+    with tempfile.TemporaryDirectory() as name:
+        shutil.copytree(folder, Path(name) / "log")
+        again = WriteAheadStore(Path(name) / "log", MAP_BYTES, segment_bytes=SEGMENT_BYTES)
+        assert again.load()[1].last_index == 3
+        again.close()
 
 
 # --- what the system is asked for ---------------------------------------------------------------------
@@ -322,16 +368,20 @@ def test_a_direct_write_is_a_synced_one(folder: Path) -> None:
     if shutil.which("strace") is None:
         pytest.skip("there is no strace")
     traced = subprocess.run(
-        ["strace", "-f", "-e", "trace=io_submit", sys.executable, "-c", WRITER, str(folder)],
+        ["strace", "-f", "-y", "-e", "trace=io_submit,openat", sys.executable, "-c", WRITER, str(folder)],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     if "ptrace" in traced.stderr and traced.returncode:
         pytest.skip(f"strace may not trace here: {traced.stderr.strip()}")
     assert traced.returncode == 0, traced.stderr
+    direct = [line for line in traced.stderr.splitlines() if re.search(r"ahead-[12]\", .*O_DIRECT\b", line)]
+    assert len(direct) == 2
+    assert all("O_DSYNC" in line for line in direct)
+    durable = {int(re.findall(r"= (\d+)", line)[-1]) for line in direct}
     calls = [line for line in traced.stderr.splitlines() if "io_submit(" in line]
     assert len(calls) == 4
     for call in calls:
-        assert re.search(r"aio_rw_flags=\S*RWF_DSYNC", call), call
+        assert int(re.findall(r"aio_fildes=(\d+)", call)[0]) in durable, call
 
 
 def test_records_end_where_the_next_begin(store: WriteAheadStore) -> None:
