@@ -4,16 +4,21 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
 
 from node.arrival import NodeRefused
 from node.catalog import Catalog, DeleteUser, PutUser, SetPermissions
 from node.catalog.passwords import make_password_hash, verify_password
 from node.engine import Engine
-from node.operating.definitions import BadDefinitions
+from node.operating.definitions import BadDefinitions, EarlyDefinitions
 from node.operating.definitions_office import DefinitionsOffice, NotAnswered
 from node.settings import NodeSettings
 
 log = logging.getLogger("mayfly.node")
+
+FOUNDED_LOOK_S: Final = 0.05
+LEVEL_LOOK_S: Final = 1.0
 
 
 class CatalogAtStart:
@@ -35,24 +40,52 @@ class CatalogAtStart:
         self._pump = pump
         self._stopped = stopped
         self._failure = failure
+        self._definitions_wait = False
+        self._tried_level = 0
+        """The cluster's feature level when the file was last looked at; 0: once more at any."""
 
     async def wait(self) -> None:
         """Return when the catalog here is up to date and has what it begins with, so that the first client finds what
         there is. Raises NodeRefused, OSError."""
         await self._catalog_is_current()
+        await self._cluster_is_founded()
         await self._ensure_default_user()
-        await self._load_definitions()
+        try:
+            await self._load_definitions()
+        except EarlyDefinitions as error:
+            # The level waits for members that are older. Whoever upgrades them one by one waits for this node to serve.
+            log.warning("load_definitions = %s: %s; loaded then", self._settings.load_definitions, error)
+            self._definitions_wait = True
+        except BadDefinitions as error:
+            raise NodeRefused(f"load_definitions = {self._settings.load_definitions}: {error}") from None
+
+    async def load_when_raised(self) -> None:
+        """Load the file as soon as the feature level is high enough. The node serves meanwhile: faults are logged."""
+        while self._definitions_wait:
+            await asyncio.sleep(LEVEL_LOOK_S)
+            if self._engine.catalog.level == self._tried_level:
+                continue
+            try:
+                await self._load_definitions()
+            except EarlyDefinitions:
+                continue
+            except OSError as error:
+                log.warning("%s; tried again", error)
+                self._tried_level = 0
+                continue
+            except BadDefinitions as error:
+                log.error("load_definitions = %s: %s", self._settings.load_definitions, error)
+            self._definitions_wait = False
 
     async def _load_definitions(self) -> None:
-        """A file that was not loaded last. Raises NodeRefused, OSError."""
+        """A file that was not loaded last. Raises BadDefinitions, OSError."""
         path = self._settings.load_definitions
         if path is None:
             return
+        self._tried_level = self._engine.catalog.level
         loop = asyncio.get_running_loop()
         try:
             plan = await self._definitions.load_once(await loop.run_in_executor(None, path.read_bytes))
-        except BadDefinitions as error:
-            raise NodeRefused(f"load_definitions = {path}: {error}") from None
         except NotAnswered as error:
             raise OSError(f"load_definitions = {path}: {error}") from None
         if plan is None:
@@ -74,6 +107,15 @@ class CatalogAtStart:
         failure = self._failure()
         if failure is not None:
             raise NodeRefused(failure)
+
+    async def _cluster_is_founded(self) -> None:
+        """Wait for the members and the feature level that a new cluster begins with; NodeRefused if the node fails."""
+        while not self._engine.catalog.members.founded:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopped.wait(), FOUNDED_LOOK_S)
+            failure = self._failure()
+            if failure is not None:
+                raise NodeRefused(failure)
 
     async def _ensure_default_user(self) -> None:
         """Put the configured first user in the place of the built-in one, as long as that is untouched."""

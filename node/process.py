@@ -191,10 +191,11 @@ class NodeProcess:
         management = Management(self.engine, self.membership, self._logins, self.schedule_pump, self.view)
         self._http = HttpServer(self.view, http.host, http.port, operator, management, access, self._definitions)
         await self._http.start()
+        at_start = CatalogAtStart(
+            self.engine, settings, self._definitions, self.schedule_pump, self.stopped, lambda: self.failure
+        )
         try:
-            await CatalogAtStart(
-                self.engine, settings, self._definitions, self.schedule_pump, self.stopped, lambda: self.failure
-            ).wait()
+            await at_start.wait()
         except (NodeRefused, OSError):
             await self.stop()
             raise
@@ -205,6 +206,7 @@ class NodeProcess:
         for group in self.engine.host.groups:
             self._ask_whether_behind(group)
         await self._listener.start()
+        self._tasks.append(self._loop.create_task(at_start.load_when_raised()))
         self.serving = True
         gc.collect()
         gc.freeze()

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from node.catalog.records import DestinationKind
-from node.catalog.results import Refusal
+from node.catalog.results import NeedsLevel, Refusal
 from node.catalog.values import plain, type_name
 
 _ACCESS_REFUSED = 403
@@ -171,9 +171,9 @@ def no_such_node(node_id: int) -> Refusal:
     return Refusal(_INTERNAL_ERROR, f"no node {node_id} to hold the queue, or it was lost", hard=True)
 
 
-def needs_level(what: str, needed: int, level: int) -> Refusal:
+def needs_level(what: str, needed: int, level: int) -> NeedsLevel:
     """Something that not all members of the cluster may know yet."""
-    return Refusal(
+    return NeedsLevel(
         _PRECONDITION_FAILED,
         f"{what} needs feature level {needed}, the cluster is at {level}: it is raised when all members are new enough",
     )

@@ -30,6 +30,10 @@ class Refusal(Exception):
         return f"Refusal({self.code}, {self.text!r}, hard={self.hard})"
 
 
+class NeedsLevel(Refusal):
+    """The same command is good once the cluster's feature level is raised."""
+
+
 class Done(msgspec.Struct, frozen=True):
     """Applied. `changed` is False when things were that way already."""
 

@@ -6,6 +6,7 @@
     the catalog has this node in another failure domain, or none, or without the name of its data, or as one that knows
     other feature levels -> the node announces itself once more: what a founder says when it starts may come before the
     catalog has members
+    nobody has founded the cluster -> FoundCluster, by each founder, at the highest level that the founders know
     all members are there and know a higher feature level -> RaiseLevel, by the catalog's leader
 
 Nothing is remembered that could not be forgotten: any leader looks at what is there and goes on.
@@ -79,6 +80,8 @@ class MembershipDuties:
         self._barrier_since_ms = -1
         self._gone_said_ms: dict[int, int] = {}
         self._founded_said_ms = -AGAIN_MS
+        self._listed_ms = -1
+        """Since when the catalog, which has no members yet, has this node."""
         self._seen = -1
 
     def catalog_changed(self, now_ms: int) -> None:
@@ -87,6 +90,8 @@ class MembershipDuties:
             self._level_seen = self._catalog.level
             self.level_changed(self._level_seen)
         members = self._catalog.members
+        if not members.founded:
+            self._next_look_ms = now_ms
         if members.version == self._seen or members.version < self.version or not members.founded:
             return
         self._seen = self.version = members.version
@@ -118,10 +123,32 @@ class MembershipDuties:
             self._raise_level(now_ms)
 
     def _found(self, now_ms: int) -> None:
-        if self._founders and now_ms - self._founded_said_ms > AGAIN_MS:
+        if not self._founders or now_ms - self._founded_said_ms <= AGAIN_MS:
+            return
+        if self._catalog.node(self._host.node) is None:
+            return  # The catalog has no leader yet, who would hear of founders.
+        if self._listed_ms < 0:
+            self._listed_ms = now_ms
+        level = self._founding_level(now_ms, now_ms - self._listed_ms <= AGAIN_MS)
+        if level:
             self._founded_said_ms = now_ms
-            command = FoundCluster(self._founders, self._host.settings.replication_factor, self._levels.lowest)
+            command = FoundCluster(self._founders, self._host.settings.replication_factor, level)
             self._port.submit_catalog(command, _ignore)
+
+    def _founding_level(self, now_ms: int, patient: bool) -> int:
+        """The highest level that all founders know; 0: one is there that has not said yet what it knows.
+
+        Of one that is not there the same is expected as of this node. If it is older it is not let in when it comes:
+        it has no data that could be lost."""
+        heard_ms = self._host.settings.election_timeout_ms
+        level = self._levels.highest
+        for id, _, _ in self._founders:
+            node = self._catalog.node(id)
+            if node is not None:
+                level = min(level, node.levels[1])
+            elif patient and self._host.heard_within(id, now_ms, heard_ms):
+                return 0
+        return max(level, self._levels.lowest)
 
     def _tell_of_itself(self, now_ms: int) -> None:
         member = self._catalog.members.get(self._host.node)

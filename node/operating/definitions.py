@@ -16,6 +16,7 @@ from node.catalog import (
     CatalogCommand,
     DeclareExchange,
     DeclareQueue,
+    NeedsLevel,
     PolicyRecord,
     PutUser,
     Refusal,
@@ -49,6 +50,10 @@ _Item = TypeVar("_Item")
 
 class BadDefinitions(ValueError):
     """What is wrong with a file: the field, its value, and what would be right."""
+
+
+class EarlyDefinitions(BadDefinitions):
+    """They are good once the cluster's feature level is raised."""
 
 
 class Wish(NamedTuple):
@@ -86,7 +91,8 @@ def check_on(shard_count: int, snapshot: bytes, plan: Plan) -> None:
         except Refusal as refusal:
             result = refusal
         if isinstance(result, Refusal):
-            raise BadDefinitions(f"{place}: {' '.join(result.text.split())}")
+            fault = EarlyDefinitions if isinstance(result, NeedsLevel) else BadDefinitions
+            raise fault(f"{place}: {' '.join(result.text.split())}")
 
 
 def _check_expressions(place: str, command: CatalogCommand) -> None:

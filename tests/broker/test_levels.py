@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pamqp import commands
 
+from cluster.raft import Message
 from cluster.versions import VersionRange
 from node.duties.membership_duties import AGAIN_MS, LEVELS_AGAIN_MS
+from node.engine import CATALOG_GROUP
 from tests.broker.three_brokers import TICK_MS, NodeWorld, ThreeBrokers
 
 OLD, NEW = VersionRange(1, 1), VersionRange(1, 2)
@@ -55,9 +57,61 @@ def serves(brokers: ThreeBrokers, name: str) -> None:
         assert all(node.engine.catalog.queue("/", f"{name}-{id}") is not None for id in brokers.ids)
 
 
-def test_a_cluster_of_one_release_raises_its_level_by_itself() -> None:
+def levels_founded_at(brokers: ThreeBrokers) -> set[int]:
+    """The level at which those that are there came to know the members."""
+    return {node.levels[0] for id, node in brokers.nodes.items() if id not in brokers.cut}
+
+
+def test_a_cluster_of_one_release_begins_at_its_level() -> None:
+    """Nothing is served before there are members: so a client never sees another one."""
     brokers = ThreeBrokers(levels=NEW)
-    brokers.run_until(lambda: levels(brokers) == [2, 2, 2])
+    assert levels_founded_at(brokers) == {2}
+    assert levels(brokers) == [2, 2, 2]
+
+
+def test_it_begins_at_it_also_while_a_founder_is_missing() -> None:
+    brokers = ThreeBrokers(levels=NEW, cut=[3])
+    assert levels_founded_at(brokers) == {2}
+    assert levels(brokers) == [2, 2, 1]
+
+
+def test_an_older_founder_that_is_there_keeps_the_level_down() -> None:
+    """Whoever of them proposes it first: the others' word is waited for."""
+    for old in (1, 2, 3):
+        brokers = ThreeBrokers(levels={id: OLD if id == old else NEW for id in (1, 2, 3)})
+        assert levels_founded_at(brokers) == {1}
+        for _ in range(LONGER_THAN_ALL_PAUSES):
+            brokers.step()
+        assert levels(brokers) == [1, 1, 1]
+        start_anew(brokers, old, NEW)
+        brokers.run_until(lambda brokers=brokers: levels(brokers) == [2, 2, 2])  # type: ignore[misc]
+
+
+class LateInTheCatalog(ThreeBrokers):
+    """Node 3 is heard from the start, but what is about the catalog is lost on its way to and from it, up to a time."""
+
+    lost_until_ms = 1_000_000 + AGAIN_MS
+
+    def _is_lost(self, sender: int, to: int, group: int, message: Message) -> bool:
+        late = group == CATALOG_GROUP and 3 in (sender, to) and self.now_ms < self.lost_until_ms
+        return late or super()._is_lost(sender, to, group, message)
+
+
+class HardlyInTheCatalog(LateInTheCatalog):
+    """...for very long."""
+
+    lost_until_ms = 1_000_000 + 10 * AGAIN_MS
+
+    def _begun(self) -> bool:
+        return all(self.nodes[id].engine.catalog.members.founded for id in (1, 2))
+
+
+def test_the_word_of_a_founder_that_is_heard_is_waited_for_but_not_for_ever() -> None:
+    brokers = LateInTheCatalog(levels={1: NEW, 2: NEW, 3: OLD})
+    assert levels_founded_at(brokers) == {1}
+    brokers = HardlyInTheCatalog(levels=NEW)
+    assert brokers.now_ms < brokers.lost_until_ms
+    assert levels(brokers) == [2, 2, 1]
 
 
 def test_nodes_are_upgraded_one_by_one_and_the_level_follows_the_last() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Protocol
 
@@ -67,6 +67,9 @@ class NodeWorld(World):
             HostSettings(id, ids, 3, TICK_MS, 500, 2000, group), settings, store.read_entry,
             EntryCache(1 << 20), random.Random(id * 1000 + life).randrange, life << 20,
         )
+        self.levels: list[int] = []
+        """The cluster's feature levels as the shell is told of them."""
+        self.engine.membership.level_changed = self.levels.append
         first = self.engine.start(store.load(), cluster.now_ms)
         if first is not None:
             store.write(first)
@@ -109,15 +112,16 @@ class ThreeBrokers:
         self,
         make_store: Callable[[int], Store] = lambda id: MemoryStore(),
         shards: int = SHARDS,
-        levels: VersionRange = LEVELS,
+        levels: VersionRange | Mapping[int, VersionRange] = LEVELS,
+        cut: Iterable[int] = (),
     ) -> None:
-        """`levels` are those that all nodes know at first."""
+        """`levels` are those that all nodes know at first, or each; `cut` are nodes that are not there at first."""
         self.ids = [1, 2, 3]
-        self.levels = dict.fromkeys(self.ids, levels)
+        self.levels = dict.fromkeys(self.ids, levels) if isinstance(levels, VersionRange) else dict(levels)
         self.shards = shards
         self.now_ms = 1_000_000
         self.stores = {id: make_store(id) for id in self.ids}
-        self.cut: set[int] = set()
+        self.cut = set(cut)
         self.stuck: set[int] = set()
         self.silent: set[int] = set()
         self.running = True
@@ -130,16 +134,17 @@ class ThreeBrokers:
         self.nodes = {id: NodeWorld(self, id, 1) for id in self.ids}
         for node in self.nodes.values():
             for other in self.ids:
-                if other != node.id:
+                if other != node.id and not {other, node.id} & self.cut:
                     node.engine.peer_up(other, self.now_ms)
         self.run_until(self._begun)
 
     def _begun(self) -> bool:
         return self.leader() != 0 and all(
             node.engine.catalog.members.founded
-            and len(list(node.engine.catalog.nodes())) == 3
+            and len(list(node.engine.catalog.nodes())) == 3 - len(self.cut)
             and all(group.leader and group.sender.idle for group in node.engine.host.groups.values())
-            for node in self.nodes.values()
+            for id, node in self.nodes.items()
+            if id not in self.cut
         )
 
     def leader(self) -> int:

@@ -18,7 +18,7 @@ def founded(level: int = 1) -> Catalog:
     return catalog
 
 
-def test_a_cluster_begins_with_the_lowest_level_that_its_founders_know() -> None:
+def test_a_cluster_begins_with_the_level_that_its_founding_names() -> None:
     assert Catalog(2).level == 1
     assert (founded().level, founded(3).level) == (1, 3)
     again = founded(3)

@@ -1,0 +1,72 @@
+"""New clusters begin at the feature level of their founders: definitions that need it are loaded at the start."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cluster.placement import voters
+from cluster.versions import LEVELS
+from tests.integration.clients import channel
+from tests.integration.nodes import Nodes
+from tests.integration.test_policies import ask, put
+
+pytestmark = [pytest.mark.processes]
+
+DEFINITIONS = {
+    "vhosts": [{"name": "/"}],
+    "policies": [
+        {
+            "vhost": "/", "name": "spread", "pattern": "^spread", "apply-to": "queues",
+            "definition": {"queue-master-locator": "min-masters"},
+        },
+    ],
+}  # fmt: skip
+
+
+@pytest.fixture
+def founders(tmp_path: Path) -> Iterator[Nodes]:
+    """Three that have not been started."""
+    file = tmp_path / "definitions.json"
+    file.write_text(json.dumps(DEFINITIONS))
+    nodes = Nodes(tmp_path / "cluster", 3, {"load_definitions": file})
+    try:
+        yield nodes
+    except BaseException:
+        nodes.stop()
+        raise
+    nodes.close()
+
+
+def is_as_defined(nodes: Nodes, id: int) -> bool:
+    """What the node says as soon as it serves."""
+    code, found = ask(nodes, id, "GET", "policies/%2F")
+    assert code == 200
+    level = nodes.page(id, "/cluster/members")[1]["level"]
+    return level == LEVELS.highest and [(it["name"], it["definition"]) for it in found] == [
+        ("spread", {"queue-master-locator": "min-masters"})
+    ]
+
+
+def test_three_founders_start_with_a_policy_for_queue_leaders(founders: Nodes) -> None:
+    founders.start()
+    founders.until_serving()
+    assert all(is_as_defined(founders, id) for id in founders.ids)
+
+
+def test_two_of_three_serve_with_it_before_the_third_has_started(founders: Nodes) -> None:
+    """And take another such policy, by which queues go then."""
+    founders.start(1, 2)
+    founders.until_serving()
+    assert is_as_defined(founders, 1) and is_as_defined(founders, 2)
+    put(founders, 1, "near", "^near", {"queue-leader-locator": "client-local"})
+    with channel(founders, 2) as declaring:
+        for number in range(6):
+            declaring.queue_declare(f"near-{number}", durable=True)
+    shards = [(founders.queue(2, f"near-{number}") or {})["shard"] for number in range(6)]
+    assert {voters(shard, list(founders.ids), 3)[0] for shard in shards} == {2}
+    founders.start(3)
+    founders.until_serving()
+    code, found = ask(founders, 3, "GET", "policies/%2F")
+    assert code == 200 and {it["name"] for it in found} == {"near", "spread"}
