@@ -113,15 +113,16 @@ class WriteAheadStore:
                     self._replay_without_room(images, gathered.batch)
                     self._log_file.write_together([], last, keep_reserve=False)
             self._files.begin(images)
-        except DiskFull as error:
+        # Names of their own: mypyc gives one name one type.
+        except DiskFull as full:
             raise StoreRefused(
-                f"what is in the write-ahead files is not lost, but has no room in the log file: {error}. "
+                f"what is in the write-ahead files is not lost, but has no room in the log file: {full}. "
                 "Make room in its file system, or raise disk_map_bytes"
-            ) from error
-        except CorruptStore as error:
-            raise StoreUnfit(str(error)) from error
-        except ValueError as error:
-            raise StoreUnfit(f"the write-ahead files do not fit the log file: {error}") from error
+            ) from full
+        except CorruptStore as damage:
+            raise StoreUnfit(str(damage)) from damage
+        except ValueError as misfit:
+            raise StoreUnfit(f"the write-ahead files do not fit the log file: {misfit}") from misfit
         return last
 
     def _replay_without_room(self, images: list[tuple[str, bytes]], batch: WriteBatch) -> None:
@@ -232,10 +233,10 @@ class WriteAheadStore:
         try:
             if not direct.ended(wait):
                 return None
-        except OSError as error:
-            self._begun, self._failed = None, f"nobody knows how a write ended: {error}"
+        except OSError as unknown:
+            self._begun, self._failed = None, f"nobody knows how a write ended: {unknown}"
             self._lock.release()
-            raise DiskFailed(self._failed) from error
+            raise DiskFailed(self._failed) from unknown
         self._begun = None
         try:
             done = self._files.end_append(direct)
