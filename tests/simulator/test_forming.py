@@ -176,8 +176,8 @@ def _founds_alone(forming: Forming, now_ms: int) -> str:
 @pytest.mark.parametrize(
     ("of", "name", "broken", "seed", "says"),
     [
-        (Forming, "decide", _founds_alone, 9, "is sent away for good"),
-        (AbandonedPlaces, "claimed", lambda *asked: 0, 114, "is nobody"),
+        (Forming, "decide", _founds_alone, 16, "is sent away for good"),
+        (AbandonedPlaces, "claimed", lambda *asked: 0, 167, "is nobody"),
     ],
     ids=["founds alone", "leaves places abandoned"],
 )
