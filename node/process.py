@@ -173,23 +173,12 @@ class NodeProcess:
         self._tasks.append(self._loop.create_task(self._certificates.watch()))
         self.schedule_pump()
         self._logins = Logins(self.engine.catalog, self._renew_password)
-        operator = Operator(
-            self._logins,
-            self.membership,
-            DeadLetterOffice(self.engine),
-            self.clock.now_ms,
-            self.schedule_pump,
-            self,
-        )
-        access = Access(self.engine, self.membership, self._logins, self._logins.threads)
-        http = settings.http_address
         self._definitions = DefinitionsOffice(self.engine, self.membership)
         self.view = NodeView(
             self, self.engine, settings, self.clock.now_ms, self.membership, self._memory, self._writer, self._logins,
             self._broker, watch,
         )
-        management = Management(self.engine, self.membership, self._logins, self.schedule_pump, self.view)
-        self._http = HttpServer(self.view, http.host, http.port, operator, management, access, self._definitions)
+        self._http = self._make_http()
         await self._http.start()
         at_start = CatalogAtStart(
             self.engine, settings, self._definitions, self.schedule_pump, self.stopped, lambda: self.failure
@@ -210,6 +199,15 @@ class NodeProcess:
         self.serving = True
         gc.collect()
         gc.freeze()
+
+    def _make_http(self) -> HttpServer:
+        operator = Operator(
+            self._logins, self.membership, DeadLetterOffice(self.engine), self.clock.now_ms, self.schedule_pump, self
+        )
+        management = Management(self.engine, self.membership, self._logins, self.schedule_pump, self.view)
+        access = Access(self.engine, self.membership, self._logins, self._logins.threads)
+        address = self.settings.http_address
+        return HttpServer(self.view, address.host, address.port, operator, management, access, self._definitions)
 
     def _make_certificates(self, tls: SwitchedContext | None) -> Certificates:
         settings = self.settings

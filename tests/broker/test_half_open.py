@@ -12,6 +12,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,11 @@ def test_every_client_is_asked_by_tcp_whether_it_is_there() -> None:
 # -- within the namespace -----------------------------------------------------------------------------------
 
 
+def is_gone(client: Client) -> bool:
+    """Whether the node has given the client up."""
+    return protocol_of(client) is None
+
+
 def _drop(port: int) -> None:
     """From now on nothing comes through from or to this port."""
     for side in ("--sport", "--dport"):
@@ -92,7 +98,7 @@ def _main() -> None:
             _drop(client.socket.getsockname()[1])
         _publish(present, "unacknowledged")  # is given to a consumer that never gets it
         for name, client in clients.items():
-            wait_for(lambda: protocol_of(client) is None, within_s=30)  # noqa: B023
+            wait_for(partial(is_gone, client), within_s=30)
             print(name, flush=True)
         present.send(1, commands.Basic.Get(queue="unacknowledged"))
         got = present.read()

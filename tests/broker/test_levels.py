@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from pamqp import commands
 
 from cluster.raft import Message
@@ -45,12 +47,17 @@ def levels(brokers: ThreeBrokers) -> list[int]:
     return [node.engine.catalog.level for node in brokers.nodes.values()]
 
 
+def are_at(brokers: ThreeBrokers, level: int) -> bool:
+    """Whether all nodes know the cluster at that level."""
+    return levels(brokers) == [level] * 3
+
+
 def serves(brokers: ThreeBrokers, name: str) -> None:
     """A client of each node declares a queue, and finds those of the others."""
     for id, node in brokers.nodes.items():
         client = node.client()
         client.send(1, commands.Queue.Declare(queue=f"{name}-{id}", durable=True))
-        brokers.run_until(lambda client=client: client.received)  # type: ignore[misc]
+        brokers.run_until(partial(getattr, client, "received"))
         (declared,) = client.take()
         assert isinstance(declared, commands.Queue.DeclareOk), declared
     for node in brokers.nodes.values():
@@ -84,7 +91,7 @@ def test_an_older_founder_that_is_there_keeps_the_level_down() -> None:
             brokers.step()
         assert levels(brokers) == [1, 1, 1]
         start_anew(brokers, old, NEW)
-        brokers.run_until(lambda brokers=brokers: levels(brokers) == [2, 2, 2])  # type: ignore[misc]
+        brokers.run_until(partial(are_at, brokers, 2))
 
 
 class LateInTheCatalog(ThreeBrokers):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -317,7 +318,7 @@ def test_a_single_active_consumer_is_followed_by_the_highest_priority_of_any_nod
     for client, priority in ((one, 0), (two, 1), (three, 2)):
         client.take(1)
         client.send(1, commands.Basic.Consume(queue="q", no_ack=True, arguments={"x-priority": priority}))
-        brokers.run_until(lambda: client.received)  # noqa: B023
+        brokers.run_until(partial(getattr, client, "received"))
         client.take(1)
     publisher = brokers.nodes[2].client()
     publisher.publish(1, "q", b"first")

@@ -234,7 +234,8 @@ def test_the_rule_holds_from_the_entry_that_raises_the_level() -> None:
     nodes = tuple((id, 1 << 20) for id in NODES)
     assert catalog.apply(RaiseLevel(LEVEL_LEADER_LOCATORS, nodes)) == Done(True)
     assert leader(catalog, declare(catalog, "after", 1)) == 1
-    assert catalog.queue("/", "before").shard == 1  # type: ignore[union-attr]
+    before = catalog.queue("/", "before")
+    assert before is not None and before.shard == 1
 
 
 def test_a_queue_stays_where_it_is_whoever_declares_it_again() -> None:

@@ -17,8 +17,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -27,13 +25,16 @@ from urllib.request import urlopen
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
 sys.path.append(str(ROOT))
 
+from tests.deploy import steps  # noqa: E402
+from tests.deploy.steps import check, run  # noqa: E402
+
 PROJECT: Final = "mayfly-compose-test"
 NODES: Final = ("node1", "node2", "node3")
 MADE: Final = f"{PROJECT}-prometheus:debian"
 QUEUE: Final = "kept"
 LOGIN: Final = ("me", "secret")
 PULLED_WITHIN_S: Final = 120
-WITHIN_S: Final = 180.0
+until: Final = partial(steps.until, within_s=180.0)
 
 
 class Project:
@@ -206,28 +207,6 @@ def make_prometheus(folder: Path, base: str) -> str:
     (context / "Dockerfile").write_text("\n".join(lines))
     run("docker", "build", "--quiet", "--tag", MADE, str(context))
     return MADE
-
-
-def run(*words: str) -> str:
-    """What the command says; it must not fail."""
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{' '.join(words)}: {done.stderr[-2000:]}"
-    return done.stdout.strip()
-
-
-def until(condition: Callable[[], object], what: str) -> None:
-    """Wait for it."""
-    deadline_s = time.monotonic() + WITHIN_S
-    while not condition():
-        assert time.monotonic() < deadline_s, f"no {what} within {WITHIN_S:.0f} s"
-        time.sleep(0.5)
-    print(f"there is {what}", flush=True)
-
-
-def check(holds: bool, what: str) -> None:
-    """It has to be so."""
-    assert holds, f"not so: {what}"
-    print(what, flush=True)
 
 
 if __name__ == "__main__":

@@ -13,18 +13,21 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
 sys.path.append(str(ROOT))
 
+from tests.deploy import steps  # noqa: E402
+from tests.deploy.steps import check  # noqa: E402
+
 UNIT: Final = ROOT / "deploy" / "mayfly.service"
 MADE: Final = "mayfly-systemd:test"
 PACKAGES: Final = "systemd,systemd-sysv,dbus,python3,ca-certificates,procps"
-WITHIN_S: Final = 60.0
+docker: Final = partial(steps.run, "docker")
+until: Final = partial(steps.until, within_s=60.0)
 PAGE: Final = (
     "import sys, urllib.request as u; print(u.urlopen('http://127.0.0.1:15672' + sys.argv[1]).read().decode())"
 )
@@ -163,26 +166,6 @@ def make(image: str) -> None:
         ]
         (folder / "Dockerfile").write_text("\n".join(lines))
         docker("build", "--quiet", "--tag", MADE, str(folder))
-
-
-def docker(*words: str) -> str:
-    """What the command says; it must not fail."""
-    return subprocess.run(["docker", *words], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
-
-
-def until(condition: Callable[[], object], what: str) -> None:
-    """Wait for it."""
-    deadline_s = time.monotonic() + WITHIN_S
-    while not condition():
-        assert time.monotonic() < deadline_s, f"no {what} within {WITHIN_S:.0f} s"
-        time.sleep(0.2)
-    print(f"there is {what}", flush=True)
-
-
-def check(holds: bool, what: str) -> None:
-    """It has to be so."""
-    assert holds, f"not so: {what}"
-    print(what, flush=True)
 
 
 if __name__ == "__main__":

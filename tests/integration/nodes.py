@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Final, TextIO, TypeVar
+from typing import Any, Final, Self, TextIO, TypeVar
 from urllib.parse import quote
 from urllib.request import urlopen
 
@@ -95,6 +95,16 @@ class Ports:
 
 class Nodes:
     """A running cluster. Node numbers are node ids: 1, 2, 3."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        """In order at the end of a good test; at once after a failure, whose text says more than the logs would."""
+        if kind is None:
+            self.close()
+        else:
+            self.stop()
 
     def __init__(self, folder: Path, count: int = 3, settings: dict[str, object] | None = None) -> None:
         """Plans the nodes; `settings` hold for all, by key, as in a TOML file."""

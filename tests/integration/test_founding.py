@@ -31,12 +31,8 @@ def founders(tmp_path: Path) -> Iterator[Nodes]:
     file = tmp_path / "definitions.json"
     file.write_text(json.dumps(DEFINITIONS))
     nodes = Nodes(tmp_path / "cluster", 3, {"load_definitions": file})
-    try:
+    with nodes:
         yield nodes
-    except BaseException:
-        nodes.stop()
-        raise
-    nodes.close()
 
 
 def is_as_defined(nodes: Nodes, id: int) -> bool:

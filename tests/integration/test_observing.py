@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from urllib.request import Request, urlopen
@@ -127,7 +128,7 @@ def test_every_node_gives_the_same_overview(cluster: Nodes) -> None:
             )
 
         for id in cluster.ids:
-            wait_for(lambda id=id: is_shown(id), f"the totals at node {id}")  # type: ignore[misc]
+            wait_for(partial(is_shown, id), f"the totals at node {id}")
             rows = managed(cluster, id, "/api/nodes")
             assert {row["name"] for row in rows} == names and all(row["running"] for row in rows), rows
 

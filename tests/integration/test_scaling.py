@@ -86,12 +86,8 @@ class Growing(Nodes):
 @pytest.fixture
 def places(tmp_path: Path) -> Iterator[Growing]:
     nodes = Growing(tmp_path)
-    try:
+    with nodes:
         yield nodes
-    except BaseException:
-        nodes.stop()
-        raise
-    nodes.close()
 
 
 def test_one_three_five_three_under_load(places: Growing) -> None:

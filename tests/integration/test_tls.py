@@ -8,6 +8,7 @@ import ssl
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -190,6 +191,43 @@ def shown(port: int, context: ssl.SSLContext) -> bytes:
     return certificate
 
 
+def publisher(cluster: Nodes, id: int, context: ssl.SSLContext) -> Working:
+    """Publishes to "replaced", each confirmed."""
+    connection = connect(cluster, id, context)
+    channel = connection.channel()
+    channel.confirm_delivery()
+    channel.queue_declare("replaced", durable=True)
+    return Working(
+        lambda number: channel.basic_publish("", "replaced", b"%d:%d" % (id, number), mandatory=True),
+        connection.close,
+    )
+
+
+def consumer(cluster: Nodes, id: int, context: ssl.SSLContext, got: list[bytes]) -> Working:
+    """Takes what is in it."""
+    connection = connect(cluster, id, context)
+    channel = connection.channel()
+    channel.basic_qos(prefetch_count=50)
+    channel.basic_consume("replaced", lambda _c, _m, _p, body: got.append(body), auto_ack=True)
+    return Working(lambda _: connection.process_data_events(0.01), connection.close)
+
+
+def visitor(cluster: Nodes, id: int, context: ssl.SSLContext) -> Working:
+    """Comes and goes."""
+
+    def once(_: int) -> None:
+        connection = connect(cluster, id, context)
+        connection.channel().queue_declare("replaced", passive=True)
+        connection.close()
+
+    return Working(once)
+
+
+def shows(port: int, how: ssl.SSLContext, der: bytes) -> bool:
+    """Whether who connects there sees this certificate."""
+    return shown(port, how) == der
+
+
 def test_certificates_are_replaced_under_load_and_no_connection_is_lost(
     cluster: Nodes, files: Files, folder: Path
 ) -> None:
@@ -200,37 +238,11 @@ def test_certificates_are_replaced_under_load_and_no_connection_is_lost(
     as_node.load_cert_chain(files.member.certificate, files.member.key)
     as_node.set_alpn_protocols(["h2"])
     marks = {id: len(cluster.log_text(id)) for id in cluster.ids}
-    works: list[Working] = []
     got: list[bytes] = []
 
-    def publisher(id: int) -> Working:
-        connection = connect(cluster, id, context)
-        channel = connection.channel()
-        channel.confirm_delivery()
-
-        channel.queue_declare("replaced", durable=True)
-        return Working(
-            lambda number: channel.basic_publish("", "replaced", b"%d:%d" % (id, number), mandatory=True),
-            connection.close,
-        )
-
-    def consumer(id: int) -> Working:
-        connection = connect(cluster, id, context)
-        channel = connection.channel()
-        channel.basic_qos(prefetch_count=50)
-        channel.basic_consume("replaced", lambda _c, _m, _p, body: got.append(body), auto_ack=True)
-        return Working(lambda _: connection.process_data_events(0.01), connection.close)
-
-    def visitor(id: int) -> Working:
-        def once(_: int) -> None:
-            connection = connect(cluster, id, context)
-            connection.channel().queue_declare("replaced", passive=True)
-            connection.close()
-
-        return Working(once)
-
-    publishers = [publisher(id) for id in cluster.ids]
-    works += [*publishers, consumer(1), *(visitor(id) for id in cluster.ids)]
+    publishers = [publisher(cluster, id, context) for id in cluster.ids]
+    visitors = [visitor(cluster, id, context) for id in cluster.ids]
+    works = [*publishers, consumer(cluster, 1, context, got), *visitors]
     ports = {
         (id, kind): (port, how)
         for id in cluster.ids
@@ -250,7 +262,7 @@ def test_certificates_are_replaced_under_load_and_no_connection_is_lost(
         os.replace(made.key, files.member.key)
         os.replace(made.certificate, files.member.certificate)
         for (id, kind), (port, how) in ports.items():
-            wait_for(lambda: shown(port, how) == der, f"the new certificate for {kind} at node {id}")  # noqa: B023
+            wait_for(partial(shows, port, how, der), f"the new certificate for {kind} at node {id}")
         for working in works:
             working.goes_on(5)
     sent = {b"%d:%d" % (id, n) for id, each in zip(cluster.ids, publishers, strict=True) for n in range(each.stop())}
