@@ -382,7 +382,7 @@ class Group:
             try:
                 self.raw.step(message)
             finally:
-                self.intake.keep(self.raw.raft.raft_log.unstable.snapshot)
+                self.intake.keep(self.raw.raft.taken_snapshot)
 
     def propose(self, now_ms: int, clocks: MemberClocks) -> None:
         """If this replica leads, make one entry (or a few, by size) of what has gathered; stamp it (RULES C1, C2)."""
@@ -544,6 +544,9 @@ class Group:
         self.log.append(ready.entries)
         self._apply_all(self._to_apply)
         self.raw.advance()
+        if self.intake.has_read:
+            # One that Raft held until now may have been of no use by then.
+            self.intake.keep(self.raw.raft.taken_snapshot)
         self._finish_reads()
         return ready.messages_after_append
 

@@ -95,8 +95,14 @@ class SnapshotIntake:
         refused: they come behind one that is being read or was refused."""
         return self._message is not None or self.is_refused(node, now_ms)
 
+    @property
+    def has_read(self) -> bool:
+        """Whether something was read that is not on disk yet."""
+        return bool(self._read)
+
     def keep(self, accepted: Snapshot | None) -> None:
-        """Of what was read and is not being written, only this one was taken in place of the log; None: none."""
+        """Of what was read and is not being written, only this one was taken in place of the log, or will be
+        when Raft has applied what came before; None: none."""
         for index in list(self._read):
             if accepted is None or index > accepted.metadata.index:
                 del self._read[index]

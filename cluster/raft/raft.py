@@ -64,6 +64,7 @@ from cluster.raft.messages import (
     Entry,
     HardState,
     Message,
+    Snapshot,
     StateType,
 )
 from cluster.raft.read_only import ReadOnly
@@ -209,6 +210,15 @@ class Raft:
             and not self.is_learner
             and self.raft_log.unstable.snapshot is None
         )
+
+    @property
+    def taken_snapshot(self) -> Snapshot | None:
+        """The newest snapshot that was taken in place of the log and is not applied yet, or that is held until what is
+        being applied is done; None: there is none."""
+        held = self.held_snapshot
+        if held is not None and held.snapshot is not None:
+            return held.snapshot
+        return self.raft_log.unstable.snapshot
 
     def has_committed_in_term(self) -> bool:
         """Whether an entry of the present term is committed, so that the commit index is up to date."""

@@ -12,6 +12,7 @@ from cluster.log.batch import MissingEntry
 from cluster.log.snapshot_codec import OutgoingSnapshot
 from cluster.raft import ConfState, Message, MessageType, Snapshot, SnapshotMetadata
 from cluster.raft.progress import ProgressState
+from cluster.raft.step import snapshot_applied
 from cluster.rebuild import Rebuild
 from cluster.sessions import SessionSender
 from cluster.snapshot_intake import SnapshotIntake
@@ -390,6 +391,22 @@ def test_a_snapshot_that_raft_refuses_after_it_was_read_is_told_and_no_more() ->
     assert arriving.stored_state() == arriving.before
     arriving.leader.host.snapshot_sent(arriving.away, 0, False)
     arriving.cluster.run_until(arriving.same, 1000)
+
+
+def test_a_snapshot_that_raft_holds_until_older_entries_are_applied_is_not_forgotten() -> None:
+    """It comes while the disk takes a write together with which entries are applied."""
+    arriving = Arriving()
+    arriving.damaged = False
+    group = arriving.member.host.groups[0]
+    raft, log = group.raw.raft, group.raw.raft.raft_log
+    log.applying = log.applied + 1
+    arriving.arrives()
+    arriving.cluster.run_until(lambda: raft.held_snapshot is not None)
+    assert group.intake.has_read
+    log.applying = log.applied
+    snapshot_applied(raft, Snapshot(SnapshotMetadata(log.applied, 0, group.conf_state), b""))
+    arriving.cluster.run_until(arriving.same, 1000)
+    assert not group.intake.has_read
 
 
 def test_a_damaged_replica_is_not_rebuilt_from_a_snapshot_that_cannot_be_read() -> None:
