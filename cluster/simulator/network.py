@@ -60,13 +60,14 @@ class _Parcel(Generic[Payload]):
 class _Direction(Generic[Payload]):
     """One way of a connection: parcels on their way, in order, and those a blockage holds back."""
 
-    __slots__ = ("blocked", "clear_at_us", "held", "results")
+    __slots__ = ("blocked", "clear_at_us", "held", "results", "under_way")
 
     def __init__(self) -> None:
         self.blocked = False
         self.clear_at_us = [0, 0]
         self.held: list[_Parcel[Payload]] = []
         self.results: list[Callable[[bool], None]] = []
+        self.under_way: dict[_Parcel[Payload], Timer] = {}
 
 
 class _Pair:
@@ -177,8 +178,18 @@ class StreamNetwork(Generic[Payload]):
         self._break(end, other)
 
     def heal(self) -> None:
-        """Remove every blockage."""
-        for source, target in self._directions:
+        """Remove every blockage; what is under way goes on at the pace that links have now.
+
+        Else a frame that was sent while links were slow would hold up its stream long after all is healed.
+        """
+        for (source, target), direction in self._directions.items():
+            # Held back as by a blockage, so that all goes on in its order.
+            direction.blocked = True
+            for parcel, timer in direction.under_way.items():
+                timer.cancel()
+                direction.held.append(parcel)
+            direction.under_way.clear()
+            direction.clear_at_us = [0, 0]
             self.unblock(source, target)
 
     def send(
@@ -225,6 +236,7 @@ class StreamNetwork(Generic[Payload]):
         generation = pair.generation
 
         def arrive() -> None:
+            direction.under_way.pop(parcel, None)
             if pair.generation != generation or not pair.connected:
                 self.lost += 1
             elif direction.blocked:
@@ -235,7 +247,7 @@ class StreamNetwork(Generic[Payload]):
                     direction.results.remove(parcel.result)
                     self._report(source, parcel.result, True)
 
-        queue.at(arrival, arrive)
+        direction.under_way[parcel] = queue.at(arrival, arrive)
 
     def _report(self, end: int, result: Callable[[bool], None], arrived: bool) -> None:
         """Tell the sender what became of a parcel, if it is still the same process."""
@@ -259,6 +271,7 @@ class StreamNetwork(Generic[Payload]):
             direction = self._directions[(source, target)]
             self.lost += len(direction.held)
             direction.held.clear()
+            direction.under_way.clear()
             direction.clear_at_us = [0, 0]
             results, direction.results = direction.results, []
             for result in results:

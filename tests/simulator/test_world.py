@@ -171,6 +171,40 @@ class TestNetwork:
         assert wire.network.connected(1, 2)
         assert (1, 2, "lost") not in wire.seen
 
+    def test_what_was_sent_over_slow_links_does_not_hold_up_a_healed_network(self) -> None:
+        """On either stream: it arrives at the pace that links have then, in its order and once."""
+        wire = Wire()
+        fast, results = wire.network.profile, list[bool]()
+        wire.network.profile = LinkProfile(base_us=30 * SECOND_US)
+        for number in range(3):
+            wire.network.send(1, 2, f"slow {number}")
+            wire.network.send(1, 2, f"slow bulk {number}", bulk=True, result=results.append)
+        wire.network.profile = fast
+        wire.network.block(1, 2)
+        wire.network.send(1, 2, "held")
+        wire.network.send(1, 2, "held bulk", bulk=True)
+        wire.network.heal()
+        wire.network.send(1, 2, "fast")
+        wire.network.send(1, 2, "fast bulk", bulk=True)
+        wire.run(1)
+        payloads = [seen[2] for seen in wire.seen if isinstance(seen, tuple)]
+        for bulk in ("", " bulk"):
+            sent = [f"slow{bulk} 0", f"slow{bulk} 1", f"slow{bulk} 2", f"held{bulk}", f"fast{bulk}"]
+            assert [payload for payload in payloads if payload in sent] == sent
+        assert results == [True, True, True]
+        wire.run(400)
+        assert len(wire.seen) == len(payloads) == 10
+
+    def test_what_a_break_took_is_not_brought_back_by_healing(self) -> None:
+        wire = Wire(LinkProfile(base_us=30 * SECOND_US))
+        wire.network.send(1, 2, "lost")
+        wire.network.reset(1, 2)
+        wire.run(2)
+        assert wire.network.connected(1, 2)
+        wire.network.heal()
+        wire.run(100)
+        assert (1, 2, "lost") not in wire.seen
+
     def test_the_sender_learns_what_became_of_a_bulk_frame(self) -> None:
         wire, results = Wire(), list[bool]()
         wire.network.send(1, 2, "snapshot", bulk=True, result=results.append)
