@@ -135,6 +135,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     try:
         nodes.serve()
         _use(nodes)
+        _stall(nodes)
         configuration = yaml.safe_load((DEPLOY / "prometheus.yaml").read_text())
         configuration["global"]["scrape_interval"] = "1s"
         targets = configuration["scrape_configs"][0]["static_configs"][0]["targets"]
@@ -158,7 +159,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def _use(nodes: Nodes) -> None:
-    """Publish, consume, expire, dead-letter: to queues that take the dead, to one that is full."""
+    """Publish, consume, expire, dead-letter."""
     address = nodes.plan(1).amqp
     with pika.BlockingConnection(pika.ConnectionParameters(address.host, address.port)) as connection:
         channel = connection.channel()
@@ -170,7 +171,13 @@ def _use(nodes: Nodes) -> None:
             for name in (f"dying-{number}", f"live-{number}"):
                 channel.basic_publish("", name, b"x", pika.BasicProperties(delivery_mode=2))
             channel.basic_get(f"live-{number}", auto_ack=True)
-        # A lane that waits for as long as anybody looks: its target takes one message, and has it.
+
+
+def _stall(nodes: Nodes) -> None:
+    """A dead letter that waits for as long as anybody looks: its target takes one message, and has it."""
+    address = nodes.plan(1).amqp
+    with pika.BlockingConnection(pika.ConnectionParameters(address.host, address.port)) as connection:
+        channel = connection.channel()
         channel.queue_declare("full", durable=True, arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
         dead = {"x-message-ttl": 1, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "full"}
         channel.queue_declare("waiting", durable=True, arguments=dead)
