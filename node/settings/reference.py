@@ -8,9 +8,9 @@ _HEAD: Final = """\
 # Settings
 
 Each key is written the same way in a TOML file (`mayfly node --config FILE`), as `MAYFLY_` and the key in capitals in
-the environment, and with dashes as an option: `tick_ms`, `MAYFLY_TICK_MS`, `--tick-ms`. An option beats the environment,
-the environment beats the file, the file beats the default; the settings in use are in the first lines of a node's log.
-A key that does not exist, or a value that cannot be, is refused with what would be right, exit code 78.
+the environment, and with dashes as an option: `tick_ms`, `MAYFLY_TICK_MS`, `--tick-ms`. An option beats the
+environment, the environment beats the file, the file beats the default; the settings in use are in the first lines of a
+node's log. A key that does not exist, or a value that cannot be, is refused with what would be right, exit code 78.
 
 Sizes take units (`512MiB`, `2GB`); everything that ends in `_ms` is in milliseconds.
 
