@@ -473,7 +473,7 @@ class Engine:
             known = (record.id, record.incarnation)
             if not record.alive or known in self._lost_reported:
                 continue
-            if not self.host.heard_within(record.id, now_ms, timeout_ms):
+            if not self.host.hearing.heard_within(record.id, now_ms, timeout_ms):
                 self._lost_reported.add(known)
                 self.submit_catalog(NodeLost(*known), lambda _: None)
 

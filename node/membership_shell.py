@@ -195,9 +195,9 @@ class MembershipShell:
 
     def members(self, now_ms: int) -> list[dict[str, Any]]:
         """All members, removed ones too, with what they hold."""
-        engine = self._engine
+        engine, host = self._engine, self._engine.host
         plan = engine.catalog.members.plan
-        groups = engine.host.groups.values()
+        groups = host.groups.values()
         rows = []
         for record in engine.catalog.members.all():
             present = record.state != "removed"
@@ -208,8 +208,8 @@ class MembershipShell:
                 "address": record.address,
                 "failure_domain": record.failure_domain,
                 "state": record.state,
-                "up": present and engine.host.heard_within(record.id, now_ms, engine.host.settings.election_timeout_ms),
-                "draining": present and engine.host.drains(record.id, now_ms),
+                "up": present and host.hearing.heard_within(record.id, now_ms, host.settings.election_timeout_ms),
+                "draining": present and host.leadership.drains(record.id, now_ms),
                 "votes": sum(record.id in group.conf_state.voters for group in groups),
                 "votes_planned": sum(record.id in voters for voters in plan.values()),
                 "leads": sum(group.leader == record.id for group in groups),

@@ -65,7 +65,7 @@ class CatalogSpread:
         return [
             peer
             for peer in self._host.peers
-            if self._known.get(peer, 0) < index and peer not in self._slow and self._host.is_connected(peer)
+            if self._known.get(peer, 0) < index and peer not in self._slow and self._host.hearing.is_connected(peer)
         ]
 
     def tick(self, now_ms: int) -> None:

@@ -115,7 +115,7 @@ class MembershipDuties:
             return
         self._tell_of_itself(now_ms)
         waits = self._barrier_since_ms >= 0 and now_ms - self._barrier_since_ms <= AGAIN_MS
-        if not waits and any(self._host.reconfiguration(id, now_ms) is not None for id in self._host.groups):
+        if not waits and any(self._host.leadership.reconfiguration(id, now_ms) is not None for id in self._host.groups):
             self._barrier_since_ms = now_ms
             self._port.catalog_barrier(lambda result: self._up_to_date(now_ms, result is None))
         if self._host.groups[_CATALOG_GROUP].established:
@@ -146,7 +146,7 @@ class MembershipDuties:
             node = self._catalog.node(id)
             if node is not None:
                 level = min(level, node.levels[1])
-            elif patient and self._host.heard_within(id, now_ms, heard_ms):
+            elif patient and self._host.hearing.heard_within(id, now_ms, heard_ms):
                 return 0
         return max(level, self._levels.lowest)
 
@@ -176,7 +176,7 @@ class MembershipDuties:
             return
         for member in self._catalog.members.with_replicas():
             node = self._catalog.node(member.id)
-            if node is None or not node.alive or not self._host.heard_within(member.id, now_ms, heard_ms):
+            if node is None or not node.alive or not self._host.hearing.heard_within(member.id, now_ms, heard_ms):
                 return
             highest = min(highest, node.levels[1])
             nodes.append((node.id, node.incarnation))

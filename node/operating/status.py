@@ -63,7 +63,7 @@ def _node_status(engine: Engine, id: int, names: Mapping[int, str], now_ms: int)
         "id": id,
         "name": names.get(id, f"node{id}"),
         "failure_domain": member.failure_domain if member is not None else "",
-        "up": is_self or engine.host.heard_within(id, now_ms, engine.host.settings.election_timeout_ms),
+        "up": is_self or engine.host.hearing.heard_within(id, now_ms, engine.host.settings.election_timeout_ms),
         "clock_offset_ms": 0 if is_self else engine.host.clocks.offset_ms(id),
         "addresses": dict(record.addresses) if record is not None else {},
     }

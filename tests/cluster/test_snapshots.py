@@ -316,7 +316,7 @@ def test_a_large_snapshot_is_read_once_in_steps_while_its_node_answers() -> None
         _submit(arriving.cluster, 1, b"x")
         assert (arriving.stored_state(), machine.snapshots_read) == (arriving.before, 0)
         assert arriving.cluster.leader() == arriving.leader_id
-        assert arriving.leader.host.heard_within(arriving.away, arriving.cluster.now, 4 * TICK_MS)
+        assert arriving.leader.host.hearing.heard_within(arriving.away, arriving.cluster.now, 4 * TICK_MS)
     arriving.cluster.run_until(arriving.same)
     assert (machine.snapshots_read, len(arriving.sent)) == (1, 1)
     assert store.load()[0].snapshot is not None
