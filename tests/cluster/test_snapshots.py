@@ -6,10 +6,11 @@ from collections.abc import Callable
 import pytest
 
 from cluster.applying import Applying
-from cluster.group import TIMES_TOO_LONG, TIMES_TOO_LONG_WITH_AN_OFFER, Group
+from cluster.group import Group
 from cluster.group_settings import SNAPSHOT_REFUSED_FOR_MS
 from cluster.log.batch import MissingEntry
 from cluster.log.snapshot_codec import OutgoingSnapshot
+from cluster.log_upkeep import TIMES_TOO_LONG, TIMES_TOO_LONG_WITH_AN_OFFER
 from cluster.raft import ConfState, Message, MessageType, Snapshot, SnapshotMetadata
 from cluster.raft.progress import ProgressState
 from cluster.raft.step import snapshot_applied
@@ -332,7 +333,7 @@ def test_a_snapshot_is_read_to_its_end_though_newer_ones_arrive_faster() -> None
     arriving.arrives(reported=False)
     first = arriving.cluster.now
     while machine.snapshots_read == 0:
-        arriving.group.drop_offer()
+        arriving.group.upkeep.drop_offer()
         _submit(arriving.cluster, 1, b"x")
         arriving.arrives(reported=False)
         assert arriving.cluster.now - first < 2 * steps * TICK_MS
