@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 
+from cluster.sessions import SessionKey
 from node.shard import commands
 from node.shard.effects import ConsumerCancelled, Deliver
 from node.shard.message import Message
 from node.shard.settings import ShardQueueSettings
-from node.shard.shard import SessionKey, Shard
+from node.shard.shard import Shard
 
 A: SessionKey = (1, 7)
 B: SessionKey = (2, 9)

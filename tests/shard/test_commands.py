@@ -62,7 +62,7 @@ def prepared() -> Driver:
     return driver
 
 
-def attempt(shard: Shard, driver: Driver, data: bytes, end: int, session: SessionKey | None) -> None:
+def attempt(shard: Shard, driver: Driver, data: bytes, end: int, session: tuple[int, int] | None) -> None:
     """Apply bytes as the next entry."""
     shard.begin(driver.index + 1, driver.time_ms, driver.led_ms, data)
     try:
