@@ -91,6 +91,10 @@ class Vhost:
 
     # Policies
 
+    def policy_table(self, operator: bool) -> PolicyTable:
+        """The policies, or the operator policies."""
+        return self.operator_policies if operator else self.policies
+
     def policies_of_queue(self, queue: QueueRecord) -> tuple[PolicyRecord | None, PolicyRecord | None]:
         """The policy and the operator policy that apply to the queue; its type is the one that was asked for."""
         kind = queue_type(queue.arguments)

@@ -20,7 +20,7 @@ from node.shard.commands import ACK, Content, RouteDecision
 from node.shard.errors import BrokenInvariant, ShardError
 from node.shard.packing import pack_numbers, pack_signed, unpack_numbers, unpack_signed
 from node.shard.settings import ShardQueueSettings, decode_settings, encode_settings
-from node.shard.shard import SessionKey, Shard
+from node.shard.shard import Shard
 from tests.shard.driver import A, Driver, attach, publish
 
 EVERY = {
