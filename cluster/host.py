@@ -21,10 +21,11 @@ All times are the node's process clock in ms (see `cluster.clock`).
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from cluster.beats import ANSWERS_DATAGRAM, BEATS_DATAGRAM, BadBeats, Beats
+from cluster import datagram_kinds
+from cluster.beats import BadBeats, Beats
 from cluster.clock import MemberClocks
 from cluster.disk_watch import DiskWatch
-from cluster.draining import DRAINING_DATAGRAM, Draining
+from cluster.draining import Draining
 from cluster.first_state import bootstrap, set_aside
 from cluster.frame import Frame
 from cluster.group import Group
@@ -35,7 +36,7 @@ from cluster.log.batch import CorruptEntry, CorruptStore, GroupWrite, StoredGrou
 from cluster.log.group_log import EntryCache
 from cluster.machine import GroupEvents, StateMachine
 from cluster.raft import Entry, HardState, LogLost, Message, MessageType, RaftError
-from cluster.rebuild import REBUILD_DATAGRAM, Rebuild, decode_request
+from cluster.rebuild import Rebuild, decode_request
 from cluster.sessions import NOT_HELD, EnvelopeError, check_batches
 from cluster.spares import NEVER_DUE, Spares
 
@@ -174,7 +175,7 @@ class Host:
             if group.rebuild is not None:
                 for peer in self.peers:
                     if not group.intake.is_busy(peer, now_ms):
-                        self.send_datagram(peer, REBUILD_DATAGRAM, group.rebuild.request(group.id))
+                        self.send_datagram(peer, datagram_kinds.REBUILD, group.rebuild.request(group.id))
 
     def _silent(self, id: int, now_ms: int) -> list[int]:
         """Nodes whose replica of a group is damaged, as they said a moment ago: those will not lead it."""
@@ -227,7 +228,7 @@ class Host:
 
     def _say_whether_draining(self) -> None:
         for peer in self.peers:
-            self.send_datagram(peer, DRAINING_DATAGRAM, self._draining.word())
+            self.send_datagram(peer, datagram_kinds.DRAINING, self._draining.word())
 
     def _have_work(self, ids: list[int]) -> None:
         for id in ids:
@@ -290,7 +291,7 @@ class Host:
         for peer in self.peers:
             self._frame(peer).group_clocks += led
         for peer, data in self._beats.take_due():
-            self._frame(peer).datagrams.append((BEATS_DATAGRAM, data))
+            self._frame(peer).datagrams.append((datagram_kinds.BEATS, data))
 
     def receive(self, peer: int, frame: Frame, now_ms: int) -> None:
         """A frame of a peer. What does not fit is left out, the rest is taken. Raises CorruptEntry alone, as `tick`
@@ -300,11 +301,11 @@ class Host:
         for id, message in frame.raft:
             self._step(peer, id, message, now_ms)
         for kind, data in frame.datagrams:
-            if kind == REBUILD_DATAGRAM:
+            if kind == datagram_kinds.REBUILD:
                 self._send_rebuild(peer, data, now_ms)
-            elif kind in (BEATS_DATAGRAM, ANSWERS_DATAGRAM):
+            elif kind in (datagram_kinds.BEATS, datagram_kinds.ANSWERS):
                 self._take_beats(peer, kind, data, now_ms)
-            elif kind == DRAINING_DATAGRAM and not self._draining.heard(peer, data, now_ms):
+            elif kind == datagram_kinds.DRAINING and not self._draining.heard(peer, data, now_ms):
                 self._refuse(peer, f"word of draining in {len(data)} bytes")
         for id, time_ms, led_ms in frame.group_clocks:
             group = self.groups.get(id)
@@ -356,7 +357,7 @@ class Host:
     def _take_beats(self, peer: int, kind: int, data: bytes, now_ms: int) -> None:
         changed: list[int] = []
         try:
-            if kind == BEATS_DATAGRAM:
+            if kind == datagram_kinds.BEATS:
                 changed, messages = self._beats.take_beats(peer, data)
             else:
                 messages = self._beats.take_answers(peer, data)

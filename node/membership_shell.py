@@ -14,7 +14,8 @@ from node.arrival import STARTS_SHIFT
 from node.broker.cluster_facade import SESSION_LOST
 from node.catalog import AddMember, CatalogCommand, MemberAdded, Refusal, RemoveMember
 from node.catalog.members import STILL_THERE
-from node.engine import CATALOG_GROUP, Engine
+from node.catalog.records import CATALOG_GROUP
+from node.engine import Engine
 from node.forming import FOREIGN, FORMING, TAKEN, UNSURE, AbandonedPlaces, stance_towards
 from node.identity import Identity
 from node.operating.current_replicas import CurrentReplicas

@@ -10,6 +10,7 @@ from typing import Any, cast
 from msgspec.structs import replace
 
 from cluster.versions import LEVEL_LEADER_LOCATORS, VersionRange, level_fault
+from node.amqp.errors import PRECONDITION_FAILED
 from node.catalog import refusals
 from node.catalog.access_limits import check_room_for_queue, with_limit
 from node.catalog.arguments import exchange_argument, stored_arguments
@@ -407,7 +408,7 @@ class Changes:
     def _add_member(self, command: AddMember, time_ms: int) -> CatalogResult:
         # No more than this: members of the first level don't look.
         if command.levels[1] < self._state.level:
-            raise Refusal(406, level_fault(VersionRange(*command.levels), self._state.level))
+            raise Refusal(PRECONDITION_FAILED, level_fault(VersionRange(*command.levels), self._state.level))
         return MemberAdded(self._state.members.add(command, time_ms, self._is_up))
 
     def _raise_level(self, command: RaiseLevel, _: int) -> CatalogResult:

@@ -18,6 +18,7 @@ from typing import Final, Protocol
 from cluster.host import Host
 from cluster.versions import LEVELS, VersionRange
 from node.catalog import Catalog, CatalogCommand, FoundCluster, MemberGone, RaiseLevel
+from node.catalog.records import CATALOG_GROUP
 
 LOOK_EVERY_MS: Final = 250
 AGAIN_MS: Final = 2000
@@ -25,7 +26,6 @@ AGAIN_MS: Final = 2000
 LEVELS_AGAIN_MS: Final = 10_000
 """As long as the cluster's level is below what this node knows, it says so again and again: a replica that came from a
 snapshot of a member that knows of no levels has not heard it."""
-_CATALOG_GROUP: Final = 0
 
 Founder = tuple[int, str, str]
 
@@ -118,7 +118,7 @@ class MembershipDuties:
         if not waits and any(self._host.leadership.reconfiguration(id, now_ms) is not None for id in self._host.groups):
             self._barrier_since_ms = now_ms
             self._port.catalog_barrier(lambda result: self._up_to_date(now_ms, result is None))
-        if self._host.groups[_CATALOG_GROUP].established:
+        if self._host.groups[CATALOG_GROUP].established:
             self._see_off_leaving(now_ms)
             self._raise_level(now_ms)
 

@@ -6,8 +6,9 @@ from typing import Any
 from cluster.group import Group
 from node.broker.failed_logins import FailedLogins
 from node.catalog.arguments import queue_type
+from node.catalog.records import CATALOG_GROUP
 from node.duties.alarms import DISK, MEMORY
-from node.engine import CATALOG_GROUP, Engine
+from node.engine import Engine
 from node.http.provider import Histogram
 from node.operating.lanes import lane_rows
 from node.operating.overview import queue_statistics

@@ -32,7 +32,7 @@ from cluster.versions import LEVELS
 from node.broker.cluster_facade import SESSION_LOST
 from node.catalog import AddMember, AddVhost, MemberAdded, Refusal, RemoveMember
 from node.catalog.members import STILL_THERE
-from node.engine import CATALOG_GROUP
+from node.catalog.records import CATALOG_GROUP
 from node.forming import FORMING, FOUND, TAKEN, UNSURE, AbandonedPlaces, Forming, stance_towards
 from node.simulation.history import History
 from node.simulation.membership import settled

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from cluster.draining import DRAINING_DATAGRAM, REMEMBERED_MS
+from cluster import datagram_kinds
+from cluster.draining import REMEMBERED_MS
 from cluster.frame import Frame
 from cluster.group import Group
 from cluster.leader_balance import STABLE_BEFORE_TRANSFER_MS
@@ -110,7 +111,7 @@ def test_a_successor_that_has_not_caught_up_is_waited_for() -> None:
 def test_nonsense_is_left_out() -> None:
     cluster = balanced()
     frame = Frame(cluster.now)
-    frame.datagrams.append((DRAINING_DATAGRAM, b"yes"))
+    frame.datagrams.append((datagram_kinds.DRAINING, b"yes"))
     cluster.nodes[2].host.receive(1, frame, cluster.now)
     cluster.nodes[2].host.set_draining(True)
     cluster.run_until(lambda: 2 not in leaders(cluster) and 1 in leaders(cluster))
