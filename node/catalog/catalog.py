@@ -240,14 +240,6 @@ class Catalog(Versions):
         found = self._state.vhosts.get(vhost)
         return () if found is None else found.bindings()
 
-    def bindings_of_queue(self, queue: QueueRecord) -> list[BindingRecord]:
-        """The bindings that lead to the queue, without the implicit one of the default exchange."""
-        return self._state.vhosts[queue.vhost].bindings_to("queue", queue.name)
-
-    def bindings_of_exchange(self, exchange: ExchangeRecord) -> list[BindingRecord]:
-        """The bindings of which the exchange is the source."""
-        return self._state.vhosts[exchange.vhost].bindings_from(exchange.name)
-
     # Vhosts, users, permissions, nodes
 
     def has_vhost(self, name: str) -> bool:

@@ -85,10 +85,6 @@ class Vhost:
         """The bindings that lead to the queue or exchange."""
         return list(self._to.get((kind, name), {}).values())
 
-    def has_binding(self, binding: BindingRecord) -> bool:
-        """Whether there is such a binding."""
-        return binding_key(binding) in self._bindings
-
     # Policies
 
     def policy_table(self, operator: bool) -> PolicyTable:

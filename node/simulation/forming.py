@@ -43,7 +43,6 @@ CALM_US = 25 * SECOND_US
 QUIET_US = 60 * SECOND_US
 LOOK_US = 100 * MILLISECOND_US
 ASK_TIMEOUT_US = 15 * SECOND_US
-BARRIER_US = SECOND_US
 PROFILE = NodeProfile(shards=1, tick_ms=100, heartbeat_ms=200, election_timeout_ms=1_000)
 NOBODY = "nobody"
 FOREIGN = "somebody else"
