@@ -42,6 +42,12 @@ from cluster.spares import NEVER_DUE, Spares
 
 NEVER: Final = -1
 
+BALANCE_EVERY_MS: Final = 1000
+"""How often leaders are balanced, silent sessions closed, rebuilds asked for and logs compacted."""
+
+MOST_ROUNDS_PER_PUMP: Final = 8
+"""What one turn does may give further groups something to do; after so many rounds the rest waits for the next pump."""
+
 
 class Output:
     """What `Host.pump` wants done: frames to send, and a batch to write (None: nothing, or one is under way).
@@ -64,9 +70,6 @@ class Output:
 
 class Host:
     """The groups of one node. `machines` maps group id -> its state machine, in the order of group ids."""
-
-    BALANCE_EVERY_MS: Final = 1000
-    MOST_ROUNDS_PER_PUMP: Final = 8
 
     def __init__(
         self,
@@ -179,7 +182,7 @@ class Host:
 
     def _silent(self, id: int, now_ms: int) -> list[int]:
         """Nodes whose replica of a group is damaged, as they said a moment ago: those will not lead it."""
-        recent_ms = now_ms - 3 * self.BALANCE_EVERY_MS
+        recent_ms = now_ms - 3 * BALANCE_EVERY_MS
         asked = self._asked_rebuild_ms.items()
         return [peer for (group, peer), asked_ms in asked if group == id and asked_ms > recent_ms]
 
@@ -271,7 +274,7 @@ class Host:
                 self._say_whether_draining()
             self._have_work(self.leadership.drain(now_ms))
         if now_ms >= self._next_balance_ms:
-            self._next_balance_ms = now_ms + self.BALANCE_EVERY_MS
+            self._next_balance_ms = now_ms + BALANCE_EVERY_MS
             self._close_silent_sessions(now_ms)
             self._have_work(self.leadership.balance(now_ms))
             self._ask_for_rebuilds(now_ms)
@@ -477,7 +480,7 @@ class Host:
             for id, due_ms in self._held.items():
                 if now_ms >= due_ms:
                     self._dirty[id] = None
-        for _ in range(self.MOST_ROUNDS_PER_PUMP):
+        for _ in range(MOST_ROUNDS_PER_PUMP):
             if not self._dirty:
                 break
             dirty, self._dirty = self._dirty, {}

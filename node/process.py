@@ -66,8 +66,14 @@ from node.settings import NodeSettings
 log = logging.getLogger("mayfly.node")
 
 RETRY_FULL_DISK_S: Final = 0.5
+"""A write that found the disk full is tried again after this."""
+
 ASK_AGAIN_S: Final = 1.0
+"""A replica that could not say whether it is up to date is asked again after this."""
+
 MANY_OBJECTS: Final = 100_000
+"""Objects made before the youngest are looked at for cycles: there are hardly any, and each look holds the loop up."""
+
 SWITCH_INTERVAL_S: Final = 0.0005
 """How long the loop may keep the interpreter from the disk thread; at Python's 5 ms a write took ten times as long."""
 
