@@ -218,6 +218,15 @@ class MembershipShell:
             })
         return rows
 
+    def is_own_or_down(self, name: str, now_ms: int) -> bool:
+        """Whether the member with that name or id is this node, or has not been heard of for an election timeout."""
+        try:
+            id = self._engine.catalog.members.find(name).id
+        except Refusal:
+            return False
+        host = self._engine.host
+        return id == self._identity.node or not host.heard_within(id, now_ms, host.settings.election_timeout_ms)
+
     @property
     def cluster(self) -> str:
         """The id of the cluster: another one, or this one restored, has another."""

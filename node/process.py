@@ -55,6 +55,7 @@ from node.operating.definitions_office import DefinitionsOffice
 from node.operating.management import Management
 from node.operating.operator import Operator
 from node.operating.operator_login import Logins
+from node.own_token import OwnToken, write_own_token
 from node.process_clock import ProcessClock, kept_clock, this_boot
 from node.process_memory import MemoryWatch, limit_bytes
 from node.resource_watch import ResourceWatch
@@ -175,7 +176,7 @@ class NodeProcess:
             self, self.engine, settings, self.clock.now_ms, self.membership, self._memory, self._writer, self._logins,
             self._broker, watch,
         )
-        self._http = self._make_http()
+        self._http = self._make_http(await self._loop.run_in_executor(None, self._write_own_token))
         await self._http.start()
         at_start = CatalogAtStart(
             self.engine, settings, self._definitions, self.drive.schedule_pump, self.stopped, lambda: self.failure
@@ -197,10 +198,17 @@ class NodeProcess:
         gc.collect()
         gc.freeze()
 
-    def _make_http(self) -> HttpServer:
+    def _write_own_token(self) -> OwnToken | None:
+        try:
+            return write_own_token(self.settings.data_dir)
+        except OSError as error:
+            log.warning("the node's own token can't be written: its hooks need a login: %s", error)
+            return None
+
+    def _make_http(self, own_token: OwnToken | None) -> HttpServer:
         operator = Operator(
             self._logins, self.membership, DeadLetterOffice(self.engine), self.clock.now_ms, self.drive.schedule_pump,
-            self,
+            self, own_token,
         )
         management = Management(self.engine, self.membership, self._logins, self.drive.schedule_pump, self.view)
         access = Access(self.engine, self.membership, self._logins, self._logins.threads)

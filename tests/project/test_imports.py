@@ -48,6 +48,7 @@ SHELLS: Final = (
     "node.operating.operator",
     "node.operating.operator_login",
     "node.operating.status",
+    "node.own_token",
     "node.process",
     "node.process_clock",
     "node.process_memory",
