@@ -272,7 +272,7 @@ class NodeProcess:
         if fault:
             self._send_away(f"this node can't go on: {fault}")
             return
-        log.info("the cluster is at feature level %d", level)
+        log.info("the cluster is at feature level %d%s", level, _held_back(level, self.settings.feature_level_limit))
         self._tasks.append(self._loop.create_task(self._keep_level()))
 
     async def _keep_level(self) -> None:
@@ -537,3 +537,9 @@ class NodeProcess:
 
     def _on_snapshot_sent(self, peer: int, group: int, ok: bool) -> None:
         self._feed(lambda _: self.engine.host.snapshot_sent(peer, group, ok))
+
+
+def _held_back(level: int, limit: int) -> str:
+    """For the log: that a setting of this node keeps the cluster's feature level from rising; "" if it does not."""
+    held = level < LEVELS.highest and LEVELS.limited(limit) != LEVELS
+    return f"; feature_level_limit = {limit} keeps it from {LEVELS.highest}" if held else ""
