@@ -19,7 +19,8 @@ _HTTP_OFFSET: Final = 10_000
 _READY: Final = "/health/ready"
 _SPREAD_S: Final = 4
 """Leaders spread over the nodes in the first seconds."""
-_IDLE_S: Final = 2.0
+_IDLE_S: Final = 5.0
+"""The system counts CPU in hundredths of a second; an idle node uses one or two of them each second."""
 
 
 class Measuring:

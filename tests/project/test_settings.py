@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from node.settings import NodeSettings, SettingsError, setting_help, setting_keys, setting_kind
+from node.settings import NodeSettings, SettingsError, reference, setting_help, setting_keys, setting_kind
 from node.settings.kinds import Address, describe_size
 from node.settings.sources import load_settings, option_of, variable_of
 
@@ -14,6 +14,11 @@ def problems_of(file: Path | None = None, environment: Any = None, options: Any 
     with pytest.raises(SettingsError) as caught:
         load_settings(file, environment, options)
     return str(caught.value)
+
+
+def test_the_page_of_settings_is_current() -> None:
+    written = (Path(__file__).resolve().parent.parent.parent / "docs" / "settings.md").read_text()
+    assert written == reference.page(), "python -m node.settings.reference > docs/settings.md"
 
 
 @pytest.fixture
