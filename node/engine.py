@@ -53,7 +53,9 @@ class EngineSettings:
         levels: VersionRange = LEVELS,
     ) -> None:
         """`store` names this node's data; `founders` and `members_version` are for `MembershipDuties`;
-        `failure_domain` names what this node may be lost together with. `levels` are those that this node knows."""
+        `failure_domain` names what this node may be lost together with. `levels` are those
+        that the cluster may have as far as it depends on this node: all that it knows, or fewer
+        (`feature_level_limit`)."""
         self.failure_domain: str = failure_domain
         self.levels: VersionRange = levels
         self.store: str = store

@@ -225,7 +225,7 @@ class MembershipShell:
         except Refusal:
             return False
         host = self._engine.host
-        return id == self._identity.node or not host.heard_within(id, now_ms, host.settings.election_timeout_ms)
+        return id == self._identity.node or not host.hearing.heard_within(id, now_ms, host.settings.election_timeout_ms)
 
     @property
     def cluster(self) -> str:

@@ -278,7 +278,7 @@ class NodeProcess:
         if fault:
             self._send_away(f"this node can't go on: {fault}")
             return
-        log.info("the cluster is at feature level %d", level)
+        log.info("the cluster is at feature level %d%s", level, _held_back(level, self.settings.feature_level_limit))
         self._tasks.append(self._loop.create_task(self._keep_level()))
 
     async def _keep_level(self) -> None:
@@ -445,3 +445,9 @@ class NodeProcess:
     def may_not_go_on(self) -> bool:
         """Whether a node that has ended, or could not start, would do the same when started again."""
         return self._sent_away or self.failure is None
+
+
+def _held_back(level: int, limit: int) -> str:
+    """For the log: that a setting of this node keeps the cluster's feature level from rising; "" if it does not."""
+    held = level < LEVELS.highest and LEVELS.limited(limit) != LEVELS
+    return f"; feature_level_limit = {limit} keeps it from {LEVELS.highest}" if held else ""

@@ -137,6 +137,13 @@ class NodeSettings:
         _FILE, None, "definitions (RabbitMQ's JSON, as from mayfly export) that are imported at every start"
     )
 
+    feature_level_limit: int = _setting(
+        Number(0, 1_000_000),
+        0,
+        "while a member has this setting the cluster's feature level is not raised above it, and an older release that "
+        "knows that can be started again; 0: it is raised when all members know a higher one",
+    )
+
     tick_ms: int = _setting(Number(5, 1000, "milliseconds"), 50, "how often consensus looks at the time")
     heartbeat_ms: int = _setting(
         Number(5, 10_000, "milliseconds"),

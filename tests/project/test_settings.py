@@ -95,6 +95,7 @@ def test_all_keys_can_be_set_in_all_sources(toml: Any, tmp_path: Path) -> None:
         "drain_timeout_ms": 2000,
         "compact_entries": 1000,
         "memory_limit_percent": 50,
+        "feature_level_limit": 2,
     }
     texts = given | {key: str(value) for key, value in numbers.items()}
     assert set(texts) == set(setting_keys()) - {"join"}, "join and seeds contradict each other"
