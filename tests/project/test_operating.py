@@ -14,7 +14,7 @@ from node.command_line.deadletters_command import command as deadletters_command
 from node.command_line.operator_client import post
 from node.http import HttpServer, ManagementPort
 from node.operating.parked_selection import Selection
-from tests.project.test_http import SomeNode
+from tests.project.some_node import SomeNode
 
 Answer = tuple[HTTPStatus, dict[str, Any]]
 
