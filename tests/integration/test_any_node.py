@@ -179,7 +179,7 @@ def test_aio_pika_over_a_fanout_of_shards(cluster: Nodes) -> None:
         )
         for queue in queues:
             got = []
-            async with (await consuming.get_queue(queue.name)).iterator(timeout=10) as messages:
+            async with (await consuming.get_queue(queue.name)).iterator(timeout=BOUND_S) as messages:
                 async for message in messages:
                     await message.ack()
                     got.append(message.body)

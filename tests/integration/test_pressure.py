@@ -9,7 +9,8 @@ from pamqp import commands
 
 from tests.integration.amqp_socket import AmqpSocket, method_frame
 from tests.integration.clients import PERSISTENT, channel, connect
-from tests.integration.nodes import Nodes, wait_for
+from tests.integration.nodes import Nodes
+from tests.waiting import BOUND_S, wait_for
 
 pytestmark = [pytest.mark.processes]
 
@@ -99,7 +100,7 @@ def test_a_node_short_of_memory_blocks_publishers_of_all(cluster: Nodes, watchin
     thread.start()
     with channel(cluster, 1) as consuming:
         consuming.basic_qos(prefetch_count=20)
-        for number, (method, _, _) in enumerate(consuming.consume("in-memory", inactivity_timeout=5), 1):
+        for number, (method, _, _) in enumerate(consuming.consume("in-memory", inactivity_timeout=BOUND_S), 1):
             assert method is not None, f"{number} of {count} came"
             assert not confirmed or not cluster.status(3)["blocked"]
             consuming.basic_ack(method.delivery_tag)
@@ -109,7 +110,7 @@ def test_a_node_short_of_memory_blocks_publishers_of_all(cluster: Nodes, watchin
         consuming.queue_purge("in-memory")
     for client in watching:
         wait_for(lambda: client.was_told() == ["low on memory", None], "connection.unblocked")  # noqa: B023
-    thread.join(30)
+    thread.join(BOUND_S)
     assert confirmed == [True]
     assert cluster.ready(3, "work") == 1
     assert [cluster.metric(id, "mayfly_publishers_blocked") for id in cluster.ids] == [0, 0, 0]

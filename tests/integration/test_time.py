@@ -12,7 +12,7 @@ import pytest
 from tests.integration.clients import Consumer, Publisher, channel, declare_led_by, drain, publish_all
 from tests.integration.nodes import Nodes
 from tests.integration.operators import ask, put_policy
-from tests.waiting import until_judged, wait_for, wait_until_s
+from tests.waiting import BOUND_S, until_judged, wait_for, wait_until_s
 
 pytestmark = [pytest.mark.processes]
 
@@ -158,7 +158,7 @@ def test_dead_letters_tell_their_story_across_nodes(cluster: Nodes) -> None:
                 assert told == {"reason": "expired", "queue": source, "exchange": ""}
         publish_all(cluster, 2, source, [b"%d" % number for number in range(50, 60)])
         with channel(cluster, 3) as rejecting:
-            for method, _, _ in rejecting.consume(source, inactivity_timeout=10):
+            for method, _, _ in rejecting.consume(source, inactivity_timeout=BOUND_S):
                 assert method is not None
                 rejecting.basic_reject(method.delivery_tag, requeue=False)
                 if method.delivery_tag == 10:
