@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 Result = TypeVar("Result")
 
-BOUND_S: Final = 30.0
+BOUND_S: Final = 60.0
 
 
 def wait_for(what: Callable[[], object], description: str, within_s: float = BOUND_S, every_s: float = 0.01) -> float:

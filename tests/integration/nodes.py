@@ -31,7 +31,7 @@ from tests.waiting import BOUND_S
 from tests.waiting import bounded as bounded  # these two for the many tests that want them with their nodes
 from tests.waiting import wait_for as wait_for
 
-START_WITHIN_S: Final = 60.0
+START_WITHIN_S: Final = 180.0
 # Frames of peers come 25 000 above: still below the ports that the system gives to clients.
 _FIRST_PORT: Final = 5_700
 _LAST_PORT: Final = 6_980
