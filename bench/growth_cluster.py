@@ -15,7 +15,8 @@ from bench.clusters import ROOT, START_S, BrokerFailed, Cluster, answers, runnin
 BASE_PORT: Final = int(os.environ.get("BASE_PORT", "9500"))
 _HTTP_OFFSET: Final = 10_000
 _READY: Final = "/health/ready"
-_IDLE_S: Final = 2.0
+_IDLE_S: Final = 5.0
+"""The system counts CPU in hundredths of a second; an idle node uses one or two of them each second."""
 
 
 class Measuring:

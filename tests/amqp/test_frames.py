@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from pamqp import frame
 from pamqp.commands import Basic, Channel, Connection, Queue
 
-from node.amqp.content import Content, build_header, make_exchange_and_key
+from node.amqp.content import Content, build_header
 from node.amqp.events import ACK, NACK, REJECT, ConnectionClosed, PublishesReceived, SettlementsReceived
 from node.amqp.frames import erlang_octets
+from tests.amqp.contents import make_exchange_and_key
 from tests.amqp.scripted_client import (
     contents_of,
     message,

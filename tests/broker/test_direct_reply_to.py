@@ -9,7 +9,8 @@ import pytest
 from pamqp import commands
 
 from node.amqp.content import Content
-from node.broker.direct_replies import ANSWER_WITHIN_MS, ASK, REPLY, TOLD, DirectReplies, make_address, parse_address
+from node.broker.direct_replies import ANSWER_WITHIN_MS, DirectReplies, make_address, parse_address
+from node.datagram_kinds import ASK, REPLY, TOLD
 from node.limits import MIB, OUTPUT_FULL_BYTES
 from tests.broker.conftest import closed
 from tests.broker.three_brokers import ThreeBrokers

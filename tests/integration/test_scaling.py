@@ -2,6 +2,7 @@
 
 import dataclasses
 import shutil
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -159,3 +160,41 @@ def test_operators_move_shards_and_strangers_do_not(places: Growing) -> None:
     assert places.mayfly("shards", "move", "1", "nobody", *node).returncode == 1
     shown = places.mayfly("cluster", "members", *node).stdout + places.mayfly("shards", "status", *node).stdout
     assert "node3" in shown and "shard 16" in shown
+
+
+def test_hooks_of_a_node_need_no_login(places: Growing) -> None:
+    """A pod's hook drains and removes its own node after its login was changed, with the node's own token, and nothing
+    else with it."""
+    places.start(1)
+    places.until_serving()
+    for number in (2, 3):
+        places.join(number, through=1)
+    places.until_settled(1, 1, 2, 3)
+    file = places.plan(3).data_dir / "own-token"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+    def asked(node: int, *words: str) -> tuple[int, str]:
+        done = places.mayfly(*words, "--node", str(places.plan(node).http), password="guest")
+        return done.returncode, done.stderr
+
+    token = ("--token-file", str(file))
+    assert asked(3, "user", "password", "guest", "--new-password", "changed")[0] == 0
+    for node, words, said in (
+        (3, ("drain",), "administrator"),
+        (3, ("cluster", "remove", "node3"), "administrator"),
+        (2, ("drain", *token), "administrator"),
+        (3, ("cluster", "remove", "node2", *token), "not '2'"),
+        (3, ("drain", "--token-file", str(places.plan(3).log_file)), "holds no token"),
+        (3, ("drain", "--token-file", str(file.with_name("none"))), "can't be read"),
+    ):
+        code, text = asked(node, *words)
+        assert (code, said in text) == (1, True), (words, text)
+    places.kill(2)
+    wait_for(lambda: not places.members(3)["node2"]["up"], "a node that is down")
+    assert asked(3, "cluster", "remove", "node2", *token) == (0, "")
+    places.until_settled(1, 1, 3)
+    assert asked(3, "drain", *token) == (0, "")
+    assert asked(3, "cluster", "remove", "node3", "--no-wait", *token) == (0, "")
+    assert places.ends_by_itself(3) == exit_codes.REFUSED
+    places.until_settled(1, 1)
+    assert file.read_text().strip() not in places.log_text(3)
