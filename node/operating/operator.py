@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from node.catalog import CatalogCommand, PlaceGroup, PreferLeader, Refusal, RemoveMember
-from node.engine import CATALOG_GROUP
+from node.catalog.records import CATALOG_GROUP
 from node.membership_shell import MembershipShell
 from node.operating.dead_letter_office import DeadLetterOffice
 from node.operating.operator_login import Logins

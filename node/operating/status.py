@@ -6,8 +6,9 @@ from typing import Any
 from cluster.group import Group
 from node.broker.failed_logins import FailedLogins
 from node.catalog.arguments import queue_type
+from node.catalog.records import CATALOG_GROUP
 from node.duties.alarms import DISK, MEMORY
-from node.engine import CATALOG_GROUP, Engine
+from node.engine import Engine
 from node.http.provider import Histogram
 from node.operating.lanes import lane_rows
 from node.operating.overview import queue_statistics
@@ -71,7 +72,7 @@ def _node_status(engine: Engine, id: int, names: Mapping[int, str], now_ms: int)
 
 def _is_up(engine: Engine, id: int, now_ms: int) -> bool:
     within_ms = engine.host.settings.election_timeout_ms
-    return id == engine.node_id or engine.host.heard_within(id, now_ms, within_ms)
+    return id == engine.node_id or engine.host.hearing.heard_within(id, now_ms, within_ms)
 
 
 def _group_status(engine: Engine, group: Group, names: Mapping[int, str], now_ms: int) -> dict[str, Any]:

@@ -33,6 +33,7 @@ SHELLS: Final = (
     "node.command_line",
     "node.data_copy",
     "node.demonstration",
+    "node.drive",
     "node.engine_assembly",
     "node.http",
     "node.listener",

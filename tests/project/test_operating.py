@@ -18,7 +18,7 @@ from node.command_line.operator_client import post
 from node.http import HttpServer, ManagementPort
 from node.operating.parked_selection import Selection
 from node.own_token import FILE, write_own_token
-from tests.project.test_http import SomeNode
+from tests.project.some_node import SomeNode
 
 Answer = tuple[HTTPStatus, dict[str, Any]]
 
