@@ -19,7 +19,8 @@ from node.catalog_machine import CatalogMachine
 
 APPLIED_DATAGRAM: Final = 254
 """Kind of the datagram: the catalog's applied index, u64. `node.broker.remote_transient` has the small ones,
-`node.broker.access_counts` 249, `node.duties.alarms` 250, `cluster` those from 251 on except this one."""
+`node.duties.peer_questions` 247 and 248, `node.broker.access_counts` 249, `node.duties.alarms` 250, `cluster` those
+from 251 on except this one."""
 SPREAD_WITHIN_MS: Final = 500
 """Longer than an answer ever takes to come, unless something is wrong with a node."""
 

@@ -6,9 +6,11 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 from urllib.request import Request, urlopen
 
 import pika
@@ -101,12 +103,14 @@ def test_lags_and_lanes_of_dead_letters(cluster: Nodes) -> None:
         where.queue_delete("dying")
 
 
-def managed(nodes: Nodes, id: int, path: str) -> Any:
-    """A page of the management API."""
+def managed(nodes: Nodes, id: int, path: str, method: str = "GET") -> Any:
+    """A page of the management API; None if it is empty."""
     login = base64.b64encode(b"guest:guest").decode()
-    request = Request(f"http://{nodes.plan(id).http}{path}", headers={"Authorization": f"Basic {login}"})
+    headers = {"Authorization": f"Basic {login}"}
+    request = Request(f"http://{nodes.plan(id).http}{path}", headers=headers, method=method)
     with urlopen(request, timeout=10) as answer:
-        return json.loads(answer.read())
+        content = answer.read()
+        return json.loads(content) if content else None
 
 
 def test_every_node_gives_the_same_overview(cluster: Nodes) -> None:
@@ -131,6 +135,25 @@ def test_every_node_gives_the_same_overview(cluster: Nodes) -> None:
             wait_for(partial(is_shown, id), f"the totals at node {id}")
             rows = managed(cluster, id, "/api/nodes")
             assert {row["name"] for row in rows} == names and all(row["running"] for row in rows), rows
+
+
+def test_every_node_lists_shows_and_closes_all_connections(cluster: Nodes) -> None:
+    with ExitStack() as stack:
+        for id in cluster.ids:
+            stack.enter_context(channel(cluster, id))
+        ports = {plan.amqp.port for plan in cluster.plans}
+        seen = {
+            id: [row for row in managed(cluster, id, "/api/connections") if row["port"] in ports] for id in cluster.ids
+        }
+        for rows in seen.values():
+            assert [row["node"] for row in rows] == [plan.name for plan in cluster.plans]
+            assert [row["name"] for row in rows] == [row["name"] for row in seen[1]]
+        page = managed(cluster, 3, "/api/connections?page=2&page_size=2")
+        assert (page["total_count"], page["page_count"]) == (3, 2) and page["items"] == seen[3][2:]
+        path = f"/api/connections/{quote(seen[2][2]['name'])}"
+        assert managed(cluster, 1, path)["node"] == cluster.plan(3).name
+        managed(cluster, 2, path, "DELETE")
+        wait_for(lambda: len(managed(cluster, 1, "/api/connections")) == 2, "a connection to be closed")
 
 
 def test_a_node_that_has_lost_the_others_says_that_it_is_not_current(cluster: Nodes) -> None:
