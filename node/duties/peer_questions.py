@@ -1,7 +1,8 @@
 """Questions that a node asks another one for an operator, and their answers.  Pure.
 
-Both are octets whose meaning is the business of who asks and answers (`node.operating.connections`). Nothing is
-repeated: a question whose answer gets lost, or of a node that does not know this one, has no answer after a while.
+Both are datagrams of a number, u64, and octets whose meaning is the business of who asks and answers
+(`node.operating.connections`). Nothing is repeated: a question whose answer gets lost, or that its node does not know,
+has no answer after a while.
 """
 
 from __future__ import annotations
@@ -10,9 +11,8 @@ import struct
 from collections.abc import Callable
 from typing import Final
 
-QUESTION_DATAGRAM: Final = 247
-ANSWER_DATAGRAM: Final = 248
-"""Kinds of datagrams, both a number, u64, and octets; see `node.duties.catalog_spread` for the others."""
+from node import datagram_kinds
+
 ANSWER_WITHIN_MS: Final = 2_000
 """Later than that there is no answer."""
 
@@ -44,7 +44,7 @@ class PeerQuestions:
         number = self._next_number
         self._next_number = number + 1
         self._asked[number] = (node_id, self._now_ms, answered)
-        self._send(node_id, QUESTION_DATAGRAM, _NUMBER.pack(number) + question)
+        self._send(node_id, datagram_kinds.QUESTION, _NUMBER.pack(number) + question)
 
     def peer_up(self, node_id: int) -> None:
         """The stream to a node opened."""
@@ -67,10 +67,10 @@ class PeerQuestions:
         if len(data) < _NUMBER.size:
             return
         (number,) = _NUMBER.unpack_from(data)
-        if kind == QUESTION_DATAGRAM:
+        if kind == datagram_kinds.QUESTION:
             if self.answer is not None:
-                self._send(node_id, ANSWER_DATAGRAM, _NUMBER.pack(number) + self.answer(data[_NUMBER.size :]))
-        elif kind == ANSWER_DATAGRAM:
+                self._send(node_id, datagram_kinds.ANSWER, _NUMBER.pack(number) + self.answer(data[_NUMBER.size :]))
+        elif kind == datagram_kinds.ANSWER:
             asked = self._asked.get(number)
             if asked is not None and asked[0] == node_id:
                 del self._asked[number]

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from node.duties.peer_questions import ANSWER_DATAGRAM, ANSWER_WITHIN_MS, QUESTION_DATAGRAM, PeerQuestions
+from node.datagram_kinds import ANSWER, QUESTION
+from node.duties.peer_questions import ANSWER_WITHIN_MS, PeerQuestions
 from tests.broker.three_brokers import ThreeBrokers
 
 
@@ -53,11 +54,11 @@ def test_a_question_is_answered_once(two: Two) -> None:
     assert two.answers == [b"ONE", b"TWO"]
 
 
-@pytest.mark.parametrize("lost", [QUESTION_DATAGRAM, ANSWER_DATAGRAM])
+@pytest.mark.parametrize("lost", [QUESTION, ANSWER])
 def test_what_gets_lost_is_given_up(two: Two, lost: int) -> None:
     two.nodes[1].tick(1_000)
     two.ask()
-    if lost == ANSWER_DATAGRAM:
+    if lost == ANSWER:
         two.carry()
     late, two.mail = two.mail, []
     two.nodes[1].tick(1_000 + ANSWER_WITHIN_MS - 1)
@@ -87,9 +88,9 @@ def test_a_node_that_cannot_answer_says_nothing(two: Two) -> None:
 def test_answers_of_others_and_nonsense_are_dropped(two: Two) -> None:
     two.ask()
     ((_, _, question),) = two.mail
-    two.nodes[1].datagram(3, ANSWER_DATAGRAM, question)
-    two.nodes[1].datagram(2, ANSWER_DATAGRAM, b"short")
-    two.nodes[1].datagram(2, ANSWER_DATAGRAM, bytes(8) + b"nobody asked")
+    two.nodes[1].datagram(3, ANSWER, question)
+    two.nodes[1].datagram(2, ANSWER, b"short")
+    two.nodes[1].datagram(2, ANSWER, bytes(8) + b"nobody asked")
     assert two.answers == []
 
 
