@@ -199,7 +199,7 @@ OPEN_TRANSACTIONS_ALARM_PERCENT: Final = 10
 must not be what keeps the alarm on."""
 
 DECLARE_ATTEMPTS: Final = 8
-"""How often a declare starts again when the queue was deleted under it."""
+"""How often a declare starts again when the queue was deleted under it, or another operation when its home was lost."""
 
 
 def open_transactions_bytes(memory_limit_bytes: int) -> int:

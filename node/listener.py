@@ -23,6 +23,7 @@ from struct import Struct
 from typing import Any, Final, cast
 
 from node.broker.broker import Broker
+from node.broker.client_socket import ClientSocket
 from node.broker.cluster_facade import Done
 from node.broker.connection import ClientConnection
 from node.catalog.passwords import SALT_BYTES, check_and_renew
@@ -255,7 +256,11 @@ class ClientProtocol(asyncio.Protocol):
             self._keep_alive(own_socket)
         self._transport.set_write_buffer_limits(OUTPUT_HIGH_WATER_BYTES, OUTPUT_LOW_WATER_BYTES)
         named = self._listener.certificate_user(transport)
-        self._connection = self._listener.broker.connect(self, _name_of(peer), _is_loopback(peer), named)
+        accepted = ClientSocket(
+            _host_and_port(peer), _host_and_port(transport.get_extra_info("sockname")),
+            transport.get_extra_info("ssl_object") is not None, time.time_ns() // 1_000_000,
+        )  # fmt: skip
+        self._connection = self._listener.broker.connect(self, _name_of(peer), _is_loopback(peer), named, accepted)
 
     def data_received(self, data: bytes) -> None:
         """Octets from the client."""
@@ -464,6 +469,12 @@ def _name_of(peer: Any) -> str:
     if isinstance(peer, tuple) and len(peer) >= 2:
         return f"{peer[0]}:{peer[1]}"
     return str(peer or "local")
+
+
+def _host_and_port(address: Any) -> tuple[str, int]:
+    if isinstance(address, tuple) and len(address) >= 2:
+        return str(address[0]), int(address[1])
+    return str(address or "local"), 0
 
 
 def _is_loopback(peer: Any) -> bool:

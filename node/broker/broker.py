@@ -11,6 +11,7 @@ from node.amqp.connection import Connection
 from node.amqp.content import Content
 from node.amqp.settings import ConnectionSettings
 from node.broker.channel import Channel
+from node.broker.client_socket import ClientSocket
 from node.broker.cluster_facade import ClusterFacade, Done
 from node.broker.connection import ClientConnection, ConnectionHost
 from node.broker.consumers import Consumer
@@ -85,11 +86,12 @@ class Broker:
     # -- connections --------------------------------------------------------------
 
     def connect(
-        self, host: ConnectionHost, peer: str, loopback: bool, certificate_user: str | None = None
-    ) -> ClientConnection:
+        self, host: ConnectionHost, peer: str, loopback: bool, certificate_user: str | None = None,
+        socket: ClientSocket | None = None,
+    ) -> ClientConnection:  # fmt: skip
         """A socket was accepted.  `certificate_user` is whom the client's certificate names, if it had to show one."""
         amqp = Connection(self.settings.connection, certificate_user)
-        connection = ClientConnection(self, amqp, host, self._next_connection, peer, loopback)
+        connection = ClientConnection(self, amqp, host, self._next_connection, peer, loopback, socket)
         self._next_connection += 1
         self.connections[connection.name] = connection
         return connection
@@ -101,9 +103,7 @@ class Broker:
     def close_all(self, text: str) -> None:
         """The node goes down: tell every client (320)."""
         for connection in list(self.connections.values()):
-            for channel in connection.channels.values():
-                channel.publisher.send_confirms()
-            connection.fail(AmqpError(320, text), 0, 0)
+            connection.force_close(text)
 
     # -- before the node stops (see node.duties.drain) -------------------------------
 

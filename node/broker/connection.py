@@ -21,6 +21,7 @@ from node.amqp.events import (
 )
 from node.amqp.methods import unchecked
 from node.broker.channel import Channel
+from node.broker.client_socket import ClientSocket
 from node.broker.cluster_facade import Done
 from node.broker.connection_limits import ConnectionLimits
 from node.broker.login import Login
@@ -60,13 +61,15 @@ class ClientConnection:
     """The broker's side of one connection, from the first octet to the last."""
 
     def __init__(
-        self, broker: Broker, amqp: Connection, host: ConnectionHost, number: int, peer: str, loopback: bool
-    ) -> None:
-        """`peer` is for logs; `loopback` says whether the client is on this machine."""
+        self, broker: Broker, amqp: Connection, host: ConnectionHost, number: int, peer: str, loopback: bool,
+        socket: ClientSocket | None = None,
+    ) -> None:  # fmt: skip
+        """`peer` is for logs; `loopback` says whether the client is on this machine; `socket` is for operators."""
         self.broker: Broker = broker
         self.amqp: Connection = amqp
         self.host: ConnectionHost = host
         self.peer: str = peer
+        self.socket: ClientSocket = socket or ClientSocket((peer, 0), ("", 0), False, 0)
         # Unique on this node for the life of the process: the owner of exclusive queues.
         self.name: str = f"{peer}#{number}"
         self.user: str = ""
@@ -176,6 +179,17 @@ class ClientConnection:
         self.amqp.close(error.code, error.text, class_id, method_id)
         self.mark()
         self.finish()
+
+    def force_close(self, text: str) -> None:
+        """Close the connection for reasons that are not its own (320); what is stored is confirmed before."""
+        for channel in self.channels.values():
+            channel.publisher.send_confirms()
+        self.fail(AmqpError(CONNECTION_FORCED, text), 0, 0)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it is open: logged in, in a vhost, and not over."""
+        return self._in_vhost and not self.over
 
     def finish(self) -> None:
         """The connection is over: channels give back what they hold, exclusive queues go."""

@@ -29,6 +29,11 @@ class Pressure:
         self._told_blocked = False
 
     @property
+    def is_blocked(self) -> bool:
+        """Whether the client publishes and is not read because of an alarm."""
+        return self._told_blocked
+
+    @property
     def wants_reading(self) -> bool:
         """Whether the socket should be read from."""
         if self.waiting_bytes > WAITING_EVENTS_BYTES or self.output_full or not self._connection.amqp.wants_input:
