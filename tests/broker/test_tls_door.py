@@ -39,10 +39,27 @@ def connect(node: DirectNode) -> socket.socket:
 
 
 def greeting(node: DirectNode, context: ssl.SSLContext) -> bytes:
-    """The first frame that a client gets which sends its header with the end of the handshake."""
-    with connect(node) as plain, context.wrap_socket(plain, server_hostname="localhost") as secured:
-        secured.sendall(b"AMQP\x00\x00\x09\x01")
-        return secured.recv(11)
+    """The first frame that a client gets which sends its header in one piece with the end of the handshake."""
+    received, sent = ssl.MemoryBIO(), ssl.MemoryBIO()
+    secured = context.wrap_bio(received, sent, server_hostname="localhost")
+    with connect(node) as plain:
+
+        def until_done(step: Callable[[], object]) -> object:
+            while True:
+                try:
+                    return step()
+                except ssl.SSLWantReadError:
+                    plain.sendall(sent.read())
+                    data = plain.recv(65_536)
+                    if not data:
+                        raise ConnectionError("closed by the node") from None
+                    received.write(data)
+
+        until_done(secured.do_handshake)
+        secured.write(b"AMQP\x00\x00\x09\x01")
+        frame = until_done(lambda: secured.read(11))
+        assert isinstance(frame, bytes)
+        return frame
 
 
 def until(what: Callable[[], object]) -> None:
