@@ -137,6 +137,13 @@ class NodeSettings:
         _FILE, None, "definitions (RabbitMQ's JSON, as from mayfly export) that are imported at every start"
     )
 
+    feature_level_limit: int = _setting(
+        Number(0, 1_000_000),
+        0,
+        "while a member has this setting the cluster's feature level is not raised above it, and an older release that "
+        "knows that can be started again; 0: it is raised when all members know a higher one",
+    )
+
     tick_ms: int = _setting(Number(5, 1000, "milliseconds"), 50, "how often consensus looks at the time")
     heartbeat_ms: int = _setting(
         Number(5, 10_000, "milliseconds"),
@@ -260,11 +267,6 @@ class NodeSettings:
     def nodes(self) -> dict[int, Address]:
         """Peer address of every node of the cluster, this one too, by node id."""
         return dict(enumerate(self.seeds or (self.reachable_peer_address,), 1))
-
-    @property
-    def voters_per_shard(self) -> int:
-        """The replication factor, or the number of nodes where there are fewer."""
-        return min(self.replication_factor, len(self.nodes))
 
     @property
     def peer_tls(self) -> TlsFiles | None:

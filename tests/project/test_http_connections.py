@@ -7,7 +7,7 @@ from typing import Any
 import aiohttp
 
 from node.http import HttpServer
-from tests.project.test_http import SomeNode
+from tests.project.some_node import SomeNode
 
 MOST = 5
 DEADLINE_S = 0.3
