@@ -96,6 +96,24 @@ class Connection:
         """False while the owner had better not read on: input waits for an answer it owes."""
         return self._reader.buffered_bytes < _HELD_BYTES or not self._reader.stopped
 
+    @property
+    def publish_begun(self) -> bool:
+        """Whether the client has begun with a publish that came in pieces, or that is held (`hold_publishes`)."""
+        return self._reader.publish_begun
+
+    def hold_publishes(self) -> None:
+        """Take nothing from the next publish on; the owner had better not read on once `publish_begun`."""
+        self._reader.holds_publishes = True
+
+    def take_publishes(self) -> bool:
+        """Take publishes again.  Whether there is something held: then call receive(b"") for it."""
+        reader = self._reader
+        held = reader.holds_publishes and reader.stopped and self.state == states.RUNNING
+        reader.holds_publishes = False
+        if held:
+            reader.stopped = False
+        return held
+
     def receive(self, data: bytes) -> list[Event]:
         """What these octets of the client bring about, in order.  Never raises.
 

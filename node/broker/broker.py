@@ -21,7 +21,8 @@ from node.broker.operation import AmqpError
 from node.broker.password_line import PasswordLine
 from node.broker.routes import Routes
 from node.broker.transaction import OpenTransactions
-from node.limits import OPEN_TRANSACTIONS_BYTES
+from node.broker.unfinished_messages import UnfinishedMessages
+from node.limits import OPEN_TRANSACTIONS_BYTES, UNFINISHED_BYTES, UNFINISHED_BYTES_OF_CONNECTION
 from node.shard.effects import ConsumerCancelled, Deliver
 from node.version import VERSION
 
@@ -34,17 +35,21 @@ logger = logging.getLogger(__name__)
 
 class BrokerSettings:
     """What a broker is told once.  `loopback_users` may log in from this machine only; `transactions_bytes` is what all
-    open transactions may hold."""
+    open transactions may hold, `unfinished_bytes` what may have come of messages that are not whole yet."""
 
     def __init__(
         self,
         connection: ConnectionSettings | None = None,
         loopback_users: frozenset[str] = frozenset(("guest",)),
         transactions_bytes: int = OPEN_TRANSACTIONS_BYTES,
+        unfinished_bytes: int = UNFINISHED_BYTES,
+        unfinished_bytes_of_connection: int = UNFINISHED_BYTES_OF_CONNECTION,
     ) -> None:
         self.connection: ConnectionSettings = connection or ConnectionSettings(VERSION)
         self.loopback_users: frozenset[str] = loopback_users
         self.transactions_bytes: int = transactions_bytes
+        self.unfinished_bytes: int = unfinished_bytes
+        self.unfinished_bytes_of_connection: int = unfinished_bytes_of_connection
 
 
 class Broker:
@@ -68,6 +73,9 @@ class Broker:
         self.now_ms: int = 0
         """As connections were last told."""
         self.connections: dict[str, ClientConnection] = {}
+        self.unfinished: UnfinishedMessages = UnfinishedMessages(
+            self.connections, self.settings.unfinished_bytes, self.settings.unfinished_bytes_of_connection
+        )
         self._consumers: dict[int, Consumer] = {}
         self.reply_channels: dict[str, Channel] = {}
         """Channels that consume direct replies, by the key in their address."""

@@ -79,6 +79,8 @@ class ClientConnection:
         self.exclusive_queues: dict[int, int] = {}
         """Exclusive queues of this connection: queue id -> shard id."""
         self.over: bool = False
+        self.unfinished_bytes: int = 0
+        """As they were last counted; see `UnfinishedMessages`."""
         self.pressure: Pressure = Pressure(self)
         self._login = Login(self, loopback)
         self._limits = ConnectionLimits(broker.cluster)
@@ -96,7 +98,23 @@ class ClientConnection:
     def receive(self, data: bytes) -> None:
         """Octets from the client."""
         self._handle(self.amqp.receive(data))
+        if self.amqp.publish_begun and not self.pressure.has_published:
+            self.pressure.first_publish()
+        self._count_unfinished()
         self.mark()
+
+    def go_on(self) -> None:
+        """Take what came and was held (`Connection.hold_publishes`)."""
+        try:
+            self.receive(b"")
+        except Exception:
+            # All others are to hear that the alarm is over.
+            logger.exception("connection %s failed", self.name)
+            self.fail(AmqpError(541, "internal error"), 0, 0)
+
+    def _count_unfinished(self) -> None:
+        if self.amqp.channels.unfinished.size_bytes != self.unfinished_bytes:
+            self.broker.unfinished.look(self)
 
     def tick(self, now_ms: int) -> None:
         """Heartbeats and time limits."""
@@ -105,6 +123,7 @@ class ClientConnection:
         events = self.amqp.tick(now_ms)
         if events:
             self._handle(events)
+        self._count_unfinished()
         self.mark()
 
     def lost(self) -> None:
@@ -203,6 +222,7 @@ class ClientConnection:
         self._unreleased.update(channel for channel in channels if not channel.released)
         for channel in channels:
             channel.shut()
+        self._count_unfinished()
         if not self._unreleased:
             self._delete_exclusive_queues()
         self.broker.connection_over(self)

@@ -29,6 +29,9 @@ class StatusProvider(Protocol):
     def readiness(self) -> tuple[bool, str]:
         """Whether clients can be served, and the reason where they cannot."""
 
+    def alarms(self) -> list[str]:
+        """Why publishers are blocked, of this node in full, of others which there are; consumers are served."""
+
     def status(self) -> dict[str, Any]:
         """Nodes, groups, queues and alarms as this node knows them; goes through JSON."""
 
