@@ -82,8 +82,6 @@ class DirectWrites:
         self._descriptors: list[int] = []
         self.told: int = -1
         """Becomes readable when a write has ended."""
-        self.left_octets = False
-        """Whether the last write that ended, and is not on disk, may have left a part of it there."""
         self._left_out = 0
         self._leave_out = 0
         self._size = 0
@@ -149,16 +147,16 @@ class DirectWrites:
             os.eventfd_read(self.told)
 
     def result(self) -> bool:
-        """Of the write that has ended: whether it is on disk. If not, it is to be written in another way. Raises
-        `OSError` when nobody knows what is on disk."""
+        """Of the write that has ended: whether it is on disk. If not, it is to be written in another way, and any part
+        of it may be there: the system tells of one error, and not of what it had written by then. Raises `OSError` when
+        nobody knows what is on disk."""
         result = self._event.result
-        self.left_octets = result > 0 or -result in OUT_OF_ROOM
         if result == self._size:
             self._leave_out = 0
             return True
         if result < 0:
             self._refused()
-            if -result not in _NOT_TRIED and -result not in OUT_OF_ROOM:
+            if -result not in _NOT_IN_THIS_WAY and -result not in OUT_OF_ROOM:
                 raise OSError(-result, os.strerror(-result))
         return False
 
@@ -180,8 +178,8 @@ class DirectWrites:
             self.told = -1
 
 
-_NOT_TRIED: Final = frozenset({errno.EAGAIN, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINTR})
-"""Answers of a write that the system did not begin."""
+_NOT_IN_THIS_WAY: Final = frozenset({errno.EAGAIN, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINTR})
+"""Answers after which an ordinary write may do."""
 
 
 def open_direct(paths: Sequence[Path], most_bytes: int) -> DirectWrites | None:

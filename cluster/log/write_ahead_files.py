@@ -38,8 +38,9 @@ class WriteAheadFiles:
         """Of each file, what its last block that has something holds of it."""
         self.direct: DirectWrites | None = None
         self._begun = b""
+        """The record that was last begun."""
         self._unfinished_end = 0
-        """Up to here the file that takes records may hold parts of one that was given up; 0: it does not."""
+        """Up to here the file that takes records may hold parts of that one; 0: it is written, or nothing is there."""
         paths = [folder / name for name in FILE_NAMES]
         try:
             for path in paths:
@@ -95,10 +96,11 @@ class WriteAheadFiles:
 
     def begin_append(self, record: bytes) -> bool:
         """Begin to write and sync a record that fits; False if `append` has to do it."""
+        if self.direct is None or self._is_in_the_way(record):
+            return False
         active, start = self._active, self._ends[self._active]
         self._begun = record
-        before = self._last_blocks[active]
-        return self.direct is not None and self.direct.begin(active, start, before, record, self._sizes[active])
+        return self.direct.begin(active, start, self._last_blocks[active], record, self._sizes[active])
 
     def end_append(self, direct: DirectWrites) -> bool:
         """The append that was begun has ended: whether it is on disk; if not, `append` has to do it. Raises
@@ -109,18 +111,24 @@ class WriteAheadFiles:
             raise DiskFailed(self._text(error)) from error
         if done:
             self._appended(self._begun)
-        elif direct.left_octets:
+        else:
             self._unfinished_end = self._ends[self._active] + len(self._begun)
         return done
 
+    def _is_in_the_way(self, record: bytes) -> bool:
+        """Whether there are parts of another record where this one is to be. Its own are written over as they are."""
+        return bool(self._unfinished_end) and record != self._begun
+
     def clear_unfinished(self) -> None:
-        """No trace is left of an append that was given up. Raises `DiskFailed`."""
+        """No trace is left of a record that was begun and is not there. To be called before something else is done than
+        writing it once more. Raises `DiskFailed`."""
         end, self._unfinished_end = self._unfinished_end, 0
         if end:
             self._clear(self._active, self._ends[self._active], end)
 
     def _appended(self, record: bytes) -> None:
         active = self._active
+        self._unfinished_end = 0
         self._ends[active] += len(record)
         inside = self._ends[active] % BLOCK_BYTES
         rest = b"" if len(record) >= inside else self._last_blocks[active]
@@ -128,6 +136,8 @@ class WriteAheadFiles:
 
     def append(self, record: bytes) -> None:
         """Write a record that fits, and sync it. Raises `DiskFull` (no trace of it is left), `DiskFailed`."""
+        if self._is_in_the_way(record):
+            self.clear_unfinished()
         descriptor, start = self._descriptors[self._active], self._ends[self._active]
         try:
             _write(descriptor, record, start)

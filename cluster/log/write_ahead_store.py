@@ -110,7 +110,7 @@ class WriteAheadStore:
                 try:
                     self._log_file.write_together([gathered.batch], last, keep_reserve=False)
                 except DiskFull:
-                    self._replay_without_room(images, gathered.batch)
+                    self._replay_without_room(images, gathered.batch, last)
                     self._log_file.write_together([], last, keep_reserve=False)
             self._files.begin(images)
         # Names of their own: mypyc gives one name one type.
@@ -125,14 +125,14 @@ class WriteAheadStore:
             raise StoreUnfit(f"the write-ahead files do not fit the log file: {misfit}") from misfit
         return last
 
-    def _replay_without_room(self, images: list[tuple[str, bytes]], batch: WriteBatch) -> None:
+    def _replay_without_room(self, images: list[tuple[str, bytes]], batch: WriteBatch, last: int) -> None:
         self._log_file.release([batch])
         try:
-            self._move_in_steps(images)
+            self._move_in_steps(images, last)
         except DiskFull:
             # Free pages may be no neighbours. A node that does not start could never release anything.
             self._log_file.extend(batch)
-            self._move_in_steps(images)
+            self._move_in_steps(images, last)
 
     # --- reading --------------------------------------------------------------------------------------
 
@@ -181,7 +181,6 @@ class WriteAheadStore:
             self._refuse_after_failure()
             extents = self._extents_after(batch)
             try:
-                self._files.clear_unfinished()
                 if not (may_be_recorded(batch, self._record_max_bytes) and self._append(batch)):
                     self._write_through(batch)
             except DiskFailed as error:
@@ -293,6 +292,8 @@ class WriteAheadStore:
 
     def _write_through(self, batch: WriteBatch) -> None:
         """Write to the log file at once, after all that gathered."""
+        # It has no number: a record that was begun would be replayed after it.
+        self._files.clear_unfinished()
         try:
             self._finish_move()
             self._log_file.write_together([self._gathered.batch, batch], self._number, keep_reserve=True)
@@ -324,6 +325,7 @@ class WriteAheadStore:
     def _turn(self) -> None:
         """Go on in the other file; have the content of this one moved into the log file meanwhile."""
         self._finish_move()
+        self._files.clear_unfinished()
         with self._parts:
             self._moving, self._gathered = self._gathered, Gathered()
             self._moving_number = self._number
@@ -384,17 +386,17 @@ class WriteAheadStore:
         waiting = [self._gathered] if moving is None else [moving, self._gathered]
         self._log_file.release([each.batch for each in waiting])
         try:
-            self._move_in_steps(self._files.images())
+            self._move_in_steps(self._files.images(), self._number)
         finally:
             if moving is not None and (self._log_file.moved() or 0) >= self._moving_number:
                 with self._parts:
                     self._moving = None
                 self._files.clear_other()
 
-    def _move_in_steps(self, images: list[tuple[str, bytes]]) -> None:
-        """Move what is in the files, in several transactions if it has to be. Raises `DiskFull`; what is moved by
-        then is noted."""
-        todo = [list(beyond(images, self._log_file.moved() or 0))]
+    def _move_in_steps(self, images: list[tuple[str, bytes]], last: int) -> None:
+        """Move what is in the files up to record `last` (behind it may be one that was begun and does not count), in
+        several transactions if it has to be. Raises `DiskFull`; what is moved by then is noted."""
+        todo = [[each for each in beyond(images, self._log_file.moved() or 0) if each[0] <= last]]
         while todo:
             step = todo.pop()
             if not step:
