@@ -4,6 +4,7 @@ import fcntl
 import mmap
 import os
 import struct
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -38,8 +39,9 @@ class StoreFolder:
             os.close(self._lock)
             who = f"process {owner}" if owner else "another process"
             raise StoreRefused(f"the data folder {path} is in use by {who}") from error
-        os.ftruncate(self._lock, 0)
-        os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
+        with suppress(OSError):  # Only to be told to others. On a full disk the log itself may have room.
+            os.ftruncate(self._lock, 0)
+            os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
 
     def check_not_emptied(self) -> None:
         """Raise `StoreUnfit` when the folder held a log whose file is gone.

@@ -39,8 +39,9 @@ class WriteAheadFiles:
         self.direct: DirectWrites | None = None
         self._begun = b""
         """The record that was last begun."""
-        self._unfinished_end = 0
-        """Up to here the file that takes records may hold parts of that one; 0: it is written, or nothing is there."""
+        self._leftover_ends: list[int] = []
+        """Of each file, up to where there may be something behind its records that is of no account: parts of the one
+        that was begun, or what is in the log file by now. 0: it is clear."""
         paths = [folder / name for name in FILE_NAMES]
         try:
             for path in paths:
@@ -67,15 +68,17 @@ class WriteAheadFiles:
             raise StoreRefused(f"can't read a write-ahead file: {error}") from error
 
     def begin(self, images: list[tuple[str, bytes]]) -> None:
-        """Clear both files, whose content is in the log file by now. Raises `DiskFailed`."""
+        """Clear both files, whose content is in the log file by now; without room for that, later. Raises
+        `DiskFailed`."""
         for number, (name, image) in enumerate(images):
             self._salts.append(file_salt(image, name))
             self._ends.append(FILE_HEADER_BYTES)
             self._sizes.append(len(image))
             self._headers.append(image[:FILE_HEADER_BYTES])
             self._last_blocks.append(image[:FILE_HEADER_BYTES])
-            if not is_clear(image):
-                self._clear(number, FILE_HEADER_BYTES, len(image))
+            self._leftover_ends.append(0 if is_clear(image) else len(image))
+            with suppress(DiskFull):
+                self._clear(number)
 
     # --- records --------------------------------------------------------------------------------------
 
@@ -112,68 +115,76 @@ class WriteAheadFiles:
         if done:
             self._appended(self._begun)
         else:
-            self._unfinished_end = self._ends[self._active] + len(self._begun)
+            self._note_unfinished()
         return done
+
+    def _note_unfinished(self) -> None:
+        self._leftover_ends[self._active] = self._ends[self._active] + len(self._begun)
 
     def _is_in_the_way(self, record: bytes) -> bool:
         """Whether there are parts of another record where this one is to be. Its own are written over as they are."""
-        return bool(self._unfinished_end) and record != self._begun
+        return bool(self._leftover_ends[self._active]) and record != self._begun
 
     def clear_unfinished(self) -> None:
         """No trace is left of a record that was begun and is not there. To be called before something else is done than
-        writing it once more. Raises `DiskFailed`."""
-        end, self._unfinished_end = self._unfinished_end, 0
-        if end:
-            self._clear(self._active, self._ends[self._active], end)
+        writing it once more. Raises `DiskFull` (it is to be called again), `DiskFailed`."""
+        self._clear(self._active)
 
     def _appended(self, record: bytes) -> None:
         active = self._active
-        self._unfinished_end = 0
+        self._leftover_ends[active] = 0
         self._ends[active] += len(record)
         inside = self._ends[active] % BLOCK_BYTES
         rest = b"" if len(record) >= inside else self._last_blocks[active]
         self._last_blocks[active] = rest + record[len(record) - min(inside, len(record)) :]
 
     def append(self, record: bytes) -> None:
-        """Write a record that fits, and sync it. Raises `DiskFull` (no trace of it is left), `DiskFailed`."""
+        """Write a record that fits, and sync it. Raises `DiskFull` (see `clear_unfinished`), `DiskFailed`."""
         if self._is_in_the_way(record):
             self.clear_unfinished()
-        descriptor, start = self._descriptors[self._active], self._ends[self._active]
+        self._begun = record
         try:
-            _write(descriptor, record, start)
-        except OSError as error:
-            if error.errno not in OUT_OF_ROOM:
-                raise DiskFailed(self._text(error)) from error
-            # Only file systems that never write in place can run short here.
-            self._clear(self._active, start, start + len(record))
-            raise DiskFull(self._text(error)) from error
-        try:
-            _sync(descriptor)
-        except OSError as error:
-            raise DiskFailed(self._text(error)) from error
+            self._write_synced(self._active, record, self._ends[self._active])
+        except DiskFull:
+            self._note_unfinished()
+            raise
         self._uncache(self._active)
         self._appended(record)
 
     def turn(self) -> None:
-        """The other file takes records from now on. It has to be clear."""
+        """The other file takes records from now on. Both have to be clear behind their records."""
         self._active = 1 - self._active
 
     def clear_other(self) -> None:
-        """The records of the file that takes none are in the log file by now. Raises `DiskFailed`."""
+        """The records of the file that takes none are in the log file by now. Raises `DiskFull` (it is to be called
+        again), `DiskFailed`."""
         other = 1 - self._active
         if self._ends[other] > FILE_HEADER_BYTES:
-            self._clear(other, FILE_HEADER_BYTES, self._ends[other])
+            self._leftover_ends[other] = self._ends[other]
             self._ends[other] = FILE_HEADER_BYTES
             self._last_blocks[other] = self._headers[other]
+        self._clear(other)
 
-    def _clear(self, number: int, start: int, end: int) -> None:
-        """Zeros: what a torn record lacks must not look like something. Raises `DiskFailed`."""
+    def _clear(self, number: int) -> None:
+        """Zeros: what a torn record lacks must not look like something. Raises `DiskFull`, `DiskFailed`."""
+        start, end = self._ends[number], self._leftover_ends[number]
+        if not end:
+            return
+        self._write_synced(number, bytes(end - start), start)
+        self._leftover_ends[number] = 0
+        self._uncache(number)
+
+    def _write_synced(self, number: int, data: bytes, start: int) -> None:
+        """Raises `DiskFull`: any part of it may be there, and all of it is to be written once more; `DiskFailed`.
+
+        Only file systems and volumes that never write in place can run short here, some when they sync."""
         try:
-            _write(self._descriptors[number], bytes(end - start), start)
+            _write(self._descriptors[number], data, start)
             _sync(self._descriptors[number])
         except OSError as error:
+            if error.errno in OUT_OF_ROOM:
+                raise DiskFull(self._text(error)) from error
             raise DiskFailed(self._text(error)) from error
-        self._uncache(number)
 
     def _uncache(self, number: int) -> None:
         """What was written through the page cache leaves it: a direct write would have to wait for that."""

@@ -325,6 +325,7 @@ class WriteAheadStore:
     def _turn(self) -> None:
         """Go on in the other file; have the content of this one moved into the log file meanwhile."""
         self._finish_move()
+        self._files.clear_other()
         self._files.clear_unfinished()
         with self._parts:
             self._moving, self._gathered = self._gathered, Gathered()
@@ -391,7 +392,6 @@ class WriteAheadStore:
             if moving is not None and (self._log_file.moved() or 0) >= self._moving_number:
                 with self._parts:
                     self._moving = None
-                self._files.clear_other()
 
     def _move_in_steps(self, images: list[tuple[str, bytes]], last: int) -> None:
         """Move what is in the files up to record `last` (behind it may be one that was begun and does not count), in

@@ -243,8 +243,8 @@ DISK_BUGS = [
     Bug(
         "takes a write for done before its sync",
         "cluster/log/write_ahead_files.py",
-        "        try:\n            _sync(descriptor)\n",
-        "        try:\n            pass\n",
+        "            _sync(self._descriptors[number])\n",
+        "            pass\n",
         AHEAD_STORE + "test_a_small_write_is_one_append_and_one_sync_and_the_log_file_is_left_alone",
         "assert",
     ),

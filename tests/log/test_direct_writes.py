@@ -436,6 +436,31 @@ def test_the_same_record_is_written_over_what_is_left_of_it_without_another_sync
     assert entries_after_a_crash(folder) == [(1, 1), (2, 1), (3, 1)]
 
 
+def test_a_direct_write_on_a_disk_without_room_for_anything_is_refused_and_then_made(
+    store: WriteAheadStore, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gives_up(monkeypatch, errno.ENOSPC)
+
+    def no_room(descriptor: int, data: bytes, start: int) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "pwrite", no_room)
+    for _ in range(5):
+        assert not written_or_refused(store, batch_of(2, 3000))
+    monkeypatch.undo()
+    assert written_or_refused(store, batch_of(2, 3000))
+    store.write(batch_of(3, 10))
+    assert entries_after_a_crash(folder) == [(1, 1), (2, 1), (3, 1)]
+
+
+def written_or_refused(store: WriteAheadStore, batch: WriteBatch) -> bool:
+    try:
+        written_directly(store, batch)
+    except DiskFull:
+        return False
+    return True
+
+
 # --- what the system is asked for ---------------------------------------------------------------------
 
 WRITER = """
