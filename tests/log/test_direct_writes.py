@@ -304,6 +304,43 @@ def test_a_batch_under_way_is_on_disk_when_the_writer_has_stopped(store: WriteAh
     shell.loop.close()
 
 
+@pytest.mark.parametrize("ends_well", [True, False])
+def test_a_disk_that_hangs_does_not_hold_the_loop_that_is_left(
+    store: WriteAheadStore, monkeypatch: pytest.MonkeyPatch, ends_well: bool
+) -> None:
+    """The loop has to hear a second SIGTERM, which does not wait for the disk."""
+    real, held, waiting = DirectWrites.ended, threading.Event(), threading.Event()
+    in_loop: list[bool] = []
+
+    def ended(self: DirectWrites, wait: bool = False) -> bool:
+        if not held.is_set():
+            waiting.set()
+            if not wait:
+                return False
+            in_loop.append(threading.current_thread() is threading.main_thread())
+            assert in_loop[-1] or held.wait(30)
+        done = real(self, wait)
+        if not ends_well:
+            self._event.result = -errno.EAGAIN
+        return done
+
+    monkeypatch.setattr(DirectWrites, "ended", ended)
+    shell = Shell(store)
+    shell.writer.write(batch_of(2))
+    shell.writer.leave_loop()
+    shell.writer.look()
+    stopping = threading.Thread(target=shell.writer.stop)
+    stopping.start()
+    assert waiting.wait(30)
+    held.set()
+    stopping.join(30)
+    assert in_loop == [False]
+    shell.turn()
+    assert shell.told == []
+    assert store.read_entry(1, 2).index == 2
+    shell.loop.close()
+
+
 def test_an_end_that_cannot_be_asked_for_fails_the_store_and_leaves_it_open_to_be_closed(
     store: WriteAheadStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
