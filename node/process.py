@@ -396,7 +396,8 @@ class NodeProcess:
         await self._transport.stop()
         self._writer.leave_loop()
         await self._loop.run_in_executor(None, self._writer.stop)
-        self._store.close()
+        # It waits for whoever is in the store, on a disk that may hang.
+        await self._loop.run_in_executor(None, self._store.close)
         self.stopped.set()
 
     def _read_entry(self, group: int, index: int) -> Entry:

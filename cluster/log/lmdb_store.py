@@ -443,10 +443,13 @@ class LmdbLogStore:
                 os.fsync(file.fileno())
 
     def close(self) -> None:
-        """Close the file and let others use the folder. No call may be under way in another thread."""
-        self._room.close()
-        self._environment.close()
-        self._folder.close()
+        """Close the file and let others use the folder. No reading may be under way in another thread; a writing is
+        waited for, and refused later."""
+        with self._lock:
+            self._failed = self._failed or "the store is closed"
+            self._room.close()
+            self._environment.close()
+            self._folder.close()
 
 
 def _is(error: lmdb.Error, *numbers: int) -> bool:

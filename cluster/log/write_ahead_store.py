@@ -71,6 +71,10 @@ class WriteAheadStore:
         self._parts = threading.Lock()
         self._copying = threading.Lock()
         """Held while the log file is copied; taken before `_lock`."""
+        self._measuring = threading.Lock()
+        """Held while somebody looks how much room there is, and never for long: who asks need not wait for a disk that
+        hangs. Taken last."""
+        self._closed = False
         self.written_bytes: int = 0
         """About how much was written since the store was opened; what was recorded first counts once."""
         self._gathered = Gathered()
@@ -415,17 +419,26 @@ class WriteAheadStore:
     # --- room -----------------------------------------------------------------------------------------
 
     def free_bytes(self) -> int:
-        """See `LogStore.free_bytes`."""
-        return max(0, self._log_file.free_bytes() - self._waiting_bytes())
+        """See `LogStore.free_bytes`. Raises `DiskFailed` once the store is closed."""
+        with self._measuring:
+            self._refuse_when_closed()
+            return max(0, self._log_file.free_bytes() - self._waiting_bytes())
 
     def used_bytes(self) -> int:
-        """See `LogStore.used_bytes`."""
-        return self._log_file.used_bytes() + self._waiting_bytes()
+        """See `LogStore.used_bytes`. Raises `DiskFailed` once the store is closed."""
+        with self._measuring:
+            self._refuse_when_closed()
+            return self._log_file.used_bytes() + self._waiting_bytes()
+
+    def _refuse_when_closed(self) -> None:
+        if self._closed:
+            raise DiskFailed("the store is closed")
 
     def close(self) -> None:
         """Bring the log file up to date, if that can be done, and close all files. See `LogStore.close`.
 
-        A `settle` or `copy` that is under way in another thread is waited for; one that comes later is refused."""
+        What is under way in another thread, a `settle` or `copy` or a look at the room, is waited for; what comes later
+        is refused."""
         with self._copying, self._lock:
             if self._mover is not None:
                 self._idle.wait()
@@ -437,5 +450,7 @@ class WriteAheadStore:
             except LogError:
                 pass  # It is all in the write-ahead files.
             self._failed = self._failed or "the store is closed"
-            self._files.close()
-            self._log_file.close()
+            with self._measuring:
+                self._closed = True
+                self._files.close()
+                self._log_file.close()
