@@ -309,7 +309,7 @@ DISK_BUGS = [
         "cluster/host.py",
         "if message.type == MessageType.TIMEOUT_NOW and not self.disk.may_lead(now_ms):",
         "if message.type == MessageType.TIMEOUT_NOW and now_ms < 0:",
-        "tests/cluster/test_stuck_disk.py::test_it_is_not_elected_again_while_it_hangs_and_soon_after",
+        "tests/cluster/test_stuck_disk.py::test_who_has_not_heard_of_it_hands_over_in_vain",
         ".leads",
     ),
 ]
