@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from cluster.log.batch import CorruptEntry, CorruptStore, LogError
+from cluster.log.batch import CorruptEntry, CorruptStore, DiskFull, LogError
 from cluster.log.write_ahead_store import WriteAheadStore
 from cluster.raft import Entry
 from cluster.transport.peer_transport import LocalPeer, PeerTransport
@@ -39,7 +39,7 @@ from node.catalog import UpgradePassword
 from node.catalog_at_start import CatalogAtStart
 from node.certificates_watch import Certificates, client_tls
 from node.data_copy import copy_data
-from node.drive import Drive
+from node.drive import RETRY_FULL_DISK_S, Drive
 from node.duties.drain import DRAINED, NOT_DRAINING, TEXT_OF_DRAIN, TEXT_OF_STOP, Drain, DrainSettings
 from node.engine import Engine
 from node.engine_assembly import make_engine
@@ -109,6 +109,7 @@ class NodeProcess:
         self._door_closed = False
         self._opening = asyncio.Lock()
         self._keeping_level = asyncio.Lock()
+        self._following_members = asyncio.Lock()
         self._drained = asyncio.Event()
         self._stop_asked = False
 
@@ -269,7 +270,7 @@ class NodeProcess:
         known = {record.id: (record.name, record.address) for record in members.with_replicas()}
         stores = {record.id: record.store for record in members.with_replicas() if record.store}
         self._members = KnownMembers(members.version, known, stores)
-        self._tasks.append(self._loop.create_task(self._follow_members(self._members)))
+        self._tasks.append(self._loop.create_task(self._follow_members()))
 
     def _level_changed(self, level: int) -> None:
         """The cluster's feature level is known here, or was raised: the next start knows it, and so does an older node
@@ -289,14 +290,26 @@ class NodeProcess:
             except LogError as error:
                 log.warning("the feature level was not noted for the next start: %s", error)
 
-    async def _follow_members(self, known: KnownMembers) -> None:
-        addresses = {id: address for id, (_, address) in known.members.items() if address}
-        ids = [record.id for record in self.engine.catalog.members.all()]
-        # Whoever has greeted this node and came after all that the catalog here knows stays until it knows better.
-        newcomers = {id: at for id, at in self._transport.peers().items() if id > max(ids)}
-        if known is self._members:
-            await self._transport.set_peers(newcomers | addresses)
-            await self._loop.run_in_executor(None, self._store.put_meta, "members", known.encode())
+    async def _follow_members(self) -> None:
+        """Those that there are by then, one change after the other: the next start must not find older ones."""
+        async with self._following_members:
+            while True:
+                known = self._members
+                addresses = {id: address for id, (_, address) in known.members.items() if address}
+                ids = [record.id for record in self.engine.catalog.members.all()]
+                # Whoever has greeted this node and came after all that the catalog here knows stays until it knows
+                # better.
+                newcomers = {id: at for id, at in self._transport.peers().items() if id > max(ids)}
+                await self._transport.set_peers(newcomers | addresses)
+                try:
+                    await self._loop.run_in_executor(None, self._store.put_meta, "members", known.encode())
+                    return
+                except DiskFull as error:
+                    log.warning("the members were not noted for the next start, tried again: %s", error)
+                except LogError as error:
+                    log.warning("the members were not noted for the next start: %s", error)
+                    return
+                await asyncio.sleep(RETRY_FULL_DISK_S)
 
     def _ask_whether_behind(self, group: int) -> None:
         """Until the replica here has what was committed before, its vote stands in for no other one, and whoever stops
