@@ -106,7 +106,7 @@ class LogWriter:
             if not self._direct.begin(batch):
                 return False
         except Exception as error:  # handed to the loop, which decides
-            self._loop.call_soon(self._written, error)
+            self._loop.call_soon(self._tell, error)
             return True
         self._begun = batch
         if self._wakes and not self._listens:
@@ -141,7 +141,7 @@ class LogWriter:
         self._begun = None
         if done:
             self._note_time(time.monotonic() - self._began_s)
-            self._written(error)
+            self._tell(error)
         else:
             self._wakes = True
             self._batches.put(batch)
@@ -152,7 +152,12 @@ class LogWriter:
     def _take(self) -> None:
         ended, self._ended = self._ended, None
         if ended is not None:
-            self._written(ended[0])
+            self._tell(ended[0])
+
+    def _tell(self, error: BaseException | None) -> None:
+        """In the loop. What was on its way when the loop was left comes to nothing: the log may be closed by now."""
+        if not self._left:
+            self._written(error)
 
     def syncs(self) -> tuple[tuple[int, ...], float]:
         """Batches by the time until they were synced, or until the loop saw that (up to each of `SYNC_BOUNDS_S`, and

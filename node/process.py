@@ -407,7 +407,7 @@ class NodeProcess:
         await self._http.stop()
         self._logins.close()
         await self._transport.stop()
-        self._writer.leave_loop()
+        self.drive.leave_log()
         await self._loop.run_in_executor(None, self._writer.stop)
         # It waits for whoever is in the store, on a disk that may hang.
         await self._loop.run_in_executor(None, self._store.close)
