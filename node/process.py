@@ -116,7 +116,7 @@ class NodeProcess:
     # ------------------------------------------------------------------ start and stop
 
     async def start(self) -> None:
-        """Open the log, join the cluster, listen. Raises NodeRefused, StoreRefused or OSError with a clear text."""
+        """Open the log, join the cluster, listen. Raises NodeRefused, LogError or OSError with a clear text."""
         self._loop = asyncio.get_running_loop()
         gc.set_threshold(MANY_OBJECTS, 20, 100)
         sys.setswitchinterval(SWITCH_INTERVAL_S)
