@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cluster.log.batch import CorruptEntry, CorruptStore, DiskFull, LogError
+from cluster.log.folder import make_folder
 from cluster.log.write_ahead_store import WriteAheadStore
 from cluster.raft import Entry
 from cluster.transport.peer_transport import LocalPeer, PeerTransport
@@ -235,7 +236,7 @@ class NodeProcess:
         return user_of_certificate(certificate, settings.ssl_cert_login_from, settings.ssl_cert_login_san_type)
 
     def _open_store(self) -> WriteAheadStore:
-        self.settings.data_dir.mkdir(parents=True, exist_ok=True)
+        make_folder(self.settings.data_dir)
         return WriteAheadStore(self.settings.data_dir / "log", self.settings.disk_map_bytes)
 
     @property

@@ -13,6 +13,7 @@ from typing import Final
 
 from cluster.log.batch import DiskFailed, DiskFull, StoreRefused, StoreUnfit
 from cluster.log.direct_writes import BLOCK_BYTES, DirectWrites, open_direct
+from cluster.log.folder import sync_folder
 from cluster.log.lmdb_room import OUT_OF_ROOM
 from cluster.log.write_ahead_format import FILE_HEADER_BYTES, file_header, file_salt, is_clear
 
@@ -49,7 +50,7 @@ class WriteAheadFiles:
                     if not may_create:
                         raise StoreUnfit(f"{path} is missing, and with it what was written last. Restore it.")
                     _create(path, segment_bytes)
-            _sync_folder(folder)
+            sync_folder(folder)
             for path in paths:
                 self._descriptors.append(os.open(path, os.O_RDWR | os.O_CLOEXEC))
         except OSError as error:
@@ -236,11 +237,3 @@ def _sync(descriptor: int) -> None:
         os.fdatasync(descriptor)
     else:
         os.fsync(descriptor)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
