@@ -11,7 +11,7 @@ import logging
 import random
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -102,7 +102,8 @@ class NodeProcess:
         self._definitions: DefinitionsOffice
         self._logins: Logins
         self._certificates: Certificates | None = None
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        """What runs beside the loop."""
         self._memory: MemoryWatch = MemoryWatch(limit_bytes(settings.memory_limit_bytes, settings.memory_limit_percent))
         self.serving = False
         self.behind: set[int] = set()
@@ -167,10 +168,10 @@ class NodeProcess:
         self.drain = Drain(self.engine.host, self._broker, self, times)
         self.drive.begin_ticks(self._ticked)
         watch = ResourceWatch(self.engine, self._store, self._memory, settings, self.drive.feed)
-        self._tasks.append(self._loop.create_task(watch.watch_disk_and_memory()))
-        self._tasks.append(self._loop.create_task(watch.watch_clock()))
+        self._begin(watch.watch_disk_and_memory())
+        self._begin(watch.watch_clock())
         self._certificates = self._make_certificates(tls)
-        self._tasks.append(self._loop.create_task(self._certificates.watch()))
+        self._begin(self._certificates.watch())
         self.drive.schedule_pump()
         self._logins = Logins(self.engine.catalog, self._renew_password)
         self._definitions = DefinitionsOffice(self.engine, self.membership)
@@ -195,7 +196,7 @@ class NodeProcess:
         for group in self.engine.host.groups:
             self._ask_whether_behind(group)
         await self._listener.start()
-        self._tasks.append(self._loop.create_task(at_start.load_when_raised()))
+        self._begin(at_start.load_when_raised())
         self.serving = True
         gc.collect()
         gc.freeze()
@@ -206,6 +207,18 @@ class NodeProcess:
         except OSError as error:
             log.warning("the node's own token can't be written: its hooks need a login: %s", error)
             return None
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        """Have something done beside the loop until it is done, or the node stops."""
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            log.error("%s has ended", task.get_coro(), exc_info=error)
 
     def _make_http(self, own_token: OwnToken | None) -> HttpServer:
         operator = Operator(
@@ -271,7 +284,7 @@ class NodeProcess:
         known = {record.id: (record.name, record.address) for record in members.with_replicas()}
         stores = {record.id: record.store for record in members.with_replicas() if record.store}
         self._members = KnownMembers(members.version, known, stores)
-        self._tasks.append(self._loop.create_task(self._follow_members()))
+        self._begin(self._follow_members())
 
     def _level_changed(self, level: int) -> None:
         """The cluster's feature level is known here, or was raised: the next start knows it, and so does an older node
@@ -281,7 +294,7 @@ class NodeProcess:
             self._send_away(f"this node can't go on: {fault}")
             return
         log.info("the cluster is at feature level %d%s", level, _held_back(level, self.settings.feature_level_limit))
-        self._tasks.append(self._loop.create_task(self._keep_level()))
+        self._begin(self._keep_level())
 
     async def _keep_level(self) -> None:
         """The one that it is by then: two that are raised quickly may come here in any order."""

@@ -1,4 +1,4 @@
-"""What a node does beside its loop: it notes its members for the next start."""
+"""What a node does beside its loop: it notes its members for the next start, and keeps nothing that it is done with."""
 
 import asyncio
 import threading
@@ -93,7 +93,7 @@ def a_node() -> tuple[NodeProcess, Store, Transport, Members]:
 
 async def until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(BOUND_S):
-        while not condition():
+        while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.001)
 
 
@@ -151,3 +151,23 @@ def test_a_disk_that_failed_is_said(caplog: pytest.LogCaptureFixture) -> None:
 
     asyncio.run(scenario())
     assert "the members were not noted for the next start: broken" in caplog.text
+
+
+def test_what_is_done_is_not_kept_and_what_failed_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        process, store, _, members = a_node()
+
+        async def fails() -> None:
+            raise ValueError("no such thing")
+
+        for _ in range(5):
+            members.change([1, 2])
+            process._members_changed()
+        process._begin(fails())
+        await until(lambda: not process._tasks)
+        assert sorted(store.members.members) == [1, 2]
+
+    asyncio.run(scenario())
+    (record,) = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert "fails" in record.getMessage()
+    assert record.exc_info is not None and "no such thing" in str(record.exc_info[1])
