@@ -196,11 +196,6 @@ class Unacknowledged:
         self._last = None
         return settlements
 
-    @property
-    def has_settlements(self) -> bool:
-        """Whether `take` would answer anything."""
-        return bool(self._settlements)
-
     # -- the end of holders ---------------------------------------------------
 
     def forget_shard(self, shard_id: int) -> None:

@@ -269,11 +269,6 @@ class NodeSettings:
         return dict(enumerate(self.seeds or (self.reachable_peer_address,), 1))
 
     @property
-    def voters_per_shard(self) -> int:
-        """The replication factor, or the number of nodes where there are fewer."""
-        return min(self.replication_factor, len(self.nodes))
-
-    @property
     def peer_tls(self) -> TlsFiles | None:
         """Files for mutual TLS between nodes; None: plain connections."""
         return _tls_files(self.peer_tls_cert, self.peer_tls_key, self.peer_tls_ca)

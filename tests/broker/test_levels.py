@@ -8,8 +8,8 @@ from pamqp import commands
 
 from cluster.raft import Message
 from cluster.versions import VersionRange
+from node.catalog.records import CATALOG_GROUP
 from node.duties.membership_duties import AGAIN_MS, LEVELS_AGAIN_MS
-from node.engine import CATALOG_GROUP
 from tests.broker.three_brokers import TICK_MS, NodeWorld, ThreeBrokers
 
 OLD, NEW = VersionRange(1, 1), VersionRange(1, 2)

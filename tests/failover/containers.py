@@ -275,6 +275,9 @@ class ContainerNodes(Nodes):
     def leader_of(self, name: str, witness: int = 1) -> int:
         return self._place_of.get(super().leader_of(name, witness), 0)
 
+    def planned_leader(self, name: str, witness: int = 1) -> int:
+        return self._place_of.get(super().planned_leader(name, witness), 0)
+
     def log_text(self, id: int) -> str:
         plan = self.plan(id)
         earlier = plan.log_file.read_text() if plan.log_file.exists() else ""

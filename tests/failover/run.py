@@ -89,7 +89,7 @@ def carry_out_run(run: FailoverRun, folder: Path, say: bool = True) -> None:
             _under_load(run, nodes, say)
             run.seconds = time.monotonic() - began_s
         finally:
-            run.violations += [Violation("end", end.describe()) for end in nodes._cluster.ended()]
+            run.violations += [Violation("end", end.describe()) for end in nodes.ends()]
             nodes.close()
             run.violations += [Violation("log", line) for line in nodes.log_faults()]
     finally:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from cluster.placement import voters
 from cluster.versions import LEVELS
 from tests.integration.clients import channel
-from tests.integration.nodes import Nodes, wait_for
-from tests.integration.test_policies import ask, put
+from tests.integration.nodes import Nodes
+from tests.integration.operators import ask, put_policy
+from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.processes]
 
@@ -56,12 +56,11 @@ def test_two_of_three_serve_with_it_before_the_third_has_started(founders: Nodes
     founders.start(1, 2)
     founders.until_serving()
     assert is_as_defined(founders, 1) and is_as_defined(founders, 2)
-    put(founders, 1, "near", "^near", {"queue-leader-locator": "client-local"})
+    put_policy(founders, 1, "near", "^near", {"queue-leader-locator": "client-local"})
     with channel(founders, 2) as declaring:
         for number in range(6):
             declaring.queue_declare(f"near-{number}", durable=True)
-    shards = [(founders.queue(2, f"near-{number}") or {})["shard"] for number in range(6)]
-    assert {voters(shard, list(founders.ids), 3)[0] for shard in shards} == {2}
+    assert {founders.planned_leader(f"near-{number}", witness=2) for number in range(6)} == {2}
     founders.start(3)
     founders.until_serving()
     code, found = ask(founders, 3, "GET", "policies/%2F")

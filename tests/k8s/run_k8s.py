@@ -1,6 +1,6 @@
 """`make test-k8s`: the chart on a real API server, under load; what happened goes into docs/kubernetes.md.
 
-    python -P tests/k8s/run_k8s.py --kubeconfig FILE --image mayfly:test [--write docs/kubernetes.md]
+    python -P tests/k8s/run_k8s.py --kubeconfig FILE [--image mayfly:latest] [--write docs/kubernetes.md]
         [--from-image mayfly:before [--from-chart FOLDER]] [--steps kill,drain] [--rate 150]
 
 Install, `helm test`, an upgrade that can't work and its rollback, an upgrade that works, 3 -> 5 -> 3 nodes, a killed
@@ -260,7 +260,7 @@ def main() -> None:
     """Run, print, write; ends the process."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kubeconfig", type=Path, default=os.environ.get("KUBECONFIG"))
-    parser.add_argument("--image", default="mayfly:test")
+    parser.add_argument("--image", default="mayfly:latest", help="of `make image` (default: %(default)s)")
     parser.add_argument("--from-image", help="that of an earlier release, for the steps `rollout` and `back`")
     parser.add_argument("--from-chart", type=Path, default=CHART, help="its chart (default: this one)")
     parser.add_argument("--without-disks", action="store_true", help="a pod that is replaced has lost its data")

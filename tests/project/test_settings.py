@@ -38,7 +38,7 @@ def test_with_nothing_given_a_node_is_a_complete_broker_on_loopback() -> None:
     assert str(settings.peer_address) == "127.0.0.1:25672"
     assert str(settings.http_address) == "127.0.0.1:15672"
     assert str(settings.frames_listen_address) == "127.0.0.1:30672"
-    assert (settings.node_id, settings.voters_per_shard, settings.shards) == (1, 1, 16)
+    assert (settings.node_id, list(settings.nodes), settings.shards) == (1, [1], 16)
     assert settings.peer_tls is None
     assert settings.amqp_tls is None
     assert settings.aiomonitor is False
@@ -109,7 +109,7 @@ def test_all_keys_can_be_set_in_all_sources(toml: Any, tmp_path: Path) -> None:
     by_file = load_settings(toml("\n".join(lines)))
     assert by_option == by_variable == by_file
     assert by_option.node_id == 2
-    assert by_option.voters_per_shard == 3
+    assert (by_option.replication_factor, len(by_option.nodes)) == (5, 3)
     assert by_option.nodes[3] == Address("127.0.0.1", 25672)
     assert by_option.peer_tls is not None
     assert by_option.amqp_tls is not None
