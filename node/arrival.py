@@ -319,6 +319,10 @@ class _Arrival:
         """Not yet, and what is missing."""
         return False, self._forming.describe(_now_ms())
 
+    def alarms(self) -> list[str]:
+        """None."""
+        return []
+
     def status(self) -> dict[str, Any]:
         """What the node waits for, and what those said that it asked."""
         return {"name": self._settings.name, "waits": self._forming.describe(_now_ms()), "answers": self._complaints}

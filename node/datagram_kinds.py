@@ -17,6 +17,10 @@ REPLY: Final = 16
 ASK: Final = 17
 TOLD: Final = 18
 
+# node.duties.peer_questions
+QUESTION: Final = 247
+ANSWER: Final = 248
+
 COUNTS: Final = 249
 ALARMS: Final = 250
 APPLIED: Final = 254

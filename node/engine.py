@@ -30,6 +30,7 @@ from node.catalog_machine import CatalogMachine, frame_command
 from node.duties.alarms import DISK, MEMORY, Alarms
 from node.duties.catalog_spread import CatalogSpread
 from node.duties.membership_duties import Founder, MembershipDuties
+from node.duties.peer_questions import PeerQuestions
 from node.duties.shard_leader import ShardLeader
 from node.limits import PENDING_BYTES_HIGH, PENDING_BYTES_LOW, TRANSIENT_BYTES_HIGH, TRANSIENT_BYTES_LOW
 from node.shard import commands
@@ -151,6 +152,7 @@ class Engine:
             self, self._send_datagram, lambda: self.broker, _pumped_anyway
         )
         self.replies: DirectReplies = DirectReplies(self.node_id, self._send_datagram, lambda: self.broker)
+        self.questions: PeerQuestions = PeerQuestions(self._send_datagram)
         self.homes: LostHomes = LostHomes(
             self.node_id, lambda: self.catalog, host_settings.group.session_timeout_ms
         )
@@ -210,6 +212,7 @@ class Engine:
             leader.tick(now_ms)
         self.transient.tick(now_ms)
         self.replies.tick(now_ms)
+        self.questions.tick(now_ms)
         self.homes.tick(now_ms)
         self._drop_lost_nodes(now_ms)
         self.membership.tick(now_ms)
@@ -238,6 +241,8 @@ class Engine:
                     self.access_counts.told(peer, data)
                 elif kind == datagram_kinds.ALARMS:
                     self.alarms.datagram(peer, data)
+                elif kind in (datagram_kinds.QUESTION, datagram_kinds.ANSWER):
+                    self.questions.datagram(peer, kind, data)
                 self.transient.datagram(peer, kind, data)
                 self.replies.datagram(peer, kind, data)
 
@@ -246,6 +251,7 @@ class Engine:
         self.host.peer_up(peer, now_ms)
         self.transient.peer_up(peer)
         self.replies.peer_up(peer)
+        self.questions.peer_up(peer)
         self.homes.peer_up(peer, now_ms)
         self.spread.peer_up(peer)
         self.host.send_datagram(peer, datagram_kinds.COUNTS, self.access_counts.encoded(self.catalog))
@@ -257,6 +263,7 @@ class Engine:
         self.homes.peer_down(peer)
         self.transient.peer_down(peer)
         self.replies.peer_down(peer)
+        self.questions.peer_down(peer)
         self.spread.peer_down(peer)
         self.access_counts.forget(peer)
         self.alarms.peer_down(peer)

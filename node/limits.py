@@ -162,6 +162,16 @@ OUTPUT_STALL_SECONDS: Final = 300.0
 """A client that takes nothing of what waits for it is given up after this. One that agreed on heartbeats and does not
 send them goes sooner; RabbitMQ has heartbeats alone."""
 
+HTTP_CONNECTIONS: Final = 256
+"""Connections to the HTTP port of one node: some hundred monitors and operators, and few enough to leave descriptors to
+clients, nodes and the log where a process may have 1024."""
+
+HTTP_FIRST_REQUEST_SECONDS: Final = 10.0
+"""From the connection to the end of the first request's header."""
+
+HTTP_KEEPALIVE_SECONDS: Final = 75.0
+"""From an answer to the end of the next request's header: longer than the minute that is customary between looks."""
+
 KEEPALIVE_IDLE_SECONDS: Final = 60
 """TCP asks whether the other side is there after so much silence: for clients without heartbeats..."""
 
@@ -188,6 +198,15 @@ TRANSACTION_STEPS: Final = 20_000
 TRANSACTION_STEP_BYTES: Final = 200
 """What each publish, return, direct reply and acknowledgement counts for, besides its octets."""
 
+UNFINISHED_BYTES_OF_CONNECTION: Final = 256 * MIB
+"""What may have come, on one connection, of messages whose rest is still to come: two of the largest."""
+
+UNFINISHED_BYTES: Final = 1024 * MIB
+"""The same on all connections of one node..."""
+
+UNFINISHED_PERCENT: Final = 25
+"""...and no more than this share of its memory limit."""
+
 OPEN_TRANSACTIONS_BYTES: Final = 256 * MIB
 """What all open transactions of one node hold..."""
 
@@ -199,7 +218,7 @@ OPEN_TRANSACTIONS_ALARM_PERCENT: Final = 10
 must not be what keeps the alarm on."""
 
 DECLARE_ATTEMPTS: Final = 8
-"""How often a declare starts again when the queue was deleted under it."""
+"""How often a declare starts again when the queue was deleted under it, or another operation when its home was lost."""
 
 
 def open_transactions_bytes(memory_limit_bytes: int) -> int:
@@ -207,3 +226,10 @@ def open_transactions_bytes(memory_limit_bytes: int) -> int:
     if not memory_limit_bytes:
         return OPEN_TRANSACTIONS_BYTES
     return min(OPEN_TRANSACTIONS_BYTES, memory_limit_bytes * OPEN_TRANSACTIONS_PERCENT // 100)
+
+
+def unfinished_bytes(memory_limit_bytes: int) -> int:
+    """What may have come of unfinished messages on a node with this memory limit (0: none)."""
+    if not memory_limit_bytes:
+        return UNFINISHED_BYTES
+    return min(UNFINISHED_BYTES, memory_limit_bytes * UNFINISHED_PERCENT // 100)

@@ -23,6 +23,7 @@ from struct import Struct
 from typing import Any, Final, cast
 
 from node.broker.broker import Broker
+from node.broker.client_socket import ClientSocket
 from node.broker.cluster_facade import Done
 from node.broker.connection import ClientConnection
 from node.catalog.passwords import SALT_BYTES, check_and_renew
@@ -32,7 +33,6 @@ from node.limits import (
     CONNECTIONS,
     FAREWELL_BYTES,
     FAREWELL_SILENCE_SECONDS,
-    HANDSHAKE_SECONDS,
     KEEPALIVE_IDLE_SECONDS,
     KEEPALIVE_INTERVAL_SECONDS,
     KEEPALIVE_PROBES,
@@ -41,6 +41,7 @@ from node.limits import (
     OUTPUT_LOW_WATER_BYTES,
     OUTPUT_STALL_SECONDS,
 )
+from node.tls_door import TlsDoor
 
 logger = logging.getLogger(__name__)
 
@@ -90,6 +91,7 @@ class AmqpListener:
         self.keepalive_interval_seconds: int = keepalive_interval_seconds
         self._server: asyncio.Server | None = None
         self._protocols: set[ClientProtocol] = set()
+        self._handshakes: set[TlsDoor] = set()
         self._dirty: list[ClientProtocol] = []
         self._ticker: asyncio.Handle | None = None
         self._passwords = ThreadPoolExecutor(_PASSWORD_THREADS, thread_name_prefix="password")
@@ -106,15 +108,15 @@ class AmqpListener:
         """Take clients (again).  Raises OSError if the address cannot be had."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
-            lambda: ClientProtocol(self, loop),
-            self._host,
-            self.port,
-            reuse_port=self._reuse_port or None,
-            ssl=self._tls,
-            ssl_handshake_timeout=HANDSHAKE_SECONDS if self._tls else None,
-            backlog=_BACKLOG,
+            self._make_protocol, self._host, self.port, reuse_port=self._reuse_port or None, backlog=_BACKLOG
         )
         self.port = self._server.sockets[0].getsockname()[1]
+
+    def _make_protocol(self) -> asyncio.Protocol:
+        loop = asyncio.get_running_loop()
+        if self._tls is None:
+            return ClientProtocol(self, loop)
+        return TlsDoor(self._tls, lambda: ClientProtocol(self, loop), self._knocked, self._handshakes.discard)
 
     def close_door(self) -> None:
         """Take no more clients; those that are connected stay."""
@@ -133,6 +135,8 @@ class AmqpListener:
                 await asyncio.wait_for(self._emptied.wait(), CLOSE_OK_SECONDS)
         for protocol in list(self._protocols):
             protocol.abort()
+        for door in list(self._handshakes):
+            door.abort()
         if self._ticker is not None:
             self._ticker.cancel()
         self._passwords.shutdown(wait=False, cancel_futures=True)
@@ -149,7 +153,7 @@ class AmqpListener:
     @property
     def connection_count(self) -> int:
         """Open sockets."""
-        return len(self._protocols)
+        return len(self._protocols) + len(self._handshakes)
 
     def certificate_user(self, transport: asyncio.BaseTransport) -> str | None:
         """Whom the verified certificate of a client names."""
@@ -162,8 +166,21 @@ class AmqpListener:
     # -- for the protocols ----------------------------------------------------------
 
     def opened(self, protocol: ClientProtocol) -> bool:
-        """A socket was accepted; False if there are too many."""
-        if len(self._protocols) >= self._connection_limit:
+        """A socket was accepted, and is secure if it has to be; False if there are too many."""
+        if not self._has_room():
+            return False
+        self._protocols.add(protocol)
+        return True
+
+    def _knocked(self, door: TlsDoor) -> bool:
+        """A socket was accepted that is to become secure; False if there are too many."""
+        if not self._has_room():
+            return False
+        self._handshakes.add(door)
+        return True
+
+    def _has_room(self) -> bool:
+        if len(self._protocols) + len(self._handshakes) >= self._connection_limit:
             self._refused += 1
             if self._refused & (self._refused - 1) == 0:
                 logger.warning(
@@ -172,7 +189,6 @@ class AmqpListener:
                     self._refused,
                 )
             return False
-        self._protocols.add(protocol)
         return True
 
     def closed(self, protocol: ClientProtocol) -> None:
@@ -255,7 +271,11 @@ class ClientProtocol(asyncio.Protocol):
             self._keep_alive(own_socket)
         self._transport.set_write_buffer_limits(OUTPUT_HIGH_WATER_BYTES, OUTPUT_LOW_WATER_BYTES)
         named = self._listener.certificate_user(transport)
-        self._connection = self._listener.broker.connect(self, _name_of(peer), _is_loopback(peer), named)
+        accepted = ClientSocket(
+            _host_and_port(peer), _host_and_port(transport.get_extra_info("sockname")),
+            transport.get_extra_info("ssl_object") is not None, time.time_ns() // 1_000_000,
+        )  # fmt: skip
+        self._connection = self._listener.broker.connect(self, _name_of(peer), _is_loopback(peer), named, accepted)
 
     def data_received(self, data: bytes) -> None:
         """Octets from the client."""
@@ -464,6 +484,12 @@ def _name_of(peer: Any) -> str:
     if isinstance(peer, tuple) and len(peer) >= 2:
         return f"{peer[0]}:{peer[1]}"
     return str(peer or "local")
+
+
+def _host_and_port(address: Any) -> tuple[str, int]:
+    if isinstance(address, tuple) and len(address) >= 2:
+        return str(address[0]), int(address[1])
+    return str(address or "local"), 0
 
 
 def _is_loopback(peer: Any) -> bool:

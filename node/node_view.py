@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from node.broker.broker import Broker
-from node.duties.alarms import DISK, MEMORY, NAMES
 from node.duties.drain import NOT_DRAINING, Drain
 from node.engine import Engine
 from node.http.provider import Histogram, Metric
@@ -16,7 +15,7 @@ from node.operating.operator_login import Logins
 from node.operating.queue_metrics import queue_metrics
 from node.operating.queue_selection import QueueSelection
 from node.operating.queue_views import QueueViews
-from node.operating.status import engine_metrics, engine_status, login_metrics
+from node.operating.status import alarm_texts, engine_metrics, engine_status, login_metrics
 from node.process_memory import MemoryWatch
 from node.resource_watch import ResourceWatch
 from node.settings import NodeSettings
@@ -69,7 +68,8 @@ class NodeView:
         return self._node.failure is None
 
     def readiness(self) -> tuple[bool, str]:
-        """Whether clients are served, and if not, why."""
+        """Whether clients are served, and if not, why. Alarms don't count: they block publishers, on every node, and
+        the consumers that end them need nodes to connect to."""
         if not self._node.serving:
             return False, "starting: the catalog is not up to date yet"
         if self._node.drain.step != NOT_DRAINING:
@@ -79,11 +79,11 @@ class NodeView:
             return False, f"no leader known for groups {', '.join(without)}"
         if self._node.behind:
             return False, f"starting: groups {', '.join(map(str, sorted(self._node.behind)))} are not up to date yet"
-        for alarm in (DISK, MEMORY):
-            text = self._engine.alarms.own(alarm)
-            if text is not None:
-                return False, f"low on {NAMES[alarm]}: {text}"
         return True, "ready"
+
+    def alarms(self) -> list[str]:
+        """Why publishers are blocked."""
+        return alarm_texts(self._engine)
 
     def status(self) -> dict[str, object]:
         """The state of the cluster as this node sees it, for people and scripts."""

@@ -50,6 +50,7 @@ from node.log_writer import LogWriter
 from node.membership_shell import MembershipShell
 from node.node_view import NodeView
 from node.operating.access import Access
+from node.operating.connections import Connections
 from node.operating.dead_letter_office import DeadLetterOffice
 from node.operating.definitions_office import DefinitionsOffice
 from node.operating.management import Management
@@ -150,7 +151,10 @@ class NodeProcess:
         self.engine.membership.changed = self._members_changed
         self.engine.membership.level_changed = self._level_changed
         await self._transport.start()
-        own = BrokerSettings(transactions_bytes=limits.open_transactions_bytes(self._memory.limit_bytes))
+        own = BrokerSettings(
+            transactions_bytes=limits.open_transactions_bytes(self._memory.limit_bytes),
+            unfinished_bytes=limits.unfinished_bytes(self._memory.limit_bytes),
+        )
         self._broker = Broker(self.engine, lambda: random.SystemRandom().randbytes(16), own)
         self.engine.broker = self._broker
         amqp = settings.amqp_address
@@ -210,7 +214,10 @@ class NodeProcess:
             self._logins, self.membership, DeadLetterOffice(self.engine), self.clock.now_ms, self.drive.schedule_pump,
             self, own_token,
         )
-        management = Management(self.engine, self.membership, self._logins, self.drive.schedule_pump, self.view)
+        connections = Connections(self.engine, self._broker, self.drive.schedule_pump)
+        management = Management(
+            self.engine, self.membership, self._logins, self.drive.schedule_pump, self.view, connections
+        )
         access = Access(self.engine, self.membership, self._logins, self._logins.threads)
         address = self.settings.http_address
         return HttpServer(self.view, address.host, address.port, operator, management, access, self._definitions)

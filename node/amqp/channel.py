@@ -21,13 +21,31 @@ _SMALL_PIECE_BYTES: Final = 2_048
 _GATHERED_BYTES: Final = 65_536
 
 
+class Unfinished:
+    """The octets that have come of messages whose rest is still to come, on all channels of one connection."""
+
+    __slots__ = ("size_bytes",)
+
+    def __init__(self) -> None:
+        self.size_bytes: int = 0
+
+
 class Channel:
-    """One channel and the message it is receiving, if any."""
+    """One channel and the message it is receiving, if any.
 
-    __slots__ = ("body_left", "channel_id", "exchange_and_key", "flags", "header", "pieces", "state")
+    unfinished_bytes: what has come of that message, header and body, as long as it is not whole.  It is part of
+    `unfinished`, which the channels of a connection share.
+    """
 
-    def __init__(self, channel_id: int) -> None:
+    __slots__ = (
+        "body_left", "channel_id", "exchange_and_key", "flags", "header", "pieces", "state", "unfinished",
+        "unfinished_bytes",
+    )
+
+    def __init__(self, channel_id: int, unfinished: Unfinished | None = None) -> None:
         self.channel_id: int = channel_id
+        self.unfinished: Unfinished = unfinished or Unfinished()
+        self.unfinished_bytes: int = 0
         self.state: int = CLOSED
         self.exchange_and_key: bytes = b""
         self.flags: int = 0
@@ -55,6 +73,7 @@ class Channel:
         self.move(RECEIVE_HEADER if body_size else RECEIVE_EMPTY_HEADER)
         self.header = header
         self.body_left = body_size
+        self._count(len(header))
 
     def take_body(self, piece: bytes) -> None:
         """A piece of the body came: a whole frame's payload or a part of it.  After the last one OPEN again.
@@ -66,6 +85,7 @@ class Channel:
             self.move(RECEIVE_TOO_LONG_BODY)
             return
         self.body_left -= size
+        self._count(size)
         self.move(RECEIVE_BODY if self.body_left else RECEIVE_LAST_BODY)
         if size >= _SMALL_PIECE_BYTES:
             self.pieces.append(piece)
@@ -86,8 +106,14 @@ class Channel:
     def forget_message(self) -> None:
         """Drop what has come of a message."""
         self.body_left = 0
+        self.header = b""
+        self._count(-self.unfinished_bytes)
         if self.pieces:
             self.pieces = []
+
+    def _count(self, more_bytes: int) -> None:
+        self.unfinished_bytes += more_bytes
+        self.unfinished.size_bytes += more_bytes
 
     def end(self) -> None:
         """The connection has ended."""

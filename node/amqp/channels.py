@@ -9,7 +9,7 @@ from typing import Any, Final
 from pamqp.base import Frame
 from pamqp.commands import Channel as ChannelClass
 
-from node.amqp.channel import Channel
+from node.amqp.channel import Channel, Unfinished
 from node.amqp.channel_state import (
     CLOSED,
     CLOSING,
@@ -41,12 +41,14 @@ class Channels:
     by_id: those that are open or closing; shared with the connection's FrameReader and Output.
     most: how many there may be, as agreed (channel-max).
     refusal: set by the owner: given how many channels are open, why there may not be one more (530), or None.
+    unfinished: what has come of messages that are not whole yet.
     """
 
     def __init__(self, by_id: dict[int, Channel], most: int, events: list[Event], output: Output) -> None:
         self.by_id: dict[int, Channel] = by_id
         self.most: int = most
         self.refusal: Callable[[int], str | None] = _no_refusal
+        self.unfinished: Unfinished = Unfinished()
         self._events = events
         self._output = output
         # Channels in CLOSING whose end the broker has heard of already.
@@ -57,7 +59,7 @@ class Channels:
         channel = self.by_id.get(channel_id)
         if channel is None:
             self._check_room()
-            channel = Channel(channel_id)
+            channel = Channel(channel_id, self.unfinished)
         if kind == METHOD and len(payload) >= 4:
             self._method(channel, payload)
         elif kind == HEADER and len(payload) >= _FEWEST_HEADER_BYTES:

@@ -16,11 +16,11 @@ from node.amqp import handshake
 from node.amqp.channel import Channel
 from node.amqp.channels import Channels
 from node.amqp.errors import ACCESS_REFUSED, PRECONDITION_FAILED, FramingError, ProtocolError, is_hard, reply_text
-from node.amqp.events import ConnectionClosed, Event, OpenRequested, SecretUpdated
+from node.amqp.events import ConnectionClosed, Event, OpenRequested
 from node.amqp.frames import BODY, HEADER, HEARTBEAT, METHOD, FrameReader, frame_snippet, unknown_frame
 from node.amqp.heartbeat import Heartbeat
 from node.amqp.method_table import ON_CHANNEL_0
-from node.amqp.methods import decode_method, long_string, method_ids
+from node.amqp.methods import decode_method, method_ids
 from node.amqp.output import Output
 from node.amqp.sasl import EXTERNAL
 from node.amqp.settings import ConnectionSettings
@@ -74,6 +74,7 @@ class Connection:
         self._heartbeat = Heartbeat()
         self._protocol_header = b""
         self._mechanism = ""
+        self._understands_refusal = False
         self._framing_lost = False
         self._last_input = b""
         self._ended = False
@@ -86,9 +87,32 @@ class Connection:
         return self.state == states.CLOSED
 
     @property
+    def mechanism(self) -> str:
+        """How the client has logged in."""
+        return self._mechanism
+
+    @property
     def wants_input(self) -> bool:
         """False while the owner had better not read on: input waits for an answer it owes."""
         return self._reader.buffered_bytes < _HELD_BYTES or not self._reader.stopped
+
+    @property
+    def publish_begun(self) -> bool:
+        """Whether the client has begun with a publish that came in pieces, or that is held (`hold_publishes`)."""
+        return self._reader.publish_begun
+
+    def hold_publishes(self) -> None:
+        """Take nothing from the next publish on; the owner had better not read on once `publish_begun`."""
+        self._reader.holds_publishes = True
+
+    def take_publishes(self) -> bool:
+        """Take publishes again.  Whether there is something held: then call receive(b"") for it."""
+        reader = self._reader
+        held = reader.holds_publishes and reader.stopped and self.state == states.RUNNING
+        reader.holds_publishes = False
+        if held:
+            reader.stopped = False
+        return held
 
     def receive(self, data: bytes) -> list[Event]:
         """What these octets of the client bring about, in order.  Never raises.
@@ -185,11 +209,9 @@ class Connection:
         self.client_capabilities = handshake.capabilities_of(self.client_properties)
         self._mechanism = method.mechanism
         login = handshake.read_login(method, self._mechanisms, self._certificate_user)
-        if isinstance(login, str):
-            self._drop(login)
-        else:
-            self._reader.stopped = True
-            self._reader.events.append(login)
+        self._understands_refusal = not login.fault and "authentication_failure_close" in self.client_capabilities
+        self._reader.stopped = True
+        self._reader.events.append(login)
 
     def _tune_ok(self, method: ConnectionClass.TuneOk) -> None:
         """The client's limits, which may be lower than ours."""
@@ -204,8 +226,8 @@ class Connection:
         self._reader.events.append(OpenRequested(method.virtual_host))
 
     def _update_secret(self, method: ConnectionClass.UpdateSecret) -> None:
+        """The secret is for credentials that end. Passwords do not, and are not checked again: it is dropped unread."""
         self.output.append_method(0, ConnectionClass.UpdateSecretOk())
-        self._reader.events.append(SecretUpdated(_text(long_string(method, "new_secret")), method.reason or ""))
 
     def _close(self, method: ConnectionClass.Close) -> None:
         self.output.append_method(0, ConnectionClass.CloseOk())
@@ -231,12 +253,13 @@ class Connection:
     def authentication_failed(self, text: str = "") -> None:
         """No to AuthenticationRequested; `text` is for the log, clients are told no details.
 
-        A client without the capability authentication_failure_close gets its socket closed, nothing else.
+        A client without the capability authentication_failure_close gets its socket closed, nothing else; nor, as with
+        RabbitMQ, does one of which it cannot be told who it is.
         """
         if self._stays(states.REFUSE_LOGIN):
             return
         reason = f"{self._mechanism} login refused: {text}"
-        if "authentication_failure_close" in self.client_capabilities:
+        if self._understands_refusal:
             message = (
                 f"Login was refused using authentication mechanism {self._mechanism}."
                 " For details see the broker logfile."
@@ -399,7 +422,3 @@ _ACTIONS: Final[dict[int, Callable[[Connection, Any], None]]] = {
     states.RECEIVE_CLOSE: Connection._close,
 }
 """What is done for a method that TRANSITIONS lets through; none other is before a connection closes."""
-
-
-def _text(value: object) -> str:
-    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)

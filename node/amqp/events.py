@@ -29,11 +29,13 @@ class AuthenticationRequested(Event):
 
     `username` and `password` are the octets of the SASL response as text; octets that are not UTF-8 are
     kept as surrogate escapes.  With EXTERNAL the certificate names the user, and there is no password.
+    `fault` says, for the log, why it cannot be told who the client is: then there is neither, and no is the answer.
     """
 
     mechanism: str
     username: str
     password: str
+    fault: str = ""
 
 
 @dataclass(slots=True)
@@ -86,14 +88,6 @@ class MethodReceived(Event):
     channel_id: int
     method: Frame
     arguments: bytes = b""
-
-
-@dataclass(slots=True, repr=False)
-class SecretUpdated(Event):
-    """connection.update-secret came and was answered; the secret holds for what is authorised from now on."""
-
-    secret: str
-    reason: str
 
 
 @dataclass(slots=True)

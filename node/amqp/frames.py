@@ -76,6 +76,8 @@ class FrameReader:
     ProtocolError; `fail(error)` is told of every ProtocolError, and the walk goes on with the next frame;
     `refuse_message(channel, body size)` is called for a body beyond `max_message_bytes`.
     The connection sets `stopped` to keep what follows unread until `feed` is called with it unset.
+    With `holds_publishes` set it stops by itself in front of the first publish.
+    `publish_begun` says that it has met a publish which it stopped at, or whose content is still to come.
     """
 
     def __init__(
@@ -94,6 +96,8 @@ class FrameReader:
         self.max_message_bytes: int = max_message_bytes
         self.frame_max_bytes: int = frame_max_bytes
         self.stopped: bool = False
+        self.holds_publishes: bool = False
+        self.publish_begun: bool = False
         self.events: list[Event] = []
         # Octets not yet walked: the beginning of a frame of which `_needed` octets are wanted next, or
         # (`_held`) whatever came while stopped.
@@ -149,6 +153,7 @@ class FrameReader:
         channels = self.channels
         publishes = self._publishes
         frame_max = self.frame_max_bytes
+        holds_publishes = self.holds_publishes
         unpack_frame = _FRAME_AND_METHOD.unpack_from
         publishing = -1
         settling = -1
@@ -179,12 +184,16 @@ class FrameReader:
                     if index == _PUBLISH_METHOD:
                         channel = channels.get(channel_id)
                         if channel is not None and channel.state == OPEN:
+                            if holds_publishes:
+                                self.publish_begun = self.stopped = True
+                                break
                             method = data[offset + 11 : stop]
                             known = publishes.get(method)
                             if known is None:
                                 known = self._read_publish(method)
                             content = self._whole_message(data, stop + 1, channel_id, known[0])
                             if content is None:
+                                self.publish_begun = True
                                 channel.begin_message(known[0], known[1])
                                 offset = stop + 1
                                 continue

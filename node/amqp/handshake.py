@@ -48,18 +48,18 @@ def capabilities_of(client_properties: dict[str, object]) -> frozenset[str]:
 
 def read_login(
     method: ConnectionClass.StartOk, mechanisms: tuple[str, ...], certificate_user: str | None
-) -> AuthenticationRequested | str:
-    """Who the client says it is in start-ok; or, for the log, why that cannot be told."""
+) -> AuthenticationRequested:
+    """Who the client says it is in start-ok, or why that cannot be told."""
     mechanism = method.mechanism
     if mechanism not in mechanisms:
-        return f"unknown authentication mechanism {mechanism!r}"
+        return AuthenticationRequested(mechanism, "", "", f"unknown authentication mechanism {mechanism!r}")
     credentials: tuple[str, str] | None
     if mechanism == EXTERNAL and certificate_user is not None:
         credentials = certificate_user, ""  # The response would say as whom to act: clients send anything there.
     else:
         credentials = read_response(mechanism, long_string(method, "response"))
     if credentials is None:
-        return f"the {mechanism} response of the client is malformed"
+        return AuthenticationRequested(mechanism, "", "", f"the {mechanism} response of the client is malformed")
     return AuthenticationRequested(mechanism, *credentials)
 
 

@@ -11,6 +11,7 @@ from node.amqp.connection import Connection
 from node.amqp.content import Content
 from node.amqp.settings import ConnectionSettings
 from node.broker.channel import Channel
+from node.broker.client_socket import ClientSocket
 from node.broker.cluster_facade import ClusterFacade, Done
 from node.broker.connection import ClientConnection, ConnectionHost
 from node.broker.consumers import Consumer
@@ -20,7 +21,8 @@ from node.broker.operation import AmqpError
 from node.broker.password_line import PasswordLine
 from node.broker.routes import Routes
 from node.broker.transaction import OpenTransactions
-from node.limits import OPEN_TRANSACTIONS_BYTES
+from node.broker.unfinished_messages import UnfinishedMessages
+from node.limits import OPEN_TRANSACTIONS_BYTES, UNFINISHED_BYTES, UNFINISHED_BYTES_OF_CONNECTION
 from node.shard.effects import ConsumerCancelled, Deliver
 from node.version import VERSION
 
@@ -33,17 +35,21 @@ logger = logging.getLogger(__name__)
 
 class BrokerSettings:
     """What a broker is told once.  `loopback_users` may log in from this machine only; `transactions_bytes` is what all
-    open transactions may hold."""
+    open transactions may hold, `unfinished_bytes` what may have come of messages that are not whole yet."""
 
     def __init__(
         self,
         connection: ConnectionSettings | None = None,
         loopback_users: frozenset[str] = frozenset(("guest",)),
         transactions_bytes: int = OPEN_TRANSACTIONS_BYTES,
+        unfinished_bytes: int = UNFINISHED_BYTES,
+        unfinished_bytes_of_connection: int = UNFINISHED_BYTES_OF_CONNECTION,
     ) -> None:
         self.connection: ConnectionSettings = connection or ConnectionSettings(VERSION)
         self.loopback_users: frozenset[str] = loopback_users
         self.transactions_bytes: int = transactions_bytes
+        self.unfinished_bytes: int = unfinished_bytes
+        self.unfinished_bytes_of_connection: int = unfinished_bytes_of_connection
 
 
 class Broker:
@@ -67,6 +73,9 @@ class Broker:
         self.now_ms: int = 0
         """As connections were last told."""
         self.connections: dict[str, ClientConnection] = {}
+        self.unfinished: UnfinishedMessages = UnfinishedMessages(
+            self.connections, self.settings.unfinished_bytes, self.settings.unfinished_bytes_of_connection
+        )
         self._consumers: dict[int, Consumer] = {}
         self.reply_channels: dict[str, Channel] = {}
         """Channels that consume direct replies, by the key in their address."""
@@ -85,11 +94,12 @@ class Broker:
     # -- connections --------------------------------------------------------------
 
     def connect(
-        self, host: ConnectionHost, peer: str, loopback: bool, certificate_user: str | None = None
-    ) -> ClientConnection:
+        self, host: ConnectionHost, peer: str, loopback: bool, certificate_user: str | None = None,
+        socket: ClientSocket | None = None,
+    ) -> ClientConnection:  # fmt: skip
         """A socket was accepted.  `certificate_user` is whom the client's certificate names, if it had to show one."""
         amqp = Connection(self.settings.connection, certificate_user)
-        connection = ClientConnection(self, amqp, host, self._next_connection, peer, loopback)
+        connection = ClientConnection(self, amqp, host, self._next_connection, peer, loopback, socket)
         self._next_connection += 1
         self.connections[connection.name] = connection
         return connection
@@ -101,9 +111,7 @@ class Broker:
     def close_all(self, text: str) -> None:
         """The node goes down: tell every client (320)."""
         for connection in list(self.connections.values()):
-            for channel in connection.channels.values():
-                channel.publisher.send_confirms()
-            connection.fail(AmqpError(320, text), 0, 0)
+            connection.force_close(text)
 
     # -- before the node stops (see node.duties.drain) -------------------------------
 

@@ -21,6 +21,7 @@ from node.amqp.events import (
 )
 from node.amqp.methods import unchecked
 from node.broker.channel import Channel
+from node.broker.client_socket import ClientSocket
 from node.broker.cluster_facade import Done
 from node.broker.connection_limits import ConnectionLimits
 from node.broker.login import Login
@@ -60,13 +61,15 @@ class ClientConnection:
     """The broker's side of one connection, from the first octet to the last."""
 
     def __init__(
-        self, broker: Broker, amqp: Connection, host: ConnectionHost, number: int, peer: str, loopback: bool
-    ) -> None:
-        """`peer` is for logs; `loopback` says whether the client is on this machine."""
+        self, broker: Broker, amqp: Connection, host: ConnectionHost, number: int, peer: str, loopback: bool,
+        socket: ClientSocket | None = None,
+    ) -> None:  # fmt: skip
+        """`peer` is for logs; `loopback` says whether the client is on this machine; `socket` is for operators."""
         self.broker: Broker = broker
         self.amqp: Connection = amqp
         self.host: ConnectionHost = host
         self.peer: str = peer
+        self.socket: ClientSocket = socket or ClientSocket((peer, 0), ("", 0), False, 0)
         # Unique on this node for the life of the process: the owner of exclusive queues.
         self.name: str = f"{peer}#{number}"
         self.user: str = ""
@@ -76,6 +79,8 @@ class ClientConnection:
         self.exclusive_queues: dict[int, int] = {}
         """Exclusive queues of this connection: queue id -> shard id."""
         self.over: bool = False
+        self.unfinished_bytes: int = 0
+        """As they were last counted; see `UnfinishedMessages`."""
         self.pressure: Pressure = Pressure(self)
         self._login = Login(self, loopback)
         self._limits = ConnectionLimits(broker.cluster)
@@ -93,7 +98,23 @@ class ClientConnection:
     def receive(self, data: bytes) -> None:
         """Octets from the client."""
         self._handle(self.amqp.receive(data))
+        if self.amqp.publish_begun and not self.pressure.has_published:
+            self.pressure.first_publish()
+        self._count_unfinished()
         self.mark()
+
+    def go_on(self) -> None:
+        """Take what came and was held (`Connection.hold_publishes`)."""
+        try:
+            self.receive(b"")
+        except Exception:
+            # All others are to hear that the alarm is over.
+            logger.exception("connection %s failed", self.name)
+            self.fail(AmqpError(541, "internal error"), 0, 0)
+
+    def _count_unfinished(self) -> None:
+        if self.amqp.channels.unfinished.size_bytes != self.unfinished_bytes:
+            self.broker.unfinished.look(self)
 
     def tick(self, now_ms: int) -> None:
         """Heartbeats and time limits."""
@@ -102,6 +123,7 @@ class ClientConnection:
         events = self.amqp.tick(now_ms)
         if events:
             self._handle(events)
+        self._count_unfinished()
         self.mark()
 
     def lost(self) -> None:
@@ -177,6 +199,17 @@ class ClientConnection:
         self.mark()
         self.finish()
 
+    def force_close(self, text: str) -> None:
+        """Close the connection for reasons that are not its own (320); what is stored is confirmed before."""
+        for channel in self.channels.values():
+            channel.publisher.send_confirms()
+        self.fail(AmqpError(CONNECTION_FORCED, text), 0, 0)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it is open: logged in, in a vhost, and not over."""
+        return self._in_vhost and not self.over
+
     def finish(self) -> None:
         """The connection is over: channels give back what they hold, exclusive queues go."""
         if self.over:
@@ -189,6 +222,7 @@ class ClientConnection:
         self._unreleased.update(channel for channel in channels if not channel.released)
         for channel in channels:
             channel.shut()
+        self._count_unfinished()
         if not self._unreleased:
             self._delete_exclusive_queues()
         self.broker.connection_over(self)

@@ -44,14 +44,16 @@ class Login:
         slowed = self._slowed
         if slowed is not None and now_ms >= self._slowed_until_ms and not self._connection.over:
             self.stop_waiting()
-            self._check_password(slowed, True)
+            self._look_at(slowed, True)
 
     def request(self, event: AuthenticationRequested) -> None:
         """The client has named itself: say yes or no, now or later."""
         broker = self._broker
         user, password = event.username, event.password.encode("utf-8", "surrogateescape")
         record = broker.cluster.catalog.user(user)
-        if user in broker.settings.loopback_users and not self._loopback:
+        if event.fault:
+            self._slow_down(event)
+        elif user in broker.settings.loopback_users and not self._loopback:
             self._refuse_login(event, f"user '{user}' can only connect via localhost")
         elif event.mechanism == EXTERNAL:
             if record is None:
@@ -61,13 +63,25 @@ class Login:
         elif record is not None and broker.credentials.known(user, record.password_hash, password):
             self._accept(record)
         else:
-            delay_ms = broker.failed_logins.delay_ms(self._origin, user, broker.now_ms)
-            if not delay_ms:
-                self._check_password(event, False)
-            elif broker.failed_logins.begin_waiting(self._origin, user):
-                self._slowed, self._slowed_until_ms = event, broker.now_ms + delay_ms
-            else:
-                self._turn_away(event, "too many logins from there wait already")
+            self._slow_down(event)
+
+    def _slow_down(self, event: AuthenticationRequested) -> None:
+        """Look at the login now, or later where others have failed. Those that do not say whose they are count as
+        one user's."""
+        broker = self._broker
+        delay_ms = broker.failed_logins.delay_ms(self._origin, event.username, broker.now_ms)
+        if not delay_ms:
+            self._look_at(event, False)
+        elif broker.failed_logins.begin_waiting(self._origin, event.username):
+            self._slowed, self._slowed_until_ms = event, broker.now_ms + delay_ms
+        else:
+            self._turn_away(event, "too many logins from there wait already")
+
+    def _look_at(self, event: AuthenticationRequested, has_waited: bool) -> None:
+        if event.fault:
+            self._refuse_login(event, event.fault)
+        else:
+            self._check_password(event, has_waited)
 
     def stop_waiting(self) -> None:
         """The client is gone, or its turn has come: it holds no place any more."""

@@ -27,6 +27,13 @@ class Pressure:
         self.output_full: bool = False
         self.waiting_bytes: int = 0
         self._told_blocked = False
+        if self._broker.cluster.blocked is not None:
+            connection.amqp.hold_publishes()
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether the client publishes and is not read because of an alarm."""
+        return self._told_blocked
 
     @property
     def wants_reading(self) -> bool:
@@ -75,20 +82,32 @@ class Pressure:
             self.reading_may_change()
 
     def first_publish(self) -> None:
-        """The client turns out to be a publisher: alarms and pressure concern it from now on."""
+        """The client turns out to be a publisher, with its first publish or the beginning of it: alarms and pressure
+        concern it from now on."""
         self.has_published = True
         self.alarm_changed(self._broker.cluster.blocked)
         self.reading_may_change()
 
     def alarm_changed(self, text: str | None) -> None:
         """Publishers are not read from while there is an alarm, and told so if they can take that. RabbitMQ tells once,
-        whatever comes on top."""
-        if not self.has_published or self._connection.over or (text is not None) == self._told_blocked:
+        whatever comes on top. Who has not published yet is stopped in front of the first publish."""
+        amqp = self._connection.amqp
+        if self._connection.over:
+            return
+        if not self.has_published:
+            if text is not None:
+                amqp.hold_publishes()
+            else:
+                amqp.take_publishes()
+            return
+        if (text is not None) == self._told_blocked:
             return
         self._told_blocked = text is not None
         if text is not None:
-            self._connection.amqp.send_blocked(text)
+            amqp.send_blocked(text)
         else:
-            self._connection.amqp.send_unblocked()
+            amqp.send_unblocked()
+            if amqp.take_publishes():
+                self._connection.go_on()
         self._connection.mark()
         self.reading_may_change()

@@ -19,19 +19,29 @@ from node.catalog.arguments import (
 from node.catalog.commands import Bind, DeclareExchange, DeclareQueue, Unbind
 from node.catalog.exchange import EXCHANGE_TYPES
 from node.catalog.records import BindingRecord, ExchangeRecord, QueueRecord, QueueSettings
+from node.catalog.results import Refusal
 from node.catalog.values import same_value
 from node.catalog.vhost import DEFAULT_EXCHANGE, Vhost
 
 RESERVED_PREFIX: Final = "amq."
 
 
+def name_refusal(command: DeclareQueue) -> Refusal | None:
+    """Why no client may declare a queue of that name, or of none; in RabbitMQ this comes before permissions."""
+    if command.server_named:
+        if queue_type(command.arguments) == "quorum":
+            return refusals.server_named_refused(type_module(command.arguments))
+    elif command.name.startswith(RESERVED_PREFIX):
+        return refusals.reserved_name("queue", command.name)
+    return None
+
+
 def existing_queue(vhost: Vhost, command: DeclareQueue) -> QueueRecord | None:
     """The queue of that name if it is equivalent, None if there is none."""
     stored_arguments(command.arguments)
-    if command.server_named and queue_type(command.arguments) == "quorum":
-        raise refusals.server_named_refused(type_module(command.arguments))
-    if command.name.startswith(RESERVED_PREFIX) and not command.server_named:
-        raise refusals.reserved_name("queue", command.name)
+    refusal = name_refusal(command)
+    if refusal is not None:
+        raise refusal
     queue = vhost.queues.get(command.name)
     if queue is None:
         return None

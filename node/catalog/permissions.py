@@ -108,11 +108,13 @@ def check_declare_exchange(catalog: PermissionSource, user: str, command: Declar
 
 
 def check_binding(catalog: PermissionSource, user: str, command: Bind | Unbind) -> Refusal | None:
-    """Write on the destination, read on the source; of a topic exchange, on the key, too."""
+    """Write on the destination, read on the source; of a topic exchange, on the key, too. In between, as in RabbitMQ,
+    the default exchange is refused at either end."""
     vhost = command.vhost
-    refusal = check_access(
-        catalog, user, "write", command.destination_kind, vhost, command.destination
-    ) or check_access(catalog, user, "read", "exchange", vhost, command.source)
+    refusal = check_access(catalog, user, "write", command.destination_kind, vhost, command.destination)
+    if refusal is None and (not command.source or (command.destination_kind == "exchange" and not command.destination)):
+        refusal = refusals.default_exchange()
+    refusal = refusal or check_access(catalog, user, "read", "exchange", vhost, command.source)
     if refusal is None:
         source = catalog.exchange(vhost, command.source)
         if source is not None and source.type == "topic":

@@ -11,8 +11,8 @@ from typing import Any, Final
 import msgspec
 from aiohttp import web
 
-from node.http.management import NOT_FOUND, not_authorised
-from node.http.operating import ADMINISTRATOR, answer, credentials, is_loopback
+from node.http.management import NOT_FOUND
+from node.http.operating import ADMINISTRATOR, answer, credentials, is_loopback, not_authorised
 from node.http.provider import AccessPort, User
 
 PAGES: Final = {

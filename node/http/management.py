@@ -8,6 +8,7 @@ name and password (basic authentication):
     queues              tag administrator or monitoring, or policymaker or management with permissions in the vhost;
                         to delete one, the permission to configure it as well
     overview            the same tags; management and policymaker see what is in their vhosts
+    connections         the same tags; management and policymaker see their own; to close others' takes an administrator
     nodes               tag administrator or monitoring
 """
 
@@ -18,7 +19,8 @@ from typing import Any, Final
 import msgspec
 from aiohttp import web
 
-from node.http.operating import answer, credentials, is_loopback
+from node.http.connections import ConnectionPages
+from node.http.operating import answer, credentials, is_loopback, not_authorised
 from node.http.provider import ManagementPort, PolicyWish
 
 PAGES: Final = {
@@ -26,6 +28,7 @@ PAGES: Final = {
     "/api/operator-policies/{vhost}/{name}": "the same for operator policies",
     "/api/queues/{vhost}/{name}": "a queue; GET and DELETE, as in RabbitMQ; /api/queues[/{vhost}] lists",
     "/api/overview": "the cluster, its listeners and totals, as in RabbitMQ",
+    "/api/connections/{name}": "a connection; GET and DELETE; /api/connections lists, ?page= ?page_size=",
     "/api/nodes": "its nodes, as in RabbitMQ; /api/nodes/{name} is one of them",
 }
 
@@ -61,6 +64,10 @@ class ManagementPages:
         router.add_get("/api/queues/{vhost}/{name}", self._for(readers, self._queue, may_see))
         router.add_delete("/api/queues/{vhost}/{name}", self._for(readers, self._delete_queue, may_see))
         router.add_get("/api/overview", self._for(readers, self._overview, may_see))
+        connections = ConnectionPages(self._port)
+        router.add_get("/api/connections", self._for(readers, connections.all, may_see))
+        router.add_get("/api/connections/{name}", self._for(readers, connections.one, may_see))
+        router.add_delete("/api/connections/{name}", self._for(readers, connections.close, may_see))
         monitors = {_ADMINISTRATOR, "monitoring"}
         router.add_get("/api/nodes", self._for(monitors, self._nodes, may_see))
         router.add_get("/api/nodes/{name}", self._for(monitors, self._node, may_see))
@@ -168,10 +175,3 @@ def _wish(body: bytes, vhost: str, name: str, operator: bool) -> PolicyWish:
 
 def _answered(status: HTTPStatus, content: dict[str, Any]) -> web.Response:
     return answer(content, status) if content else web.Response(status=status)
-
-
-def not_authorised(reason: str) -> web.Response:
-    """401: no login, or not as somebody who may."""
-    response = answer({"error": "not_authorised", "reason": reason}, HTTPStatus.UNAUTHORIZED)
-    response.headers["WWW-Authenticate"] = 'Basic realm="mayfly"'
-    return response

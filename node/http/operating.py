@@ -211,6 +211,13 @@ def answer(content: dict[str, Any] | list[dict[str, Any]], status: HTTPStatus = 
     return web.Response(body=body, status=status, content_type=_JSON, headers=headers)
 
 
+def not_authorised(reason: str) -> web.Response:
+    """401: no login, or not as somebody who may."""
+    response = answer({"error": "not_authorised", "reason": reason}, HTTPStatus.UNAUTHORIZED)
+    response.headers["WWW-Authenticate"] = 'Basic realm="mayfly"'
+    return response
+
+
 def _group(request: web.Request) -> int:
     text = request.match_info["group"]
     if not (text.isascii() and text.isdigit()) or len(text) > 6:

@@ -29,6 +29,9 @@ class StatusProvider(Protocol):
     def readiness(self) -> tuple[bool, str]:
         """Whether clients can be served, and the reason where they cannot."""
 
+    def alarms(self) -> list[str]:
+        """Why publishers are blocked, of this node in full, of others which there are; consumers are served."""
+
     def status(self) -> dict[str, Any]:
         """Nodes, groups, queues and alarms as this node knows them; goes through JSON."""
 
@@ -189,7 +192,26 @@ class AccessPort(Protocol):
         """Take it away."""
 
 
-class ManagementPort(Protocol):
+class ConnectionsPort(Protocol):
+    """Connections of clients over all nodes, in RabbitMQ's shape."""
+
+    def sees_all(self, user: str) -> bool:
+        """Whether the user has a tag with which all connections are seen, not the own ones alone."""
+
+    def may_close_all(self, user: str) -> bool:
+        """Whether the user may close the connections of others."""
+
+    async def connections(self, user: str, start: int, most: int) -> tuple[int, list[dict[str, Any]]]:
+        """How many there are, of one user or (empty) of all, and so many of them from a place on."""
+
+    async def connection(self, name: str) -> dict[str, Any] | None:
+        """The one of that name; None where there is none."""
+
+    async def close_connection(self, name: str, reason: str) -> bool:
+        """Close it with 320; False if there is none."""
+
+
+class ManagementPort(ConnectionsPort, Protocol):
     """What RabbitMQ's management API asks for; `operator` means operator policies instead of policies."""
 
     async def login(self, user: str, password: str, loopback: bool) -> User | None:

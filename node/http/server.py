@@ -1,5 +1,6 @@
 """The HTTP listener of a node, on aiohttp. Every answer but `/metrics` is JSON, errors too."""
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
@@ -22,6 +23,8 @@ from node.http.observing import ObservingPages
 from node.http.operating import PAGES as OPERATOR_PAGES
 from node.http.operating import OperatorPages, answer
 from node.http.provider import AccessPort, ManagementPort, OperatorPort, StatusProvider
+from node.http.sockets import HttpConnections
+from node.limits import HTTP_CONNECTIONS, HTTP_FIRST_REQUEST_SECONDS, HTTP_KEEPALIVE_SECONDS
 from node.operating.operator_login import ORIGIN
 from node.settings.kinds import Address
 from node.version import VERSION
@@ -29,10 +32,11 @@ from node.version import VERSION
 _LOG: Final = logging.getLogger(__name__)
 _CONNECTION_LOG: Final = logging.getLogger(f"{__name__}.connections")
 _SHUTDOWN_TIMEOUT_S: Final = 1.0
+_BACKLOG: Final = 128
 _LARGEST_REQUEST_BYTES: Final = 64 * 1024
 _PAGES: Final = {
     "/health/live": "200 while the process works",
-    "/health/ready": "200 while clients are served, else 503 with the reason",
+    "/health/ready": "200 while clients are served, else 503 with the reason; tells of alarms, which block publishers",
     "/metrics": "metrics for Prometheus",
     "/status": "nodes, shards, leaders, queue counts, expiry lag, as this node has them",
     **OBSERVING_PAGES,
@@ -55,6 +59,9 @@ class HttpServer:
         management: ManagementPort | None = None,
         access: AccessPort | None = None,
         definitions: DefinitionsPort | None = None,
+        most_connections: int = HTTP_CONNECTIONS,
+        first_request_seconds: float = HTTP_FIRST_REQUEST_SECONDS,
+        keepalive_seconds: float = HTTP_KEEPALIVE_SECONDS,
     ) -> None:
         """Without the port for them there are no pages for operators, and none of RabbitMQ's management API."""
         self._provider = provider
@@ -64,13 +71,18 @@ class HttpServer:
         self._access = access
         self._address = Address(host, port)
         self._metrics = MetricsPage(provider)
+        self._most_connections = most_connections
+        self._first_request_seconds = first_request_seconds
+        self._keepalive_seconds = keepalive_seconds
         self._runner: web.AppRunner | None = None
+        self._listening: asyncio.Server | None = None
+        self._connections: HttpConnections | None = None
 
     @property
     def address(self) -> Address:
         """Where it listens; with the port the system chose, once started, if 0 was asked for."""
-        if self._address.port == 0 and self._runner is not None and self._runner.addresses:
-            return Address(self._address.host, self._runner.addresses[0][1])
+        if self._address.port == 0 and self._listening is not None and self._listening.sockets:
+            return Address(self._address.host, self._listening.sockets[0].getsockname()[1])
         return self._address
 
     async def start(self) -> None:
@@ -81,10 +93,16 @@ class HttpServer:
             handle_signals=False,
             logger=_CONNECTION_LOG,
             shutdown_timeout=_SHUTDOWN_TIMEOUT_S,
+            keepalive_timeout=self._keepalive_seconds,
         )
         await runner.setup()
+        assert runner.server is not None
+        self._connections = HttpConnections(runner.server, self._most_connections, self._first_request_seconds)
+        loop = asyncio.get_running_loop()
         try:
-            await web.TCPSite(runner, self._address.host, self._address.port).start()
+            self._listening = await loop.create_server(
+                self._connections, self._address.host, self._address.port, backlog=_BACKLOG
+            )
         except BaseException:
             await runner.cleanup()
             raise
@@ -92,13 +110,16 @@ class HttpServer:
 
     async def stop(self) -> None:
         """Close the listener and its connections."""
+        if self._listening is not None:
+            self._listening.close()
+            self._listening = None
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
 
     def _application(self) -> web.Application:
         application = web.Application(
-            middlewares=[_errors_as_json], client_max_size=_LARGEST_REQUEST_BYTES, logger=_LOG
+            middlewares=[self._counted, _errors_as_json], client_max_size=_LARGEST_REQUEST_BYTES, logger=_LOG
         )
         handlers: dict[str, Callable[[web.Request], Awaitable[web.Response]]] = {
             "/": self._index,
@@ -120,6 +141,17 @@ class HttpServer:
             AccessPages(self._access).add_to(application.router)
         return application
 
+    @web.middleware
+    async def _counted(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        connections, transport = self._connections, request.transport
+        if connections is None or transport is None:
+            return await handler(request)
+        connections.request_came(transport)
+        try:
+            return await handler(request)
+        finally:
+            connections.request_done(transport)
+
     async def _index(self, request: web.Request) -> web.Response:
         return answer({"mayfly": VERSION, "pages": _PAGES})
 
@@ -130,9 +162,10 @@ class HttpServer:
 
     async def _ready(self, request: web.Request) -> web.Response:
         ready, reason = self._provider.readiness()
+        alarms = self._provider.alarms()
         if ready:
-            return answer({"status": "ready"})
-        return answer({"status": "not ready", "reason": reason}, HTTPStatus.SERVICE_UNAVAILABLE)
+            return answer({"status": "ready", "alarms": alarms})
+        return answer({"status": "not ready", "reason": reason, "alarms": alarms}, HTTPStatus.SERVICE_UNAVAILABLE)
 
     async def _metrics_page(self, request: web.Request) -> web.Response:
         return web.Response(body=self._metrics.render(), headers={"Content-Type": CONTENT_TYPE})

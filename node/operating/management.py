@@ -26,6 +26,7 @@ from node.engine import Engine
 from node.http.management import NOT_FOUND
 from node.http.provider import PolicyWish
 from node.membership_shell import MembershipShell
+from node.operating.connections import Connections
 from node.operating.operator_login import Logins
 from node.operating.overview import TotalsOfUser, listener_rows, node_rows, overview, totals_of_all
 from node.operating.status import managed_queue
@@ -59,9 +60,10 @@ class Management:
 
     def __init__(
         self, engine: Engine, membership: MembershipShell, logins: Logins, pump: Callable[[], None],
-        this_node: ThisNode | None = None,
+        this_node: ThisNode | None = None, connections: Connections | None = None,
     ) -> None:  # fmt: skip
         """`pump` has what was given to the engine go on its way."""
+        self._connections = connections
         self._pump = pump
         self._engine = engine
         self._catalog = engine.catalog
@@ -82,10 +84,8 @@ class Management:
 
     def may_see(self, user: str, vhost: str) -> bool:
         """See `ManagementPort.may_see`."""
-        record = self._catalog.user(user)
-        if record is None:
-            return False
-        return bool(_SEES_ALL & set(record.tags)) or self._catalog.permission(user, vhost) is not None
+        known = self._catalog.user(user) is not None
+        return known and (self.sees_all(user) or self._catalog.permission(user, vhost) is not None)
 
     def may_have_policies(self, user: str, vhost: str) -> bool:
         """See `ManagementPort.may_have_policies`."""
@@ -141,8 +141,7 @@ class Management:
     async def overview(self, user: str) -> dict[str, Any]:
         """See `ManagementPort.overview`."""
         engine = self._engine
-        record = self._catalog.user(user)
-        if record is None or not _SEES_ALL & set(record.tags):
+        if not self.sees_all(user):
             return overview(engine) | await self._totals_of(user)
         node = self._catalog.node(engine.node_id)
         is_tls = self._this_node is not None and self._this_node.clients_use_tls()
@@ -160,6 +159,28 @@ class Management:
             totals.add(records[start : start + _AT_ONCE])
             await asyncio.sleep(0)
         return totals.shown()
+
+    def sees_all(self, user: str) -> bool:
+        """See `ConnectionsPort.sees_all`."""
+        record = self._catalog.user(user)
+        return record is not None and bool(_SEES_ALL & set(record.tags))
+
+    def may_close_all(self, user: str) -> bool:
+        """See `ConnectionsPort.may_close_all`."""
+        record = self._catalog.user(user)
+        return record is not None and _ADMINISTRATOR in record.tags
+
+    async def connections(self, user: str, start: int, most: int) -> tuple[int, list[dict[str, Any]]]:
+        """See `ConnectionsPort.connections`."""
+        return (0, []) if self._connections is None else await self._connections.some(user, start, most)
+
+    async def connection(self, name: str) -> dict[str, Any] | None:
+        """See `ConnectionsPort.connection`."""
+        return None if self._connections is None else await self._connections.one(name)
+
+    async def close_connection(self, name: str, reason: str) -> bool:
+        """See `ConnectionsPort.close_connection`."""
+        return self._connections is not None and await self._connections.close(name, reason)
 
     def nodes(self) -> list[dict[str, Any]]:
         """See `ManagementPort.nodes`."""

@@ -99,7 +99,32 @@ def test_refusals(client: Any, world: Any) -> None:
     client.send(1, commands.Channel.CloseOk())
     client.open_channel(1)
     consume(client)
-    assert closed(consume(client, "me"))[:2] == ("connection", 530)
+    refused = consume(client, "me")
+    assert closed(refused) == ("channel", 406, "PRECONDITION_FAILED - reply consumer already set")
+
+
+def test_their_tag_is_no_consumers(client: Any) -> None:
+    """A queue's consumer may have it as well, and is cancelled after them; the other way round it may not."""
+    consume(client)
+    client.declare("q")
+    assert client.consume("q", "me", no_ack=True) == []
+    address = client.connection.channels[1].reply_consumer.address
+    assert isinstance(client.call(1, commands.Basic.Cancel(consumer_tag="me")), commands.Basic.CancelOk)
+    assert client.call(1, commands.Queue.Declare(queue=address, passive=True)).reply_code == 404
+    client.send(1, commands.Channel.CloseOk())
+    client.open_channel(1)
+    client.consume("q", "me")
+    assert closed(consume(client)) == ("connection", 530, "NOT_ALLOWED - attempt to reuse consumer tag 'me'")
+
+
+def test_of_one_tag_the_replies_are_cancelled_first(client: Any) -> None:
+    consume(client)
+    client.declare("q")
+    client.consume("q", "me", no_ack=True)
+    for left in (["me"], []):
+        client.call(1, commands.Basic.Cancel(consumer_tag="me"))
+        assert client.connection.channels[1].reply_consumer is None
+        assert list(client.connection.channels[1].consumers) == left
 
 
 def test_the_names_are_no_queues(world: Any, client: Any) -> None:

@@ -21,6 +21,7 @@ from node.limits import (
     PASSWORD_CHECKS_OF_ORIGIN,
     PASSWORD_CHECKS_WAITING,
 )
+from tests.broker.conftest import CAPABILITIES
 
 
 def test_delays_grow_to_a_bound_and_end() -> None:
@@ -204,3 +205,55 @@ def test_the_same_password_is_checked_once_for_all_who_come_at_once(world: Any) 
 def test_whoever_is_not_there_takes_as_long_as_a_wrong_password(world: Any) -> None:
     assert world.login("nobody", "x").take()[0].reply_code == 403
     assert world.verified == 1
+
+
+def stammer(world: Any, mechanism: str = "PLAIN", response: str = "no user and no password") -> Any:
+    """A login of which nobody can tell whose it is."""
+    from pamqp import frame
+
+    client = world.socket()
+    properties: Any = {"capabilities": CAPABILITIES}
+    start_ok = commands.Connection.StartOk(properties, mechanism, response, "en_US")
+    client.connection.receive(b"AMQP\x00\x00\x09\x01" + frame.marshal(start_ok, 0))
+    world.settle()
+    return client
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "response", "why"),
+    [
+        ("PLAIN", "guest", "the PLAIN response of the client is malformed"),
+        ("AMQPLAIN", "\x05LOGINS", "the AMQPLAIN response of the client is malformed"),
+        ("EXTERNAL", "", "unknown authentication mechanism 'EXTERNAL'"),
+        ("RABBIT-CR-DEMO", "guest", "unknown authentication mechanism 'RABBIT-CR-DEMO'"),
+    ],
+)
+def test_a_login_that_names_nobody_counts(
+    world: Any, caplog: pytest.LogCaptureFixture, mechanism: str, response: str, why: str
+) -> None:
+    """It is logged as others are; the client hears nothing, as of RabbitMQ."""
+    client = stammer(world, mechanism, response)
+    assert [type(each).__name__ for each in client.take()] == ["Start"] and client.closed
+    assert world.broker.failed_logins.refused == 1
+    (record,) = [each for each in caplog.records if each.levelname == "WARNING"]
+    assert record.getMessage().endswith(f"login of '' refused: {why}")
+
+
+def test_logins_that_name_nobody_are_slowed_as_others_are(world: Any) -> None:
+    for _ in range(LOGIN_FAILURES_FREE):
+        assert stammer(world).closed
+    slowed = [stammer(world) for _ in range(LOGINS_WAITING)]
+    assert not any(client.closed for client in slowed)
+    assert stammer(world).closed, "few wait at once"
+    refused = world.broker.failed_logins.refused
+    slowed[0].connection.tick(LOGIN_DELAY_FIRST_MS)
+    world.settle()
+    assert slowed[0].closed and world.broker.failed_logins.refused == refused + 1
+    assert isinstance(world.login("guest", "guest").take()[0], commands.Connection.Tune), "others are not"
+
+
+def test_many_logins_that_name_nobody_slow_whoever_is_new_from_there(world: Any) -> None:
+    for _ in range(LOGIN_FAILURES_FREE_OF_ORIGIN):
+        stammer(world).connection.tick(world.broker.now_ms + LOGIN_DELAY_MOST_MS)
+        world.settle()
+    assert world.login("guest", "guest").take() == []

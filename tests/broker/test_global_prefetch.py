@@ -47,10 +47,20 @@ def test_consumers_share_the_limit(filled: Any) -> None:
 
 
 def test_a_consumer_keeps_to_its_own_limit_too(filled: Any) -> None:
-    limit(filled, 3)
     limit(filled, 2, for_all=False)
+    limit(filled, 3)
     assert len(filled.consume("q", "a")) == 2
     assert len(filled.consume("q", "b")) == 1
+
+
+def test_a_limit_for_each_lifts_the_one_for_all(filled: Any) -> None:
+    """Consumers that are there keep their own, those that follow have the new one."""
+    limit(filled, 2, for_all=False)
+    limit(filled, 3)
+    assert len(filled.consume("q", "a")) == 2 and len(filled.consume("q", "b")) == 1
+    assert len(limit(filled, 4, for_all=False)) == 1
+    assert len(filled.consume("q", "c")) == 4
+    assert not filled.connection.channels[1].global_prefetch.is_used
 
 
 def test_the_limit_changes_for_consumers_that_are_there(filled: Any) -> None:

@@ -211,6 +211,74 @@ def test_a_client_that_does_not_wait_leaves_no_queue(brokers: ThreeBrokers) -> N
     assert seen[0] is old and seen[-1] is None
 
 
+KEPT = {
+    "if-empty": (commands.Queue.Delete(queue="q", if_empty=True), True),
+    "if-unused": (commands.Queue.Delete(queue="q", if_unused=True), True),
+    "without conditions": (commands.Queue.Delete(queue="q"), False),
+}
+
+
+@pytest.mark.parametrize("conditions", KEPT)
+def test_only_its_home_says_whether_a_queue_may_be_deleted(brokers: ThreeBrokers, conditions: str) -> None:
+    """It holds a message and has a consumer there; nobody deletes it behind the home's back."""
+    home, other = brokers.followers()
+    owner = own_a_queue(brokers, AUTO_DELETE, home)
+    owner.call(1, commands.Basic.Qos(prefetch_count=1))
+    owner.consume("q", "tag")
+    owner.publish(1, "q", b"more")
+    settle_down(brokers)
+    node = brokers.nodes[other]
+    client = node.client()
+    client.take()
+    lose_node(brokers, home)
+    delete, is_kept = KEPT[conditions]
+    client.send(1, delete)
+    for _ in range(10):
+        brokers.step()
+        assert node.engine.catalog.queue("/", "q") is not None
+    assert answers(client) == []
+    find_node(brokers, home)
+    brokers.run_until(lambda: answers(client), SESSION_TIMEOUT_MS // TICK_MS)
+    (answer,) = answers(client)
+    assert (node.engine.catalog.queue("/", "q") is not None) == is_kept
+    if is_kept:
+        why = conditions.replace("if-empty", "not empty").replace("if-unused", "in use")
+        assert answer.reply_text == f"PRECONDITION_FAILED - queue 'q' in vhost '/' {why}"
+    else:
+        assert isinstance(answer, commands.Queue.DeleteOk)
+
+
+@pytest.mark.parametrize("conditions", KEPT)
+def test_a_queue_of_a_node_that_is_given_up_is_gone(brokers: ThreeBrokers, conditions: str) -> None:
+    home, other = brokers.followers()
+    own_a_queue(brokers, AUTO_DELETE, home)
+    settle_down(brokers)
+    client = brokers.nodes[other].client()
+    client.take()
+    lose_node(brokers, home)
+    client.send(1, KEPT[conditions][0])
+    assert answers(client) == []
+    brokers.run_until(lambda: answers(client))
+    (answer,) = answers(client)
+    assert (answer.name, answer.message_count) == ("Queue.DeleteOk", 0)
+
+
+@pytest.mark.parametrize("conditions", KEPT)
+def test_a_delete_that_nobody_can_decide_is_refused(brokers: ThreeBrokers, conditions: str) -> None:
+    """Without a majority the home is neither reached nor given up."""
+    home, other, third = brokers.ids
+    own_a_queue(brokers, AUTO_DELETE, home)
+    settle_down(brokers)
+    client = brokers.nodes[other].client()
+    client.take()
+    lose_node(brokers, home, third)
+    client.send(1, KEPT[conditions][0])
+    brokers.run_until(lambda: answers(client))
+    (refused,) = answers(client)
+    assert refused.reply_text == "NOT_FOUND - home node of queue 'q' in vhost '/' is down or inaccessible"
+    assert brokers.nodes[other].engine.catalog.queue("/", "q") is not None
+
+
 def test_what_else_is_asked_of_such_a_queue_is_refused_at_once(brokers: ThreeBrokers) -> None:
     home, other = brokers.followers()
     own_a_queue(brokers, AUTO_DELETE, home)

@@ -60,9 +60,13 @@ class Client:
                     _, _, found = frame.unmarshal(self.buffer[:size])
                     self.buffer = self.buffer[size:]
                     return found
-            data = self.socket.recv(LARGEST_READ)
-            assert data, "closed by the node"
-            self.buffer += data
+            self.receive()
+
+    def receive(self, most_bytes: int = LARGEST_READ) -> None:
+        """Add to the buffer what has come."""
+        data = self.socket.recv(most_bytes)
+        assert data, "closed by the node"
+        self.buffer += data
 
     def bodies(self, count: int) -> list[int]:
         """The numbers of so many messages."""
@@ -177,7 +181,7 @@ def test_a_slow_client_that_takes_something_stays(node: DirectNode) -> None:
         client.socket.recv(4096, socket.MSG_PEEK)
         goal = len(client.buffer) + 400_000
         while len(client.buffer) < goal:
-            client.buffer += client.socket.recv(65_536)
+            client.receive(65_536)
         time.sleep(0.05)
     assert client.bodies(MESSAGES) == list(range(MESSAGES))
     client.socket.close()

@@ -181,15 +181,31 @@ def test_an_alarm_ends_the_largest_transactions_and_lets_small_ones_wait(world: 
 
 
 def test_during_an_alarm_transactions_stay_small(world: Any, client: Any) -> None:
-    """Those of clients who had not published before are read on at first."""
+    """Those who have not published are read on: they may acknowledge."""
     of_node(world).most_bytes = 20_000
-    select(client)
     client.declare("q")
+    world.client().send_bytes(client.publish_bytes(1, "q") * 20)
+    select(client)
+    tags = [client.get("q", no_ack=False).tag for _ in range(20)]
     world.alarm("low on memory")
     assert client.connection.pressure.wants_reading
-    client.publish(1, "q", b"x" * 3000)
+    client.send(1, *[commands.Basic.Ack(tag) for tag in tags])
     assert refusal(client) == "the transactions of this node are larger than 2000 bytes during an alarm"
     assert of_node(world).size_bytes == 0
+
+
+def test_a_transaction_that_begins_during_an_alarm_waits_in_front_of_its_first_publish(world: Any, client: Any) -> None:
+    of_node(world).most_bytes = 20_000
+    client.declare("q")
+    world.alarm("low on memory")
+    select(client)
+    client.send_bytes(client.publish_bytes(1, "q", b"x" * 3000))
+    assert of_node(world).size_bytes == 0
+    assert not client.connection.pressure.wants_reading
+    world.alarm(None)
+    assert of_node(world).size_bytes > 3000
+    assert isinstance(client.call(1, commands.Tx.Commit()), commands.Tx.CommitOk)
+    assert client.count("q") == 1
 
 
 def test_an_alarm_does_not_end_small_transactions_for_a_commit_under_way(world: Any, client: Any) -> None:

@@ -194,8 +194,8 @@ CHANNEL_BUGS = [
     Bug(
         "lets a consumer tag be used twice",
         "node/broker/operations/basic.py",
-        "if tag in channel.consumers or (replies is not None and replies.tag == tag):",
-        "if replies is not None and replies.tag == tag:",
+        "    if tag in channel.consumers:\n",
+        "    if tag in channel.consumers and not tag:\n",
         WALKS,
         "AssertionError: walk(",
     ),

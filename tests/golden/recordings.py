@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 SHARED: Final = Path(os.environ.get("MAYFLY_SHARED", ROOT.parent / "shared"))
@@ -69,6 +69,23 @@ def documented(text: str) -> dict[str, str]:
         raise ValueError(f"docs/deviations.md has no section {SECTION!r}")
     lines = rest.partition("\n## ")[0].splitlines()
     return {match[1]: match[2] for line in lines if (match := _ROW.match(line))}
+
+
+class Told(NamedTuple):
+    """What docs/deviations.md says of all scenarios together."""
+
+    as_recorded: int
+    different: int
+    of: int
+
+
+def told(text: str) -> Told:
+    """The numbers in docs/deviations.md. Raises ValueError where it has none, or two for one thing."""
+    result = re.search(r"MayflyMQ (\d+) as recorded\s+and the (\d+) below", text)
+    totals = set(re.findall(r"(\d+)\s+scenarios", text))
+    if result is None or len(totals) != 1:
+        raise ValueError(f"docs/deviations.md says of {sorted(totals)} scenarios {result and result[0]!r}")
+    return Told(int(result[1]), int(result[2]), int(totals.pop()))
 
 
 def judge(wanted: Scenarios, given: Scenarios, reasons: Mapping[str, str]) -> dict[str, Verdict]:

@@ -17,6 +17,7 @@ from tests.golden.recordings import (
     judged_again,
     play,
     recorded,
+    told,
 )
 from tests.golden.side_by_side import mayfly
 
@@ -72,3 +73,8 @@ def test_the_table_of_the_document() -> None:
     assert documented(text) == {"a.b": "because: `x`"}
     with pytest.raises(ValueError, match="Recorded scenarios that differ"):
         documented("# D\n")
+
+
+@recordings_needed
+def test_the_document_tells_how_many_are_recorded() -> None:
+    assert told(DEVIATIONS.read_text(encoding="utf-8")).of == len(recorded())

@@ -5,9 +5,11 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 from urllib.request import urlopen
 
 import pika
@@ -102,10 +104,10 @@ def test_lags_and_lanes_of_dead_letters(cluster: Nodes) -> None:
         where.queue_delete("dying")
 
 
-def managed(nodes: Nodes, id: int, page: str) -> Any:
-    """A page of the management API."""
-    status, found = ask(nodes, id, "GET", page)
-    assert status == 200, found
+def managed(nodes: Nodes, id: int, page: str, method: str = "GET") -> Any:
+    """A page of the management API; None if it is empty."""
+    status, found = ask(nodes, id, method, page)
+    assert status in (200, 204), found
     return found
 
 
@@ -131,6 +133,25 @@ def test_every_node_gives_the_same_overview(cluster: Nodes) -> None:
             wait_for(partial(is_shown, id), f"the totals at node {id}")
             rows = managed(cluster, id, "nodes")
             assert {row["name"] for row in rows} == names and all(row["running"] for row in rows), rows
+
+
+def test_every_node_lists_shows_and_closes_all_connections(cluster: Nodes) -> None:
+    with ExitStack() as stack:
+        for id in cluster.ids:
+            stack.enter_context(channel(cluster, id))
+        ports = {plan.amqp.port for plan in cluster.plans}
+        seen = {
+            id: [row for row in managed(cluster, id, "/api/connections") if row["port"] in ports] for id in cluster.ids
+        }
+        for rows in seen.values():
+            assert [row["node"] for row in rows] == [plan.name for plan in cluster.plans]
+            assert [row["name"] for row in rows] == [row["name"] for row in seen[1]]
+        page = managed(cluster, 3, "/api/connections?page=2&page_size=2")
+        assert (page["total_count"], page["page_count"]) == (3, 2) and page["items"] == seen[3][2:]
+        path = f"/api/connections/{quote(seen[2][2]['name'])}"
+        assert managed(cluster, 1, path)["node"] == cluster.plan(3).name
+        managed(cluster, 2, path, "DELETE")
+        wait_for(lambda: len(managed(cluster, 1, "/api/connections")) == 2, "a connection to be closed")
 
 
 def test_a_node_that_has_lost_the_others_says_that_it_is_not_current(cluster: Nodes) -> None:

@@ -16,6 +16,7 @@ class SomeNode:
     def __init__(self) -> None:
         self.live = True
         self.not_ready_because = ""
+        self.alarm_texts: list[str] = []
         self.broken = False
         self.asked: list[object] = []
 
@@ -24,6 +25,9 @@ class SomeNode:
 
     def readiness(self) -> tuple[bool, str]:
         return not self.not_ready_because, self.not_ready_because
+
+    def alarms(self) -> list[str]:
+        return self.alarm_texts
 
     def status(self) -> dict[str, Any]:
         if self.broken:

@@ -46,13 +46,17 @@ def ask(path: str, node: SomeNode | None = None, method: str = "GET") -> Answer:
 def test_health_follows_the_node() -> None:
     node = SomeNode()
     assert ask("/health/live", node).status == 200
-    assert ask("/health/ready", node).json == {"status": "ready"}
+    assert ask("/health/ready", node).json == {"status": "ready", "alarms": []}
+    node.alarm_texts = ["5 bytes free"]
+    answer = ask("/health/ready", node)
+    assert (answer.status, answer.json) == (200, {"status": "ready", "alarms": ["5 bytes free"]})
     node.live = False
     node.not_ready_because = "shard 3 has no leader"
     assert ask("/health/live", node).status == 503
     answer = ask("/health/ready", node)
     assert answer.status == 503
     assert answer.json["reason"] == "shard 3 has no leader"
+    assert answer.json["alarms"] == ["5 bytes free"]
 
 
 def test_status_and_index_are_json() -> None:

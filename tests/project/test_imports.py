@@ -42,6 +42,7 @@ SHELLS: Final = (
     "node.node_view",
     "node.open_files",
     "node.operating.access",
+    "node.operating.connections",
     "node.operating.current_replicas",
     "node.operating.definitions_office",
     "node.operating.management",
@@ -58,6 +59,7 @@ SHELLS: Final = (
     "node.simulation.__main__",
     "node.simulation.lease_edges.__main__",
     "node.simulation.soak",
+    "node.tls_door",
 )
 # Worlds for tests: pure but for random numbers, which come from a seed.
 SEEDED: Final = ("cluster.simulator", "node.simulation")

@@ -10,6 +10,7 @@ from node.amqp.field_table import types_of
 from node.amqp.methods import unchecked
 from node.broker.consumers import Consumer, ReplyConsumer, content_of
 from node.broker.direct_replies import REPLY_TO, make_address
+from node.broker.global_prefetch import NO_LIMIT
 from node.broker.operation import AmqpError, ShardStep, Steps, as_error, check
 from node.broker.operations.steps import find_queue, on_queue, queue_name
 from node.broker.unacknowledged import Holder
@@ -33,18 +34,24 @@ _GET_ATTEMPTS: Final = 1000
 
 def qos(channel: Channel, method: Any, arguments: bytes) -> None:
     """basic.qos: a prefetch count for each consumer that follows on this channel, or, with global, for all of its
-    consumers together, from now on."""
+    consumers together, from now on. Without global it lifts the limit for all together, as in RabbitMQ."""
     if method.prefetch_size:
         raise AmqpError(540, f"prefetch_size!=0 ({method.prefetch_size})")
     if method.global_:
-        channel.global_prefetch.limit = method.prefetch_count
-        for consumer in channel.consumers.values():
-            if consumer.obeys_global_prefetch:
-                consumer.set_prefetch()
-        channel.global_prefetch.send()
+        _limit_channel(channel, method.prefetch_count)
     else:
         channel.prefetch = method.prefetch_count
+        if channel.global_prefetch.limit != NO_LIMIT:
+            _limit_channel(channel, NO_LIMIT)
     channel.send(commands.Basic.QosOk())
+
+
+def _limit_channel(channel: Channel, limit: int) -> None:
+    channel.global_prefetch.limit = limit
+    for consumer in channel.consumers.values():
+        if consumer.obeys_global_prefetch:
+            consumer.set_prefetch()
+    channel.global_prefetch.send()
 
 
 def consume(channel: Channel, method: Any, arguments: bytes) -> Steps:
@@ -52,11 +59,11 @@ def consume(channel: Channel, method: Any, arguments: bytes) -> Steps:
     connection = channel.connection
     broker = channel.broker
     name = queue_name(channel, method.queue)
+    tag = _new_tag(channel, method.consumer_tag)
     if name == REPLY_TO:
-        _consume_replies(channel, method)
+        _consume_replies(channel, tag, method)
         return
     check(check_access(broker.cluster.catalog, connection.user, "read", "queue", connection.vhost, name))
-    tag = _new_tag(channel, method.consumer_tag)
     found = yield from find_queue(channel, name)
     if channel.global_prefetch.limit and _is_quorum(found):
         raise AmqpError(540, f"queue '{name}' in vhost '{connection.vhost}' does not support global qos")
@@ -112,17 +119,17 @@ def _is_quorum(record: QueueRecord) -> bool:
 
 
 def _new_tag(channel: Channel, wanted: str) -> str:
+    """The tag of a new consumer. That of the direct replies is no consumer's, as in RabbitMQ: a queue's may be named
+    so as well."""
     tag = wanted or GENERATED_TAG + channel.broker.random_name()
-    replies = channel.reply_consumer
-    if tag in channel.consumers or (replies is not None and replies.tag == tag):
+    if tag in channel.consumers:
         raise AmqpError(530, f"attempt to reuse consumer tag '{tag}'")
     return tag
 
 
-def _consume_replies(channel: Channel, method: Any) -> None:
+def _consume_replies(channel: Channel, tag: str, method: Any) -> None:
     """basic.consume from the name that stands for direct replies to this channel."""
     broker = channel.broker
-    tag = _new_tag(channel, method.consumer_tag)
     if not method.no_ack:
         raise AmqpError(406, "reply consumer cannot acknowledge")
     if channel.reply_consumer is not None:
@@ -144,12 +151,12 @@ def _priority(vhost: str, queue: QueueRecord, arguments: dict[str, Any], typed: 
 
 def cancel(channel: Channel, method: Any, arguments: bytes) -> Steps:
     """basic.cancel: no more deliveries after cancel-ok.  What the consumer holds stays held.  An unknown
-    tag is no error."""
+    tag is no error; of a tag that a queue's consumer has as well the direct replies go first."""
     replies = channel.reply_consumer
+    consumer = channel.consumers.get(method.consumer_tag)
     if replies is not None and replies.tag == method.consumer_tag:
         channel.forget_reply_consumer()
-    consumer = channel.consumers.get(method.consumer_tag)
-    if consumer is not None:
+    elif consumer is not None:
         holder = consumer.holder
         yield ShardStep(holder.shard_id, encode_detach(holder.queue_id, holder.holder_id, False))
         if channel.consumers.get(consumer.tag) is consumer:
@@ -172,6 +179,8 @@ def get(channel: Channel, method: Any, arguments: bytes) -> Steps:
 
     def encode(record: QueueRecord) -> bytes:
         nonlocal holder
+        if record.settings.single_active_consumer and _is_quorum(record):
+            raise _no_get(record)
         if not no_ack:
             holder = get_holder(channel, record)
         return encode_get(record.id, holder.holder_id, no_ack)
@@ -198,6 +207,14 @@ def get(channel: Channel, method: Any, arguments: bytes) -> Steps:
         channel.channel_id, tag, message.delivery_count > 0, content, result.ready_count
     )
     connection.mark()
+
+
+def _no_get(record: QueueRecord) -> AmqpError:
+    text = (
+        f"cannot obtain access to locked queue '{record.name}' in vhost '{record.vhost}'."
+        " basic.get operations are not supported by quorum queues with single active consumer"
+    )
+    return AmqpError(405, text)
 
 
 def get_holder(channel: Channel, record: QueueRecord) -> Holder:

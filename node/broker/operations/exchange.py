@@ -12,6 +12,8 @@ from node.broker.operation import BarrierStep, CatalogStep, SpreadStep, Steps, a
 from node.broker.operations.steps import check_header_match
 from node.catalog import Bind, DeclareExchange, DeleteExchange, Refusal, Unbind, refusals
 from node.catalog.arguments import exchange_argument
+from node.catalog.declarations import RESERVED_PREFIX
+from node.catalog.exchange import EXCHANGE_TYPES
 from node.catalog.permissions import check_access, check_binding, check_declare_exchange
 
 if TYPE_CHECKING:
@@ -22,6 +24,9 @@ def declare(channel: Channel, method: Any, arguments: bytes) -> Steps:
     """exchange.declare, active or passive."""
     connection = channel.connection
     catalog = channel.broker.cluster.catalog
+    # RabbitMQ looks at the type first, and at reserved names after the permissions.
+    if not method.passive and method.exchange_type not in EXCHANGE_TYPES:
+        check(refusals.unknown_exchange_type(method.exchange_type))
     if not method.exchange:
         check(refusals.default_exchange())
     if method.passive:
@@ -74,6 +79,8 @@ def delete(channel: Channel, method: Any, arguments: bytes) -> Steps:
     catalog = channel.broker.cluster.catalog
     if not method.exchange:
         check(refusals.default_exchange())
+    if method.exchange.startswith(RESERVED_PREFIX):
+        check(refusals.system_exchange(connection.vhost, method.exchange))
     check(check_access(catalog, connection.user, "configure", "exchange", connection.vhost, method.exchange))
     known((yield CatalogStep(DeleteExchange(connection.vhost, method.exchange, bool(method.if_unused)))))
     if not method.nowait:

@@ -26,9 +26,19 @@ from node.broker.operation import (
     check,
     known,
 )
-from node.broker.operations.steps import check_header_match, create_missing, on_queue, queue_name, refuse_unreachable
+from node.broker.operations.steps import (
+    NOT_FOUND,
+    HomeUnreachable,
+    QueueGone,
+    check_header_match,
+    create_missing,
+    on_queue,
+    queue_name,
+    refuse_unreachable,
+)
 from node.broker.queue_settings import shard_settings
 from node.catalog import Bind, DeclareQueue, QueueRecord, Refusal, RemoveQueues, Unbind, queue_settings, refusals
+from node.catalog.declarations import name_refusal
 from node.catalog.permissions import check_access, check_binding, check_declare_queue
 from node.limits import DECLARE_ATTEMPTS
 from node.shard.commands import (
@@ -97,6 +107,7 @@ def _declare_active(channel: Channel, method: Any, arguments: bytes) -> Steps:
         incarnation=cluster.incarnation,
         connection=connection.name,
     )
+    check(name_refusal(command))
     check(check_declare_queue(cluster.catalog, connection.user, command))
     for _ in range(DECLARE_ATTEMPTS):
         try:
@@ -258,31 +269,43 @@ def purge(channel: Channel, method: Any, arguments: bytes) -> Steps:
 def delete(channel: Channel, method: Any, arguments: bytes) -> Steps:
     """queue.delete; answered when the queue is out of the catalog here.  No such queue is no error."""
     connection = channel.connection
-    cluster = channel.broker.cluster
     name = queue_name(channel, method.queue)
-    check(check_access(cluster.catalog, connection.user, "configure", "queue", connection.vhost, name))
-    messages = 0
-    try:
-        record, result = yield from on_queue(
-            channel,
-            name,
-            lambda record: encode_delete_queue(record.id, bool(method.if_unused), bool(method.if_empty)),
-        )
-    except AmqpError as error:
-        if error.code != 404:
-            raise
-        left = cluster.catalog.queue(connection.vhost, name)
-        if left is not None:
-            # Gone in its shard, or its node is: nothing is left but the name.
-            known((yield CatalogStep(RemoveQueues((left.id,)))))
-    else:
-        if isinstance(result, Refused):
-            why = "in use" if result.reason == IN_USE else "not empty"
-            raise AmqpError(406, f"queue '{name}' in vhost '{connection.vhost}' {why}")
-        if isinstance(result, Deleted):
-            messages = result.messages
-        connection.exclusive_queues.pop(record.id, None)
-        known((yield CatalogStep(RemoveQueues((record.id,)))))
+    catalog = channel.broker.cluster.catalog
+    check(check_access(catalog, connection.user, "configure", "queue", connection.vhost, name))
+    id, result = yield from _delete_in_shard(channel, name, bool(method.if_unused), bool(method.if_empty))
+    if isinstance(result, Refused):
+        why = "in use" if result.reason == IN_USE else "not empty"
+        raise AmqpError(406, f"queue '{name}' in vhost '{connection.vhost}' {why}")
+    if id:
+        connection.exclusive_queues.pop(id, None)
+        known((yield CatalogStep(RemoveQueues((id,)))))
     if not method.nowait:
         yield SpreadStep()
+        messages = result.messages if isinstance(result, Deleted) else 0
         channel.send(commands.Queue.DeleteOk(message_count=messages))
+
+
+def _delete_in_shard(
+    channel: Channel, name: str, if_unused: bool, if_empty: bool
+) -> Generator[Request, Any, tuple[int, object]]:
+    """The id of the queue, 0 if there is none, and what its shard says; None if it was gone there before.
+
+    Only its shard knows whether it is empty and unused. While its home node cannot be reached it may be in use there:
+    then nothing is done before the node is reached again, or given up, which takes its queues out of the catalog."""
+    for _ in range(DECLARE_ATTEMPTS):
+        try:
+            record, result = yield from on_queue(
+                channel, name, lambda record: encode_delete_queue(record.id, if_unused, if_empty)
+            )
+            return record.id, result
+        except QueueGone as gone:
+            return gone.queue_id, None
+        except HomeUnreachable as unreachable:
+            lost = unreachable
+        except AmqpError as error:
+            if error.code != NOT_FOUND or channel.broker.cluster.catalog.queue(channel.connection.vhost, name):
+                raise
+            return 0, None
+        if not (yield HomeStep(lost.queue_id)):
+            raise lost
+    raise AmqpError(541, f"the home node of queue '{name}' was lost over and over")

@@ -21,6 +21,23 @@ if TYPE_CHECKING:
 
 NOT_FOUND: Final = 404
 
+
+class QueueGone(AmqpError):
+    """404: the shard of a queue says that it is gone, and nothing is left of it but its name."""
+
+    def __init__(self, text: str, queue_id: int) -> None:
+        super().__init__(NOT_FOUND, text)
+        self.queue_id: int = queue_id
+
+
+class HomeUnreachable(AmqpError):
+    """404: the queue lives on a node that cannot be reached. It may be there all the same."""
+
+    def __init__(self, text: str, queue_id: int) -> None:
+        super().__init__(NOT_FOUND, text)
+        self.queue_id: int = queue_id
+
+
 Found = Generator[Request, Any, QueueRecord]
 """Steps that answer a queue."""
 
@@ -52,7 +69,7 @@ def find_queue(channel: Channel, name: str) -> Found:
 
 def on_queue(channel: Channel, name: str, encode: Callable[[QueueRecord], bytes]) -> Answered:
     """Give a command to a queue's shard.  Answers the queue and the shard's result, which is
-    not Gone: a queue that is gone is looked up again, and refused with 404 if it stays gone."""
+    not Gone: a queue that is gone is looked up again, and refused with 404 (`QueueGone`) if it stays gone."""
     connection = channel.connection
     for _ in range(DECLARE_ATTEMPTS):
         record = yield from find_queue(channel, name)
@@ -66,7 +83,7 @@ def on_queue(channel: Channel, name: str, encode: Callable[[QueueRecord], bytes]
             known((yield BarrierStep()))
             again = channel.broker.cluster.catalog.queue(connection.vhost, name)
             if again is None or again.id == record.id:
-                break
+                raise QueueGone(refusals.not_found("queue", connection.vhost, name).text, record.id)
         else:
             yield from create_missing(channel, record)
     raise as_error(refusals.not_found("queue", connection.vhost, name))
@@ -84,8 +101,8 @@ def create_missing(channel: Channel, record: QueueRecord) -> Generator[Request, 
 def refuse_unreachable(record: QueueRecord) -> None:
     """Raise 404 if the queue lives on a node that cannot be reached; a replicated one can be asked again."""
     if not record.replicated:
-        raise AmqpError(
-            NOT_FOUND, f"home node of queue '{record.name}' in vhost '{record.vhost}' is down or inaccessible"
+        raise HomeUnreachable(
+            f"home node of queue '{record.name}' in vhost '{record.vhost}' is down or inaccessible", record.id
         )
 
 

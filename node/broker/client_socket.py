@@ -1,0 +1,23 @@
+"""What is known of the socket of a client: for operators."""
+
+from __future__ import annotations
+
+
+class ClientSocket:
+    """Both ends of it, as (host, port), whether it has TLS, and when it was accepted, in ms since 1970."""
+
+    def __init__(self, peer: tuple[str, int], own: tuple[str, int], is_tls: bool, connected_at_ms: int) -> None:
+        self.peer: tuple[str, int] = peer
+        self.own: tuple[str, int] = own
+        self.is_tls: bool = is_tls
+        self.connected_at_ms: int = connected_at_ms
+
+    @property
+    def name(self) -> str:
+        """As RabbitMQ names connections: where from and where to."""
+        return f"{_shown(self.peer)} -> {_shown(self.own)}"
+
+
+def _shown(address: tuple[str, int]) -> str:
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,34 @@
+"""Conversations whose answers `tests.golden.method_answers` recorded of RabbitMQ 3.10.8: ours are the same."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.broker.direct_node import DirectNode, add_user
+from tests.golden.method_answers import RECORDING, SCENES, USERS, play
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[DirectNode]:
+    with DirectNode() as node:
+        for name, permissions in USERS.items():
+            add_user(node.cluster, name, name, *permissions)
+        yield node
+
+
+def recorded() -> dict[str, list[Any]]:
+    content: dict[str, list[Any]] = json.loads(RECORDING.read_text(encoding="utf-8"))
+    return content
+
+
+def test_every_conversation_is_recorded() -> None:
+    assert list(recorded()) == list(SCENES)
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_answers(node: DirectNode, name: str) -> None:
+    assert play(node.port, SCENES[name]) == recorded()[name]
