@@ -1,10 +1,13 @@
-"""Nodes that are about to stop: they lead nothing any more, and nobody makes them lead (pure).
+"""Nodes that nobody shall make lead: those that are about to stop, and those whose disk was late (pure).
 
 A node that drains says so to its peers, at once and every second after that, and hands every group that it leads to
 another voter that is there and has caught up. Peers do not give it its preferred groups back meanwhile. Nothing is
 stored: what a peer has not heard again for a while it forgets, and a node that starts again does not drain.
 
-    datagram    one octet, 1: drains, 0: does not any more
+A node whose disk hangs, or did a moment ago (`cluster.disk_watch`), says that it wants no lead: it would not take one,
+and whoever hands a group over proposes nothing until the attempt is given up.
+
+    datagram    one octet, 1: drains, 2: wants no lead, 0: neither any more
 """
 
 from typing import Final
@@ -15,49 +18,60 @@ TRANSFER_AGAIN_MS: Final = 500
 """A handover that has come to nothing is tried with the next one after so long."""
 
 _DRAINS: Final = b"\x01"
-_DOES_NOT: Final = b"\x00"
+_WANTS_NO_LEAD: Final = b"\x02"
+_NEITHER: Final = b"\x00"
 
 
 class Draining:
-    """Who drains, as one node knows it, and its own attempts to hand over what it leads."""
+    """Who drains or wants no lead, as one node knows it, and its own attempts to hand over what it leads."""
 
     def __init__(self) -> None:
         self.here: bool = False
-        self._said_ms: dict[int, int] = {}
+        self.disk_was_late: bool = False
+        """Whether this node wants no lead because of its disk."""
+        self._heard: dict[int, tuple[bytes, int]] = {}
+        self._said = _NEITHER
         self._next_said_ms = 0
         self._attempts: dict[int, tuple[int, int]] = {}
 
     def set(self, here: bool) -> None:
-        """This node drains, or does not any more."""
+        """This node drains, or does not any more. Who calls this says so to the peers."""
         self.here = here
-        self._next_said_ms = 0
+        self._said, self._next_said_ms = self.word(), 0
         self._attempts.clear()
 
     def word(self) -> bytes:
         """What this node says of itself."""
-        return _DRAINS if self.here else _DOES_NOT
+        if self.here:
+            return _DRAINS
+        return _WANTS_NO_LEAD if self.disk_was_late else _NEITHER
 
     def is_to_be_said(self, now_ms: int) -> bool:
-        """Whether it is time to say once more that this node drains."""
-        if not self.here or now_ms < self._next_said_ms:
+        """Whether it is time to say the word: it is another one, or has to be said once more."""
+        word = self.word()
+        if word == self._said and (word == _NEITHER or now_ms < self._next_said_ms):
             return False
-        self._next_said_ms = now_ms + SAID_EVERY_MS
+        self._said, self._next_said_ms = word, now_ms + SAID_EVERY_MS
         return True
 
     def heard(self, peer: int, data: bytes, now_ms: int) -> bool:
         """A peer's datagram; False if it is none."""
-        if data == _DRAINS:
-            self._said_ms[peer] = now_ms
-        elif data == _DOES_NOT:
-            self._said_ms.pop(peer, None)
-        else:
+        if data not in (_DRAINS, _WANTS_NO_LEAD, _NEITHER):
             return False
+        self._heard[peer] = (data, now_ms)
         return True
 
     def drains(self, peer: int, now_ms: int) -> bool:
         """Whether a peer has said a moment ago that it drains."""
-        said_ms = self._said_ms.get(peer)
-        return said_ms is not None and now_ms - said_ms <= REMEMBERED_MS
+        return self._word_of(peer, now_ms) == _DRAINS
+
+    def wants_no_lead(self, peer: int, now_ms: int) -> bool:
+        """Whether a peer has said a moment ago that it drains, or that its disk was late."""
+        return self._word_of(peer, now_ms) != _NEITHER
+
+    def _word_of(self, peer: int, now_ms: int) -> bytes:
+        word, said_ms = self._heard.get(peer, (_NEITHER, now_ms))
+        return word if now_ms - said_ms <= REMEMBERED_MS else _NEITHER
 
     def attempt(self, group: int, successors: int, now_ms: int) -> int:
         """Which of so many successors a group is handed to now; -1: it is too early for another attempt."""

@@ -269,9 +269,10 @@ class Host:
                 self._dirty[group.id] = None
         if beats:
             self._heartbeat(now_ms)
+        self._draining.disk_was_late = not quick
+        if self._draining.is_to_be_said(now_ms):
+            self._say_whether_draining()
         if self._draining.here:
-            if self._draining.is_to_be_said(now_ms):
-                self._say_whether_draining()
             self._have_work(self.leadership.drain(now_ms))
         if now_ms >= self._next_balance_ms:
             self._next_balance_ms = now_ms + BALANCE_EVERY_MS
@@ -331,7 +332,7 @@ class Host:
             self._refuse(peer, f"Raft message for group {id} from {message.from_} to {message.to}")
             return
         if message.type == MessageType.TIMEOUT_NOW and not self.disk.may_lead(now_ms):
-            return  # Who leads means to hand over to us, but could not know of our disk.
+            return  # Who leads means to hand over to us, and has not heard yet that our disk was late.
         try:
             group.step(message, now_ms)
         except (RaftError, CorruptStore) as error:

@@ -86,8 +86,8 @@ class Leadership:
         return changed
 
     def _rather_than_draining(self, node: int, id: int, now_ms: int) -> int:
-        """The node, or if it drains another one that shall vote in the group."""
-        if not self._draining.drains(node, now_ms):
+        """The node, or if it wants no lead another one that shall vote in the group."""
+        if not self._draining.wants_no_lead(node, now_ms):
             return node
         group = self.groups[id]
         others = [peer for peer in self.successors(group, now_ms) if peer in self.plan.get(id, ())]
@@ -128,7 +128,7 @@ class Leadership:
         return handed
 
     def successors(self, group: Group, now_ms: int) -> list[int]:
-        """Who else could lead a group that is led here: voters that are there and do not drain. The preferred one
+        """Who else could lead a group that is led here: voters that are there and want it. The preferred one
         first, then who leads the fewest groups."""
         return self._in_order(group, self._able(group, now_ms), self._lead_counts()) if group.leads else []
 
@@ -136,7 +136,9 @@ class Leadership:
         return [
             peer
             for peer in group.conf_state.voters
-            if peer != self._node and self._hearing.is_there(peer, now_ms) and not self._draining.drains(peer, now_ms)
+            if peer != self._node
+            and self._hearing.is_there(peer, now_ms)
+            and not self._draining.wants_no_lead(peer, now_ms)
         ]
 
     def _in_order(self, group: Group, able: list[int], leads: dict[int, int]) -> list[int]:
@@ -163,7 +165,7 @@ class Leadership:
             up_since_ms = self._hearing.up_since_ms(preferred)
             if preferred == self._node or up_since_ms is None or preferred not in group.conf_state.voters:
                 continue
-            if self._draining.drains(preferred, now_ms):
+            if self._draining.wants_no_lead(preferred, now_ms):
                 continue
             if self._balance.is_due(group.id, up_since_ms, now_ms) and self._caught_up(group, preferred, now_ms):
                 self._balance.attempted(group.id, now_ms)

@@ -17,6 +17,7 @@ from node.settings import NodeSettings
 
 log = logging.getLogger("mayfly.node")
 
+CURRENT_AGAIN_S: Final = 0.05
 FOUNDED_LOOK_S: Final = 0.05
 LEVEL_LOOK_S: Final = 1.0
 
@@ -96,10 +97,23 @@ class CatalogAtStart:
         log.info("%s: %d definitions imported", path, len(plan.commands))
 
     async def _catalog_is_current(self) -> None:
-        """Wait until the catalog here has everything given before; NodeRefused if the node fails meanwhile."""
+        """Wait until the catalog here has everything given before; NodeRefused if the node fails meanwhile.
+
+        A question that is given up (by this replica's state the node is no member) says nothing: it is asked again."""
         current = asyncio.Event()
-        self._engine.catalog_barrier(lambda _: current.set())
-        self._pump()
+
+        def answered(result: object) -> None:
+            if result is None:
+                current.set()
+            else:
+                asyncio.get_running_loop().call_later(CURRENT_AGAIN_S, ask)
+
+        def ask() -> None:
+            if not self._stopped.is_set():
+                self._engine.catalog_barrier(answered)
+                self._pump()
+
+        ask()
         waiting = [asyncio.ensure_future(event.wait()) for event in (current, self._stopped)]
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         for task in waiting:

@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 from cluster.log.batch import LogError, StoreRefused
+from cluster.log.folder import make_folder, sync_folder
 from cluster.log.write_ahead_store import WriteAheadStore
 
 
@@ -12,13 +13,14 @@ def copy_data(store: WriteAheadStore, folder: Path) -> int:
     draft = folder.with_name(folder.name + ".unfinished")
     if folder.exists():
         raise FileExistsError(f"{folder} is there already")
-    draft.mkdir(parents=True)
+    make_folder(draft, may_exist=False)
     try:
         try:
             store.copy(draft / "log")
         except (LogError, StoreRefused) as error:
             raise OSError(str(error)) from error
         draft.rename(folder)
+        sync_folder(folder.parent)
     except BaseException:
         shutil.rmtree(draft, ignore_errors=True)
         raise

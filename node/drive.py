@@ -58,6 +58,7 @@ class Drive:
         """What the timer was set for."""
         self._writing: WriteBatch | None = None
         self._stored = asyncio.Event()
+        self._log_left = False
 
     def begin_ticks(self, ticked: Callable[[], None]) -> None:
         """Tick from now on; `ticked` is called after each."""
@@ -125,7 +126,7 @@ class Drive:
         if self._writing is not None:
             self.writer.look()
         self._pump_scheduled = False
-        if self._node.failure is not None:
+        if self._node.failure is not None or self._log_left:
             return
         if self._engine.host.log_lost is not None:
             self._node.lost_log(self._engine.host.log_lost)
@@ -174,6 +175,11 @@ class Drive:
     def _retry_write(self) -> None:
         if self._writing is not None and self._node.failure is None:
             self.writer.write(self._writing)
+
+    def leave_log(self) -> None:
+        """Pump no more, and hear of no write: the log is about to be closed."""
+        self._log_left = True
+        self.writer.leave_loop()
 
     async def until_stored(self) -> None:
         """Wait until what the replicas have taken in by now is in the log: in the write under way, or in the next."""

@@ -64,6 +64,8 @@ class LogWriter:
         self._begun: WriteBatch | None = None
         """What is written without the thread now."""
         self._began_s = 0.0
+        self._left = False
+        """Whether the loop has been left."""
         self._loop = loop
         self._written = written
         # Changed by the one who writes now; who reads them meanwhile may see a batch more in one than in the other.
@@ -87,6 +89,8 @@ class LogWriter:
 
     def look(self) -> None:
         """Have `written` called now if the batch under way has ended; if not, wake the loop when it does."""
+        if self._left:
+            return
         self._wakes = True
         if self._begun is None:
             self._take()
@@ -102,7 +106,7 @@ class LogWriter:
             if not self._direct.begin(batch):
                 return False
         except Exception as error:  # handed to the loop, which decides
-            self._loop.call_soon(self._written, error)
+            self._loop.call_soon(self._tell, error)
             return True
         self._begun = batch
         if self._wakes and not self._listens:
@@ -137,7 +141,7 @@ class LogWriter:
         self._begun = None
         if done:
             self._note_time(time.monotonic() - self._began_s)
-            self._written(error)
+            self._tell(error)
         else:
             self._wakes = True
             self._batches.put(batch)
@@ -148,7 +152,12 @@ class LogWriter:
     def _take(self) -> None:
         ended, self._ended = self._ended, None
         if ended is not None:
-            self._written(ended[0])
+            self._tell(ended[0])
+
+    def _tell(self, error: BaseException | None) -> None:
+        """In the loop. What was on its way when the loop was left comes to nothing: the log may be closed by now."""
+        if not self._left:
+            self._written(error)
 
     def syncs(self) -> tuple[tuple[int, ...], float]:
         """Batches by the time until they were synced, or until the loop saw that (up to each of `SYNC_BOUNDS_S`, and
@@ -156,19 +165,21 @@ class LogWriter:
         return tuple(self._synced_by_bucket), self._sync_sum_s
 
     def leave_loop(self) -> None:
-        """The loop hears of nothing any more. Called in it; what is written without the thread is waited for."""
+        """The loop hears of nothing any more. Called in it; never blocks."""
+        self._left = True
         told, self._told = self._told, None
         if told is not None and self._listens:
             self._listens = False
             self._loop.remove_reader(told)
+
+    def stop(self) -> None:
+        """After `leave_loop`: finish what was given and end the thread. Takes as long as the disk does: not to be
+        called in the loop."""
         batch, self._begun = self._begun, None
         if batch is not None and self._direct is not None:
             with suppress(LogError):
                 if not self._direct.end(wait=True):
                     self._batches.put(batch)
-
-    def stop(self) -> None:
-        """After `leave_loop`: finish what was given and end the thread."""
         self._batches.put(None)
         self._writer_thread.join()
 

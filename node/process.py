@@ -11,12 +11,13 @@ import logging
 import random
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from cluster.log.batch import CorruptEntry, CorruptStore, LogError
+from cluster.log.batch import CorruptEntry, CorruptStore, DiskFull, LogError
+from cluster.log.folder import make_folder
 from cluster.log.write_ahead_store import WriteAheadStore
 from cluster.raft import Entry
 from cluster.transport.peer_transport import LocalPeer, PeerTransport
@@ -39,7 +40,7 @@ from node.catalog import UpgradePassword
 from node.catalog_at_start import CatalogAtStart
 from node.certificates_watch import Certificates, client_tls
 from node.data_copy import copy_data
-from node.drive import Drive
+from node.drive import RETRY_FULL_DISK_S, Drive
 from node.duties.drain import DRAINED, NOT_DRAINING, TEXT_OF_DRAIN, TEXT_OF_STOP, Drain, DrainSettings
 from node.engine import Engine
 from node.engine_assembly import make_engine
@@ -102,7 +103,8 @@ class NodeProcess:
         self._definitions: DefinitionsOffice
         self._logins: Logins
         self._certificates: Certificates | None = None
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        """What runs beside the loop."""
         self._memory: MemoryWatch = MemoryWatch(limit_bytes(settings.memory_limit_bytes, settings.memory_limit_percent))
         self.serving = False
         self.behind: set[int] = set()
@@ -110,13 +112,14 @@ class NodeProcess:
         self._door_closed = False
         self._opening = asyncio.Lock()
         self._keeping_level = asyncio.Lock()
+        self._following_members = asyncio.Lock()
         self._drained = asyncio.Event()
         self._stop_asked = False
 
     # ------------------------------------------------------------------ start and stop
 
     async def start(self) -> None:
-        """Open the log, join the cluster, listen. Raises NodeRefused, StoreRefused or OSError with a clear text."""
+        """Open the log, join the cluster, listen. Raises NodeRefused, LogError or OSError with a clear text."""
         self._loop = asyncio.get_running_loop()
         gc.set_threshold(MANY_OBJECTS, 20, 100)
         sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -169,10 +172,10 @@ class NodeProcess:
         self.drain = Drain(self.engine.host, self._broker, self, times)
         self.drive.begin_ticks(self._ticked)
         watch = ResourceWatch(self.engine, self._store, self._memory, settings, self.drive.feed)
-        self._tasks.append(self._loop.create_task(watch.watch_disk_and_memory()))
-        self._tasks.append(self._loop.create_task(watch.watch_clock()))
+        self._begin(watch.watch_disk_and_memory())
+        self._begin(watch.watch_clock())
         self._certificates = self._make_certificates(tls)
-        self._tasks.append(self._loop.create_task(self._certificates.watch()))
+        self._begin(self._certificates.watch())
         self.drive.schedule_pump()
         self._logins = Logins(self.engine.catalog, self._renew_password)
         self._definitions = DefinitionsOffice(self.engine, self.membership)
@@ -197,7 +200,7 @@ class NodeProcess:
         for group in self.engine.host.groups:
             self._ask_whether_behind(group)
         await self._listener.start()
-        self._tasks.append(self._loop.create_task(at_start.load_when_raised()))
+        self._begin(at_start.load_when_raised())
         self.serving = True
         gc.collect()
         gc.freeze()
@@ -208,6 +211,18 @@ class NodeProcess:
         except OSError as error:
             log.warning("the node's own token can't be written: its hooks need a login: %s", error)
             return None
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        """Have something done beside the loop until it is done, or the node stops."""
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            log.error("%s has ended", task.get_coro(), exc_info=error)
 
     def _make_http(self, own_token: OwnToken | None) -> HttpServer:
         operator = Operator(
@@ -241,7 +256,7 @@ class NodeProcess:
         return user_of_certificate(certificate, settings.ssl_cert_login_from, settings.ssl_cert_login_san_type)
 
     def _open_store(self) -> WriteAheadStore:
-        self.settings.data_dir.mkdir(parents=True, exist_ok=True)
+        make_folder(self.settings.data_dir)
         return WriteAheadStore(self.settings.data_dir / "log", self.settings.disk_map_bytes)
 
     @property
@@ -276,7 +291,7 @@ class NodeProcess:
         known = {record.id: (record.name, record.address) for record in members.with_replicas()}
         stores = {record.id: record.store for record in members.with_replicas() if record.store}
         self._members = KnownMembers(members.version, known, stores)
-        self._tasks.append(self._loop.create_task(self._follow_members(self._members)))
+        self._begin(self._follow_members())
 
     def _level_changed(self, level: int) -> None:
         """The cluster's feature level is known here, or was raised: the next start knows it, and so does an older node
@@ -286,7 +301,7 @@ class NodeProcess:
             self._send_away(f"this node can't go on: {fault}")
             return
         log.info("the cluster is at feature level %d%s", level, _held_back(level, self.settings.feature_level_limit))
-        self._tasks.append(self._loop.create_task(self._keep_level()))
+        self._begin(self._keep_level())
 
     async def _keep_level(self) -> None:
         """The one that it is by then: two that are raised quickly may come here in any order."""
@@ -296,14 +311,26 @@ class NodeProcess:
             except LogError as error:
                 log.warning("the feature level was not noted for the next start: %s", error)
 
-    async def _follow_members(self, known: KnownMembers) -> None:
-        addresses = {id: address for id, (_, address) in known.members.items() if address}
-        ids = [record.id for record in self.engine.catalog.members.all()]
-        # Whoever has greeted this node and came after all that the catalog here knows stays until it knows better.
-        newcomers = {id: at for id, at in self._transport.peers().items() if id > max(ids)}
-        if known is self._members:
-            await self._transport.set_peers(newcomers | addresses)
-            await self._loop.run_in_executor(None, self._store.put_meta, "members", known.encode())
+    async def _follow_members(self) -> None:
+        """Those that there are by then, one change after the other: the next start must not find older ones."""
+        async with self._following_members:
+            while True:
+                known = self._members
+                addresses = {id: address for id, (_, address) in known.members.items() if address}
+                ids = [record.id for record in self.engine.catalog.members.all()]
+                # Whoever has greeted this node and came after all that the catalog here knows stays until it knows
+                # better.
+                newcomers = {id: at for id, at in self._transport.peers().items() if id > max(ids)}
+                await self._transport.set_peers(newcomers | addresses)
+                try:
+                    await self._loop.run_in_executor(None, self._store.put_meta, "members", known.encode())
+                    return
+                except DiskFull as error:
+                    log.warning("the members were not noted for the next start, tried again: %s", error)
+                except LogError as error:
+                    log.warning("the members were not noted for the next start: %s", error)
+                    return
+                await asyncio.sleep(RETRY_FULL_DISK_S)
 
     def _ask_whether_behind(self, group: int) -> None:
         """Until the replica here has what was committed before, its vote stands in for no other one, and whoever stops
@@ -401,9 +428,10 @@ class NodeProcess:
         await self._http.stop()
         self._logins.close()
         await self._transport.stop()
-        self._writer.leave_loop()
+        self.drive.leave_log()
         await self._loop.run_in_executor(None, self._writer.stop)
-        self._store.close()
+        # It waits for whoever is in the store, on a disk that may hang.
+        await self._loop.run_in_executor(None, self._store.close)
         self.stopped.set()
 
     def _read_entry(self, group: int, index: int) -> Entry:

@@ -84,7 +84,8 @@ class ResourceWatch:
             log.warning("publishers are blocked: %s" if after else "publishers go on%s", "; ".join(after))
 
     def _free_bytes(self, limit: int) -> int:
-        """Room for the log; when it is short, what was released has given its room back first."""
+        """Room for the log; when it is short, what was released has given its room back first. The node may close the
+        log meanwhile: LogError."""
         free = self._store.free_bytes()
         if free < limit:
             with suppress(LogError):  # the next write says so

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from cluster.log.batch import LogError, StoredGroup, StoreRefused
+from cluster.log.folder import make_folder, sync_folder
 from cluster.log.write_ahead_store import WriteAheadStore
 from cluster.restoring import begun_anew, best_copy, log_end
 from node.arrival import random_name
@@ -43,7 +44,7 @@ def restore(copies: Sequence[Path], data_dir: Path, map_bytes: int) -> Restored:
     if data_dir.exists() and any(data_dir.iterdir()):
         raise RestoreRefused(f"{data_dir} is not empty: name a folder that is not there yet")
     draft = data_dir.with_name(data_dir.name + ".unfinished")
-    draft.mkdir(parents=True)
+    make_folder(draft, may_exist=False)
     try:
         with ExitStack() as stack:
             opened = [_open(folder, map_bytes, stack) for folder in copies]
@@ -51,6 +52,7 @@ def restore(copies: Sequence[Path], data_dir: Path, map_bytes: int) -> Restored:
             target = stack.enter_context(closing(WriteAheadStore(draft / "log", map_bytes)))
             restored = _write(opened, target)
         draft.replace(data_dir)
+        sync_folder(data_dir.parent)
     except (LogError, StoreRefused) as error:
         raise RestoreRefused(str(error)) from error
     finally:

@@ -26,7 +26,7 @@ from cluster.log.lmdb_room import OUT_OF_ROOM
 BLOCK_BYTES: Final = 4096
 """Where direct writes begin and end. No disk in use has larger blocks."""
 
-_MOST_PUT_OFF: Final = 1024
+_MOST_SKIPPED: Final = 1024
 _CALLS: Final = {
     # io_setup, io_destroy, io_submit, io_getevents
     "x86_64": (206, 207, 209, 208),
@@ -82,10 +82,9 @@ class DirectWrites:
         self._descriptors: list[int] = []
         self.told: int = -1
         """Becomes readable when a write has ended."""
-        self.left_octets = False
-        """Whether the last write that ended, and is not on disk, may have left a part of it there."""
-        self._left_out = 0
-        self._leave_out = 0
+        self._skipped = 0
+        self._to_skip = 0
+        """So many writes are not begun in a row."""
         self._size = 0
         try:
             for path in paths:
@@ -110,8 +109,8 @@ class DirectWrites:
         """Begin to write a record at `start` of a file in which nothing but zeros follows; False if it can't be.
 
         `before` is what stands before it in its first block."""
-        if self._left_out < self._leave_out:
-            self._left_out += 1
+        if self._skipped < self._to_skip:
+            self._skipped += 1
             return False
         block_start = start - len(before)
         end = start + len(record)
@@ -125,7 +124,7 @@ class DirectWrites:
         request = self._request
         request.descriptor, request.offset, request.size = self._descriptors[file], block_start, size
         if self._system(self._submit, self._context, ctypes.c_long(1), self._requests) != 1:
-            self._refused()
+            self._skip_more()
             return False
         self._size = size
         return True
@@ -149,23 +148,23 @@ class DirectWrites:
             os.eventfd_read(self.told)
 
     def result(self) -> bool:
-        """Of the write that has ended: whether it is on disk. If not, it is to be written in another way. Raises
-        `OSError` when nobody knows what is on disk."""
+        """Of the write that has ended: whether it is on disk. If not, it is to be written in another way, and any part
+        of it may be there: the system tells of one error, and not of what it had written by then. Raises `OSError` when
+        nobody knows what is on disk."""
         result = self._event.result
-        self.left_octets = result > 0 or -result in OUT_OF_ROOM
         if result == self._size:
-            self._leave_out = 0
+            self._to_skip = 0
             return True
         if result < 0:
-            self._refused()
-            if -result not in _NOT_TRIED and -result not in OUT_OF_ROOM:
+            self._skip_more()
+            if -result not in _NOT_IN_THIS_WAY and -result not in OUT_OF_ROOM:
                 raise OSError(-result, os.strerror(-result))
         return False
 
-    def _refused(self) -> None:
+    def _skip_more(self) -> None:
         """A system that would have to wait may do better later; so it is asked ever less often."""
-        self._left_out = 0
-        self._leave_out = min(_MOST_PUT_OFF, 2 * self._leave_out + 1)
+        self._skipped = 0
+        self._to_skip = min(_MOST_SKIPPED, 2 * self._to_skip + 1)
 
     def close(self) -> None:
         """Close all; a write under way is waited for."""
@@ -180,8 +179,8 @@ class DirectWrites:
             self.told = -1
 
 
-_NOT_TRIED: Final = frozenset({errno.EAGAIN, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINTR})
-"""Answers of a write that the system did not begin."""
+_NOT_IN_THIS_WAY: Final = frozenset({errno.EAGAIN, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINTR})
+"""Answers after which an ordinary write may do."""
 
 
 def open_direct(paths: Sequence[Path], most_bytes: int) -> DirectWrites | None:

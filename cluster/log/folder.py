@@ -4,6 +4,7 @@ import fcntl
 import mmap
 import os
 import struct
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +21,25 @@ _LMDB_TRANSACTION: Final = struct.Struct("<Q")
 _LMDB_TRANSACTION_AT: Final = 144
 
 
+def make_folder(path: Path, may_exist: bool = True) -> None:
+    """A folder, and those above it that are missing, which stay after a crash. Raises OSError."""
+    for folder in reversed([parent for parent in path.parents if not parent.exists()]):
+        folder.mkdir(exist_ok=True)
+        sync_folder(folder.parent)
+    if not (may_exist and path.is_dir()):
+        path.mkdir(exist_ok=may_exist)
+        sync_folder(path.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Which files a folder has, under which names, stays so after a crash. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 class StoreFolder:
     """Holds the folder's lock from construction to `close`. Raises `StoreRefused`, which may be over the next time."""
 
@@ -27,7 +47,7 @@ class StoreFolder:
         self.path = path
         self.data_file = path / DATA_FILE
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            make_folder(path)
             self._lock = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise StoreRefused(f"can't open the data folder {path}: {error.strerror}") from error
@@ -38,8 +58,9 @@ class StoreFolder:
             os.close(self._lock)
             who = f"process {owner}" if owner else "another process"
             raise StoreRefused(f"the data folder {path} is in use by {who}") from error
-        os.ftruncate(self._lock, 0)
-        os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
+        with suppress(OSError):  # Only to be told to others. On a full disk the log itself may have room.
+            os.ftruncate(self._lock, 0)
+            os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
 
     def check_not_emptied(self) -> None:
         """Raise `StoreUnfit` when the folder held a log whose file is gone.
@@ -79,11 +100,7 @@ class StoreFolder:
                 os.fsync(file.fileno())
             draft.rename(marker)
         # At every start: an earlier one may have ended just before this.
-        folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync_folder(self.path)
 
     def close(self) -> None:
         """Let others use the folder."""

@@ -104,6 +104,7 @@ class GroupLog:
         self.make_snapshot: Callable[[], Snapshot] | None = None
         self.snapshot_metadata: SnapshotMetadata = SnapshotMetadata()
         self.hard_state: HardState = HardState()
+        """As it was when the group was loaded: Raft keeps what it is now."""
         self._reader: EntryReader = reader
         self._cache: EntryCache = cache
         # Terms of the entries from _offset on; the first one stands for the entry before the log.
@@ -122,7 +123,7 @@ class GroupLog:
     # --- Storage --------------------------------------------------------------------------------------
 
     def initial_state(self) -> tuple[HardState, ConfState]:
-        """The hard state, and the membership as of the snapshot."""
+        """The hard state as loaded, and the membership as of the snapshot."""
         return self.hard_state, self.snapshot_metadata.conf_state
 
     def first_index(self) -> int:
@@ -200,12 +201,8 @@ class GroupLog:
 
     # --- following what is written --------------------------------------------------------------------
 
-    def set_hard_state(self, hard_state: HardState) -> None:
-        """The hard state is being written."""
-        self.hard_state = hard_state
-
     def append(self, entries: list[Entry]) -> None:
-        """These entries are being written: they replace what is there from the first one's index on.
+        """These entries are on disk: they replace what is there from the first one's index on.
 
         Raises `ValueError` when they leave a gap or reach below the log.
         """

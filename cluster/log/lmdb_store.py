@@ -32,7 +32,7 @@ from cluster.log.batch import (
     StoredGroup,
     WriteBatch,
 )
-from cluster.log.folder import DATA_FILE, MARKER_FILE, StoreFolder
+from cluster.log.folder import DATA_FILE, MARKER_FILE, StoreFolder, make_folder, sync_folder
 from cluster.log.layouts import USER_PREFIX
 from cluster.log.lmdb_room import OUT_OF_ROOM, LmdbRoom
 from cluster.log.lmdb_tables import LmdbTables
@@ -432,7 +432,7 @@ class LmdbLogStore:
 
         Raises OSError.
         """
-        folder.mkdir(parents=True)
+        make_folder(folder, may_exist=False)
         try:
             self._environment.copy(str(folder))
         except lmdb.Error as error:
@@ -441,12 +441,16 @@ class LmdbLogStore:
         for name in (DATA_FILE, MARKER_FILE):
             with (folder / name).open("rb") as file:
                 os.fsync(file.fileno())
+        sync_folder(folder)
 
     def close(self) -> None:
-        """Close the file and let others use the folder. No call may be under way in another thread."""
-        self._room.close()
-        self._environment.close()
-        self._folder.close()
+        """Close the file and let others use the folder. No reading may be under way in another thread; a writing is
+        waited for, and refused later."""
+        with self._lock:
+            self._failed = self._failed or "the store is closed"
+            self._room.close()
+            self._environment.close()
+            self._folder.close()
 
 
 def _is(error: lmdb.Error, *numbers: int) -> bool:

@@ -13,6 +13,7 @@ from typing import Final
 
 from cluster.log.batch import DiskFailed, DiskFull, StoreRefused, StoreUnfit
 from cluster.log.direct_writes import BLOCK_BYTES, DirectWrites, open_direct
+from cluster.log.folder import sync_folder
 from cluster.log.lmdb_room import OUT_OF_ROOM
 from cluster.log.write_ahead_format import FILE_HEADER_BYTES, file_header, file_salt, is_clear
 
@@ -38,8 +39,10 @@ class WriteAheadFiles:
         """Of each file, what its last block that has something holds of it."""
         self.direct: DirectWrites | None = None
         self._begun = b""
-        self._unfinished_end = 0
-        """Up to here the file that takes records may hold parts of one that was given up; 0: it does not."""
+        """The record that was last begun."""
+        self._leftover_ends: list[int] = []
+        """Of each file, up to where there may be something behind its records that is of no account: parts of the one
+        that was begun, or what is in the log file by now. 0: it is clear."""
         paths = [folder / name for name in FILE_NAMES]
         try:
             for path in paths:
@@ -47,7 +50,7 @@ class WriteAheadFiles:
                     if not may_create:
                         raise StoreUnfit(f"{path} is missing, and with it what was written last. Restore it.")
                     _create(path, segment_bytes)
-            _sync_folder(folder)
+            sync_folder(folder)
             for path in paths:
                 self._descriptors.append(os.open(path, os.O_RDWR | os.O_CLOEXEC))
         except OSError as error:
@@ -66,15 +69,17 @@ class WriteAheadFiles:
             raise StoreRefused(f"can't read a write-ahead file: {error}") from error
 
     def begin(self, images: list[tuple[str, bytes]]) -> None:
-        """Clear both files, whose content is in the log file by now. Raises `DiskFailed`."""
+        """Clear both files, whose content is in the log file by now; without room for that, later. Raises
+        `DiskFailed`."""
         for number, (name, image) in enumerate(images):
             self._salts.append(file_salt(image, name))
             self._ends.append(FILE_HEADER_BYTES)
             self._sizes.append(len(image))
             self._headers.append(image[:FILE_HEADER_BYTES])
             self._last_blocks.append(image[:FILE_HEADER_BYTES])
-            if not is_clear(image):
-                self._clear(number, FILE_HEADER_BYTES, len(image))
+            self._leftover_ends.append(0 if is_clear(image) else len(image))
+            with suppress(DiskFull):
+                self._clear(number)
 
     # --- records --------------------------------------------------------------------------------------
 
@@ -95,10 +100,11 @@ class WriteAheadFiles:
 
     def begin_append(self, record: bytes) -> bool:
         """Begin to write and sync a record that fits; False if `append` has to do it."""
+        if self.direct is None or self._is_in_the_way(record):
+            return False
         active, start = self._active, self._ends[self._active]
         self._begun = record
-        before = self._last_blocks[active]
-        return self.direct is not None and self.direct.begin(active, start, before, record, self._sizes[active])
+        return self.direct.begin(active, start, self._last_blocks[active], record, self._sizes[active])
 
     def end_append(self, direct: DirectWrites) -> bool:
         """The append that was begun has ended: whether it is on disk; if not, `append` has to do it. Raises
@@ -109,61 +115,77 @@ class WriteAheadFiles:
             raise DiskFailed(self._text(error)) from error
         if done:
             self._appended(self._begun)
-        elif direct.left_octets:
-            self._unfinished_end = self._ends[self._active] + len(self._begun)
+        else:
+            self._note_unfinished()
         return done
 
+    def _note_unfinished(self) -> None:
+        self._leftover_ends[self._active] = self._ends[self._active] + len(self._begun)
+
+    def _is_in_the_way(self, record: bytes) -> bool:
+        """Whether there are parts of another record where this one is to be. Its own are written over as they are."""
+        return bool(self._leftover_ends[self._active]) and record != self._begun
+
     def clear_unfinished(self) -> None:
-        """No trace is left of an append that was given up. Raises `DiskFailed`."""
-        end, self._unfinished_end = self._unfinished_end, 0
-        if end:
-            self._clear(self._active, self._ends[self._active], end)
+        """No trace is left of a record that was begun and is not there. To be called before something else is done than
+        writing it once more. Raises `DiskFull` (it is to be called again), `DiskFailed`."""
+        self._clear(self._active)
 
     def _appended(self, record: bytes) -> None:
         active = self._active
+        self._leftover_ends[active] = 0
         self._ends[active] += len(record)
         inside = self._ends[active] % BLOCK_BYTES
         rest = b"" if len(record) >= inside else self._last_blocks[active]
         self._last_blocks[active] = rest + record[len(record) - min(inside, len(record)) :]
 
     def append(self, record: bytes) -> None:
-        """Write a record that fits, and sync it. Raises `DiskFull` (no trace of it is left), `DiskFailed`."""
-        descriptor, start = self._descriptors[self._active], self._ends[self._active]
+        """Write a record that fits, and sync it. Raises `DiskFull` (see `clear_unfinished`), `DiskFailed`."""
+        if self._is_in_the_way(record):
+            self.clear_unfinished()
+        self._begun = record
         try:
-            _write(descriptor, record, start)
-        except OSError as error:
-            if error.errno not in OUT_OF_ROOM:
-                raise DiskFailed(self._text(error)) from error
-            # Only file systems that never write in place can run short here.
-            self._clear(self._active, start, start + len(record))
-            raise DiskFull(self._text(error)) from error
-        try:
-            _sync(descriptor)
-        except OSError as error:
-            raise DiskFailed(self._text(error)) from error
+            self._write_synced(self._active, record, self._ends[self._active])
+        except DiskFull:
+            self._note_unfinished()
+            raise
         self._uncache(self._active)
         self._appended(record)
 
     def turn(self) -> None:
-        """The other file takes records from now on. It has to be clear."""
+        """The other file takes records from now on. Both have to be clear behind their records."""
         self._active = 1 - self._active
 
     def clear_other(self) -> None:
-        """The records of the file that takes none are in the log file by now. Raises `DiskFailed`."""
+        """The records of the file that takes none are in the log file by now. Raises `DiskFull` (it is to be called
+        again), `DiskFailed`."""
         other = 1 - self._active
         if self._ends[other] > FILE_HEADER_BYTES:
-            self._clear(other, FILE_HEADER_BYTES, self._ends[other])
+            self._leftover_ends[other] = self._ends[other]
             self._ends[other] = FILE_HEADER_BYTES
             self._last_blocks[other] = self._headers[other]
+        self._clear(other)
 
-    def _clear(self, number: int, start: int, end: int) -> None:
-        """Zeros: what a torn record lacks must not look like something. Raises `DiskFailed`."""
+    def _clear(self, number: int) -> None:
+        """Zeros: what a torn record lacks must not look like something. Raises `DiskFull`, `DiskFailed`."""
+        start, end = self._ends[number], self._leftover_ends[number]
+        if not end:
+            return
+        self._write_synced(number, bytes(end - start), start)
+        self._leftover_ends[number] = 0
+        self._uncache(number)
+
+    def _write_synced(self, number: int, data: bytes, start: int) -> None:
+        """Raises `DiskFull`: any part of it may be there, and all of it is to be written once more; `DiskFailed`.
+
+        Only file systems and volumes that never write in place can run short here, some when they sync."""
         try:
-            _write(self._descriptors[number], bytes(end - start), start)
+            _write(self._descriptors[number], data, start)
             _sync(self._descriptors[number])
         except OSError as error:
+            if error.errno in OUT_OF_ROOM:
+                raise DiskFull(self._text(error)) from error
             raise DiskFailed(self._text(error)) from error
-        self._uncache(number)
 
     def _uncache(self, number: int) -> None:
         """What was written through the page cache leaves it: a direct write would have to wait for that."""
@@ -215,11 +237,3 @@ def _sync(descriptor: int) -> None:
         os.fdatasync(descriptor)
     else:
         os.fsync(descriptor)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -71,6 +71,10 @@ class WriteAheadStore:
         self._parts = threading.Lock()
         self._copying = threading.Lock()
         """Held while the log file is copied; taken before `_lock`."""
+        self._measuring = threading.Lock()
+        """Held while somebody looks how much room there is, and never for long: who asks need not wait for a disk that
+        hangs. Taken last."""
+        self._closed = False
         self.written_bytes: int = 0
         """About how much was written since the store was opened; what was recorded first counts once."""
         self._gathered = Gathered()
@@ -110,7 +114,7 @@ class WriteAheadStore:
                 try:
                     self._log_file.write_together([gathered.batch], last, keep_reserve=False)
                 except DiskFull:
-                    self._replay_without_room(images, gathered.batch)
+                    self._replay_without_room(images, gathered.batch, last)
                     self._log_file.write_together([], last, keep_reserve=False)
             self._files.begin(images)
         # Names of their own: mypyc gives one name one type.
@@ -125,14 +129,14 @@ class WriteAheadStore:
             raise StoreUnfit(f"the write-ahead files do not fit the log file: {misfit}") from misfit
         return last
 
-    def _replay_without_room(self, images: list[tuple[str, bytes]], batch: WriteBatch) -> None:
+    def _replay_without_room(self, images: list[tuple[str, bytes]], batch: WriteBatch, last: int) -> None:
         self._log_file.release([batch])
         try:
-            self._move_in_steps(images)
+            self._move_in_steps(images, last)
         except DiskFull:
             # Free pages may be no neighbours. A node that does not start could never release anything.
             self._log_file.extend(batch)
-            self._move_in_steps(images)
+            self._move_in_steps(images, last)
 
     # --- reading --------------------------------------------------------------------------------------
 
@@ -181,7 +185,6 @@ class WriteAheadStore:
             self._refuse_after_failure()
             extents = self._extents_after(batch)
             try:
-                self._files.clear_unfinished()
                 if not (may_be_recorded(batch, self._record_max_bytes) and self._append(batch)):
                     self._write_through(batch)
             except DiskFailed as error:
@@ -293,6 +296,8 @@ class WriteAheadStore:
 
     def _write_through(self, batch: WriteBatch) -> None:
         """Write to the log file at once, after all that gathered."""
+        # It has no number: a record that was begun would be replayed after it.
+        self._files.clear_unfinished()
         try:
             self._finish_move()
             self._log_file.write_together([self._gathered.batch, batch], self._number, keep_reserve=True)
@@ -324,6 +329,8 @@ class WriteAheadStore:
     def _turn(self) -> None:
         """Go on in the other file; have the content of this one moved into the log file meanwhile."""
         self._finish_move()
+        self._files.clear_other()
+        self._files.clear_unfinished()
         with self._parts:
             self._moving, self._gathered = self._gathered, Gathered()
             self._moving_number = self._number
@@ -384,17 +391,16 @@ class WriteAheadStore:
         waiting = [self._gathered] if moving is None else [moving, self._gathered]
         self._log_file.release([each.batch for each in waiting])
         try:
-            self._move_in_steps(self._files.images())
+            self._move_in_steps(self._files.images(), self._number)
         finally:
             if moving is not None and (self._log_file.moved() or 0) >= self._moving_number:
                 with self._parts:
                     self._moving = None
-                self._files.clear_other()
 
-    def _move_in_steps(self, images: list[tuple[str, bytes]]) -> None:
-        """Move what is in the files, in several transactions if it has to be. Raises `DiskFull`; what is moved by
-        then is noted."""
-        todo = [list(beyond(images, self._log_file.moved() or 0))]
+    def _move_in_steps(self, images: list[tuple[str, bytes]], last: int) -> None:
+        """Move what is in the files up to record `last` (behind it may be one that was begun and does not count), in
+        several transactions if it has to be. Raises `DiskFull`; what is moved by then is noted."""
+        todo = [[each for each in beyond(images, self._log_file.moved() or 0) if each[0] <= last]]
         while todo:
             step = todo.pop()
             if not step:
@@ -413,17 +419,26 @@ class WriteAheadStore:
     # --- room -----------------------------------------------------------------------------------------
 
     def free_bytes(self) -> int:
-        """See `LogStore.free_bytes`."""
-        return max(0, self._log_file.free_bytes() - self._waiting_bytes())
+        """See `LogStore.free_bytes`. Raises `DiskFailed` once the store is closed."""
+        with self._measuring:
+            self._refuse_when_closed()
+            return max(0, self._log_file.free_bytes() - self._waiting_bytes())
 
     def used_bytes(self) -> int:
-        """See `LogStore.used_bytes`."""
-        return self._log_file.used_bytes() + self._waiting_bytes()
+        """See `LogStore.used_bytes`. Raises `DiskFailed` once the store is closed."""
+        with self._measuring:
+            self._refuse_when_closed()
+            return self._log_file.used_bytes() + self._waiting_bytes()
+
+    def _refuse_when_closed(self) -> None:
+        if self._closed:
+            raise DiskFailed("the store is closed")
 
     def close(self) -> None:
         """Bring the log file up to date, if that can be done, and close all files. See `LogStore.close`.
 
-        A `settle` or `copy` that is under way in another thread is waited for; one that comes later is refused."""
+        What is under way in another thread, a `settle` or `copy` or a look at the room, is waited for; what comes later
+        is refused."""
         with self._copying, self._lock:
             if self._mover is not None:
                 self._idle.wait()
@@ -435,5 +450,7 @@ class WriteAheadStore:
             except LogError:
                 pass  # It is all in the write-ahead files.
             self._failed = self._failed or "the store is closed"
-            self._files.close()
-            self._log_file.close()
+            with self._measuring:
+                self._closed = True
+                self._files.close()
+                self._log_file.close()

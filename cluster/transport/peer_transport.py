@@ -213,15 +213,17 @@ class PeerTransport:
         return [peer for peer, link in self._links.items() if link.up]
 
     async def set_peers(self, peers: dict[int, str]) -> None:
-        """Change who the peers are: streams to those that went or moved are closed, to new ones opened."""
+        """Change who the peers are: streams to those that went or moved are closed, to new ones opened. A later call
+        that comes while this one waits for streams to close counts."""
         self._addresses = dict(peers)
         for peer, link in list(self._links.items()):
-            if peers.get(peer) != link.address:
+            # While another one was closed this one may have been, or become a peer again.
+            if self._links.get(peer) is link and self._addresses.get(peer) != link.address:
                 del self._links[peer]
-                was_up = link.up
-                await link.stop()
-                if was_up:
+                # Before the wait: a new stream may be up after it.
+                if link.up:
                     self._on_peer_down(peer)
+                await link.stop()
         self._count_peers()
         if self._server is not None:
             self._open_links()

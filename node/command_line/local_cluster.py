@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import node
+from cluster.log.folder import make_folder
 from node.settings import FRAMES_OFFSET, NodeSettings, frames_address_beside, show
 from node.settings.kinds import LARGEST_PORT, Address
 from node.settings.sources import no_option_of, option_of
@@ -161,7 +162,7 @@ class LocalCluster:
 
     def start_node(self, plan: NodePlan) -> int:
         """Start one node; its process id. What it logs goes to the end of its log file."""
-        plan.data_dir.mkdir(parents=True, exist_ok=True)
+        make_folder(plan.data_dir)
         with nullcontext() if not self._log_files else plan.log_file.open("ab") as log:
             child = subprocess.Popen(
                 [*self._executable, *plan.arguments(), "--stop-with-parent", str(os.getpid())],

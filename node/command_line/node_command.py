@@ -112,7 +112,7 @@ def _event_loop_runner() -> Callable[[Any], int]:
 
 async def _serve(settings: NodeSettings, supervised: bool) -> int:
     """Run the node until SIGTERM or SIGINT; the exit code."""
-    from cluster.log.batch import StoreRefused, StoreUnfit
+    from cluster.log.batch import LogError, StoreUnfit
     from node.arrival import NodeRefused, begin_anew
     from node.process import NodeProcess
 
@@ -130,7 +130,7 @@ async def _serve(settings: NodeSettings, supervised: bool) -> int:
             begin_anew(settings.data_dir)
             process = NodeProcess(settings)
             return await _run(process, settings, stop_asked)
-    except (OSError, NodeRefused, StoreRefused) as error:
+    except (OSError, NodeRefused, LogError) as error:
         _LOG.error("%s cannot start: %s", settings.name or "the node", error)
         final = isinstance(error, StoreUnfit) or (isinstance(error, NodeRefused) and process.may_not_go_on())
         return exit_codes.REFUSED if final else 1

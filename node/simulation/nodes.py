@@ -32,6 +32,7 @@ from node.simulation.probe import Probe, Seen
 from node.simulation.sockets import Wire
 
 MILLISECOND_US = 1_000
+CURRENT_AGAIN_US = 50_000
 DRAIN_ACKS_MS = 300
 DRAIN_TIMEOUT_MS = 3_000
 
@@ -119,8 +120,11 @@ class SimulatedNode:
         raise ProcessEnds(why)
 
     def _become_ready(self, result: object) -> None:
-        """Clients are served once the catalog here is up to date."""
-        self.ready = True
+        """Clients are served once the catalog here is up to date; a question that is given up is asked again."""
+        if result is None:
+            self.ready = True
+        else:
+            self.later(CURRENT_AGAIN_US, lambda: self.engine.catalog_barrier(self._become_ready))
 
     # ------------------------------------------------------------------ draining
 

@@ -334,7 +334,7 @@ class SomeCluster:
         self._leaders = leaders
         self._queues = queues
         self._heard = heard
-        self.catalog = self.host = self.settings = self
+        self.catalog = self.host = self.hearing = self.settings = self
         self.election_timeout_ms = 500
 
     def group(self, id: int) -> Any:

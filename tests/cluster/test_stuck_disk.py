@@ -3,6 +3,7 @@
 import pytest
 
 from cluster.disk_watch import DiskWatch
+from cluster.draining import REMEMBERED_MS, Draining
 from tests.cluster.three_hosts import TICK_MS, Cluster
 
 ELECTION_TIMEOUT_MS = 500
@@ -82,6 +83,54 @@ def test_it_is_not_elected_again_while_it_hangs_and_soon_after() -> None:
         assert not cluster.nodes[old].host.groups[0].leads
     cluster.run_until(lambda: heard)
     cluster.run_until(lambda: cluster.leader() == old)
+
+
+def test_others_do_not_stall_their_groups_for_a_preferred_leader_that_would_not_take_them() -> None:
+    """A leader that hands over proposes nothing until the attempt is given up."""
+    cluster, old, heard = _hung(groups=4)
+    hosts = {id: node.host for id, node in cluster.nodes.items()}
+    preferred = [group for group in range(4) if hosts[old].leadership.preferred(group) == old]
+    assert len(preferred) > 1
+    cluster.run_until(lambda: all(cluster.leader(group) not in (0, old) for group in preferred))
+
+    def step() -> None:
+        cluster.step()
+        for host in hosts.values():
+            assert all(host.groups[group].raw.raft.lead_transferee != old for group in preferred)
+        assert not hosts[2].leadership.drains(old, cluster.now), "who counts the nodes that stay counts this one"
+
+    for _ in range(20_000 // TICK_MS):
+        step()
+    cluster.go_on(old)
+    ended = cluster.now
+    while cluster.now - ended < ELECTION_TIMEOUT_MS - TICK_MS:
+        step()
+    cluster.run_until(lambda: heard)
+    cluster.run_until(lambda: all(cluster.leader(group) == old for group in preferred))
+
+
+def test_who_has_not_heard_of_it_hands_over_in_vain() -> None:
+    cluster, old, _ = _hung()
+    cluster.run_until(lambda: _others_lead(cluster, old))
+    leader = next(node for id, node in cluster.nodes.items() if id != old and node.host.groups[0].established)
+    cluster.go_on(old)
+    ended = cluster.now
+    cluster.step()
+    leader.host.groups[0].raw.transfer_leader(old)
+    assert leader.host.groups[0].raw.raft.lead_transferee == old
+    while cluster.now - ended < ELECTION_TIMEOUT_MS - TICK_MS:
+        cluster.step()
+        assert not cluster.nodes[old].host.groups[0].leads
+
+
+def test_a_word_that_is_not_said_again_is_forgotten() -> None:
+    """The node may have started again."""
+    draining = Draining()
+    assert draining.heard(1, b"\x02", 1000)
+    assert draining.wants_no_lead(1, 1000 + REMEMBERED_MS) and not draining.drains(1, 1000 + REMEMBERED_MS)
+    assert not draining.wants_no_lead(1, 1001 + REMEMBERED_MS)
+    assert draining.heard(1, b"\x02", 9000) and draining.heard(1, b"\x00", 9001)
+    assert not draining.wants_no_lead(1, 9002)
 
 
 def test_what_it_had_proposed_is_applied_once() -> None:

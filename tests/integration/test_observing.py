@@ -141,17 +141,17 @@ def test_every_node_lists_shows_and_closes_all_connections(cluster: Nodes) -> No
             stack.enter_context(channel(cluster, id))
         ports = {plan.amqp.port for plan in cluster.plans}
         seen = {
-            id: [row for row in managed(cluster, id, "/api/connections") if row["port"] in ports] for id in cluster.ids
+            id: [row for row in managed(cluster, id, "connections") if row["port"] in ports] for id in cluster.ids
         }
         for rows in seen.values():
             assert [row["node"] for row in rows] == [plan.name for plan in cluster.plans]
             assert [row["name"] for row in rows] == [row["name"] for row in seen[1]]
-        page = managed(cluster, 3, "/api/connections?page=2&page_size=2")
+        page = managed(cluster, 3, "connections?page=2&page_size=2")
         assert (page["total_count"], page["page_count"]) == (3, 2) and page["items"] == seen[3][2:]
-        path = f"/api/connections/{quote(seen[2][2]['name'])}"
+        path = f"connections/{quote(seen[2][2]['name'], safe='')}"
         assert managed(cluster, 1, path)["node"] == cluster.plan(3).name
         managed(cluster, 2, path, "DELETE")
-        wait_for(lambda: len(managed(cluster, 1, "/api/connections")) == 2, "a connection to be closed")
+        wait_for(lambda: len(managed(cluster, 1, "connections")) == 2, "a connection to be closed")
 
 
 def test_a_node_that_has_lost_the_others_says_that_it_is_not_current(cluster: Nodes) -> None:

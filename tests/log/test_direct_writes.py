@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -303,6 +304,43 @@ def test_a_batch_under_way_is_on_disk_when_the_writer_has_stopped(store: WriteAh
     shell.loop.close()
 
 
+@pytest.mark.parametrize("ends_well", [True, False])
+def test_a_disk_that_hangs_does_not_hold_the_loop_that_is_left(
+    store: WriteAheadStore, monkeypatch: pytest.MonkeyPatch, ends_well: bool
+) -> None:
+    """The loop has to hear a second SIGTERM, which does not wait for the disk."""
+    real, held, waiting = DirectWrites.ended, threading.Event(), threading.Event()
+    in_loop: list[bool] = []
+
+    def ended(self: DirectWrites, wait: bool = False) -> bool:
+        if not held.is_set():
+            waiting.set()
+            if not wait:
+                return False
+            in_loop.append(threading.current_thread() is threading.main_thread())
+            assert in_loop[-1] or held.wait(30)
+        done = real(self, wait)
+        if not ends_well:
+            self._event.result = -errno.EAGAIN
+        return done
+
+    monkeypatch.setattr(DirectWrites, "ended", ended)
+    shell = Shell(store)
+    shell.writer.write(batch_of(2))
+    shell.writer.leave_loop()
+    shell.writer.look()
+    stopping = threading.Thread(target=shell.writer.stop)
+    stopping.start()
+    assert waiting.wait(30)
+    held.set()
+    stopping.join(30)
+    assert in_loop == [False]
+    shell.turn()
+    assert shell.told == []
+    assert store.read_entry(1, 2).index == 2
+    shell.loop.close()
+
+
 def test_an_end_that_cannot_be_asked_for_fails_the_store_and_leaves_it_open_to_be_closed(
     store: WriteAheadStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -317,34 +355,147 @@ def test_an_end_that_cannot_be_asked_for_fails_the_store_and_leaves_it_open_to_b
         store.write(batch_of(2))
 
 
-def test_what_a_direct_write_without_room_left_behind_is_cleared_before_a_shorter_record(
-    store: WriteAheadStore, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Else a crash behind the shorter one leaves octets that no start could take for anything but damage."""
+def gives_up(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """Direct writes end with this error from here on, though all that they had to write is there."""
     real = DirectWrites.ended
 
     def ended(self: DirectWrites, wait: bool = False) -> bool:
         done = real(self, wait)
-        self._event.result = -errno.ENOSPC
+        self._event.result = -number
         return done
 
     monkeypatch.setattr(DirectWrites, "ended", ended)
-    assert store.begin(batch_of(2, 3000))
-    assert store.end(wait=True) is False
-    monkeypatch.undo()
 
+
+def has_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(self: LmdbLogStore, *arguments: int) -> None:
         raise DiskFull("no room")
 
     monkeypatch.setattr(LmdbLogStore, "demand_room", full)
-    store.write(batch_of(2, 3000))
-    monkeypatch.undo()
-    store.write(batch_of(3, 10))
+
+
+def entries_after_a_crash(folder: Path) -> list[tuple[int, int]]:
     with tempfile.TemporaryDirectory() as name:
         shutil.copytree(folder, Path(name) / "log")
         again = WriteAheadStore(Path(name) / "log", MAP_BYTES, segment_bytes=SEGMENT_BYTES)
-        assert again.load()[1].last_index == 3
+        entries = again.load()[1].entries
         again.close()
+    return entries
+
+
+ERRORS = [errno.ENOSPC, errno.EAGAIN, errno.EINTR, errno.EOPNOTSUPP, errno.EINVAL]
+
+
+@pytest.mark.parametrize("number", ERRORS)
+def test_what_a_direct_write_that_ended_badly_left_behind_is_cleared_before_a_shorter_record(
+    store: WriteAheadStore, folder: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Else a crash behind the shorter one leaves octets that no start could take for anything but damage."""
+    gives_up(monkeypatch, number)
+    assert store.begin(batch_of(2, 3000))
+    assert store.end(wait=True) is False
+    monkeypatch.undo()
+    has_no_room(monkeypatch)
+    store.write(batch_of(2, 3000))
+    monkeypatch.undo()
+    store.write(batch_of(3, 10))
+    assert entries_after_a_crash(folder) == [(1, 1), (2, 1), (3, 1)]
+
+
+@pytest.mark.parametrize("number", ERRORS)
+def test_a_batch_that_was_given_up_is_not_replayed_over_what_came_instead(
+    store: WriteAheadStore, folder: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Also when the log file is brought up to date between the two, in steps because it is nearly full."""
+    gives_up(monkeypatch, number)
+    assert store.begin(batch_of(2, 3000))
+    assert store.end(wait=True) is False
+    monkeypatch.undo()
+    real, calls = LmdbLogStore.write_together, [0]
+
+    def once_full(self: LmdbLogStore, *arguments: Any, **named: Any) -> None:
+        calls[0] += 1
+        if calls[0] == 1:
+            raise DiskFull("no room")
+        real(self, *arguments, **named)
+
+    monkeypatch.setattr(LmdbLogStore, "write_together", once_full)
+    store.settle()
+    monkeypatch.undo()
+    assert calls[0] == 2
+    instead = batch_of(2, 20)
+    instead.group(1).entries = [Entry(2, 2, 0, b"instead")]
+    store.write(instead)
+    store.write(batch_of(3, 10))
+    assert entries_after_a_crash(folder) == [(1, 1), (2, 2), (3, 1)]
+
+
+def test_what_was_given_up_is_cleared_before_the_other_file_takes_records(
+    store: WriteAheadStore, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else there would be two records of one number."""
+    index, files = 2, store._files
+    while files._ends[files._active] + 5000 < SEGMENT_BYTES:
+        store.write(batch_of(index, 1000))
+        index += 1
+    active = files._active
+    gives_up(monkeypatch, errno.EAGAIN)
+    assert store.begin(batch_of(index, 100))
+    assert store.end(wait=True) is False
+    monkeypatch.undo()
+    instead = batch_of(index, 6000)
+    instead.group(1).entries[0].term = 2
+    store.write(instead)
+    assert files._active != active
+    entries = [*((each, 1) for each in range(1, index)), (index, 2)]
+    assert entries_after_a_crash(folder) == entries
+
+
+def test_the_same_record_is_written_over_what_is_left_of_it_without_another_sync(
+    store: WriteAheadStore, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gives_up(monkeypatch, errno.EAGAIN)
+    assert store.begin(batch_of(2, 3000))
+    assert store.end(wait=True) is False
+    monkeypatch.undo()
+    syncs = [0]
+    real = os.fdatasync
+
+    def counted(descriptor: int) -> None:
+        syncs[0] += 1
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fdatasync", counted)
+    store.write(batch_of(2, 3000))
+    assert syncs == [1]
+    store.write(batch_of(3, 10))
+    assert syncs == [2]
+    assert entries_after_a_crash(folder) == [(1, 1), (2, 1), (3, 1)]
+
+
+def test_a_direct_write_on_a_disk_without_room_for_anything_is_refused_and_then_made(
+    store: WriteAheadStore, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gives_up(monkeypatch, errno.ENOSPC)
+
+    def no_room(descriptor: int, data: bytes, start: int) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "pwrite", no_room)
+    for _ in range(5):
+        assert not written_or_refused(store, batch_of(2, 3000))
+    monkeypatch.undo()
+    assert written_or_refused(store, batch_of(2, 3000))
+    store.write(batch_of(3, 10))
+    assert entries_after_a_crash(folder) == [(1, 1), (2, 1), (3, 1)]
+
+
+def written_or_refused(store: WriteAheadStore, batch: WriteBatch) -> bool:
+    try:
+        written_directly(store, batch)
+    except DiskFull:
+        return False
+    return True
 
 
 # --- what the system is asked for ---------------------------------------------------------------------

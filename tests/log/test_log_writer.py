@@ -83,6 +83,26 @@ def test_an_error_wakes_the_loop_in_any_case(shell: Shell) -> None:
     assert shell.told == [shell.store.error]
 
 
+@pytest.mark.parametrize("error", [None, DiskFull("full")])
+def test_a_loop_that_was_left_hears_of_no_write_that_ends_later(shell: Shell, error: Exception | None) -> None:
+    """The node may have closed its log by then."""
+    shell.store.error = error
+    shell.writer.write(WriteBatch())
+    shell.writer.leave_loop()
+    shell.end_write()
+    shell.turn()
+    shell.writer.look()
+    assert shell.told == []
+
+
+def test_what_ended_before_the_loop_was_left_comes_to_nothing(shell: Shell) -> None:
+    shell.writer.write(WriteBatch())
+    shell.end_write()
+    shell.writer.leave_loop()
+    shell.turn()
+    assert shell.told == []
+
+
 def test_the_next_batch_decides_for_itself(shell: Shell) -> None:
     shell.store.may_write.set()
     for wakes in (False, True, False):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import lmdb
 import pytest
@@ -33,6 +33,8 @@ from cluster.log.memory_store import MemoryStore
 from cluster.log.write_ahead_format import FILE_HEADER_BYTES, SECTOR_BYTES, encode_record, is_clear
 from cluster.log.write_ahead_store import WriteAheadStore
 from cluster.raft import ConfState, Entry, HardState, SnapshotMetadata
+from node.resource_watch import ResourceWatch
+from node.settings import NodeSettings
 from tests.log.histories import MAP_BYTES, histories, same
 
 MIB = 1024 * 1024
@@ -414,7 +416,12 @@ def test_a_crash_while_a_file_of_empty_records_is_cleared_damages_nothing(
 ) -> None:
     store = opened(tmp_path)
     first = store._number
-    monkeypatch.setattr(write_ahead_files.WriteAheadFiles, "clear_other", interrupted)
+
+    def mover_interrupted(self: write_ahead_files.WriteAheadFiles) -> None:
+        if threading.current_thread().name == "log-mover":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(write_ahead_files.WriteAheadFiles, "clear_other", mover_interrupted)
     while store._moving is None:
         empty = WriteBatch()
         empty.group(1)
@@ -625,6 +632,128 @@ def test_an_append_without_room_goes_to_the_log_file(tmp_path: Path, monkeypatch
     store.close()
 
 
+class FullDisk:
+    """A file system that writes nothing in place and has no room: every `pwrite` is refused while `full`, half of its
+    octets written. Which it is asked for is noted as (octets, whether they are all zeros)."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, zeros_alone: bool = False) -> None:
+        self.full = True
+        self.refused: list[tuple[int, bool]] = []
+        real = os.pwrite
+
+        def pwrite(descriptor: int, data: bytes, start: int) -> int:
+            zeros = not any(data)
+            if not self.full or (zeros_alone and not zeros):
+                return real(descriptor, data, start)
+            self.refused.append((len(data), zeros))
+            if not zeros:
+                real(descriptor, data[: len(data) // 2], start)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        monkeypatch.setattr(os, "pwrite", pwrite)
+
+
+def same_after_a_kill(folder: Path, model: MemoryStore) -> None:
+    with killed(folder) as copy:
+        again = opened(copy)
+        same(again, model)
+        again.close()
+
+
+def test_a_disk_without_room_for_anything_refuses_and_then_takes_the_same_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, model = opened(tmp_path), MemoryStore()
+    model.write(append(store, 1, b"one"))
+    disk = FullDisk(monkeypatch)
+    for _ in range(3):
+        with pytest.raises(DiskFull, match="No space left"):
+            append(store, 2, b"two" * 500)
+    assert (True in [zeros for _, zeros in disk.refused]) and len(disk.refused) >= 6
+    disk.full = False
+    model.write(append(store, 2, b"two" * 500))
+    model.write(append(store, 3, b"three"))
+    same_after_a_kill(tmp_path, model)
+    same(store, model)
+    store.close()
+
+
+def test_another_batch_after_one_that_had_no_room_finds_nothing_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, model = opened(tmp_path), MemoryStore()
+    model.write(append(store, 1, b"one"))
+    disk = FullDisk(monkeypatch)
+    with pytest.raises(DiskFull):
+        append(store, 2, b"two" * 500)
+    with pytest.raises(DiskFull):
+        append(store, 2, b"2")
+    disk.full = False
+    model.write(append(store, 2, b"2"))
+    model.write(append(store, 3, b"three"))
+    same_after_a_kill(tmp_path, model)
+    store.close()
+
+
+def test_a_file_that_could_not_be_cleared_takes_no_records_until_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log file takes them at once meanwhile."""
+    store, model = opened(tmp_path), MemoryStore()
+    disk = FullDisk(monkeypatch, zeros_alone=True)
+    for index in range(1, 101):
+        disk.full = index < 80
+        model.write(append(store, index, b"x" * (700 if index % 3 else 1)))
+        if index % 10 == 0:
+            same_after_a_kill(tmp_path, model)
+    assert disk.refused
+    same(store, model)
+    store.close()
+
+
+def test_a_start_without_room_to_clear_the_files_goes_on_and_writes_when_there_is_some(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, model = opened(tmp_path), MemoryStore()
+    for index in range(1, 12):
+        model.write(append(store, index, b"x" * 300))
+    with killed(tmp_path) as copy:
+        disk = FullDisk(monkeypatch)
+        again = opened(copy)
+        assert again.load()[1].last_index == 11
+        for _ in range(2):
+            with pytest.raises(DiskFull, match="No space left"):
+                append(again, 12, b"short")
+        with killed(copy) as later:
+            once_more = opened(later)
+            same(once_more, model)
+            once_more.close()
+        disk.full = False
+        model.write(append(again, 12, b"short"))
+        same_after_a_kill(copy, model)
+        again.close()
+    store.close()
+
+
+def test_a_sync_without_room_is_no_failure_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A volume that takes its room from a pool says so when it syncs."""
+    store, model = opened(tmp_path), MemoryStore()
+    model.write(append(store, 1, b"one"))
+
+    def short(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fdatasync", short)
+    for _ in range(2):
+        with pytest.raises(DiskFull):
+            append(store, 2, b"two" * 500)
+    monkeypatch.undo()
+    model.write(append(store, 2, b"two" * 500))
+    model.write(append(store, 3, b"three"))
+    same_after_a_kill(tmp_path, model)
+    store.close()
+
+
 @pytest.mark.parametrize("call", ["pwrite", "fdatasync"])
 def test_an_append_that_fails_ends_all_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
     store = opened(tmp_path)
@@ -739,6 +868,74 @@ def test_a_close_waits_for_a_copy_and_refuses_what_comes_later(
     again.close()
     with pytest.raises(DiskFailed, match="the store is closed"):
         store.settle()
+
+
+def test_a_close_waits_for_who_makes_room_and_refuses_a_look_at_it_after_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread of a watch that was cancelled goes on: it must not meet files that are closed, or other files that
+    have their descriptors now."""
+    store = opened(tmp_path)
+    append(store, 1, b"one")
+    watch = ResourceWatch(cast(Any, None), store, cast(Any, None), NodeSettings(), lambda take_in: None)
+    settling, go_on, real = threading.Event(), threading.Event(), LmdbLogStore.write_together
+
+    def held(self: LmdbLogStore, *arguments: Any, **named: Any) -> None:
+        settling.set()
+        assert go_on.wait(30)
+        real(self, *arguments, **named)
+
+    monkeypatch.setattr(LmdbLogStore, "write_together", held)
+    failures: list[BaseException] = []
+
+    def look() -> None:
+        try:
+            watch._free_bytes(1 << 60)
+            # As late as can be: the close may have come before the second look or after it.
+            closer.join(30)
+            watch._free_bytes(1 << 60)
+        except BaseException as error:
+            failures.append(error)
+
+    looker, closer = threading.Thread(target=look), threading.Thread(target=store.close)
+    looker.start()
+    assert settling.wait(30)
+    closer.start()
+    closer.join(0.2)
+    assert closer.is_alive()
+    go_on.set()
+    looker.join(30)
+    closer.join(30)
+    assert [type(failure) for failure in failures] == [DiskFailed]
+    assert "the store is closed" in str(failures[0])
+    with pytest.raises(DiskFailed, match="the store is closed"):
+        store.used_bytes()
+    with pytest.raises(DiskFailed, match="the store is closed"):
+        store.put_meta("members", b"late")
+
+
+def test_a_close_waits_for_a_look_at_the_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = opened(tmp_path)
+    looking, go_on, real = threading.Event(), threading.Event(), LmdbLogStore.free_bytes
+    seen: list[int] = []
+
+    def held(self: LmdbLogStore) -> int:
+        looking.set()
+        assert go_on.wait(30)
+        return real(self)
+
+    monkeypatch.setattr(LmdbLogStore, "free_bytes", held)
+    looker = threading.Thread(target=lambda: seen.append(store.free_bytes()))
+    closer = threading.Thread(target=store.close)
+    looker.start()
+    assert looking.wait(30)
+    closer.start()
+    closer.join(0.2)
+    assert closer.is_alive()
+    go_on.set()
+    looker.join(30)
+    closer.join(30)
+    assert seen[0] > 0
 
 
 def test_a_copy_that_a_relief_came_into_is_refused(

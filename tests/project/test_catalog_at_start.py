@@ -11,6 +11,7 @@ import pytest
 from cluster.versions import LEVEL_LEADER_LOCATORS
 from node import catalog_at_start
 from node.arrival import NodeRefused
+from node.broker.cluster_facade import SESSION_LOST
 from node.catalog import Catalog, CatalogCommand, FoundCluster, NodeStarted, RaiseLevel
 from node.catalog_at_start import CatalogAtStart
 from node.operating.definitions_office import DefinitionsOffice
@@ -26,9 +27,11 @@ class Engine:
     def __init__(self) -> None:
         self.catalog = Catalog(2)
         self.current = self
+        self.barriers: list[object] = []
+        """What barriers are answered with before they are reached."""
 
     def catalog_barrier(self, done: Any) -> None:
-        done(None)
+        done(self.barriers.pop(0) if self.barriers else None)
 
     def submit_catalog(self, command: CatalogCommand, done: Any) -> None:
         done(self.catalog.apply(command))
@@ -67,6 +70,23 @@ def test_a_new_cluster_is_waited_for(tmp_path: Path) -> None:
         assert not waiting.done()
         engine.found(LEVEL_LEADER_LOCATORS)
         await asyncio.wait_for(waiting, BOUND_S)
+        assert engine.policies == ["spread"]
+
+    asyncio.run(scenario())
+
+
+def test_a_barrier_that_was_given_up_is_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The catalog here is not current yet: it may lack the definitions that were loaded before."""
+    monkeypatch.setattr(catalog_at_start, "CURRENT_AGAIN_S", 0.001)
+
+    async def scenario() -> None:
+        engine = Engine()
+        engine.found(LEVEL_LEADER_LOCATORS)
+        engine.barriers = [SESSION_LOST, SESSION_LOST]
+        await asyncio.wait_for(at_start(engine, tmp_path, SPREAD).wait(), BOUND_S)
+        assert engine.barriers == []
         assert engine.policies == ["spread"]
 
     asyncio.run(scenario())

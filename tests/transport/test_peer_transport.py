@@ -17,6 +17,7 @@ from cluster.frame import Frame
 from cluster.raft import ConfState, Entry, Message, MessageType, Snapshot, SnapshotMetadata
 from cluster.rpc import peer_pb2
 from cluster.transport import codec
+from cluster.transport.outgoing import PeerLink
 from cluster.versions import PROTOCOLS
 from tests.transport.members import Member, members, run, until
 
@@ -325,6 +326,40 @@ def test_a_stop_is_quick_and_tells_the_others() -> None:
             again = await group.add(3, three.transport.port)
             await again.transport.set_peers({1: one.address, 2: two.address})
             await until(lambda: one.events[-1] == ("up", 3) and two.events[-1] == ("up", 3), "up")
+
+    run(scenario())
+
+
+def test_peers_that_change_while_streams_close_have_one_stream_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        async with members() as group:
+            one, two, three = await group.full_mesh(3)
+            real, held, stopped = PeerLink.stop, asyncio.Event(), list[PeerLink]()
+
+            async def stop(self: PeerLink) -> None:
+                stopped.append(self)
+                await held.wait()
+                await real(self)
+
+            links = one.transport._links
+            first = dict(links)
+            monkeypatch.setattr(PeerLink, "stop", stop)
+            changes = [
+                asyncio.ensure_future(one.transport.set_peers(peers))
+                for peers in ({}, {}, {2: two.address, 3: three.address})
+            ]
+            await until(lambda: len(stopped) > 0, "a stream is closed")
+            for _ in range(3):
+                await asyncio.sleep(0)
+            held.set()
+            await asyncio.gather(*changes)
+            monkeypatch.undo()
+            assert sorted(links) == [2, 3]
+            # Every stream there was is open for a peer, or was closed, once.
+            assert len(stopped) == len(set(stopped))
+            assert all(first[peer] in stopped or links[peer] is first[peer] for peer in first)
+            assert not set(stopped) & set(links.values())
+            await until(lambda: sorted(one.transport.connected()) == [2, 3], "connected")
 
     run(scenario())
 

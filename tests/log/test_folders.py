@@ -1,0 +1,93 @@
+"""What is made or renamed stays after a crash of the machine: the folder that has its name was synced after it."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from cluster.log.batch import StoredSnapshot, WriteBatch
+from cluster.log.folder import make_folder
+from cluster.log.write_ahead_store import WriteAheadStore
+from cluster.raft import ConfState, Entry, HardState, SnapshotMetadata
+from node.data_copy import copy_data
+from node.identity import Identity
+from node.restoring import restore
+from tests.log.histories import MAP_BYTES
+
+LOCKS_OF_LMDB = "lock.mdb"
+
+
+class Durable:
+    """What the folders hold that would be there after a crash: names are noted when their folder is synced, under
+    whatever name that has itself."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.names: set[tuple[int, str]] = set()
+        real = os.fsync
+
+        def fsync(descriptor: int) -> None:
+            real(descriptor)
+            if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+                self.names |= {(os.fstat(descriptor).st_ino, name) for name in os.listdir(descriptor)}
+
+        monkeypatch.setattr(os, "fsync", fsync)
+
+    def lacks(self, path: Path, below: Path) -> list[Path]:
+        """Of a path and what is in it, the names that a crash may take, up to a folder that was there before."""
+        above = [parent for parent in (path, *path.parents) if below in parent.parents]
+        known = [found for found in path.rglob("*") if found.name != LOCKS_OF_LMDB]
+        return [each for each in (*above, *known) if (each.parent.stat().st_ino, each.name) not in self.names]
+
+
+@pytest.fixture
+def durable(monkeypatch: pytest.MonkeyPatch) -> Durable:
+    return Durable(monkeypatch)
+
+
+def test_a_folder_and_all_above_it_that_were_missing(tmp_path: Path, durable: Durable) -> None:
+    make_folder(tmp_path / "a" / "b" / "c")
+    assert not durable.lacks(tmp_path / "a" / "b" / "c", tmp_path)
+    durable.names.clear()
+    make_folder(tmp_path / "a" / "b" / "c")
+    assert not durable.names, "what was there needs no sync"
+    with pytest.raises(FileExistsError):
+        make_folder(tmp_path / "a" / "b" / "c", may_exist=False)
+
+
+def test_a_relative_one(tmp_path: Path, durable: Durable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_folder(Path("a/b"))
+    assert not durable.lacks(tmp_path / "a" / "b", tmp_path)
+
+
+def a_log(folder: Path) -> WriteAheadStore:
+    return WriteAheadStore(folder, MAP_BYTES, segment_bytes=64 * 1024)
+
+
+def test_a_new_log(tmp_path: Path, durable: Durable) -> None:
+    store = a_log(tmp_path / "data" / "log")
+    assert not durable.lacks(tmp_path / "data" / "log", tmp_path)
+    store.close()
+
+
+def test_a_copy_of_the_data(tmp_path: Path, durable: Durable) -> None:
+    store = a_log(tmp_path / "log")
+    copy_data(store, tmp_path / "backups" / "today")
+    assert not durable.lacks(tmp_path / "backups" / "today", tmp_path)
+    store.close()
+
+
+def test_data_that_was_restored(tmp_path: Path, durable: Durable) -> None:
+    store = a_log(tmp_path / "lost" / "log")
+    for group in (0, 1):
+        batch = WriteBatch()
+        batch.group(group).install = True
+        batch.group(group).snapshot = StoredSnapshot(SnapshotMetadata(1, 1, ConfState([1])), b"state")
+        batch.group(group).hard_state = HardState(1, 1, 1)
+        batch.group(group).entries = [Entry(1, 2, 0, b"x")]
+        store.write(batch)
+    store.put_meta("identity", Identity("blue", 1, "one", "store", 1, 1).encode())
+    store.close()
+    restore([tmp_path / "lost"], tmp_path / "new" / "data", MAP_BYTES)
+    assert not durable.lacks(tmp_path / "new" / "data", tmp_path)
