@@ -21,7 +21,8 @@ from pamqp.header import ContentHeader
 
 from node.limits import KEEPALIVE_IDLE_SECONDS, KEEPALIVE_INTERVAL_SECONDS, KEEPALIVE_PROBES
 from tests.broker.direct_node import DirectNode
-from tests.broker.test_slow_clients import Client, protocol_of, wait_for
+from tests.broker.raw_client import Client, protocol_of
+from tests.waiting import wait_for
 
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -98,7 +99,7 @@ def _main() -> None:
             _drop(client.socket.getsockname()[1])
         _publish(present, "unacknowledged")  # is given to a consumer that never gets it
         for name, client in clients.items():
-            wait_for(partial(is_gone, client), within_s=30)
+            wait_for(partial(is_gone, client), f"the end of {name}")
             print(name, flush=True)
         present.send(1, commands.Basic.Get(queue="unacknowledged"))
         got = present.read()

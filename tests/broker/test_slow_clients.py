@@ -2,19 +2,19 @@
 
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from pamqp import commands, frame
-from pamqp.base import Frame
 from pamqp.body import ContentBody
 from pamqp.header import ContentHeader
 
 from node.limits import MIB, OUTPUT_FULL_BYTES, OUTPUT_HIGH_WATER_BYTES
 from tests.broker.direct_node import DirectNode
+from tests.broker.raw_client import Client, protocol_of
+from tests.waiting import wait_for
 
 MESSAGES = 40
-LARGEST_READ = 1 << 20
 STALL_S = 1.0
 
 
@@ -30,79 +30,9 @@ def patient() -> Iterator[DirectNode]:
         yield node
 
 
-class Client:
-    """A socket that reads only when it is told to, with as little room for what it does not read as can be."""
-
-    def __init__(self, node: DirectNode, heartbeat: int = 0) -> None:
-        self.node = node
-        self.socket = socket.socket()
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        self.socket.settimeout(20)
-        self.socket.connect(("127.0.0.1", node.port))
-        start = commands.Connection.StartOk(client_properties={}, mechanism="PLAIN", response="\0guest\0guest")
-        tune = commands.Connection.TuneOk(0x7FF, 131_072, heartbeat)
-        self.socket.sendall(b"AMQP\x00\x00\x09\x01")
-        self.send(0, start, tune, commands.Connection.Open())
-        self.send(1, commands.Channel.Open())
-        self.buffer = b""
-        while not isinstance(self.read(), commands.Channel.OpenOk):
-            pass
-
-    def send(self, channel: int, *methods: Frame) -> None:
-        self.socket.sendall(b"".join(frame.marshal(method, channel) for method in methods))
-
-    def read(self) -> object:
-        """The next frame."""
-        while True:
-            if len(self.buffer) >= 7:
-                size = int.from_bytes(self.buffer[3:7], "big") + 8
-                if len(self.buffer) >= size:
-                    _, _, found = frame.unmarshal(self.buffer[:size])
-                    self.buffer = self.buffer[size:]
-                    return found
-            self.receive()
-
-    def receive(self, most_bytes: int = LARGEST_READ) -> None:
-        """Add to the buffer what has come."""
-        data = self.socket.recv(most_bytes)
-        assert data, "closed by the node"
-        self.buffer += data
-
-    def bodies(self, count: int) -> list[int]:
-        """The numbers of so many messages."""
-        numbers: list[int] = []
-        left = 0
-        while len(numbers) < count or left:
-            found = self.read()
-            if isinstance(found, ContentHeader):
-                left = found.body_size
-            elif isinstance(found, ContentBody):
-                if left == MIB:
-                    numbers.append(int(found.value[:6]))
-                left -= len(found.value)
-        return numbers
-
-
-def protocol_of(client: Client) -> object:
-    """The node's end of it."""
-    name = "{}:{}".format(*client.socket.getsockname())
-    for protocol in list(client.node.listener._protocols):
-        connection = protocol._connection
-        if connection is not None and connection.name.startswith(f"{name}#"):
-            return protocol
-    return None
-
-
 def unsent(client: Client) -> int:
     protocol = protocol_of(client)
     return 0 if protocol is None else int(protocol._transport.get_write_buffer_size())  # type: ignore[attr-defined]
-
-
-def wait_for(what: Callable[[], object], within_s: float = 20) -> None:
-    end = time.monotonic() + within_s
-    while not what():
-        assert time.monotonic() < end, "not within the bound"
-        time.sleep(0.01)
 
 
 def full_queue(node: DirectNode, name: str) -> None:
@@ -161,8 +91,8 @@ def test_a_client_that_takes_nothing_is_given_up(node: DirectNode) -> None:
     full_queue(node, "stuck")
     client = Client(node)
     client.send(1, commands.Basic.Consume(queue="stuck"))
-    wait_for(lambda: unsent(client) > OUTPUT_HIGH_WATER_BYTES)
-    wait_for(lambda: protocol_of(client) is None)
+    wait_for(lambda: unsent(client) > OUTPUT_HIGH_WATER_BYTES, "much that waits for the client")
+    wait_for(lambda: protocol_of(client) is None, "the end of the client")
     # What it held goes to others.
     other = Client(node)
     other.send(1, commands.Basic.Consume(queue="stuck", no_ack=True))
@@ -174,7 +104,7 @@ def test_a_slow_client_that_takes_something_stays(node: DirectNode) -> None:
     full_queue(node, "slow")
     client = Client(node)
     client.send(1, commands.Basic.Consume(queue="slow", no_ack=True))
-    wait_for(lambda: unsent(client) > OUTPUT_HIGH_WATER_BYTES)
+    wait_for(lambda: unsent(client) > OUTPUT_HIGH_WATER_BYTES, "much that waits for the client")
     # More than what the system keeps on the way, several times over, while something always waits in the node.
     end = time.monotonic() + 2 * STALL_S
     while time.monotonic() < end:
@@ -192,8 +122,8 @@ def test_a_silent_client_goes_though_it_was_not_done_with_reading(patient: Direc
     full_queue(patient, "silent")
     client = Client(patient, heartbeat=1)
     client.send(1, commands.Basic.Consume(queue="silent"))
-    wait_for(lambda: unsent(client) > OUTPUT_HIGH_WATER_BYTES)
-    wait_for(lambda: protocol_of(client) is None)
+    wait_for(lambda: unsent(client) > OUTPUT_HIGH_WATER_BYTES, "much that waits for the client")
+    wait_for(lambda: protocol_of(client) is None, "the end of the client")
 
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_INFO"), reason="Linux tells the state of a connection")
@@ -207,9 +137,9 @@ def test_a_blocked_client_that_leaves_is_noticed(patient: DirectNode) -> None:
     try:
         client.send(1, commands.Basic.Publish(routing_key="blocked"))
         client.socket.sendall(frame.marshal(ContentHeader(body_size=0), 1))
-        wait_for(lambda: not protocol._reading)  # type: ignore[attr-defined]
+        wait_for(lambda: not protocol._reading, "a client that is not read from")  # type: ignore[attr-defined]
         client.socket.close()
-        wait_for(lambda: protocol not in patient.listener._protocols)
+        wait_for(lambda: protocol not in patient.listener._protocols, "the end of the client")
     finally:
         alarm(patient, None)
 

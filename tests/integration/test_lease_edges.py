@@ -16,7 +16,7 @@ from tests.integration.clients import PERSISTENT, Consumer, Publisher, channel, 
 from tests.integration.nodes import Nodes, wait_for
 from tests.integration.operators import ask, put_policy
 from tests.integration.wall_clocks import WallClocks
-from tests.waiting import wait_until_s
+from tests.waiting import BOUND_S, wait_until_s
 
 pytestmark = [pytest.mark.processes]
 
@@ -197,7 +197,7 @@ def test_l8_clocks_stepped_by_an_hour(stepped: tuple[Nodes, WallClocks], whom: t
     assert {nodes.planned_leader(name) for name in names} == {1, 2, 3}
     wait_until_s(renewed_s + 1.5)
     clocks.step(hours * HOUR_S, *whom)
-    assert all(abs(clocks.shown_s(id) - hours * HOUR_S) <= 1 for id in whom)
+    assert all(abs(clocks.shown_s(id) - hours * HOUR_S) < HOUR_S / 2 for id in whom)
     wait_until_s(renewed_s + 2.5)
     are_there = all(nodes.queue(1, name) is not None for name in names)
     # What is gone by then is judged below.
@@ -210,8 +210,9 @@ def test_l8_clocks_stepped_by_an_hour(stepped: tuple[Nodes, WallClocks], whom: t
     nodes.until_serving()
     down_s = started_s - killed_s if len(whom) == 3 else 0.0
     gone_s: dict[str, float] = {}
+    served_s = time.monotonic()
     while len(gone_s) < len(names):
-        assert time.monotonic() < renewed_s + 10 * lease_s, f"not gone: {set(names) - gone_s.keys()}"
+        assert time.monotonic() < served_s + lease_s + BOUND_S, f"not gone: {set(names) - gone_s.keys()}"
         for name in names:
             # What is found gone had gone at that moment, or earlier.
             if name not in gone_s and nodes.queue(1, name) is None:
