@@ -153,7 +153,10 @@ class NodeProcess:
         self.engine.membership.changed = self._members_changed
         self.engine.membership.level_changed = self._level_changed
         await self._transport.start()
-        own = BrokerSettings(transactions_bytes=limits.open_transactions_bytes(self._memory.limit_bytes))
+        own = BrokerSettings(
+            transactions_bytes=limits.open_transactions_bytes(self._memory.limit_bytes),
+            consumer_timeout_ms=settings.consumer_timeout_ms,
+        )
         self._broker = Broker(self.engine, lambda: random.SystemRandom().randbytes(16), own)
         self.engine.broker = self._broker
         amqp = settings.amqp_address

@@ -178,6 +178,12 @@ class NodeSettings:
         "...and how long, after the notice, before it closes its clients' connections whatever is under way",
     )
 
+    consumer_timeout_ms: int = _setting(
+        Number(0, 31_536_000_000, "milliseconds"),
+        limits.CONSUMER_TIMEOUT_MS,
+        "a channel with a delivery unacknowledged for this long is closed (406); 0: never",
+    )
+
     cache_bytes: int = _setting(Size(_MEBI, _TEBI), 32 * _MEBI, "memory for recent log entries")
     disk_map_bytes: int = _setting(Size(16 * _MEBI, 64 * _TEBI), 64 * _GIBI, "most that the log may take")
     disk_free_limit_bytes: int = _setting(

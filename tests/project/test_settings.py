@@ -88,6 +88,7 @@ def test_all_keys_can_be_set_in_all_sources(toml: Any, tmp_path: Path) -> None:
         "drain_notice_ms": 500,
         "drain_acks_ms": 100,
         "drain_timeout_ms": 2000,
+        "consumer_timeout_ms": 60_000,
         "compact_entries": 1000,
         "memory_limit_percent": 50,
     }

@@ -173,7 +173,7 @@ def get(channel: Channel, method: Any, arguments: bytes) -> Steps:
     def encode(record: QueueRecord) -> bytes:
         nonlocal holder
         if not no_ack:
-            holder = get_holder(channel, record)
+            holder = channel.get_holder(record)
         return encode_get(record.id, holder.holder_id, no_ack)
 
     for _ in range(_GET_ATTEMPTS):
@@ -198,15 +198,6 @@ def get(channel: Channel, method: Any, arguments: bytes) -> Steps:
         channel.channel_id, tag, message.delivery_count > 0, content, result.ready_count
     )
     connection.mark()
-
-
-def get_holder(channel: Channel, record: QueueRecord) -> Holder:
-    """Under what name the channel holds messages it got from this queue."""
-    holder = channel.get_holders.get(record.id)
-    if holder is None:
-        holder = Holder(channel.broker.new_id(), record.shard, record.id, True)
-        channel.get_holders[record.id] = holder
-    return holder
 
 
 def recover(channel: Channel, method: Any, arguments: bytes) -> None:

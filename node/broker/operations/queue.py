@@ -119,7 +119,6 @@ def _declare_active(channel: Channel, method: Any, arguments: bytes) -> Steps:
             _declare_ok(channel, method, record.name, result)
             return
         elif isinstance(result, Gone) and result.reason:
-            connection.exclusive_queues.pop(record.id, None)
             known((yield CatalogStep(RemoveQueues((record.id,)))))
         else:
             yield from create_missing(channel, record)
@@ -281,7 +280,6 @@ def delete(channel: Channel, method: Any, arguments: bytes) -> Steps:
             raise AmqpError(406, f"queue '{name}' in vhost '{connection.vhost}' {why}")
         if isinstance(result, Deleted):
             messages = result.messages
-        connection.exclusive_queues.pop(record.id, None)
         known((yield CatalogStep(RemoveQueues((record.id,)))))
     if not method.nowait:
         yield SpreadStep()
