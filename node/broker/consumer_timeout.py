@@ -1,7 +1,7 @@
 """Deliveries that are not acknowledged in time: RabbitMQ's delivery acknowledgement timeout (3.10, `consumer_timeout`).
 
 No delivery is noted with its time. Now and then a channel is asked how long its oldest one has waited, and notes then
-which delivery tag is next: what is below that tag and still open later has waited since then, or a little longer.  Pure.
+which delivery tag is next: what is below that tag and open later has waited since then, or a little longer.  Pure.
 """
 
 from __future__ import annotations

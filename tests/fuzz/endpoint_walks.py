@@ -23,7 +23,7 @@ LIMITED: Final = "limited"
 _MOST_KEPT_BYTES: Final = 300_000
 _LARGEST_BODY: Final = 134_217_728
 _SPARE_ROWS: Final = 16
-"""What a channel may keep beyond twice what is outstanding: deliveries, and holders of basic.get."""
+"""Runs of deliveries that a channel may keep beyond twice what is outstanding."""
 
 
 class Walk:
@@ -53,7 +53,7 @@ class Walk:
             (8, self.publish), (4, self.interleave), (4, self.begin_content), (4, self.get), (6, self.settle),
             (3, self.acknowledge_many), (4, self.consume), (2, self.cancel), (3, self.qos), (2, self.confirm_mode),
             (2, self.transaction_mode), (4, self.commit), (2, self.recover), (2, self.count), (1, self.purge),
-            (1, self.delete_and_declare), (2, self.pass_by), (2, self.bind), (2, self.close_channel),
+            (1, self.delete_and_declare), (1, self.pass_by), (2, self.bind), (2, self.close_channel),
             (4, self.soft_fault), (1, self.hard_fault), (1, self.leave), (1, self.heartbeat),
         ]
         for _ in range(2):
@@ -412,19 +412,31 @@ class Walk:
         self.expect(octets, (number, (Queue.DeclareOk, values)))
 
     def pass_by(self, number: int) -> None:
-        """Queues of this client alone that come and go: with their last consumer, or deleted after a look at them."""
+        """Queues of this client alone that come and go: with their last consumer, or deleted after a look at them, or
+        after a message was taken from them."""
+        channel = self.model.channels[number]
+        plain = not channel.confirms and not channel.transaction
+        way = self.chance.choice(["consume", "get", "take"] if plain else ["consume", "get"])
+        declare = Queue.Declare(queue="passing", exclusive=True, auto_delete=way == "consume")
         octets = b""
         due: list[tuple[int, Due]] = []
-        for _ in range(self.chance.choice([1, 4])):
-            leaves = self.chance.random() < 0.5
-            methods = [
-                Queue.Declare(queue="passing", exclusive=True, auto_delete=leaves),
-                Basic.Consume(queue="passing", consumer_tag="p") if leaves else Basic.Get(queue="passing"),
-                Basic.Cancel(consumer_tag="p") if leaves else Queue.Delete(queue="passing"),
-            ]
-            octets += b"".join(frame.marshal(method, number) for method in methods)
-            answers = (Basic.ConsumeOk, Basic.CancelOk) if leaves else (Basic.GetEmpty, Queue.DeleteOk)
-            due += [(number, (kind, {})) for kind in (Queue.DeclareOk, *answers)]
+        for _ in range(self.chance.choice([1, 1, 20])):
+            parts, answers = [frame.marshal(declare, number)], [Queue.DeclareOk]
+            if way == "consume":
+                parts.append(frame.marshal(Basic.Consume(queue="passing", consumer_tag="p"), number))
+                parts.append(frame.marshal(Basic.Cancel(consumer_tag="p"), number))
+                answers += [Basic.ConsumeOk, Basic.CancelOk]
+            else:
+                if way == "take":
+                    parts += self.frames(number, self.model.new_message("", "passing", 5), False)
+                parts.append(frame.marshal(Basic.Get(queue="passing"), number))
+                if way == "take":
+                    parts.append(frame.marshal(Basic.Ack(channel.next_tag), number))
+                    channel.next_tag += 1
+                parts.append(frame.marshal(Queue.Delete(queue="passing"), number))
+                answers += [Basic.GetOk if way == "take" else Basic.GetEmpty, Queue.DeleteOk]
+            octets += b"".join(parts)
+            due += [(number, (kind, {})) for kind in answers]
         self.expect(octets, *due)
 
     def bind(self, number: int) -> None:
@@ -679,7 +691,7 @@ class Walk:
             most = 2 * len(channel.held) + _SPARE_ROWS
             assert len(tags._runs) <= most, f"{len(tags._runs)} runs for {len(channel.held)} deliveries"
             assert set(kept.consumers) == set(channel.consumers), "consumers that are gone are kept"
-            most = 2 * len(self.model.queues) + _SPARE_ROWS // 2
+            most = 2 * len(self.model.queues)
             assert len(kept.get_holders) <= most, f"{len(kept.get_holders)} holders of basic.get"
             rows += len(channel.held) + len(kept.consumers) + len(kept.get_holders)
         sessions = [local.shard._state.sessions for local in self.world.cluster.shards.values()]
