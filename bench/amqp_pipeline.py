@@ -40,6 +40,32 @@ class PipelineError(Exception):
     """The broker closed the connection or a channel, or said something else that was not expected."""
 
 
+class Confirms:
+    """Which of the delivery tags 1, 2, ... are confirmed. One alone may come before a confirm of all up to an earlier
+    one, which then stands for it no more: adding up what each confirm stands for would lose it.
+    """
+
+    def __init__(self) -> None:
+        self._all_up_to = 0
+        self._alone: set[int] = set()
+
+    def take(self, tag: int, bits: int) -> None:
+        """A basic.ack; the lowest of the bits: of all up to the tag."""
+        if bits & 1:
+            self._all_up_to = max(self._all_up_to, tag)
+            self._alone = {each for each in self._alone if each > tag}
+        elif tag > self._all_up_to:
+            self._alone.add(tag)
+        while self._all_up_to + 1 in self._alone:
+            self._all_up_to += 1
+            self._alone.discard(self._all_up_to)
+
+    @property
+    def count(self) -> int:
+        """How many."""
+        return self._all_up_to + len(self._alone)
+
+
 class Pipeline:
     """One connection."""
 
@@ -160,20 +186,19 @@ class Pipeline:
         self.open_channels()
         self.call(commands.Confirm.Select(), commands.Confirm.SelectOk)
         waiting = iter(messages)
-        sent = confirmed = 0
+        sent = 0
+        confirms = Confirms()
         answers = self.frames()
         chunk = list(islice(waiting, window))
-        while chunk or confirmed < sent:
+        while chunk or confirms.count < sent:
             if chunk:
                 self.send(b"".join(chunk))
                 sent += len(chunk)
             _, _, payload = next(answers)
             if payload[:4] != BASIC_ACK:
                 raise PipelineError(f"not a confirm: {_described_payload(payload)}")
-            tag, multiple = ACK_BODY.unpack_from(payload, 4)
-            # A tag alone may overtake others; every message is confirmed in the end, so counting is enough for it.
-            confirmed = max(confirmed, tag) if multiple else confirmed + 1
-            room = window - (sent - confirmed)
+            confirms.take(*ACK_BODY.unpack_from(payload, 4))
+            room = window - (sent - confirms.count)
             # In portions: a window that is filled up message by message costs a system call for each.
             chunk = list(islice(waiting, room)) if room >= window // 8 else []
         return sent

@@ -1,13 +1,17 @@
 """Running nodes of a broker, whichever it is: where clients connect, what the processes use, how nodes die."""
 
+import ctypes
+import json
 import os
 import signal
+import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +22,11 @@ SHARED: Final = Path(os.environ.get("MAYFLY_SHARED", ROOT.parent / "shared")) / 
 NODES: Final = 3
 START_S: Final = 60
 """So long nodes may take to start."""
+_SPREAD_WITHIN_S: Final = 120
+_PR_SET_PDEATHSIG: Final = 1
+_LIBC: Final = ctypes.CDLL(None)
+
+Process = subprocess.Popen[bytes]
 
 
 class BrokerFailed(Exception):
@@ -49,6 +58,10 @@ class Cluster:
             lines = page(port, "/metrics").splitlines()
             values.append(sum(float(line.split()[-1]) for line in lines if line.startswith((f"{name} ", f"{name}{{"))))
         return values
+
+    def queues(self) -> int:
+        """How many queues there are, as the node has it that knows most."""
+        return int(max(self.metric("mayfly_queues")))
 
     def kill(self, place: int) -> float:
         """SIGKILL a node; the monotonic moment just before."""
@@ -116,6 +129,44 @@ class Broker(ABC):
     @abstractmethod
     def commands(self) -> list[str]:
         """How the nodes are started, as lines for a shell."""
+
+
+def start(words: Sequence[str], log: Path, environment: dict[str, str]) -> Process:
+    """Start a program in the log's folder that gets SIGTERM when this one ends, however that comes (Linux)."""
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            words, stdout=output, stderr=output, cwd=log.parent, env=environment,
+            preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+        )
+
+
+@contextmanager
+def running(words: Sequence[str], log: Path, environment: dict[str, str], end_within_s: float) -> Iterator[Process]:
+    """The program until the end of the block, which SIGTERM tells it."""
+    process = start(words, log, environment)
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(end_within_s)
+
+
+def _end_with_parent() -> None:
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def until_spread(http: Sequence[int]) -> None:
+    """Return when every shard is led by the node that is to lead it, as all nodes at these HTTP ports have it. Raises
+    BrokerFailed at a bound."""
+
+    def spread() -> bool:
+        try:
+            views = [json.loads(page(port, "/shards"))["shards"] for port in http]
+        except OSError:
+            return False
+        return all(row["plan"] and row["leader"] == row["plan"][0] for view in views for row in view)
+
+    wait_until(spread, "every shard is led by the node that is to lead it", _SPREAD_WITHIN_S)
 
 
 def page(port: int, path: str) -> str:

@@ -14,6 +14,7 @@ from typing import Final
 from bench.clusters import NODES, ReplicatedCluster, wait_until
 from bench.confirm_stream import ConfirmStream
 from bench.failover import MOVER_RATE, RATE, check_messages, declare, longest_gap_s, served_again_s, until_flowing
+from bench.machine import only_benchmark
 from bench.mayfly_cluster import Mayfly
 
 _BEFORE_S: Final = 1.5
@@ -66,4 +67,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with only_benchmark():
+        main()

@@ -31,8 +31,9 @@ from pamqp import commands
 ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT))
 from bench.amqp_pipeline import Pipeline, content, in_threads, publish_method
-from bench.clusters import NODES, Cluster
+from bench.clusters import NODES, BrokerFailed, Cluster, wait_until
 from bench.expiry_report import dead_table, heading, lease_table, policy_table, waiting_table
+from bench.machine import only_benchmark
 from bench.marked_page import write_figures
 from bench.mayfly_cluster import Mayfly
 from bench.policy_spread import measure_changes
@@ -40,6 +41,7 @@ from bench.rabbitmq_cluster import Rabbitmq
 from bench.silence import LongestSilence
 
 LEASE_MS: Final = 60_000
+TRIAL_GONE_S: Final = 120
 IDLE_S: Final = 10.0
 POLICY_ROUNDS: Final = 4
 _STAMP: Final = struct.Struct(">dd")
@@ -239,7 +241,7 @@ def measure_leases(cluster: Cluster, count: int, until_gone: bool, quorum: bool 
     _declare(cluster, [f"trial-{number}" for number in range(trial)], {**arguments, "x-expires": 1000})
     rate = trial / (time.monotonic() - began)
     lease_ms = max(LEASE_MS, round(count / rate * 2000))
-    time.sleep(4)
+    wait_until(lambda: cluster.queues() == 0, "the queues of the trial are gone", TRIAL_GONE_S)
     settle(cluster)
     idle_before = cpu_at_rest(cluster)
     memory, cpu_s, began = cluster.memory_bytes(), cluster.cpu_s(), time.monotonic()
@@ -406,4 +408,8 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with only_benchmark():
+        try:
+            main()
+        except BrokerFailed as failure:
+            sys.exit(str(failure))

@@ -21,7 +21,7 @@ sys.path.append(str(ROOT))
 from bench.clusters import BrokerFailed
 from bench.growth_cluster import Load, Measuring
 from bench.growth_curves import KNOBS, Knob
-from bench.machine import describe_machine, load_average
+from bench.machine import describe_machine, load_average, only_benchmark
 
 
 def measure(knob: Knob, points: tuple[int, ...], measuring: Measuring, load: Load) -> dict[str, Any]:
@@ -65,11 +65,12 @@ def main() -> None:
     kept: dict[str, Any] = json.loads(store.read_text()) if store.exists() else {}
     if not arguments.draw_only:
         try:
-            measuring, load = Measuring(arguments.source), Load()
-            for knob in KNOBS:
-                if knob.name in wanted:
-                    kept[knob.name] = measure(knob, knob.quick if arguments.quick else knob.points, measuring, load)
-                    store.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
+            with only_benchmark():
+                measuring, load = Measuring(arguments.source), Load()
+                for knob in KNOBS:
+                    if knob.name in wanted:
+                        kept[knob.name] = measure(knob, knob.quick if arguments.quick else knob.points, measuring, load)
+                        store.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
         except BrokerFailed as failure:
             sys.exit(f"{failure}\n(the knobs before are kept)")
     from bench.growth_report import write_all

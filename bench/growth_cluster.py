@@ -1,8 +1,6 @@
 """Clusters for `bench/growth.py`: any number of nodes and shards, and what is used while something is measured."""
 
 import os
-import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -12,14 +10,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.amqpload import Amqpload
-from bench.clusters import ROOT, START_S, BrokerFailed, Cluster, answers, wait_until
+from bench.clusters import ROOT, START_S, BrokerFailed, Cluster, answers, running, until_spread, wait_until
 
 BASE_PORT: Final = int(os.environ.get("BASE_PORT", "9500"))
 _HTTP_OFFSET: Final = 10_000
 _READY: Final = "/health/ready"
-_SPREAD_S: Final = 4
-"""Leaders spread over the nodes in the first seconds."""
-_IDLE_S: Final = 2.0
+_IDLE_S: Final = 5.0
+"""The system counts CPU in hundredths of a second; an idle node uses one or two of them each second."""
 
 
 class Measuring:
@@ -40,12 +37,8 @@ class Measuring:
             log = Path(data) / "up.log"
             ports = range(BASE_PORT, BASE_PORT + count)
             http = [port + _HTTP_OFFSET for port in ports]
-            with log.open("w") as output:
-                process = subprocess.Popen(
-                    [sys.executable, *([] if self.source else ["-P"]), *up],
-                    stdout=output, stderr=subprocess.STDOUT, cwd=data, env=environment,
-                )
-            try:
+            words = [sys.executable, *([] if self.source else ["-P"]), *up]
+            with running(words, log, environment, 2 * START_S) as process:
 
                 def serve() -> bool:
                     # It ends at once if something else has its ports, and whatever that is might answer.
@@ -56,11 +49,8 @@ class Measuring:
                 wait_until(serve, f"{count} nodes serve", START_S)
                 children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
                 uris = [f"amqp://guest:guest@127.0.0.1:{port}/%2f" for port in ports]
-                time.sleep(_SPREAD_S)
+                until_spread(http)
                 yield Cluster("MayflyMQ", uris, [int(pid) for pid in children], http)
-            finally:
-                process.send_signal(signal.SIGTERM)
-                process.wait(2 * START_S)
 
 
 class Idle:

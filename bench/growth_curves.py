@@ -157,7 +157,7 @@ KNOBS: Final = (
     ),
     Knob(
         "backlog", "Messages of 100 bytes that wait in one queue", "messages in the queue",
-        (10_000, 100_000, 500_000, 1_000_000, 2_000_000, 5_000_000), (10_000, 50_000, 200_000), knobs.backlog,
+        (100_000, 500_000, 1_000_000, 2_000_000, 5_000_000), (100_000, 200_000), knobs.backlog,
         (
             Panel("CPU, all nodes [us]", (
                 Series("publish_cpu_us", "per publish", FLAT), Series("consume_cpu_us", "per message taken", FLAT),

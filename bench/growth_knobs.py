@@ -210,7 +210,7 @@ def content_with_header(name: str, value: int, body: bytes) -> bytes:
 
 def backlog(measuring: Measuring, load: Load, depths: Sequence[int]) -> Points:
     """Messages of 100 bytes wait in one queue: what it costs to add to them, and to take from them."""
-    size, taken, at_once, bytes_on_disk = 100, 20_000, 500_000, 700
+    size, taken, at_once, bytes_on_disk = 100, 50_000, 500_000, 700
     room = shutil.disk_usage(tempfile.gettempdir()).free
     if depths[-1] * bytes_on_disk * 3 > room:
         raise BrokerFailed(

@@ -24,7 +24,7 @@ sys.path.append(str(ROOT))
 from bench.amqpload import Amqpload
 from bench.clusters import BrokerFailed, Cluster, page
 from bench.growth_cluster import Measuring
-from bench.machine import anonymous_bytes, describe_machine, load_average, resident_bytes
+from bench.machine import anonymous_bytes, describe_machine, load_average, only_benchmark, resident_bytes
 
 _MIB: Final = 1024 * 1024
 _MAX_S: Final = 7200
@@ -126,4 +126,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with only_benchmark():
+        main()

@@ -1,8 +1,13 @@
 """This machine and its processes: what they use, what else runs, and one benchmark at a time."""
 
+import datetime
 import fcntl
 import os
 import platform
+import shlex
+import signal
+import sys
+import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -11,6 +16,8 @@ from typing import Final
 
 LOCK: Final = Path(os.environ.get("BENCH_LOCK", "/tmp/bench.lock"))
 """The lock that the scripts in ../shared/bench take as well."""
+RUNNING: Final = Path(tempfile.gettempdir()) / "mayfly-bench.running"
+"""Locked by the one benchmark that may run; says which that is."""
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 
 
@@ -20,6 +27,33 @@ def machine_to_itself() -> Iterator[None]:
     with LOCK.open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+@contextmanager
+def only_benchmark() -> Iterator[None]:
+    """Around a program that starts brokers: two of them would share ports, cores and the disk, and measure that. Ends
+    the program when another one runs, and says which. SIGTERM is as Ctrl-C: what was started is ended."""
+    with RUNNING.open("a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            lock.seek(0)
+            holder = lock.read().strip() or "one that has just begun"
+            sys.exit(f"another benchmark runs on this machine, and they would disturb each other: {holder} ({RUNNING})")
+        began = f"{datetime.datetime.now(datetime.UTC):%H:%M:%S} UTC"
+        lock.truncate(0)
+        lock.write(f"pid {os.getpid()}, {shlex.join(sys.argv)}, since {began}\n")
+        lock.flush()
+        before = signal.signal(signal.SIGTERM, _end)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGTERM, before)
+            lock.truncate(0)
+
+
+def _end(*_: object) -> None:
+    sys.exit("ended by SIGTERM")
 
 
 def cpu_s(pid: int) -> float:

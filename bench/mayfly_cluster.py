@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shlex
-import signal
 import subprocess
 import sys
 import tempfile
@@ -23,23 +22,22 @@ from bench.clusters import (
     Broker,
     BrokerFailed,
     Cluster,
+    Process,
     ReplicatedCluster,
     answers,
     page,
+    running,
+    start,
+    until_spread,
     wait_until,
 )
 
 BASE_PORT: Final = int(os.environ.get("BASE_PORT", "6872"))
 _HTTP_OFFSET: Final = 10_000
 _SINGLE_PORT: Final = BASE_PORT + 10
-_SPREAD_S: Final = 4
-"""Leaders spread over the nodes in the first seconds."""
 _CALM_S: Final = 2.0
 _WELL_S: Final = 60
 _SERVES: Final = re.compile(r"^node(\d+) serves: .*, pid (\d+)\. Alone again: (.*)$", re.MULTILINE)
-
-Process = subprocess.Popen[bytes]
-
 
 class MayflyCluster(ReplicatedCluster):
     """Nodes that `mayfly up` started."""
@@ -65,11 +63,8 @@ class MayflyCluster(ReplicatedCluster):
 
     def start_again(self, place: int) -> None:
         """By the command that `mayfly up` gave for it."""
-        with (self._folder / f"again-{place}.log").open("ab") as output:
-            process = subprocess.Popen(
-                shlex.split(self._commands[place]), stdout=output, stderr=output, cwd=self._folder,
-                env=self._environment,
-            )
+        words, log = shlex.split(self._commands[place]), self._folder / f"again-{place}.log"
+        process = start(words, log, self._environment)
         self._started_again[place] = process
         self.pids[place] = process.pid
         wait_until(lambda: answers(self.http[place], "/health/ready"), f"node {place + 1} serves again", START_S)
@@ -150,8 +145,8 @@ class Mayfly(Broker):
                 return len(_SERVES.findall(log.read_text())) == NODES
 
             _wait(serve, log)
-            time.sleep(_SPREAD_S)
             cluster = MayflyCluster(log.read_text(), self._environment, folder)
+            until_spread(cluster.http)
             try:
                 yield cluster
             finally:
@@ -174,16 +169,9 @@ class Mayfly(Broker):
     def _running(self, arguments: Callable[[Path], list[str]]) -> Iterator[tuple[Process, Path]]:
         with tempfile.TemporaryDirectory(prefix="mayfly-bench-") as name:
             folder = Path(name)
-            with (folder / "up.log").open("w") as output:
-                process = subprocess.Popen(
-                    [*self._program, *arguments(folder)], stdout=output, stderr=subprocess.STDOUT, cwd=folder,
-                    env=self._environment,
-                )
-            try:
+            words = [*self._program, *arguments(folder)]
+            with running(words, folder / "up.log", self._environment, START_S) as process:
                 yield process, folder
-            finally:
-                process.send_signal(signal.SIGTERM)
-                process.wait(START_S)
 
 
 def _up(folder: Path) -> list[str]:

@@ -24,7 +24,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT))
 from bench.amqpload import Amqpload
 from bench.clusters import BrokerFailed
-from bench.machine import describe_machine, load_average
+from bench.machine import describe_machine, load_average, only_benchmark
 from bench.machine_limits import Limit, measure_limits
 from bench.marked_page import write_figures
 from bench.mayfly_cluster import Mayfly, MayflyCluster
@@ -165,4 +165,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with only_benchmark():
+        main()

@@ -55,6 +55,10 @@ class RabbitmqCluster(ReplicatedCluster):
         except ValueError:
             raise BrokerFailed(f"leader of {queue}: {name!r}") from None
 
+    def queues(self) -> int:
+        """As the first node has it."""
+        return int(self._script.ask("ctl", "1", "eval", "rabbit_amqqueue:count()."))
+
     def start_again(self, place: int) -> None:
         """By the script."""
         self._script.ask("start-node", str(place + 1))

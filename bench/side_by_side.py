@@ -15,7 +15,6 @@ All figures are kept in bench-results/side-by-side.json, of which --again makes 
 import argparse
 import datetime
 import shlex
-import signal
 import subprocess
 import sys
 import time
@@ -33,7 +32,7 @@ from bench.comparison import MAYFLY, RABBITMQ, Results
 from bench.comparison_report import about, aims_table, excerpt, failures, lavinmq, page
 from bench.failover import measure_freeze, measure_kill
 from bench.loads import CLUSTER_LOADS, Timing, measure_load, stages
-from bench.machine import describe_machine, load_average, machine_to_itself
+from bench.machine import describe_machine, load_average, machine_to_itself, only_benchmark
 from bench.marked_page import write_figures
 from bench.mayfly_cluster import Mayfly
 from bench.rabbitmq_cluster import Rabbitmq
@@ -163,8 +162,12 @@ def main() -> None:
         results = Results.from_json(arguments.again.read_text())
         finish(results, arguments.write)
         return
-    # As with Ctrl-C: brokers that were started are ended.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
+    with only_benchmark():
+        measure(arguments)
+
+
+def measure(arguments: argparse.Namespace) -> None:
+    """As `main`, when no other benchmark runs."""
     plan = planned(arguments)
     brokers: list[Broker] = [Mayfly(arguments.source)]
     if arguments.skip_rabbitmq or not Rabbitmq.installed():

@@ -32,7 +32,7 @@ _RULES: Final = tuple(
         (LOG, r"\(node/log_writer\.py|\(cluster/log/|CPyDef_(log___)?group_log"),
         (APPLY, r"\(cluster/applying\.py|\(node/(shard|catalog_machine)|CPyDef_shard___|_apply_all"),
         (REPLICATE, r"\(cluster/|\(grpc/|cygrpc|_poll_wrapper|CPyDef_raft___"),
-        (DRIVE, r"\(node/(engine|process|duties)"),
+        (DRIVE, r"\(node/(drive|engine|process|duties)"),
     )
 )
 

@@ -13,13 +13,10 @@ import struct
 from collections.abc import Mapping
 from typing import Final
 
+from cluster import datagram_kinds
 from cluster.frame import Frame
 from cluster.group import Group
 from cluster.raft import Message, MessageType
-
-BEATS_DATAGRAM: Final = 253
-ANSWERS_DATAGRAM: Final = 252
-"""Kinds of datagrams; see `cluster.rebuild` for the others of this layer."""
 
 _BEAT: Final = struct.Struct("<HQQ")
 _ANSWER: Final = struct.Struct("<HQ")
@@ -56,7 +53,8 @@ class Beats:
         """A frame leaves for a peer: the answers go with it."""
         answers = self._answers.pop(peer, None)
         if answers:
-            frame.datagrams.append((ANSWERS_DATAGRAM, b"".join([_ANSWER.pack(*each) for each in answers.items()])))
+            told = b"".join([_ANSWER.pack(*each) for each in answers.items()])
+            frame.datagrams.append((datagram_kinds.ANSWERS, told))
 
     def take_beats(self, peer: int, data: bytes) -> tuple[list[int], list[GroupMessage]]:
         """Heartbeats of a peer: the groups in which something is to be done by them, and what was not ordinary as
@@ -95,11 +93,11 @@ class Beats:
 def beats_as_messages(datagram: tuple[int, bytes], sender: int, to: int) -> list[GroupMessage]:
     """What a datagram of beats or answers stands for; nothing for any other. For tests and traces."""
     kind, data = datagram
-    if kind == BEATS_DATAGRAM:
+    if kind == datagram_kinds.BEATS:
         return [
             (id, Message(MessageType.HEARTBEAT, to, sender, term, commit=commit))
             for id, term, commit in _BEAT.iter_unpack(data)
         ]
-    if kind == ANSWERS_DATAGRAM:
+    if kind == datagram_kinds.ANSWERS:
         return [(id, Message(MessageType.HEARTBEAT_RESP, to, sender, term)) for id, term in _ANSWER.iter_unpack(data)]
     return []

@@ -9,9 +9,6 @@ stored: what a peer has not heard again for a while it forgets, and a node that 
 
 from typing import Final
 
-DRAINING_DATAGRAM: Final = 251
-"""See `cluster.beats` for the other kinds of this layer."""
-
 SAID_EVERY_MS: Final = 1000
 REMEMBERED_MS: Final = 3 * SAID_EVERY_MS
 TRANSFER_AGAIN_MS: Final = 500

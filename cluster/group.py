@@ -11,17 +11,16 @@ a `GroupWrite`; nothing that depends on it leaves the node before `persisted` is
 """
 
 from collections.abc import Callable
-from typing import Final
 
 from cluster.applying import Applying
 from cluster.clock import GroupClock, MemberClocks
-from cluster.compaction import Compaction, times_too_long
 from cluster.elections import hasten_election, outdo, resign
 from cluster.first_state import BOOTSTRAP_INDEX, BOOTSTRAP_TERM
 from cluster.group_settings import GroupSettings
 from cluster.log.batch import GroupWrite, StoredGroup, StoredSnapshot
 from cluster.log.group_log import EntryCache, GroupLog
 from cluster.log.snapshot_codec import live_entries
+from cluster.log_upkeep import LogUpkeep
 from cluster.machine import BadSnapshot, GroupEvents, StateMachine
 from cluster.raft import (
     NO_LEADER,
@@ -36,8 +35,6 @@ from cluster.raft import (
     RawNode,
     Ready,
     Snapshot,
-    SnapshotMetadata,
-    SnapshotTemporarilyUnavailable,
     StateType,
     decode_conf_change,
 )
@@ -56,18 +53,6 @@ from cluster.sessions import (
     encode_batch,
 )
 from cluster.snapshot_intake import SnapshotIntake
-from cluster.snapshot_offer import SnapshotOffer
-
-HURRIED_COMPACTION = 64
-"""While the disk is short of room, logs are compacted at this part of the usual size: what was consumed is to give
-its room back, in whatever shards it was."""
-
-
-TIMES_TOO_LONG: Final = 4
-"""A leader compacts a log that has grown this much too long, whether all members have it or not."""
-
-TIMES_TOO_LONG_WITH_AN_OFFER: Final = 16
-"""...and when a snapshot is on offer: a compaction beyond it makes what was sent of it worthless."""
 
 
 class Group:
@@ -95,7 +80,7 @@ class Group:
         self.node: int = node
         self.log: GroupLog = GroupLog(id, reader, cache)
         self.log.load(stored)
-        self.log.make_snapshot = self.make_snapshot
+        self.log.make_snapshot = self._make_snapshot
         self.machine: StateMachine = machine
         self.events: GroupEvents = events
         self.settings: GroupSettings = settings
@@ -106,6 +91,7 @@ class Group:
         self._applying: Applying = Applying(id, node, machine, events, self.sender, lost, trace)
         self.clock: GroupClock = self._applying.clock
         self.sessions: SessionTable = self._applying.sessions
+        self.upkeep: LogUpkeep = LogUpkeep(id, stored, self.log, machine, self._applying, settings, reader)
         self.reads: Reads = Reads(node, incarnation)
         self.proposals: list[bytes] = []
         self.proposal_bytes: int = 0
@@ -125,19 +111,9 @@ class Group:
         self._closed_ms: int = -1 << 40
         self._led: bool = False
         self._hard_state: HardState = stored.hard_state
-        self._commit_at_start: int = stored.hard_state.commit
-        self._release: list[int] = []
         self._members_changed: bool = False
         """Whether a change of the members was applied that a restart might not know to be committed."""
-        self._compaction: GroupWrite | None = None
-        self._compacting: Compaction | None = None
-        self._state_bytes: int = 0 if stored.snapshot is None else len(stored.snapshot.state)
-        self._log_bytes: int = 0
-        self.wants_all_to_follow: bool = False
-        """On the leader: whether the log is to be compacted as soon as all members have it."""
         self._left: bool = False
-        self._reader: Callable[[int, int], Entry] = reader
-        self._offer: SnapshotOffer = SnapshotOffer()
         self.intake: SnapshotIntake = SnapshotIntake(id, self._applying, settings.refusal_ms)
         self._to_apply: list[Entry] = []
         if stored.snapshot is not None and stored.snapshot.state:
@@ -319,14 +295,11 @@ class Group:
         """One tick of Raft's clock; a replica that may not campaign (RULES C3) stays quiet."""
         if self.rebuild is not None:
             return
-        if self._compacting is not None:
-            self._compacting.step()
+        self.upkeep.step()
         raft = self.raw.raft
-        if self._offer.metadata is not None:
-            self._offer.step()
+        if self.upkeep.offered is not None:
             under_way = any(each.state == ProgressState.SNAPSHOT for each in raft.tracker.progress.values())
-            if self._offer.is_stale(self.leads and under_way, now_ms):
-                self.drop_offer()
+            self.upkeep.mind_offer(self.leads and under_way, now_ms)
         at_the_end = raft.election_elapsed + 1 >= raft.randomized_election_timeout
         if at_the_end and not may_campaign and not self.leads:
             return
@@ -458,7 +431,7 @@ class Group:
         """Whether a turn would do something: anything to say or to repeat, to write, or to free."""
         if self.in_flight is not None:
             return False
-        if self.proposals or self._release or self._compaction is not None:
+        if self.proposals or self.upkeep.has_write:
             return True
         return not (self.sender.idle and self.reads.idle) or self.raw.has_ready()
 
@@ -482,20 +455,9 @@ class Group:
                 self.in_flight = ready
                 self._apply_stable(ready)
             self._finish_reads()
-        if self._compaction is not None or self._release or self._members_changed:
+        if self._members_changed or self.upkeep.has_write:
             self._members_changed = False
-            extra = self._compaction or GroupWrite(self.id)
-            self._compaction = None
-            if write is None:
-                write = extra
-                # What frees an entry is committed: a restart must know that before it looks for the entry. And one that
-                # forgot that a member is out would wait for its vote, for ever if it was one of two.
-                write.hard_state = self._hard_state
-            else:
-                write.snapshot = extra.snapshot if write.snapshot is None else write.snapshot
-            if not write.install:
-                write.release += extra.release + self._release
-            self._release = []
+            write = self.upkeep.join(write, self._hard_state)
         return messages, write
 
     def _write_of(self, ready: Ready) -> GroupWrite | None:
@@ -506,18 +468,13 @@ class Group:
         write = GroupWrite(self.id)
         write.hard_state = self._hard_state
         if ready.snapshot is not None:
-            self._compaction = self._compacting = None
-            self._state_bytes = len(ready.snapshot.data)
-            self.drop_offer()
-            self._release = []
+            self.upkeep.replaced(ready.snapshot)
             write.install = True
             write.snapshot = StoredSnapshot(ready.snapshot.metadata, ready.snapshot.data)
             write.live_entries = live_entries(ready.snapshot)
-            self._log_bytes = 0
         if ready.entries:
             write.entries = ready.entries
-            for entry in ready.entries:
-                self._log_bytes += len(entry.data) + 64
+            self.upkeep.appended(ready.entries)
         return write
 
     def _apply_stable(self, ready: Ready) -> None:
@@ -563,96 +520,25 @@ class Group:
         if entries:
             released = self.machine.take_released()
             if released:
-                self._note_released(released)
+                self.upkeep.released(released)
             self.events.group_applied(self.id)
 
     # ------------------------------------------------------------------ snapshots and compaction
 
-    def _note_released(self, released: list[int]) -> None:
-        compacted = self.log.snapshot_metadata.index
-        below = [index for index in released if index <= compacted]
-        if below:
-            self._release += self._offer.hold(below)
-            for index in below:
-                self.log.release(index)
-
     def compact(self, slowest_match: int, hurried: bool = False) -> bool:
-        """Make a snapshot and drop dead entries, when the log has grown enough; True if it did. A large state takes
-        several calls, and ticks between them; the snapshot is of the moment of the first.
+        """Shorten the log if it has grown enough; see `LogUpkeep.compact`."""
+        return self.upkeep.compact(slowest_match, self.applied, self.conf_state, self.in_flight is None, hurried)
 
-        A leader waits (up to several times the size) for the slowest member, so that a short absence is made good from
-        the log. `hurried`: the disk is short of room, a small part of the size is enough."""
-        if self._compacting is not None:
-            return self._finish_compaction()
-        if hurried:
-            self.drop_offer()
-        entries = self.applied - self.log.snapshot_metadata.index
-        part = HURRIED_COMPACTION if hurried else 1
-        grown = times_too_long(
-            part * self._log_bytes, part * entries, self.settings.compact_bytes, self.settings.compact_entries,
-            0 if hurried else self._state_bytes,
-        )
-        patience = TIMES_TOO_LONG if self._offer.metadata is None else TIMES_TOO_LONG_WITH_AN_OFFER
-        self.wants_all_to_follow = grown >= 1
-        if grown < (1 if slowest_match >= self.applied else patience):
-            return False
-        if self.in_flight is not None or self._compaction is not None:
-            return False
-        metadata = SnapshotMetadata(self.applied, self.log.term(self.applied), self.conf_state)
-        self._compacting = Compaction(metadata, self._log_bytes, self._applying.state_steps())
-        self._compacting.step()
-        return self._finish_compaction()
-
-    def _finish_compaction(self) -> bool:
-        """Write the snapshot once it is made, and drop what is dead by now; True if it did."""
-        made = self._compacting
-        if made is None or made.state is None or self.in_flight is not None or self._compaction is not None:
-            return False
-        self._compacting = None
-        live = set(self.machine.live_entries())
-        write = GroupWrite(self.id)
-        write.hard_state = self._hard_state
-        write.snapshot = StoredSnapshot(made.metadata, made.state)
-        dead = [i for i in range(self.log.first_index(), made.metadata.index + 1) if i not in live]
-        write.release = self._offer.hold(dead)
-        self.log.compact(made.metadata, live)
-        self._compaction = write
-        self._log_bytes -= made.log_bytes
-        self._state_bytes = len(made.state)
-        return True
+    def _make_snapshot(self) -> Snapshot:
+        return self.upkeep.make_snapshot(self.applied, self.conf_state)
 
     def send_rebuild(self, node: int, wanted: Rebuild) -> None:
         """The replica of `node` is damaged: send it the state, if this replica leads and its state covers the need."""
         if self.established and wanted.is_covered_by(self.applied, self.log.term(self.applied), self.term):
-            offered = self._offer.metadata
+            offered = self.upkeep.offered
             if offered is not None and not wanted.is_covered_by(offered.index, offered.term, self.term):
-                self.drop_offer()
+                self.upkeep.drop_offer()
             self.raw.send_all_anew(node)
-
-    def make_snapshot(self) -> Snapshot:
-        """A snapshot for a member that is too far behind: the state as applied, with the live entries.
-
-        As long as it will do, it is the one that was made the last time, so that a transfer that broke can go on.
-        Raises SnapshotTemporarilyUnavailable while a large one is being made, and while this replica has not caught up
-        with what it had applied before it was started: until then its state may name entries that were given up since.
-        """
-        if not self._offer.fits(self.log.snapshot_index(), self.conf_state):
-            if self.applied < self._commit_at_start:
-                raise SnapshotTemporarilyUnavailable
-            metadata = SnapshotMetadata(self.applied, self.log.term(self.applied), self.conf_state)
-            self.drop_offer()
-            # All of the entries are on disk: what is applied was written before.
-            making = Compaction(metadata, 0, self._applying.state_steps())
-            self._offer.begin(making, frozenset(self.machine.live_entries()))
-            self._offer.step()
-        snapshot = self._offer.take(self.id, self._reader)
-        if snapshot is None:
-            raise SnapshotTemporarilyUnavailable
-        return snapshot
-
-    def drop_offer(self) -> None:
-        """Keep no snapshot for a transfer that might go on: what it held back is deleted with the next write."""
-        self._release += self._offer.drop()
 
     def _restore(self, state: bytes) -> None:
         try:

@@ -13,40 +13,40 @@ The host is pure. The shell around it (asyncio, or the simulator) calls
 `pump` gathers what became due for all groups: one frame for each peer, one write batch for the disk. While a write is
 under way no other is returned; what comes due meanwhile goes into the next one. That is all the batching there is.
 
+Whom it hears is in `cluster.hearing`, who should lead and vote in `cluster.leadership`.
+
 All times are the node's process clock in ms (see `cluster.clock`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from cluster.beats import ANSWERS_DATAGRAM, BEATS_DATAGRAM, BadBeats, Beats
+from cluster import datagram_kinds
+from cluster.beats import BadBeats, Beats
 from cluster.clock import MemberClocks
 from cluster.disk_watch import DiskWatch
-from cluster.draining import DRAINING_DATAGRAM, Draining
+from cluster.draining import Draining
 from cluster.first_state import bootstrap, set_aside
 from cluster.frame import Frame
 from cluster.group import Group
+from cluster.hearing import Hearing
 from cluster.host_settings import HostSettings
-from cluster.leader_balance import LeaderBalance
+from cluster.leadership import Leadership
 from cluster.log.batch import CorruptEntry, CorruptStore, GroupWrite, StoredGroup, WriteBatch
 from cluster.log.group_log import EntryCache
 from cluster.machine import GroupEvents, StateMachine
-from cluster.placement import Plan, first_plan
-from cluster.raft import (
-    Entry,
-    HardState,
-    LogLost,
-    Message,
-    MessageType,
-    ProposalDropped,
-    RaftError,
-)
-from cluster.rebuild import REBUILD_DATAGRAM, Rebuild, decode_request
-from cluster.reconfiguration import HandOver, Step, next_step
+from cluster.raft import Entry, HardState, LogLost, Message, MessageType, RaftError
+from cluster.rebuild import Rebuild, decode_request
 from cluster.sessions import NOT_HELD, EnvelopeError, check_batches
 from cluster.spares import NEVER_DUE, Spares
 
 NEVER: Final = -1
+
+BALANCE_EVERY_MS: Final = 1000
+"""How often leaders are balanced, silent sessions closed, rebuilds asked for and logs compacted."""
+
+MOST_ROUNDS_PER_PUMP: Final = 8
+"""What one turn does may give further groups something to do; after so many rounds the rest waits for the next pump."""
 
 
 class Output:
@@ -71,10 +71,6 @@ class Output:
 class Host:
     """The groups of one node. `machines` maps group id -> its state machine, in the order of group ids."""
 
-    BALANCE_EVERY_MS: Final = 1000
-    CAUGHT_UP_ENTRIES: Final = 100
-    MOST_ROUNDS_PER_PUMP: Final = 8
-
     def __init__(
         self,
         settings: HostSettings,
@@ -94,10 +90,9 @@ class Host:
         self.members: list[int] = list(settings.nodes)
         """The nodes that have a replica of every group, this one too unless it was removed."""
         self.peers: list[int] = [node for node in settings.nodes if node != settings.node]
-        self.plan: Plan = first_plan(list(machines), settings.nodes, settings.replication_factor)
-        """Group -> the nodes that shall vote, the preferred leader first."""
         self.clocks: MemberClocks = MemberClocks(settings.clock_bound_ms)
         self.groups: dict[int, Group] = {}
+        self.hearing: Hearing = Hearing(settings.node, settings.election_timeout_ms)
         self._beats: Beats = Beats(settings.node, self.groups)
         self.cache: EntryCache = cache
         self.clock_refusals: int = 0
@@ -121,8 +116,6 @@ class Host:
         self._writing: WriteBatch | None = None
         self._writing_ready: list[int] = []
         self._dirty: dict[int, None] = {}
-        self._heard_ms: dict[int, int] = {}
-        self._up_since_ms: dict[int, int] = {}
         self._ticks = 0
         self._held: dict[int, int] = {}
         """Groups for which commands wait for company -> until when."""
@@ -133,11 +126,11 @@ class Host:
         """Group -> the leader, its term, and the index up to which it was last told that the log is here."""
         self._next_balance_ms = 0
         self._excess_noted = False
-        self._balance: LeaderBalance = LeaderBalance()
         self._asked_rebuild_ms: dict[tuple[int, int], int] = {}
-        self._spares: Spares = Spares(settings.node, self.groups, self._is_there)
+        self._spares: Spares = Spares(settings.node, self.groups, self.hearing.is_there)
         self.disk: DiskWatch = DiskWatch(settings.election_timeout_ms)
         self._draining: Draining = Draining()
+        self.leadership: Leadership = Leadership(settings, self.groups, machines, self.hearing, self._draining)
 
     # ------------------------------------------------------------------ start
 
@@ -167,8 +160,7 @@ class Host:
             group.submit([b""], 0, False, None)
             self._prefer_here(group)
             self._dirty[id] = None
-        for peer in self.peers:
-            self._heard_ms[peer] = now_ms
+        self.hearing.expect(self.peers, now_ms)
         return None if first.empty() else first
 
     def _detail_of(self, id: int) -> Callable[[str], None] | None:
@@ -186,11 +178,11 @@ class Host:
             if group.rebuild is not None:
                 for peer in self.peers:
                     if not group.intake.is_busy(peer, now_ms):
-                        self.send_datagram(peer, REBUILD_DATAGRAM, group.rebuild.request(group.id))
+                        self.send_datagram(peer, datagram_kinds.REBUILD, group.rebuild.request(group.id))
 
     def _silent(self, id: int, now_ms: int) -> list[int]:
         """Nodes whose replica of a group is damaged, as they said a moment ago: those will not lead it."""
-        recent_ms = now_ms - 3 * self.BALANCE_EVERY_MS
+        recent_ms = now_ms - 3 * BALANCE_EVERY_MS
         asked = self._asked_rebuild_ms.items()
         return [peer for (group, peer), asked_ms in asked if group == id and asked_ms > recent_ms]
 
@@ -205,7 +197,7 @@ class Host:
 
     def _prefer_here(self, group: Group) -> None:
         """The preferred leader campaigns early, so that leaders are spread from the start."""
-        if self.preferred(group.id) == self.node:
+        if self.leadership.preferred(group.id) == self.node:
             raft = group.raw.raft
             raft.election_elapsed = max(0, raft.randomized_election_timeout - 4)
 
@@ -215,134 +207,35 @@ class Host:
         """The cluster has these members from now on, and its groups shall be voted on according to the plan."""
         for peer in self.peers:
             if peer not in members:
-                self._heard_ms.pop(peer, None)
-                self._up_since_ms.pop(peer, None)
+                self.hearing.forget(peer)
                 self._unhurried.pop(peer, None)
                 self._spares.forget(peer)
                 self._beats.forget(peer)
                 self.clocks.forget(peer)
         self.members = sorted(members)
         self.peers = [node for node in self.members if node != self.node]
-        for peer in self.peers:
-            self._heard_ms.setdefault(peer, now_ms)
-        self.plan = {group: tuple(chosen) for group, chosen in plan.items()}
+        self.hearing.expect(self.peers, now_ms)
+        self.leadership.set_members(members, plan)
         if self.node not in members:
             for group in self.groups.values():
                 group.leave()
 
-    def preferred(self, id: int) -> int:
-        """The node that should lead a group."""
-        chosen = self.plan.get(id)
-        return chosen[0] if chosen else 0
-
-    def reconfiguration(self, id: int, now_ms: int) -> Step:
-        """What this node has to do as the leader of a group to give it the members it should have; None: nothing."""
-        group = self.groups[id]
-        chosen = self.plan.get(id)
-        raft = group.raw.raft
-        if not chosen or not group.established:
-            return None
-        if raft.lead_transferee or raft.pending_conf_index > raft.raft_log.applied:
-            return None
-        return next_step(
-            group.conf_state, chosen, self.members, self.node, lambda node: self._caught_up(group, node, now_ms)
-        )
-
     def reconfigure(self, now_ms: int) -> None:
         """Take the next step of reconfiguration in every group that is led here and needs one."""
-        for id, group in self.groups.items():
-            step = self.reconfiguration(id, now_ms)
-            if step is None:
-                continue
-            if isinstance(step, HandOver):
-                group.raw.transfer_leader(self._rather_than_draining(step.node, id, now_ms))
-            else:
-                try:
-                    group.raw.propose_conf_change(step)
-                except ProposalDropped:
-                    continue
-            self._dirty[id] = None
-
-    def _rather_than_draining(self, node: int, id: int, now_ms: int) -> int:
-        """The node, or if it drains another one that shall vote in the group."""
-        if not self._draining.drains(node, now_ms):
-            return node
-        group = self.groups[id]
-        others = [peer for peer in self.successors(group, now_ms) if peer in self.plan.get(id, ())]
-        return others[0] if others else node
-
-    def _caught_up(self, group: Group, node: int, now_ms: int) -> bool:
-        """On the leader: whether a member is there, and its log nearly as long as this one."""
-        match = group.matched(node)
-        if match == 0 or group.raw.raft.raft_log.last_index() - match > self.CAUGHT_UP_ENTRIES:
-            return False
-        return self.heard_within(node, now_ms, self.settings.election_timeout_ms)
-
-    # ------------------------------------------------------------------ before a stop
+        self._have_work(self.leadership.reconfigure(now_ms))
 
     def set_draining(self, draining: bool) -> None:
         """Hand over all that is led here, and lead nothing as long as others can; or take part again. Not stored."""
         self._draining.set(draining)
+        self._say_whether_draining()
+
+    def _say_whether_draining(self) -> None:
         for peer in self.peers:
-            self.send_datagram(peer, DRAINING_DATAGRAM, self._draining.word())
+            self.send_datagram(peer, datagram_kinds.DRAINING, self._draining.word())
 
-    @property
-    def draining(self) -> bool:
-        """Whether this node hands over what it leads."""
-        return self._draining.here
-
-    def drains(self, node: int, now_ms: int) -> bool:
-        """Whether a node, this one or a peer that has said so a moment ago, is about to stop."""
-        return self._draining.here if node == self.node else self._draining.drains(node, now_ms)
-
-    def successors(self, group: Group, now_ms: int) -> list[int]:
-        """Who else could lead a group that is led here: voters that are there and do not drain. The preferred one
-        first, then who leads the fewest groups."""
-        return self._in_order(group, self._able(group, now_ms), self._lead_counts()) if group.leads else []
-
-    def _able(self, group: Group, now_ms: int) -> list[int]:
-        timeout_ms = self.settings.election_timeout_ms
-        return [
-            peer
-            for peer in group.conf_state.voters
-            if peer != self.node
-            and self.is_connected(peer)
-            and self.heard_within(peer, now_ms, timeout_ms)
-            and not self._draining.drains(peer, now_ms)
-        ]
-
-    def _in_order(self, group: Group, able: list[int], leads: dict[int, int]) -> list[int]:
-        preferred = self.preferred(group.id)
-        return sorted(able, key=lambda peer: (peer != preferred, leads.get(peer, 0), peer))
-
-    def _lead_counts(self) -> dict[int, int]:
-        """How many groups each node leads, or is about to. Looks at all groups: once for all that are handed over."""
-        leads = dict.fromkeys(self.members, 0)
-        for each in self.groups.values():
-            leader = each.raw.raft.lead_transferee or each.leader
-            leads[leader] = leads.get(leader, 0) + 1
-        return leads
-
-    def can_hand_over(self, now_ms: int) -> bool:
-        """Whether something is led here that somebody else could lead."""
-        return any(self._able(group, now_ms) for group in self.groups.values() if group.leads)
-
-    def _drain(self, now_ms: int) -> None:
-        if self._draining.is_to_be_said(now_ms):
-            for peer in self.peers:
-                self.send_datagram(peer, DRAINING_DATAGRAM, self._draining.word())
-        leads = self._lead_counts()
-        for group in self.groups.values():
-            if not group.established or group.raw.raft.lead_transferee:
-                continue
-            able = [peer for peer in self._able(group, now_ms) if self._caught_up(group, peer, now_ms)]
-            place = self._draining.attempt(group.id, len(able), now_ms) if able else -1
-            if place >= 0:
-                chosen = self._in_order(group, able, leads)[place]
-                group.raw.transfer_leader(chosen)
-                leads[self.node] -= 1
-                leads[chosen] = leads.get(chosen, 0) + 1
-                self._dirty[group.id] = None
+    def _have_work(self, ids: list[int]) -> None:
+        for id in ids:
+            self._dirty[id] = None
 
     # ------------------------------------------------------------------ input
 
@@ -377,11 +270,13 @@ class Host:
         if beats:
             self._heartbeat(now_ms)
         if self._draining.here:
-            self._drain(now_ms)
+            if self._draining.is_to_be_said(now_ms):
+                self._say_whether_draining()
+            self._have_work(self.leadership.drain(now_ms))
         if now_ms >= self._next_balance_ms:
-            self._next_balance_ms = now_ms + self.BALANCE_EVERY_MS
+            self._next_balance_ms = now_ms + BALANCE_EVERY_MS
             self._close_silent_sessions(now_ms)
-            self._balance_leaders(now_ms)
+            self._have_work(self.leadership.balance(now_ms))
             self._ask_for_rebuilds(now_ms)
             for group in self.groups.values():
                 if group.compact(self._slowest_match(group), self.short_of_disk):
@@ -399,22 +294,21 @@ class Host:
         for peer in self.peers:
             self._frame(peer).group_clocks += led
         for peer, data in self._beats.take_due():
-            self._frame(peer).datagrams.append((BEATS_DATAGRAM, data))
+            self._frame(peer).datagrams.append((datagram_kinds.BEATS, data))
 
     def receive(self, peer: int, frame: Frame, now_ms: int) -> None:
         """A frame of a peer. What does not fit is left out, the rest is taken. Raises CorruptEntry alone, as `tick`
         and `pump` do: an entry of this node's own log is damaged."""
-        self._heard_ms[peer] = now_ms
-        self._up_since_ms.setdefault(peer, now_ms)
+        self.hearing.heard(peer, now_ms)
         self.clocks.observe(peer, frame.clock_ms, now_ms)
         for id, message in frame.raft:
             self._step(peer, id, message, now_ms)
         for kind, data in frame.datagrams:
-            if kind == REBUILD_DATAGRAM:
+            if kind == datagram_kinds.REBUILD:
                 self._send_rebuild(peer, data, now_ms)
-            elif kind in (BEATS_DATAGRAM, ANSWERS_DATAGRAM):
+            elif kind in (datagram_kinds.BEATS, datagram_kinds.ANSWERS):
                 self._take_beats(peer, kind, data, now_ms)
-            elif kind == DRAINING_DATAGRAM and not self._draining.heard(peer, data, now_ms):
+            elif kind == datagram_kinds.DRAINING and not self._draining.heard(peer, data, now_ms):
                 self._refuse(peer, f"word of draining in {len(data)} bytes")
         for id, time_ms, led_ms in frame.group_clocks:
             group = self.groups.get(id)
@@ -466,7 +360,7 @@ class Host:
     def _take_beats(self, peer: int, kind: int, data: bytes, now_ms: int) -> None:
         changed: list[int] = []
         try:
-            if kind == BEATS_DATAGRAM:
+            if kind == datagram_kinds.BEATS:
                 changed, messages = self._beats.take_beats(peer, data)
             else:
                 messages = self._beats.take_answers(peer, data)
@@ -492,8 +386,7 @@ class Host:
 
     def peer_up(self, peer: int, now_ms: int) -> None:
         """The stream to a peer is open (again): what was sent before may be lost."""
-        self._heard_ms[peer] = now_ms
-        self._up_since_ms[peer] = now_ms
+        self.hearing.up(peer, now_ms)
         self._acknowledged.clear()
         for group in self.groups.values():
             if group.leader == peer:
@@ -506,7 +399,7 @@ class Host:
 
     def peer_down(self, peer: int, now_ms: int) -> None:
         """The stream to a peer broke: its process is probably gone."""
-        self._up_since_ms.pop(peer, None)
+        self.hearing.down(peer)
         self._acknowledged.clear()
         self._spares.forget(peer)
         self.clocks.forget(peer)
@@ -520,8 +413,7 @@ class Host:
     def peer_gone(self, peer: int) -> None:
         """Nobody has listened for a while where a peer did whose stream broke: its process has ended, and will not be
         heard of again. Its sessions end without waiting for the timeout."""
-        if peer not in self._up_since_ms:
-            self._heard_ms.pop(peer, None)
+        self.hearing.gone(peer)
 
     def snapshot_sent(self, peer: int, id: int, ok: bool) -> None:
         """The transport has delivered a snapshot to a peer, or given up."""
@@ -588,7 +480,7 @@ class Host:
             for id, due_ms in self._held.items():
                 if now_ms >= due_ms:
                     self._dirty[id] = None
-        for _ in range(self.MOST_ROUNDS_PER_PUMP):
+        for _ in range(MOST_ROUNDS_PER_PUMP):
             if not self._dirty:
                 break
             dirty, self._dirty = self._dirty, {}
@@ -726,17 +618,6 @@ class Host:
 
     # ------------------------------------------------------------------ once a second
 
-    def heard_within(self, peer: int, now_ms: int, period_ms: int) -> bool:
-        """Whether a frame of the peer came within the period (a node always hears itself)."""
-        return peer == self.node or now_ms - self._heard_ms.get(peer, -1 << 40) <= period_ms
-
-    def is_connected(self, peer: int) -> bool:
-        """Whether the stream to a peer is open."""
-        return peer in self._up_since_ms
-
-    def _is_there(self, peer: int, now_ms: int) -> bool:
-        return self.is_connected(peer) and self.heard_within(peer, now_ms, self.settings.election_timeout_ms)
-
     def _close_silent_sessions(self, now_ms: int) -> None:
         timeout_ms = self.settings.group.session_timeout_ms
         for group in self.groups.values():
@@ -746,25 +627,9 @@ class Host:
             if not group.established:
                 continue
             for session in group.sessions.open_sessions():
-                if session[0] in self.members and self.heard_within(session[0], now_ms, timeout_ms):
+                if session[0] in self.members and self.hearing.heard_within(session[0], now_ms, timeout_ms):
                     continue
                 group.propose_close(session)
-                self._dirty[group.id] = None
-
-    def _balance_leaders(self, now_ms: int) -> None:
-        """Hand groups to their preferred leaders, once those have been up for a while and have caught up."""
-        for group in self.groups.values():
-            if not group.established or group.raw.raft.lead_transferee:
-                continue
-            preferred = self.preferred(group.id)
-            up_since = self._up_since_ms.get(preferred)
-            if preferred == self.node or up_since is None or preferred not in group.conf_state.voters:
-                continue
-            if self._draining.drains(preferred, now_ms):
-                continue
-            if self._balance.is_due(group.id, up_since, now_ms) and self._caught_up(group, preferred, now_ms):
-                self._balance.attempted(group.id, now_ms)
-                group.raw.transfer_leader(preferred)
                 self._dirty[group.id] = None
 
     @staticmethod

@@ -1,7 +1,8 @@
-"""Every limit of the cluster layer: value, unit, reason.
+"""What the cluster layer takes of disk, memory and peers, and times of connections between nodes: value, unit, reason.
 
-Limits of Raft groups themselves (message sizes, inflight windows, uncommitted bytes) are set by the host
-in each group's `cluster.raft.Config`.
+How one mechanism paces itself stands at the top of its module (`host`, `leadership`, `leader_balance`, `draining`,
+`spares`, `log_upkeep`, `snapshot_offer`). Limits of Raft groups themselves (message sizes, inflight windows,
+uncommitted bytes) are set by the host in each group's `cluster.raft.Config`.
 """
 
 from typing import Final

@@ -24,9 +24,6 @@ from typing import Final
 
 from cluster.raft import Message, MessageType
 
-REBUILD_DATAGRAM: Final = 255
-"""The kind of the datagram by which a replica asks for a snapshot; upper layers use lower numbers."""
-
 _REQUEST: Final = struct.Struct("<IQQ")
 
 

@@ -114,7 +114,7 @@ class Spares:
             or not group.is_replicating(peer)
             or self._node not in voters
             or raft.lead_transferee
-            or group.wants_all_to_follow
+            or group.upkeep.wants_all_to_follow
             or now_ms < self._suspended_until_ms.get(group.id, 0)
             or group.is_awaited_by(peer)
         ):

@@ -32,6 +32,10 @@ class VersionRange:
         highest = min(self.highest, other.highest)
         return highest if highest >= max(self.lowest, other.lowest) else 0
 
+    def limited(self, most: int) -> "VersionRange":
+        """These without those above `most`, but for the lowest, which stays; 0: all."""
+        return VersionRange(self.lowest, max(self.lowest, min(self.highest, most))) if most else self
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, VersionRange) and (self.lowest, self.highest) == (other.lowest, other.highest)
 

@@ -5,7 +5,6 @@ says. It is the `ClusterFacade` of the node's broker, and it tells the broker wh
 """
 
 from collections.abc import Callable, Sequence
-from typing import Final
 
 from cluster.frame import Frame
 from cluster.group import Group
@@ -17,24 +16,24 @@ from cluster.machine import StateMachine
 from cluster.raft import Entry
 from cluster.sessions import KIND_INTERNAL, SessionSender, encode_batch
 from cluster.versions import LEVELS, VersionRange
+from node import datagram_kinds
 from node.amqp.content import Content
 from node.broker import remote_transient
-from node.broker.access_counts import COUNTS_DATAGRAM, AccessCounts
+from node.broker.access_counts import AccessCounts
 from node.broker.cluster_facade import SESSION_LOST, TRANSIENT_SHARD_BASE, ClusterEvents, Done, ShardHandle
 from node.broker.direct_replies import DirectReplies
 from node.broker.lost_homes import LostHomes
 from node.broker.transient_shards import TransientShards
 from node.catalog import Catalog, CatalogCommand, NodeLost, NodeStarted, RemoveQueues, encode
+from node.catalog.records import CATALOG_GROUP
 from node.catalog_machine import CatalogMachine, frame_command
-from node.duties.alarms import ALARMS_DATAGRAM, DISK, MEMORY, Alarms
-from node.duties.catalog_spread import APPLIED_DATAGRAM, CatalogSpread
+from node.duties.alarms import DISK, MEMORY, Alarms
+from node.duties.catalog_spread import CatalogSpread
 from node.duties.membership_duties import Founder, MembershipDuties
 from node.duties.shard_leader import ShardLeader
 from node.limits import PENDING_BYTES_HIGH, PENDING_BYTES_LOW, TRANSIENT_BYTES_HIGH, TRANSIENT_BYTES_LOW
 from node.shard import commands
 from node.shard.shard import Shard
-
-CATALOG_GROUP: Final = 0
 
 
 class EngineSettings:
@@ -54,7 +53,9 @@ class EngineSettings:
         levels: VersionRange = LEVELS,
     ) -> None:
         """`store` names this node's data; `founders` and `members_version` are for `MembershipDuties`;
-        `failure_domain` names what this node may be lost together with. `levels` are those that this node knows."""
+        `failure_domain` names what this node may be lost together with. `levels` are those
+        that the cluster may have as far as it depends on this node: all that it knows, or fewer
+        (`feature_level_limit`)."""
         self.failure_domain: str = failure_domain
         self.levels: VersionRange = levels
         self.store: str = store
@@ -216,7 +217,7 @@ class Engine:
         news = self.access_counts.news(self.catalog, now_ms)
         if news is not None:
             for peer in self.host.peers:
-                self.host.send_datagram(peer, COUNTS_DATAGRAM, news)
+                self.host.send_datagram(peer, datagram_kinds.COUNTS, news)
         self.alarms.tick(now_ms)
         self.host.cache.drop_spent(self._is_spent)
 
@@ -231,11 +232,11 @@ class Engine:
         self.host.receive(peer, frame, now_ms)
         if frame.datagrams:
             for kind, data in frame.datagrams:
-                if kind == APPLIED_DATAGRAM:
+                if kind == datagram_kinds.APPLIED:
                     self.spread.datagram(peer, data)
-                elif kind == COUNTS_DATAGRAM:
+                elif kind == datagram_kinds.COUNTS:
                     self.access_counts.told(peer, data)
-                elif kind == ALARMS_DATAGRAM:
+                elif kind == datagram_kinds.ALARMS:
                     self.alarms.datagram(peer, data)
                 self.transient.datagram(peer, kind, data)
                 self.replies.datagram(peer, kind, data)
@@ -247,7 +248,7 @@ class Engine:
         self.replies.peer_up(peer)
         self.homes.peer_up(peer, now_ms)
         self.spread.peer_up(peer)
-        self.host.send_datagram(peer, COUNTS_DATAGRAM, self.access_counts.encoded(self.catalog))
+        self.host.send_datagram(peer, datagram_kinds.COUNTS, self.access_counts.encoded(self.catalog))
         self.alarms.peer_up(peer)
 
     def peer_down(self, peer: int, now_ms: int) -> None:
@@ -476,7 +477,7 @@ class Engine:
             known = (record.id, record.incarnation)
             if not record.alive or known in self._lost_reported:
                 continue
-            if not self.host.heard_within(record.id, now_ms, timeout_ms):
+            if not self.host.hearing.heard_within(record.id, now_ms, timeout_ms):
                 self._lost_reported.add(known)
                 self.submit_catalog(NodeLost(*known), lambda _: None)
 

@@ -9,6 +9,7 @@ from cluster.group_settings import GroupSettings
 from cluster.host_settings import HostSettings
 from cluster.log.group_log import EntryCache
 from cluster.raft import Entry
+from cluster.versions import LEVELS
 from node import limits
 from node.arrival import founders
 from node.catalog import Catalog
@@ -54,6 +55,7 @@ def make_engine(
     engine = EngineSettings(
         name, identity.shards, settings.expiry_tick_ms, addresses, lambda: Catalog(identity.shards), identity.store,
         founders(settings, identity), members.version, settings.failure_domain or socket.gethostname(),
+        LEVELS.limited(settings.feature_level_limit),
     )
     return Engine(
         host, engine, read_entry, EntryCache(settings.cache_bytes),

@@ -1,4 +1,8 @@
-"""Every limit of a node above consensus: value, unit, reason. The limits of the layer below are in `cluster.limits`."""
+"""What a node above consensus takes of memory, of clients and into one entry of a log: value, unit, reason.
+
+How one duty paces itself stands at the top of its module (`node.duties`, `node.broker`, `node.process`). The limits of
+the layer below are in `cluster.limits`.
+"""
 
 from typing import Final
 

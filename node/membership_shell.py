@@ -14,7 +14,8 @@ from node.arrival import STARTS_SHIFT
 from node.broker.cluster_facade import SESSION_LOST
 from node.catalog import AddMember, CatalogCommand, MemberAdded, Refusal, RemoveMember
 from node.catalog.members import STILL_THERE
-from node.engine import CATALOG_GROUP, Engine
+from node.catalog.records import CATALOG_GROUP
+from node.engine import Engine
 from node.forming import FOREIGN, FORMING, TAKEN, UNSURE, AbandonedPlaces, stance_towards
 from node.identity import Identity
 from node.operating.current_replicas import CurrentReplicas
@@ -195,9 +196,9 @@ class MembershipShell:
 
     def members(self, now_ms: int) -> list[dict[str, Any]]:
         """All members, removed ones too, with what they hold."""
-        engine = self._engine
+        engine, host = self._engine, self._engine.host
         plan = engine.catalog.members.plan
-        groups = engine.host.groups.values()
+        groups = host.groups.values()
         rows = []
         for record in engine.catalog.members.all():
             present = record.state != "removed"
@@ -208,14 +209,23 @@ class MembershipShell:
                 "address": record.address,
                 "failure_domain": record.failure_domain,
                 "state": record.state,
-                "up": present and engine.host.heard_within(record.id, now_ms, engine.host.settings.election_timeout_ms),
-                "draining": present and engine.host.drains(record.id, now_ms),
+                "up": present and host.hearing.heard_within(record.id, now_ms, host.settings.election_timeout_ms),
+                "draining": present and host.leadership.drains(record.id, now_ms),
                 "votes": sum(record.id in group.conf_state.voters for group in groups),
                 "votes_planned": sum(record.id in voters for voters in plan.values()),
                 "leads": sum(group.leader == record.id for group in groups),
                 "levels": list(node.levels) if node is not None else [],
             })
         return rows
+
+    def is_own_or_down(self, name: str, now_ms: int) -> bool:
+        """Whether the member with that name or id is this node, or has not been heard of for an election timeout."""
+        try:
+            id = self._engine.catalog.members.find(name).id
+        except Refusal:
+            return False
+        host = self._engine.host
+        return id == self._identity.node or not host.hearing.heard_within(id, now_ms, host.settings.election_timeout_ms)
 
     @property
     def cluster(self) -> str:

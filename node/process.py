@@ -2,8 +2,7 @@
 
     sockets (AMQP, gRPC, HTTP) -> engine -> pump once per turn of the loop -> frames to peers, one batch to the disk
 
-The shell decides nothing. It hands input to the engine, pumps it when the turn's input is in, sends what comes out,
-and has the log written without waiting for it.
+The shell decides nothing. Its turns are in `node.drive`; here the node is put together, started, drained and stopped.
 """
 
 import asyncio
@@ -17,9 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from cluster.frame import Frame
-from cluster.host import NEVER
-from cluster.log.batch import CorruptEntry, CorruptStore, DiskFull, LogError, WriteBatch
+from cluster.log.batch import CorruptEntry, CorruptStore, LogError
 from cluster.log.write_ahead_store import WriteAheadStore
 from cluster.raft import Entry
 from cluster.transport.peer_transport import LocalPeer, PeerTransport
@@ -42,7 +39,7 @@ from node.catalog import UpgradePassword
 from node.catalog_at_start import CatalogAtStart
 from node.certificates_watch import Certificates, client_tls
 from node.data_copy import copy_data
-from node.defects import defect
+from node.drive import Drive
 from node.duties.drain import DRAINED, NOT_DRAINING, TEXT_OF_DRAIN, TEXT_OF_STOP, Drain, DrainSettings
 from node.engine import Engine
 from node.engine_assembly import make_engine
@@ -58,6 +55,7 @@ from node.operating.definitions_office import DefinitionsOffice
 from node.operating.management import Management
 from node.operating.operator import Operator
 from node.operating.operator_login import Logins
+from node.own_token import OwnToken, write_own_token
 from node.process_clock import ProcessClock, kept_clock, this_boot
 from node.process_memory import MemoryWatch, limit_bytes
 from node.resource_watch import ResourceWatch
@@ -65,9 +63,12 @@ from node.settings import NodeSettings
 
 log = logging.getLogger("mayfly.node")
 
-RETRY_FULL_DISK_S: Final = 0.5
 ASK_AGAIN_S: Final = 1.0
+"""A replica that could not say whether it is up to date is asked again after this."""
+
 MANY_OBJECTS: Final = 100_000
+"""Objects made before the youngest are looked at for cycles: there are hardly any, and each look holds the loop up."""
+
 SWITCH_INTERVAL_S: Final = 0.0005
 """How long the loop may keep the interpreter from the disk thread; at Python's 5 ms a write took ten times as long."""
 
@@ -86,6 +87,7 @@ class NodeProcess:
         self._unproven = False
         self._loop: asyncio.AbstractEventLoop
         self._store: WriteAheadStore
+        self.drive: Drive
         self._writer: LogWriter
         self.identity: Identity
         self.membership: MembershipShell
@@ -100,12 +102,6 @@ class NodeProcess:
         self._logins: Logins
         self._certificates: Certificates | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._ticker: asyncio.Handle | None = None
-        self._pump_scheduled = False
-        self._due_timer: asyncio.TimerHandle | None = None
-        self._due_ms = NEVER
-        """What the timer was set for."""
-        self._writing: WriteBatch | None = None
         self._memory: MemoryWatch = MemoryWatch(limit_bytes(settings.memory_limit_bytes, settings.memory_limit_percent))
         self.serving = False
         self.behind: set[int] = set()
@@ -114,7 +110,6 @@ class NodeProcess:
         self._opening = asyncio.Lock()
         self._keeping_level = asyncio.Lock()
         self._drained = asyncio.Event()
-        self._stored = asyncio.Event()
         self._stop_asked = False
 
     # ------------------------------------------------------------------ start and stop
@@ -135,8 +130,9 @@ class NodeProcess:
             self.engine = make_engine(
                 settings, self.identity, self._members, self.name, self._read_entry, starts << STARTS_SHIFT
             )
+            self.drive = Drive(self._loop, self.engine, self.clock, self, settings.tick_ms)
             self.membership = MembershipShell(
-                self.engine, self.identity, settings, self.schedule_pump, self._send_away, self._members.stores,
+                self.engine, self.identity, settings, self.drive.schedule_pump, self._send_away, self._members.stores,
                 lambda: self._unproven and self._members.version == 0 and self.engine.untouched,
             )
             first = self.engine.start(stored, self.clock.now_ms())
@@ -148,8 +144,9 @@ class NodeProcess:
         except BaseException:
             self._store.close()
             raise
-        self._writer = LogWriter(self._store, self._loop, self._written, self._store)
+        self._writer = LogWriter(self._store, self._loop, self.drive.written, self._store)
         self._transport = self._make_transport(starts, previous)
+        self.drive.writer, self.drive.transport = self._writer, self._transport
         self.engine.membership.changed = self._members_changed
         self.engine.membership.level_changed = self._level_changed
         await self._transport.start()
@@ -162,29 +159,30 @@ class NodeProcess:
         amqp = settings.amqp_address
         tls = client_tls(settings.amqp_tls)
         self._listener = AmqpListener(
-            self._broker, amqp.host, amqp.port, self.schedule_pump, None if tls is None else tls.front,
+            self._broker, amqp.host, amqp.port, self.drive.schedule_pump, None if tls is None else tls.front,
             reuse_port=settings.amqp_reuse_port,
             user_of=self._user_of_certificate if settings.amqp_tls_ca is not None else None,
         )
+        self.drive.listener = self._listener
         times = DrainSettings(settings.drain_notice_ms, settings.drain_acks_ms, settings.drain_timeout_ms)
         self.drain = Drain(self.engine.host, self._broker, self, times)
-        self._ticker = self._loop.call_soon(self._tick)
-        watch = ResourceWatch(self.engine, self._store, self._memory, settings, self._feed)
+        self.drive.begin_ticks(self._ticked)
+        watch = ResourceWatch(self.engine, self._store, self._memory, settings, self.drive.feed)
         self._tasks.append(self._loop.create_task(watch.watch_disk_and_memory()))
         self._tasks.append(self._loop.create_task(watch.watch_clock()))
         self._certificates = self._make_certificates(tls)
         self._tasks.append(self._loop.create_task(self._certificates.watch()))
-        self.schedule_pump()
+        self.drive.schedule_pump()
         self._logins = Logins(self.engine.catalog, self._renew_password)
         self._definitions = DefinitionsOffice(self.engine, self.membership)
         self.view = NodeView(
             self, self.engine, settings, self.clock.now_ms, self.membership, self._memory, self._writer, self._logins,
             self._broker, watch,
         )
-        self._http = self._make_http()
+        self._http = self._make_http(await self._loop.run_in_executor(None, self._write_own_token))
         await self._http.start()
         at_start = CatalogAtStart(
-            self.engine, settings, self._definitions, self.schedule_pump, self.stopped, lambda: self.failure
+            self.engine, settings, self._definitions, self.drive.schedule_pump, self.stopped, lambda: self.failure
         )
         try:
             await at_start.wait()
@@ -203,11 +201,19 @@ class NodeProcess:
         gc.collect()
         gc.freeze()
 
-    def _make_http(self) -> HttpServer:
+    def _write_own_token(self) -> OwnToken | None:
+        try:
+            return write_own_token(self.settings.data_dir)
+        except OSError as error:
+            log.warning("the node's own token can't be written: its hooks need a login: %s", error)
+            return None
+
+    def _make_http(self, own_token: OwnToken | None) -> HttpServer:
         operator = Operator(
-            self._logins, self.membership, DeadLetterOffice(self.engine), self.clock.now_ms, self.schedule_pump, self
+            self._logins, self.membership, DeadLetterOffice(self.engine), self.clock.now_ms, self.drive.schedule_pump,
+            self, own_token,
         )
-        management = Management(self.engine, self.membership, self._logins, self.schedule_pump, self.view)
+        management = Management(self.engine, self.membership, self._logins, self.drive.schedule_pump, self.view)
         access = Access(self.engine, self.membership, self._logins, self._logins.threads)
         address = self.settings.http_address
         return HttpServer(self.view, address.host, address.port, operator, management, access, self._definitions)
@@ -240,7 +246,7 @@ class NodeProcess:
         return self.identity.name if self.identity.joined else self.settings.name
 
     def _make_transport(self, starts: int, previous: int) -> PeerTransport:
-        settings, identity = self.settings, self.identity
+        settings, identity, drive = self.settings, self.identity, self.drive
         known = self._members.members.items()
         peers = {id: address for id, (_, address) in known if id != identity.node and address}
         local = LocalPeer(
@@ -248,9 +254,9 @@ class NodeProcess:
             previous,
         )
         return PeerTransport(
-            local, str(settings.peer_address), peers, self._on_frame, self._on_peer_up, self._on_peer_down,
-            self._on_snapshot_sent, peer_tls_files(settings), self.membership, settings.data_dir / "snapshots",
-            (settings.frames_listen_address.host, settings.frames_listen_address.port), self._on_peer_gone,
+            local, str(settings.peer_address), peers, drive.on_frame, drive.on_peer_up, drive.on_peer_down,
+            drive.on_snapshot_sent, peer_tls_files(settings), self.membership, settings.data_dir / "snapshots",
+            (settings.frames_listen_address.host, settings.frames_listen_address.port), drive.on_peer_gone,
         )
 
     def _members_changed(self) -> None:
@@ -275,7 +281,7 @@ class NodeProcess:
         if fault:
             self._send_away(f"this node can't go on: {fault}")
             return
-        log.info("the cluster is at feature level %d", level)
+        log.info("the cluster is at feature level %d%s", level, _held_back(level, self.settings.feature_level_limit))
         self._tasks.append(self._loop.create_task(self._keep_level()))
 
     async def _keep_level(self) -> None:
@@ -307,11 +313,17 @@ class NodeProcess:
 
         if not self.stopped.is_set():
             self.engine.host.read_index(group, answered)
-            self.schedule_pump()
+            self.drive.schedule_pump()
 
     def _renew_password(self, command: UpgradePassword) -> None:
         self.engine.submit_catalog(command, lambda _: None)
-        self.schedule_pump()
+        self.drive.schedule_pump()
+
+    def _ticked(self) -> None:
+        if self.drain.step != NOT_DRAINING:
+            self.drive.feed(self.drain.tick)
+            if self.drain.step == DRAINED:
+                self._drained.set()
 
     async def run_until_stopped(self) -> None:
         """Serve until `stop` is called or the node fails."""
@@ -320,7 +332,7 @@ class NodeProcess:
     async def drain_before_stop(self) -> None:
         """Let clients and other nodes go before a stop that was asked for; returns at the time limit at the latest."""
         self._stop_asked = True
-        self._feed(lambda now_ms: self.drain.begin(TEXT_OF_STOP, now_ms))
+        self.drive.feed(lambda now_ms: self.drain.begin(TEXT_OF_STOP, now_ms))
         waiting = [asyncio.ensure_future(event.wait()) for event in (self._drained, self.stopped)]
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         for task in waiting:
@@ -328,22 +340,14 @@ class NodeProcess:
 
     async def copy_data(self, folder: Path) -> int:
         """See `NodeControl.copy_data`. All that the replicas have taken in by now is in it."""
-        await self._until_stored()
+        await self.drive.until_stored()
         return await self._loop.run_in_executor(None, copy_data, self._store, folder)
-
-    async def _until_stored(self) -> None:
-        """Wait until what the replicas have taken in by now is in the log: in the write under way, or in the next."""
-        for _ in range(2):
-            if self._writing is None or self.failure is not None:
-                return
-            self._stored.clear()
-            await self._stored.wait()
 
     # ------------------------------------------------------------------ drained by an operator
 
     def begin_drain(self) -> None:
         """See `NodeControl.begin_drain`."""
-        self._feed(lambda now_ms: self.drain.begin(TEXT_OF_DRAIN, now_ms))
+        self.drive.feed(lambda now_ms: self.drain.begin(TEXT_OF_DRAIN, now_ms))
 
     async def revive(self) -> None:
         """See `NodeControl.revive`. Raises OSError if the AMQP address can't be had, or a stop was asked for."""
@@ -357,7 +361,7 @@ class NodeProcess:
                 self._refuse_if_stopping()
         self.drain.revive()
         self._drained.clear()
-        self.schedule_pump()
+        self.drive.schedule_pump()
 
     def _refuse_if_stopping(self) -> None:
         """Nobody revives a node that has been told to stop: the process would wait for the end of a drain for ever."""
@@ -384,8 +388,7 @@ class NodeProcess:
 
     async def stop(self) -> None:
         """Stop serving; what is on disk stays."""
-        if self._ticker is not None:
-            self._ticker.cancel()
+        self.drive.end_ticks()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -411,12 +414,12 @@ class NodeProcess:
                 self._store.mark_damaged(group, str(error))
             text = f"{error}; started again, this node has group {group} rebuilt from the others"
             if threading.current_thread() is threading.main_thread():
-                self._fail(text)
+                self.fail(text)
             else:
-                self._loop.call_soon_threadsafe(self._fail, text)
+                self._loop.call_soon_threadsafe(self.fail, text)
             raise
 
-    def _fail(self, text: str) -> None:
+    def fail(self, text: str) -> None:
         """The node can't go on without breaking a promise: stop at once, without writing anything more."""
         if self.failure is not None:
             return
@@ -424,11 +427,18 @@ class NodeProcess:
         self.failure = text
         self.stopped.set()
 
+    def lost_log(self, why: str) -> None:
+        """See `Failing.lost_log`."""
+        self._send_away(
+            f"the data in {self.settings.data_dir} was lost or is an older copy ({why}); put the right data back, or "
+            "see 'A node whose data is lost' in docs/operations.md"
+        )
+
     def _send_away(self, text: str, removed: bool = False) -> None:
         """The node fails because it is not, or no longer, a member with this data: it would fail again."""
         self._removed = self._removed or (removed and self.failure is None)
         self._sent_away = self._sent_away or self.failure is None
-        self._fail(text)
+        self.fail(text)
 
     def may_join_anew(self) -> bool:
         """Whether a node that could not start was sent away as a founder that came too late: it never served, so its
@@ -439,104 +449,8 @@ class NodeProcess:
         """Whether a node that has ended, or could not start, would do the same when started again."""
         return self._sent_away or self.failure is None
 
-    # ------------------------------------------------------------------ the engine's drive
 
-    def schedule_pump(self) -> None:
-        """Pump at the end of this turn of the loop, when all its input is in."""
-        if not self._pump_scheduled:
-            self._pump_scheduled = True
-            self._loop.call_soon(self._pump)
-
-    def _pump(self) -> None:
-        if self._writing is not None:
-            self._writer.look()
-        self._pump_scheduled = False
-        if self.failure is not None:
-            return
-        if self.engine.host.log_lost is not None:
-            self._send_away(
-                f"the data in {self.settings.data_dir} was lost or is an older copy ({self.engine.host.log_lost}); put "
-                "the right data back, or see 'A node whose data is lost' in docs/operations.md"
-            )
-            return
-        try:
-            now_ms = self.clock.now_ms()
-            output = self.engine.pump(now_ms)
-            for peer, frame in output.frames.items():
-                self._transport.send(peer, frame)
-            if output.write is not None:
-                self._writing = output.write
-                self._writer.write(output.write, output.write_waits)
-            self._listener.flush()
-            if self.engine.busy:
-                self.schedule_pump()
-            if output.due_ms != NEVER and (self._due_timer is None or output.due_ms < self._due_ms):
-                self._pump_again_at(output.due_ms, now_ms)
-        except Exception as error:
-            self._fail(defect(error))
-
-    def _pump_again_at(self, due_ms: int, now_ms: int) -> None:
-        if self._due_timer is not None:
-            self._due_timer.cancel()
-        self._due_ms = due_ms
-        self._due_timer = self._loop.call_later(max(1, due_ms - now_ms) / 1000, self._due)
-
-    def _due(self) -> None:
-        """What was to be done by now is usually done, with something else; else this pump does it."""
-        self._due_timer = None
-        self.schedule_pump()
-
-    def _written(self, error: BaseException | None) -> None:
-        if error is None:
-            self._writing = None
-            self._stored.set()
-            self._feed(self.engine.persisted)
-        elif isinstance(error, DiskFull):
-            self.engine.disk_full(f"the disk is full: {error}")
-            self._loop.call_later(RETRY_FULL_DISK_S, self._retry_write)
-        else:
-            self._fail(f"the log can't be written: {error}")
-
-    def _retry_write(self) -> None:
-        if self._writing is not None and self.failure is None:
-            self._writer.write(self._writing)
-
-    def _tick(self) -> None:
-        self._ticker = self._loop.call_later(self.settings.tick_ms / 1000, self._tick)
-        self._feed(self.engine.tick)
-        if self.drain.step != NOT_DRAINING:
-            self._feed(self.drain.tick)
-            if self.drain.step == DRAINED:
-                self._drained.set()
-
-    def _feed(self, take_in: Callable[[int], None]) -> None:
-        """Give the engine some input, and pump it at the end of this turn."""
-        if self.failure is not None:
-            return
-        try:
-            take_in(self.clock.now_ms())
-            self.schedule_pump()
-        except Exception as error:
-            self._fail(defect(error))
-
-    def _on_frame(self, peer: int, frame: Frame) -> None:
-        # As `_feed`, which would take a function made for each frame.
-        if self.failure is not None:
-            return
-        try:
-            self.engine.receive(peer, frame, self.clock.now_ms())
-            self.schedule_pump()
-        except Exception as error:
-            self._fail(defect(error))
-
-    def _on_peer_up(self, peer: int) -> None:
-        self._feed(lambda now_ms: self.engine.peer_up(peer, now_ms))
-
-    def _on_peer_down(self, peer: int) -> None:
-        self._feed(lambda now_ms: self.engine.peer_down(peer, now_ms))
-
-    def _on_peer_gone(self, peer: int) -> None:
-        self._feed(lambda _: self.engine.peer_gone(peer))
-
-    def _on_snapshot_sent(self, peer: int, group: int, ok: bool) -> None:
-        self._feed(lambda _: self.engine.host.snapshot_sent(peer, group, ok))
+def _held_back(level: int, limit: int) -> str:
+    """For the log: that a setting of this node keeps the cluster's feature level from rising; "" if it does not."""
+    held = level < LEVELS.highest and LEVELS.limited(limit) != LEVELS
+    return f"; feature_level_limit = {limit} keeps it from {LEVELS.highest}" if held else ""

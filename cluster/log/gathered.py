@@ -7,7 +7,7 @@ from cluster.log.batch import CorruptStore, GroupWrite, MissingEntry, WriteBatch
 from cluster.log.write_ahead_format import decode_record, is_clear, scan
 from cluster.raft.messages import Entry
 
-OVERHEAD_BYTES: Final = 200
+GATHERED_OVERHEAD_BYTES: Final = 200
 """About what an entry or a group takes in memory besides its payload."""
 
 
@@ -43,7 +43,7 @@ class Gathered:
         all_of_it.entries += write.entries
         all_of_it.checksums += write.checksums
         for entry in write.entries:
-            self.memory_bytes += len(entry.data) + OVERHEAD_BYTES
+            self.memory_bytes += len(entry.data) + GATHERED_OVERHEAD_BYTES
 
     def empty(self) -> bool:
         """Whether nothing is here."""

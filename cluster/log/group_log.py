@@ -11,7 +11,7 @@ from cluster.log.batch import StoredGroup
 from cluster.raft.errors import Compacted, SnapshotTemporarilyUnavailable, Unavailable
 from cluster.raft.messages import ConfState, Entry, HardState, Snapshot, SnapshotMetadata
 
-ENTRY_OVERHEAD_BYTES: Final = 200
+CACHED_ENTRY_OVERHEAD_BYTES: Final = 200
 """About what an entry costs in the cache besides its payload: the objects around it."""
 
 GROUP_SHIFT: Final = 47
@@ -54,18 +54,18 @@ class EntryCache:
         entries = self._entries
         earlier = entries.pop(key, None)
         if earlier is not None:
-            self.used_bytes -= len(earlier.data) + ENTRY_OVERHEAD_BYTES
+            self.used_bytes -= len(earlier.data) + CACHED_ENTRY_OVERHEAD_BYTES
         entries[key] = entry
-        self.used_bytes += len(entry.data) + ENTRY_OVERHEAD_BYTES
+        self.used_bytes += len(entry.data) + CACHED_ENTRY_OVERHEAD_BYTES
         while self.used_bytes > self.budget_bytes and entries:
             oldest = entries.popitem(last=False)[1]
-            self.used_bytes -= len(oldest.data) + ENTRY_OVERHEAD_BYTES
+            self.used_bytes -= len(oldest.data) + CACHED_ENTRY_OVERHEAD_BYTES
 
     def discard(self, group: int, index: int) -> None:
         """Drop an entry if it is there."""
         entry = self._entries.pop((group << GROUP_SHIFT) | index, None)
         if entry is not None:
-            self.used_bytes -= len(entry.data) + ENTRY_OVERHEAD_BYTES
+            self.used_bytes -= len(entry.data) + CACHED_ENTRY_OVERHEAD_BYTES
 
     def drop_spent(self, is_spent: Callable[[int, int], bool]) -> None:
         """Drop the oldest entries as long as nobody needs them any more: `is_spent(group, index)`.
@@ -78,13 +78,13 @@ class EntryCache:
             if not is_spent(key >> GROUP_SHIFT, key & _INDEX_MASK):
                 break
             entry = entries.pop(key)
-            self.used_bytes -= len(entry.data) + ENTRY_OVERHEAD_BYTES
+            self.used_bytes -= len(entry.data) + CACHED_ENTRY_OVERHEAD_BYTES
 
     def discard_group(self, group: int) -> None:
         """Drop all entries of a group; takes time in proportion to the whole cache."""
         for key in [key for key in self._entries if key >> GROUP_SHIFT == group]:
             entry = self._entries.pop(key)
-            self.used_bytes -= len(entry.data) + ENTRY_OVERHEAD_BYTES
+            self.used_bytes -= len(entry.data) + CACHED_ENTRY_OVERHEAD_BYTES
 
     def __len__(self) -> int:
         return len(self._entries)

@@ -23,7 +23,7 @@ from cluster.log.records import ENTRY_KEY, GROUP_KEY
 from cluster.log.simulated_ahead import SimulatedAhead
 from cluster.raft.messages import Entry, HardState
 
-ENTRY_OVERHEAD_BYTES: Final = 26
+STORED_ENTRY_OVERHEAD_BYTES: Final = 26
 """What an entry takes on disk besides its payload."""
 
 UNLIMITED_BYTES: Final = 1 << 40
@@ -161,7 +161,7 @@ class MemoryStore:
         added = 0
         for write in batch.groups.values():
             for entry in (*write.entries, *write.live_entries):
-                added += len(entry.data) + ENTRY_OVERHEAD_BYTES
+                added += len(entry.data) + STORED_ENTRY_OVERHEAD_BYTES
             if write.snapshot is not None:
                 added += len(write.snapshot.state)
         if added and (self.full or self.used_bytes() + added > self.capacity_bytes):
@@ -251,7 +251,7 @@ class MemoryStore:
         """How many bytes the stored data takes."""
         total = 0
         for group in self._groups.values():
-            total += sum(len(entry.data) + ENTRY_OVERHEAD_BYTES for entry in group.entries.values())
+            total += sum(len(entry.data) + STORED_ENTRY_OVERHEAD_BYTES for entry in group.entries.values())
             if group.snapshot is not None:
                 total += len(group.snapshot.state)
         return total

@@ -90,7 +90,7 @@ MESSAGE_TYPE_NAMES: Final = (
 )
 
 
-ENTRY_OVERHEAD_BYTES: Final = 24
+COUNTED_ENTRY_OVERHEAD_BYTES: Final = 24
 """What an entry counts beyond its data wherever sizes of entries are limited."""
 
 
@@ -126,7 +126,7 @@ class Entry:
 
 def entry_bytes(entry: Entry) -> int:
     """The size of an entry as limits count it, in bytes."""
-    return len(entry.data) + ENTRY_OVERHEAD_BYTES
+    return len(entry.data) + COUNTED_ENTRY_OVERHEAD_BYTES
 
 
 def limit_entries(entries: list[Entry], max_bytes: int) -> list[Entry]:
@@ -135,7 +135,7 @@ def limit_entries(entries: list[Entry], max_bytes: int) -> list[Entry]:
         return entries
     total = 0
     for position, entry in enumerate(entries):
-        total += len(entry.data) + ENTRY_OVERHEAD_BYTES
+        total += len(entry.data) + COUNTED_ENTRY_OVERHEAD_BYTES
         if total > max_bytes and position > 0:
             return entries[:position]
     return entries

@@ -364,7 +364,7 @@ class HostSimulation:
     def _is_drained(self, node: int) -> bool:
         """Whether it leads nothing that others could lead."""
         program = self.program(node)
-        return program is None or not program.host.can_hand_over(program.machine.now_ms())
+        return program is None or not program.host.leadership.can_hand_over(program.machine.now_ms())
 
     def _transfer_leadership(self, node: int, number: int) -> None:
         id = number % self.scenario.profile.groups

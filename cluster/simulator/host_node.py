@@ -327,7 +327,7 @@ class HostNode:
         """As `node.duties.membership_duties`: the next step of a change after a barrier; who leaves is let go."""
         host, directory = self.host, self.directory
         if now_ms - self._barrier_since_ms > _AGAIN_MS and any(
-            host.reconfiguration(group, now_ms) is not None for group in host.groups
+            host.leadership.reconfiguration(group, now_ms) is not None for group in host.groups
         ):
             self._barrier_since_ms = now_ms
 

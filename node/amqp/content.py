@@ -77,7 +77,6 @@ _BEFORE_EXPIRATION: Final = 0xFE00
 _FLAGS_AT: Final = 12
 _PROPERTIES_AT: Final = 14
 _BEFORE_FLAGS: Final = struct.Struct(">HHQ")
-_BODY_SIZE: Final = struct.Struct(">Q")
 _LENGTH: Final = struct.Struct(">I")
 
 
@@ -173,11 +172,6 @@ def replace_properties(header: bytes, changes: dict[int, bytes | None]) -> bytes
     return b"".join(parts)
 
 
-def with_body_size(header: bytes, body_size_bytes: int) -> bytes:
-    """The same header for a body of another size."""
-    return header[:4] + _BODY_SIZE.pack(body_size_bytes) + header[_FLAGS_AT:]
-
-
 def short_string(text: str | bytes) -> bytes:
     """A short string as on the wire.  ValueError if it is longer than 255 octets."""
     octets = text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape")
@@ -219,11 +213,6 @@ def decode_properties(header: bytes) -> Basic.Properties:
             setattr(properties, _NAMES[flag], header[at])
         at = stop
     return properties
-
-
-def make_exchange_and_key(exchange: str | bytes, routing_key: str | bytes) -> bytes:
-    """The two short strings that name where a message was published, as Content keeps them."""
-    return short_string(exchange) + short_string(routing_key)
 
 
 class Content:
@@ -271,11 +260,6 @@ class Content:
         """The octets of a property that is a short string (user_id, reply_to, message_id ...), or None."""
         start, stop = property_span(self.header, flag)
         return None if start < 0 else self.header[start + 1 : stop]
-
-    def octet_property(self, flag: int) -> int | None:
-        """Delivery mode or priority, or None."""
-        start, _ = property_span(self.header, flag)
-        return None if start < 0 else self.header[start]
 
     def expiration_bytes(self) -> bytes | None:
         """The `expiration` property as the client wrote it (RULES T2), or None."""

@@ -272,11 +272,6 @@ class FieldTable:
                 return
         self.entries.append((key, value))
 
-    def put_first(self, key: str, value: FieldValue) -> None:
-        """Remove what had that name and put the value in front of all others."""
-        self.remove(key)
-        self.entries.insert(0, (key, value))
-
     def remove(self, key: str) -> bool:
         """Remove every value of that name; whether there was one."""
         kept = [entry for entry in self.entries if entry[0] != key]

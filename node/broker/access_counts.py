@@ -14,9 +14,6 @@ import msgspec
 
 from node.catalog import Catalog
 
-COUNTS_DATAGRAM: Final = 249
-"""Kind of the datagram; see `node.duties.catalog_spread` for the others."""
-
 REPEAT_MS: Final = 3_000
 """How often counts are repeated that have not changed."""
 

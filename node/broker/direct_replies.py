@@ -23,17 +23,13 @@ from typing import Final
 
 from node.amqp.content import Content
 from node.broker.cluster_facade import ClusterEvents, Done
+from node.datagram_kinds import ASK, REPLY, TOLD
 
 logger = logging.getLogger(__name__)
 
 REPLY_TO: Final = "amq.rabbitmq.reply-to"
 REPLY_TO_OCTETS: Final = b"amq.rabbitmq.reply-to"
 _PREFIX: Final = "amq.rabbitmq.reply-to."
-
-REPLY: Final = 16
-ASK: Final = 17
-TOLD: Final = 18
-"""Kinds of datagrams; `node.broker.remote_transient` has those below, `node.duties.catalog_spread` has 254."""
 
 ANSWER_WITHIN_MS: Final = 5000
 """A node that has not said whether it knows an address counts as one that does not."""

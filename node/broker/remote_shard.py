@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from node import datagram_kinds
 from node.broker import remote_transient as wire
 from node.broker.cluster_facade import SESSION_LOST, TRANSIENT_SHARD_BASE, ClusterEvents, Done
 from node.shard.commands import ANSWERING, PUBLISH_GUARDED
@@ -90,7 +91,7 @@ class RemoteShard:
             self._next_sequence = 1
             self._heard_sequence = 0
             self._heard_ms = now_ms
-        self._send(self._node_id, wire.REQUEST, wire.encode_request(self._stream, self._next_sequence, units))
+        self._send(self._node_id, datagram_kinds.REQUEST, wire.encode_request(self._stream, self._next_sequence, units))
         self._next_sequence += 1
         self._beat_ms = now_ms
 
@@ -140,7 +141,7 @@ class RemoteShard:
         """The stream is over: nobody gets an answer, consumers there are cancelled."""
         had_stream = self._stream != 0
         if had_stream and self.reachable:
-            self._send(self._node_id, wire.ENDED, wire.encode_lost(self._stream))
+            self._send(self._node_id, datagram_kinds.ENDED, wire.encode_lost(self._stream))
         self._stream = 0
         self._units = []
         waiting, self._waiting = self._waiting, deque()

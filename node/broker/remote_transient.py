@@ -31,6 +31,7 @@ from typing import Any, Final
 
 import msgspec
 
+from node.datagram_kinds import ENDED, EVENTS, LOST, RECEIVED, REQUEST, TRANSFER
 from node.limits import MIB
 from node.shard.effects import ConsumerCancelled, Deliver
 from node.shard.message import Message
@@ -47,12 +48,6 @@ from node.shard.results import (
     Refused,
 )
 
-REQUEST: Final = 1
-EVENTS: Final = 2
-LOST: Final = 3
-TRANSFER: Final = 4
-RECEIVED: Final = 5
-ENDED: Final = 6
 KINDS: Final = frozenset((REQUEST, EVENTS, LOST, TRANSFER, RECEIVED, ENDED))
 UNORDERED: Final = frozenset((TRANSFER, RECEIVED))
 """Kinds that belong to no stream: they may overtake the others and be overtaken (`cluster.frame.Frame`)."""

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol
 
+from node import datagram_kinds
 from node.broker import remote_transient as wire
 from node.broker.cluster_facade import SESSION_LOST, TRANSIENT_SHARD_BASE, ClusterEvents, ShardHandle
 from node.broker.local_shard import LocalHandle, LocalShard, LocalShardPort
@@ -128,13 +129,13 @@ class TransientShards:
                 guest.owes_beat = False
                 for data in guest.writer.take(guest.stream, guest.next_event):
                     guest.next_event += 1
-                    self._send(guest.node_id, wire.EVENTS, data)
+                    self._send(guest.node_id, datagram_kinds.EVENTS, data)
         if self._transfers:
             transfers, self._transfers = self._transfers, {}
             for sender, queue_id, source in transfers:
                 up_to = self.local.shard.received_up_to(queue_id, source)
                 if up_to >= 0:
-                    self._send(sender, wire.RECEIVED, wire.encode_received(queue_id, source, up_to))
+                    self._send(sender, datagram_kinds.RECEIVED, wire.encode_received(queue_id, source, up_to))
         for remote in self._remote.values():
             remote.pump(now_ms)
 
@@ -144,7 +145,7 @@ class TransientShards:
             broken = self._guest_of.get(session)
             if broken is not None:
                 self._end(broken)
-                self._send(broken.node_id, wire.LOST, wire.encode_lost(broken.stream))
+                self._send(broken.node_id, datagram_kinds.LOST, wire.encode_lost(broken.stream))
             elif session == self._own_session:
                 self.local.close_session(session)
                 self.local.pump(now_ms)
@@ -176,29 +177,29 @@ class TransientShards:
     def datagram(self, node_id: int, kind: int, data: bytes) -> None:
         """A datagram of another node.  What cannot be read ends the stream it belongs to, no more."""
         try:
-            if kind == wire.REQUEST:
+            if kind == datagram_kinds.REQUEST:
                 self._request(node_id, data)
-            elif kind == wire.EVENTS:
+            elif kind == datagram_kinds.EVENTS:
                 self._remote_shard(node_id).handle_events(data, self._now_ms)
-            elif kind == wire.LOST:
+            elif kind == datagram_kinds.LOST:
                 self._remote_shard(node_id).handle_lost(wire.decode_lost(data))
-            elif kind == wire.ENDED:
+            elif kind == datagram_kinds.ENDED:
                 guest = self._guests.get(node_id)
                 if guest is not None and guest.stream == wire.decode_lost(data):
                     self._end(guest)
-            elif kind == wire.TRANSFER:
+            elif kind == datagram_kinds.TRANSFER:
                 self._transfer_came(node_id, data)
-            elif kind == wire.RECEIVED:
+            elif kind == datagram_kinds.RECEIVED:
                 queue_id, source, up_to = wire.decode_received(data)
                 self._note_received(TRANSIENT_SHARD_BASE + node_id, queue_id, source, up_to)
         except wire.MalformedDatagram as error:
             logger.warning("a datagram of kind %d from node %d cannot be read: %s", kind, node_id, error)
-            if kind == wire.REQUEST:
+            if kind == datagram_kinds.REQUEST:
                 guest = self._guests.get(node_id)
                 if guest is not None:
                     self._end(guest)
-                    self._send(node_id, wire.LOST, wire.encode_lost(guest.stream))
-            elif kind in (wire.EVENTS, wire.LOST):
+                    self._send(node_id, datagram_kinds.LOST, wire.encode_lost(guest.stream))
+            elif kind in (datagram_kinds.EVENTS, datagram_kinds.LOST):
                 self._remote_shard(node_id).lose()
 
     # -- dead letters from and to other shards ----------------------------------------
@@ -224,7 +225,7 @@ class TransientShards:
         elif node_id == self.node_id:
             self.local.internal(command)
         else:
-            self._send(node_id, wire.TRANSFER, command)
+            self._send(node_id, datagram_kinds.TRANSFER, command)
 
     def received_up_to(self, target_shard: int, queue: int, source: int) -> int:
         """How far transfers have arrived, as far as is known here (0: nothing yet, -1: no such queue)."""
@@ -266,7 +267,7 @@ class TransientShards:
         guest = self._guests.get(node_id)
         if guest is None or guest.stream != stream:
             if sequence != 1:
-                self._send(node_id, wire.LOST, wire.encode_lost(stream))
+                self._send(node_id, datagram_kinds.LOST, wire.encode_lost(stream))
                 return
             if guest is not None:
                 self._end(guest)
@@ -279,7 +280,7 @@ class TransientShards:
             self.local.guests.add(session)
         if sequence != guest.next_request:
             self._end(guest)
-            self._send(node_id, wire.LOST, wire.encode_lost(stream))
+            self._send(node_id, datagram_kinds.LOST, wire.encode_lost(stream))
             return
         guest.next_request += 1
         guest.heard_ms = self._now_ms

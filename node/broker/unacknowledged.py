@@ -229,11 +229,6 @@ class Unacknowledged:
         """The lowest tag that is outstanding, 0 for none."""
         return self._runs[self._head].lowest_tag if self._runs else 0
 
-    @property
-    def has_settlements(self) -> bool:
-        """Whether `take` would answer anything."""
-        return bool(self._settlements)
-
     # -- the end of holders ---------------------------------------------------
 
     def forget_shard(self, shard_id: int) -> None:

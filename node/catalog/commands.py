@@ -203,7 +203,7 @@ class NodeStarted(msgspec.Struct, frozen=True, tag_field="command", tag="node_st
     store: str = ""
     failure_domain: str = ""
     levels: tuple[int, int] = (1, 1)
-    """The lowest and the highest feature level that the node knows (cluster/versions.py)."""
+    """The lowest and the highest feature level that the node knows (cluster/versions.py), or lets the cluster have."""
 
 
 class NodeLost(msgspec.Struct, frozen=True, tag_field="command", tag="node_lost"):

@@ -3,11 +3,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from node.amqp.errors import PRECONDITION_FAILED
 from node.catalog.arguments import MAX_TTL_MS, duration_fault
 from node.catalog.results import Refusal
 from node.catalog.values import erlang_string
 
-_PRECONDITION_FAILED: Final = 406
 _LONGEST_BYTES: Final = 255  # of a short string
 
 
@@ -21,7 +21,7 @@ def expiration_ttl_ms(expiration: bytes) -> int | Refusal:
         if ttl_ms <= MAX_TTL_MS:
             return ttl_ms
     shown, fault = expiration.decode("utf-8", "replace"), _fault(expiration.decode("latin-1"))
-    return Refusal(_PRECONDITION_FAILED, f"invalid expiration '{shown}': {fault}")
+    return Refusal(PRECONDITION_FAILED, f"invalid expiration '{shown}': {fault}")
 
 
 def _fault(text: str) -> str:

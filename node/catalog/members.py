@@ -9,15 +9,18 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from cluster.placement import Plan, first_plan, replanned
+from node.amqp.errors import PRECONDITION_FAILED
 from node.catalog.commands import AddMember, FoundCluster, PlaceGroup, PreferLeader
-from node.catalog.records import MemberRecord, MemberState
+from node.catalog.records import CATALOG_GROUP, MemberRecord, MemberState
 from node.catalog.results import Refusal
 
-_REFUSED = 406
 _HIGHEST_NODE_ID = 0xFFFF
-_CATALOG_GROUP = 0
 STILL_THERE = "is still there"
 """In the refusal of a node that comes as another one's successor too early."""
+
+
+def _refused(text: str) -> Refusal:
+    return Refusal(PRECONDITION_FAILED, text)
 
 
 class StoredMembers(msgspec.Struct, frozen=True, array_like=True):
@@ -78,7 +81,7 @@ class Members:
             self._led_version = self.version
             self._led = {}
             for group, voters in self.plan.items():
-                if group != _CATALOG_GROUP and voters:
+                if group != CATALOG_GROUP and voters:
                     self._led.setdefault(voters[0], []).append(group)
         return self._led.get(id, ())
 
@@ -106,9 +109,9 @@ class Members:
             return False
         ids = [id for id, _, _ in command.members]
         if not ids or len(set(ids)) != len(ids) or min(ids) < 1 or max(ids) > _HIGHEST_NODE_ID:
-            raise Refusal(_REFUSED, f"members with the ids {ids}, different ones from 1 to {_HIGHEST_NODE_ID} expected")
+            raise _refused(f"members with the ids {ids}, different ones from 1 to {_HIGHEST_NODE_ID} expected")
         if command.replication_factor < 1:
-            raise Refusal(_REFUSED, f"replication_factor {command.replication_factor}, at least 1 expected")
+            raise _refused(f"replication_factor {command.replication_factor}, at least 1 expected")
         for id, name, address in command.members:
             self._records[id] = MemberRecord(id, name, address, "member", changed_ms=time_ms)
         self._next_id = max(self._records) + 1
@@ -126,25 +129,25 @@ class Members:
         as it is not `is_up` any more. Nodes that come with a name of their own only: others are not known again.
         """
         if not self._records:
-            raise Refusal(_REFUSED, "the cluster has not been founded yet; try again")
+            raise _refused("the cluster has not been founded yet; try again")
         if not command.store:
-            raise Refusal(_REFUSED, "a node that joins names its data")
+            raise _refused("a node that joins names its data")
         for record in self._records.values():
             if record.store == command.store:
                 if record.state == "removed":
-                    raise Refusal(_REFUSED, f"{record.name} (node {record.id}) was removed; empty its data folder")
+                    raise _refused(f"{record.name} (node {record.id}) was removed; empty its data folder")
                 return record
         for record in self.with_replicas():
             if command.name and (record.name, record.address) == (command.name, command.address):
                 self._succeeded(record, time_ms, is_up)
         for record in self.with_replicas():
             if record.name == command.name:
-                raise Refusal(_REFUSED, f"there is a member '{record.name}' (node {record.id}); remove it first")
+                raise _refused(f"there is a member '{record.name}' (node {record.id}); remove it first")
             if record.address == command.address:
-                raise Refusal(_REFUSED, f"{record.name} (node {record.id}) is at {record.address}; remove it first")
+                raise _refused(f"{record.name} (node {record.id}) is at {record.address}; remove it first")
         id = self._next_id
         if id > _HIGHEST_NODE_ID:
-            raise Refusal(_REFUSED, "all node ids have been used")
+            raise _refused("all node ids have been used")
         self._next_id += 1
         name = command.name or f"node{id}"
         record = self._records[id] = MemberRecord(id, name, command.address, "joining", command.store, time_ms)
@@ -156,7 +159,7 @@ class Members:
 
         It has no address any more: what is sent there now would come to the wrong node."""
         if is_up(record.id):
-            raise Refusal(_REFUSED, f"{record.name} (node {record.id}) at {record.address} {STILL_THERE}; try again")
+            raise _refused(f"{record.name} (node {record.id}) at {record.address} {STILL_THERE}; try again")
         if record.state != "leaving":
             self.remove(str(record.id), time_ms)
         old = self._records[record.id]
@@ -195,7 +198,7 @@ class Members:
         if record.state == "leaving":
             return False
         if not any(other.state == "member" and other.id != record.id for other in self._records.values()):
-            raise Refusal(_REFUSED, f"{record.name} is the last member")
+            raise _refused(f"{record.name} is the last member")
         self._put(_in_state(record, "leaving"), time_ms)
         self._replan()
         return True
@@ -220,10 +223,10 @@ class Members:
         chosen = [self.find(name) for name in command.voters]
         for record in chosen:
             if record.state != "member":
-                raise Refusal(_REFUSED, f"{record.name} is {record.state}")
+                raise _refused(f"{record.name} is {record.state}")
         ids = tuple(dict.fromkeys(record.id for record in chosen))
         if len(ids) != len(chosen):
-            raise Refusal(_REFUSED, "a node is named twice")
+            raise _refused("a node is named twice")
         if self.plan[command.group] == ids and command.group in self._pinned:
             return False
         self._pin(command.group, ids)
@@ -235,7 +238,7 @@ class Members:
         record = self.find(command.leader)
         voters = self.plan[command.group]
         if record.id not in voters:
-            raise Refusal(_REFUSED, f"{record.name} does not vote in group {command.group}; move the shard there first")
+            raise _refused(f"{record.name} does not vote in group {command.group}; move the shard there first")
         if voters[0] == record.id:
             return False
         self._pin(command.group, (record.id, *(id for id in voters if id != record.id)))

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, cast
 
+from node.amqp.errors import PRECONDITION_FAILED
 from node.catalog.arguments import MAX_TTL_MS
 from node.catalog.commands import SetPolicy
 from node.catalog.leader_locators import LEADER_LOCATOR, LEADER_LOCATORS, MASTER_LOCATOR, MASTER_LOCATORS
@@ -26,7 +27,6 @@ MAX_LIMIT: Final = 2**48 - 1
 
 MAX_PRIORITY: Final = 2**31 - 1
 
-_PRECONDITION_FAILED: Final = 406
 _LONGEST_NAME_BYTES: Final = 255
 
 _APPLY_TO: Final[dict[str, tuple[str, ...]]] = {
@@ -158,7 +158,7 @@ def _check_meant_for(apply_to: str, definition: Mapping[str, Any]) -> None:
 
 
 def _refused(*lines: str) -> Refusal:
-    return Refusal(_PRECONDITION_FAILED, "\n".join(lines))
+    return Refusal(PRECONDITION_FAILED, "\n".join(lines))
 
 
 # -- which applies --------------------------------------------------------------------------------

@@ -9,6 +9,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+CATALOG_GROUP: Final = 0
+"""The Raft group that carries the catalog; the others are the shards, 1 and up."""
 REPLICATED: Final = 0
 TRANSIENT_SHARD_BASE: Final = 0x10000
 

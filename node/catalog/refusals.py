@@ -6,17 +6,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from node.amqp.errors import (
+    ACCESS_REFUSED,
+    COMMAND_INVALID,
+    INTERNAL_ERROR,
+    NOT_ALLOWED,
+    NOT_FOUND,
+    PRECONDITION_FAILED,
+    RESOURCE_LOCKED,
+)
 from node.catalog.records import DestinationKind
 from node.catalog.results import NeedsLevel, Refusal
 from node.catalog.values import plain, type_name
-
-_ACCESS_REFUSED = 403
-_NOT_FOUND = 404
-_RESOURCE_LOCKED = 405
-_PRECONDITION_FAILED = 406
-_COMMAND_INVALID = 503
-_NOT_ALLOWED = 530
-_INTERNAL_ERROR = 541
 
 _NONE = object()
 
@@ -28,29 +29,29 @@ def resource(kind: DestinationKind, vhost: str, name: str) -> str:
 
 def not_found(kind: DestinationKind, vhost: str, name: str) -> Refusal:
     """No such queue or exchange."""
-    return Refusal(_NOT_FOUND, f"no {resource(kind, vhost, name)}")
+    return Refusal(NOT_FOUND, f"no {resource(kind, vhost, name)}")
 
 
 def vhost_not_found(vhost: str) -> Refusal:
     """No such vhost; closes the connection."""
-    return Refusal(_NOT_ALLOWED, f"vhost {vhost} not found", hard=True)
+    return Refusal(NOT_ALLOWED, f"vhost {vhost} not found", hard=True)
 
 
 def vhost_refused(vhost: str, user: str) -> Refusal:
     """The user has no permissions in the vhost; closes the connection."""
-    return Refusal(_NOT_ALLOWED, f"access to vhost '{vhost}' refused for user '{user}'", hard=True)
+    return Refusal(NOT_ALLOWED, f"access to vhost '{vhost}' refused for user '{user}'", hard=True)
 
 
 def access_refused(kind: DestinationKind, vhost: str, name: str, user: str) -> Refusal:
     """Whatever was to be done with it; the default exchange goes by its permission name."""
     shown = name or "amq.default" if kind == "exchange" else name
-    return Refusal(_ACCESS_REFUSED, f"access to {resource(kind, vhost, shown)} refused for user '{user}'")
+    return Refusal(ACCESS_REFUSED, f"access to {resource(kind, vhost, shown)} refused for user '{user}'")
 
 
 def topic_refused(key: str, exchange: str, vhost: str, user: str) -> Refusal:
     """A routing key at a topic exchange that the user may not publish or bind with."""
     return Refusal(
-        _ACCESS_REFUSED,
+        ACCESS_REFUSED,
         f"access to topic '{key}' in {resource('exchange', vhost, exchange)} refused for user '{user}'",
     )
 
@@ -58,52 +59,52 @@ def topic_refused(key: str, exchange: str, vhost: str, user: str) -> Refusal:
 def queue_limit(vhost: str, name: str, most: int) -> Refusal:
     """The vhost has as many queues as it may have."""
     return Refusal(
-        _PRECONDITION_FAILED, f"cannot declare queue '{name}': queue limit in vhost '{vhost}' ({most}) is reached"
+        PRECONDITION_FAILED, f"cannot declare queue '{name}': queue limit in vhost '{vhost}' ({most}) is reached"
     )
 
 
 def vhost_connection_limit(vhost: str, user: str, most: int) -> Refusal:
     """The vhost has as many connections as it may have; closes the connection."""
     text = f"access to vhost '{vhost}' refused for user '{user}': connection limit ({most}) is reached"
-    return Refusal(_NOT_ALLOWED, text, hard=True)
+    return Refusal(NOT_ALLOWED, text, hard=True)
 
 
 def user_connection_limit(user: str, most: int) -> Refusal:
     """The user has as many connections as allowed; closes the connection."""
     text = f"connection refused for user '{user}': user connection limit ({most}) is reached"
-    return Refusal(_NOT_ALLOWED, text, hard=True)
+    return Refusal(NOT_ALLOWED, text, hard=True)
 
 
 def user_channel_limit(user: str, most: int) -> Refusal:
     """The user has as many channels as allowed; closes the connection."""
     text = f"number of channels opened for user '{user}' has reached the maximum allowed user limit of ({most})"
-    return Refusal(_NOT_ALLOWED, text, hard=True)
+    return Refusal(NOT_ALLOWED, text, hard=True)
 
 
 def reserved_name(kind: DestinationKind, name: str) -> Refusal:
     """A client declares a name that begins with amq."""
-    return Refusal(_ACCESS_REFUSED, f"{kind} name '{name}' contains reserved prefix 'amq.*'")
+    return Refusal(ACCESS_REFUSED, f"{kind} name '{name}' contains reserved prefix 'amq.*'")
 
 
 def default_exchange() -> Refusal:
     """Declare, delete, bind and unbind do not apply to the default exchange."""
-    return Refusal(_ACCESS_REFUSED, "operation not permitted on the default exchange")
+    return Refusal(ACCESS_REFUSED, "operation not permitted on the default exchange")
 
 
 def system_exchange(vhost: str, name: str) -> Refusal:
     """The predeclared exchanges cannot be deleted."""
-    return Refusal(_ACCESS_REFUSED, f"deletion of system {resource('exchange', vhost, name)} not allowed")
+    return Refusal(ACCESS_REFUSED, f"deletion of system {resource('exchange', vhost, name)} not allowed")
 
 
 def internal_exchange(vhost: str, name: str) -> Refusal:
     """A client publishes to an internal exchange."""
-    return Refusal(_ACCESS_REFUSED, f"cannot publish to internal {resource('exchange', vhost, name)}")
+    return Refusal(ACCESS_REFUSED, f"cannot publish to internal {resource('exchange', vhost, name)}")
 
 
 def exclusive_lock(vhost: str, name: str) -> Refusal:
     """Another connection's exclusive queue, or a declare of one's own as not exclusive."""
     return Refusal(
-        _RESOURCE_LOCKED,
+        RESOURCE_LOCKED,
         f"cannot obtain exclusive access to locked {resource('queue', vhost, name)}. It could be originally "
         "declared on another connection or the exclusive property value does not match that of the original "
         "declaration.",
@@ -112,23 +113,23 @@ def exclusive_lock(vhost: str, name: str) -> Refusal:
 
 def exchange_in_use(vhost: str, name: str) -> Refusal:
     """Delete with if-unused of an exchange that has bindings."""
-    return Refusal(_PRECONDITION_FAILED, f"{resource('exchange', vhost, name)} in use")
+    return Refusal(PRECONDITION_FAILED, f"{resource('exchange', vhost, name)} in use")
 
 
 def unknown_exchange_type(type_: str) -> Refusal:
     """Closes the connection."""
-    return Refusal(_COMMAND_INVALID, f"unknown exchange type '{type_}'", hard=True)
+    return Refusal(COMMAND_INVALID, f"unknown exchange type '{type_}'", hard=True)
 
 
 def invalid_argument(vhost: str, queue: str, key: str, why: str) -> Refusal:
     """A queue argument with a bad value; `why` as Erlang prints it."""
-    return Refusal(_PRECONDITION_FAILED, f"invalid arg '{key}' for {resource('queue', vhost, queue)}: {why}")
+    return Refusal(PRECONDITION_FAILED, f"invalid arg '{key}' for {resource('queue', vhost, queue)}: {why}")
 
 
 def unsupported_argument(vhost: str, queue: str, key: str, type_module: str) -> Refusal:
     """A queue argument that this type of queue does not know."""
     return Refusal(
-        _PRECONDITION_FAILED,
+        PRECONDITION_FAILED,
         f"invalid arg '{key}' for {resource('queue', vhost, queue)} of queue type {type_module}",
     )
 
@@ -136,45 +137,45 @@ def unsupported_argument(vhost: str, queue: str, key: str, type_module: str) -> 
 def invalid_argument_type(kind: DestinationKind, vhost: str, name: str, key: str, type_: str) -> Refusal:
     """An exchange name in the arguments that is not a string, but of this type."""
     return Refusal(
-        _PRECONDITION_FAILED,
+        PRECONDITION_FAILED,
         f"invalid type '{type_}' for arg '{key}' in {resource(kind, vhost, name)}",
     )
 
 
 def invalid_property(vhost: str, queue: str, flag: str) -> Refusal:
     """A flag that this type of queue does not allow."""
-    return Refusal(_PRECONDITION_FAILED, f"invalid property '{flag}' for {resource('queue', vhost, queue)}")
+    return Refusal(PRECONDITION_FAILED, f"invalid property '{flag}' for {resource('queue', vhost, queue)}")
 
 
 def server_named_refused(type_module: str) -> Refusal:
     """Queues of this type must be named by the client."""
-    return Refusal(_PRECONDITION_FAILED, f"Cannot declare a server-named queue for type {type_module}")
+    return Refusal(PRECONDITION_FAILED, f"Cannot declare a server-named queue for type {type_module}")
 
 
 def invalid_binding(why: str) -> Refusal:
     """Binding arguments that the exchange's type does not take."""
-    return Refusal(_PRECONDITION_FAILED, why)
+    return Refusal(PRECONDITION_FAILED, why)
 
 
 def unreasonable_arguments(text: str) -> Refusal:
     """Arguments that are no use to anybody."""
-    return Refusal(_PRECONDITION_FAILED, text)
+    return Refusal(PRECONDITION_FAILED, text)
 
 
 def user_not_found(user: str) -> Refusal:
     """Nobody of that name can have permissions or limits."""
-    return Refusal(_NOT_FOUND, f"no user '{user}'")
+    return Refusal(NOT_FOUND, f"no user '{user}'")
 
 
 def no_such_node(node_id: int) -> Refusal:
     """A transient queue cannot live on no node, nor on an incarnation of one that is known to be gone."""
-    return Refusal(_INTERNAL_ERROR, f"no node {node_id} to hold the queue, or it was lost", hard=True)
+    return Refusal(INTERNAL_ERROR, f"no node {node_id} to hold the queue, or it was lost", hard=True)
 
 
 def needs_level(what: str, needed: int, level: int) -> NeedsLevel:
     """Something that not all members of the cluster may know yet."""
     return NeedsLevel(
-        _PRECONDITION_FAILED,
+        PRECONDITION_FAILED,
         f"{what} needs feature level {needed}, the cluster is at {level}: it is raised when all members are new enough",
     )
 
@@ -200,7 +201,7 @@ def _inequivalent(
     kind: DestinationKind, vhost: str, name: str, key: str, received: str, current: str
 ) -> Refusal:
     return Refusal(
-        _PRECONDITION_FAILED,
+        PRECONDITION_FAILED,
         f"inequivalent arg '{key}' for {resource(kind, vhost, name)}: "
         f"received {received} but current is {current}",
     )

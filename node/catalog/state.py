@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
+from node.catalog import refusals
 from node.catalog.members import Members
 from node.catalog.placement import Placement
 from node.catalog.records import (
@@ -90,6 +91,20 @@ class CatalogState:
         self.permissions = {key: record for key, record in self.permissions.items() if record.user != name}
         self.topic_permissions = {key: record for key, record in self.topic_permissions.items() if record.user != name}
         return self.users.pop(name, None) is not None
+
+    def existing_vhost(self, name: str) -> Vhost:
+        """The vhost of that name. Raises Refusal if there is none."""
+        vhost = self.vhosts.get(name)
+        if vhost is None:
+            raise refusals.vhost_not_found(name)
+        return vhost
+
+    def existing_user(self, name: str) -> UserRecord:
+        """The user of that name. Raises Refusal if there is none."""
+        user = self.users.get(name)
+        if user is None:
+            raise refusals.user_not_found(name)
+        return user
 
     def new_serial(self) -> int:
         """A serial for a new user or vhost."""

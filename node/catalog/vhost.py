@@ -85,11 +85,11 @@ class Vhost:
         """The bindings that lead to the queue or exchange."""
         return list(self._to.get((kind, name), {}).values())
 
-    def has_binding(self, binding: BindingRecord) -> bool:
-        """Whether there is such a binding."""
-        return binding_key(binding) in self._bindings
-
     # Policies
+
+    def policy_table(self, operator: bool) -> PolicyTable:
+        """The policies, or the operator policies."""
+        return self.operator_policies if operator else self.policies
 
     def policies_of_queue(self, queue: QueueRecord) -> tuple[PolicyRecord | None, PolicyRecord | None]:
         """The policy and the operator policy that apply to the queue; its type is the one that was asked for."""

@@ -3,13 +3,21 @@
 import json
 import sys
 import time
+from pathlib import Path
 from typing import Any, Final
 
 import click
 from rich import box
 from rich.table import Table
 
-from node.command_line.operator_client import as_administrator, asks_a_node, console, get, post, warn_if_old
+from node.command_line.operator_client import (
+    as_administrator_or_hook,
+    asks_a_node,
+    console,
+    get,
+    post,
+    warn_if_old,
+)
 from node.command_line.ready_command import tell_when
 
 _POLL_S: Final = 0.25
@@ -62,16 +70,19 @@ def add(context: click.Context, seed: str, options: tuple[str, ...]) -> None:
 
 @command.command("remove")
 @click.argument("name")
-@as_administrator
+@as_administrator_or_hook
 @click.option("--no-wait", is_flag=True, help="Return when it has begun.")
 @click.option("--timeout", "timeout_s", type=float, default=600.0, show_default=True, help="Seconds to wait.")
-def remove(name: str, address: str, user: str, password: str, no_wait: bool, timeout_s: float) -> None:
+def remove(
+    name: str, address: str, user: str, password: str, token_file: Path | None, no_wait: bool, timeout_s: float
+) -> None:
     """Take the member NAME (or with that id) out, dead or alive.
 
-    What it holds is rebuilt on the other members first; then it is sent away for good. Ask a node that stays.
+    What it holds is rebuilt on the other members first; then it is sent away for good. Ask a node that stays; with
+    --token-file the node that goes, or for one that is down any node of this machine.
     """
     wanted = _find(address, name)
-    post(address, "/cluster/remove", {"name": str(wanted["id"])}, user, password)
+    post(address, "/cluster/remove", {"name": str(wanted["id"])}, user, password, token_file)
     deadline_s = time.monotonic() + timeout_s
     shown = ""
     while not no_wait:

@@ -4,8 +4,10 @@ import base64
 import http.client
 import json
 import os
+import re
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -17,7 +19,9 @@ from rich.table import Table
 from node.command_line.local_cluster import fetch
 from node.settings import NodeSettings
 from node.settings.kinds import Address
+from node.settings.sources import variable_of
 
+USER_VARIABLE: Final = "MAYFLY_USER"
 PASSWORD_VARIABLE: Final = "MAYFLY_PASSWORD"
 _TIMEOUT_S: Final = 15.0
 _WIDTH_IN_PIPES: Final = 160
@@ -44,14 +48,33 @@ def as_observer(command: Callable[..., None]) -> Callable[..., None]:
     return _as_user("A user with tag administrator or monitoring.", command)
 
 
+def as_administrator_or_hook(command: Callable[..., None]) -> Callable[..., None]:
+    """The same, and the option `--token-file` for hooks beside the node that is asked."""
+    command = click.option(
+        "--token-file",
+        type=click.Path(path_type=Path),
+        help="Instead of a login, on the node's own machine: the file own-token in its data_dir.",
+    )(command)
+    return as_administrator(command)
+
+
 def _as_user(who: str, command: Callable[..., None]) -> Callable[..., None]:
     command = click.option(
         "--password",
-        default=lambda: os.environ.get(PASSWORD_VARIABLE, "guest"),
-        help=f"That user's password; better in {PASSWORD_VARIABLE}. [default: guest]",
+        default=lambda: _first_of(PASSWORD_VARIABLE, variable_of("default_pass")),
+        help=f"That user's password; better in {PASSWORD_VARIABLE}. [default: the node's default_pass, as far as the "
+        "environment has it, else guest]",
     )(command)
-    command = click.option("--user", default="guest", show_default=True, help=who)(command)
+    command = click.option(
+        "--user",
+        default=lambda: _first_of(USER_VARIABLE, variable_of("default_user")),
+        help=f"{who} Or in {USER_VARIABLE}. [default: the node's default_user, likewise, else guest]",
+    )(command)
     return asks_a_node(command)
+
+
+def _first_of(*variables: str) -> str:
+    return next((os.environ[name] for name in variables if os.environ.get(name)), "guest")
 
 
 def get(address: str, path: str) -> dict[str, Any]:
@@ -77,9 +100,19 @@ def get_as(address: str, path: str, user: str, password: str) -> dict[str, Any]:
     return _page(address, *request("GET", address, path, None, user, password))
 
 
-def post(address: str, path: str, content: object, user: str, password: str) -> dict[str, Any]:
-    """Have a node do something. Raises ClickException."""
-    return _page(address, *request("POST", address, path, content, user, password))
+def post(
+    address: str, path: str, content: object, user: str, password: str, token_file: Path | None = None
+) -> dict[str, Any]:
+    """Have a node do something; with `token_file` by its own token, without a login. Raises ClickException."""
+    if token_file is None:
+        return _page(address, *request("POST", address, path, content, user, password))
+    try:
+        token = token_file.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.ClickException(f"--token-file {token_file} can't be read: {error}") from None
+    if not re.fullmatch(r"[\w-]+", token, re.ASCII):
+        raise click.ClickException(f"--token-file {token_file} holds no token")
+    return _page(address, *_asked("POST", address, path, content, f"Bearer {token}", _TIMEOUT_S))
 
 
 def _page(address: str, status: int, answer: Any) -> dict[str, Any]:
@@ -113,12 +146,18 @@ def request(
 
     Raises ClickException when there is no answer.
     """
+    credentials = base64.b64encode(f"{user}:{password}".encode()).decode()
+    return _asked(method, address, path, content, f"Basic {credentials}", timeout_s)
+
+
+def _asked(
+    method: str, address: str, path: str, content: object, authorization: str, timeout_s: float
+) -> tuple[int, Any]:
     where = parsed(address)
     connection = http.client.HTTPConnection(where.host, where.port, timeout=timeout_s)
-    credentials = base64.b64encode(f"{user}:{password}".encode()).decode()
     body = None if content is None else json.dumps(content)
     try:
-        headers = {"Authorization": f"Basic {credentials}", "Content-Type": "application/json"}
+        headers = {"Authorization": authorization, "Content-Type": "application/json"}
         connection.request(method, path, body, headers)
         response = connection.getresponse()
         data = response.read()

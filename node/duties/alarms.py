@@ -4,13 +4,14 @@ As in RabbitMQ an alarm on one node blocks publishers on all: wherever a message
 A node tells the others of its alarms when they change, and whoever has just connected; since what is told may get lost
 (a peer that lags far behind misses frames), it repeats them while there are any and for a while after. Alarms of a node
 that is not connected do not count. Clients are told in RabbitMQ's words (3.10), operators which node it is, and why.
+
+    datagram    one octet, the sum of the alarms that are on
 """
 
 from collections.abc import Callable, Iterable
 from typing import Final
 
-ALARMS_DATAGRAM: Final = 250
-"""Kind of the datagram: one octet, the sum of the alarms that are on."""
+from node import datagram_kinds
 
 REPEAT_MS: Final = 1_000
 """How often alarms are repeated."""
@@ -82,7 +83,7 @@ class Alarms:
 
     def _tell_all(self) -> None:
         for peer in self._peers():
-            self._tell(peer, ALARMS_DATAGRAM, bytes((sum(self._own),)))
+            self._tell(peer, datagram_kinds.ALARMS, bytes((sum(self._own),)))
 
     def datagram(self, peer: int, data: bytes) -> None:
         """A peer tells its alarms; what has another length says nothing."""
@@ -97,7 +98,7 @@ class Alarms:
     def peer_up(self, peer: int) -> None:
         """The stream to a peer opened: it knows nothing, or what was told before. Who never had one says nothing."""
         if self._has_told:
-            self._tell(peer, ALARMS_DATAGRAM, bytes((sum(self._own),)))
+            self._tell(peer, datagram_kinds.ALARMS, bytes((sum(self._own),)))
 
     def peer_down(self, peer: int) -> None:
         """The stream to a peer broke."""

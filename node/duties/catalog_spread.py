@@ -3,7 +3,7 @@
 A client that was told bind-ok may publish through any node, and no node asks others before it routes. So the answer
 waits until the nodes that are there have the change:
 
-    an entry with commands of node X is applied on node Y -> Y tells X how far it has applied (a datagram)
+    an entry with commands of node X is applied on node Y -> Y tells X how far it has applied (datagram: u64)
     X answers its client once every connected peer has told so of the entry, or has taken too long
 
 Whoever takes too long is not waited for again until it has caught up, so a node that hangs costs each client at most
@@ -15,15 +15,13 @@ from collections.abc import Callable
 from typing import Final
 
 from cluster.host import Host
+from node import datagram_kinds
+from node.catalog.records import CATALOG_GROUP
 from node.catalog_machine import CatalogMachine
 
-APPLIED_DATAGRAM: Final = 254
-"""Kind of the datagram: the catalog's applied index, u64. `node.broker.remote_transient` has the small ones,
-`node.broker.access_counts` 249, `node.duties.alarms` 250, `cluster` those from 251 on except this one."""
 SPREAD_WITHIN_MS: Final = 500
 """Longer than an answer ever takes to come, unless something is wrong with a node."""
 
-_CATALOG_GROUP: Final = 0
 _INDEX: Final = struct.Struct("<Q")
 
 Done = Callable[[object], None]
@@ -65,7 +63,7 @@ class CatalogSpread:
         return [
             peer
             for peer in self._host.peers
-            if self._known.get(peer, 0) < index and peer not in self._slow and self._host.is_connected(peer)
+            if self._known.get(peer, 0) < index and peer not in self._slow and self._host.hearing.is_connected(peer)
         ]
 
     def tick(self, now_ms: int) -> None:
@@ -110,8 +108,8 @@ class CatalogSpread:
                 self._tell(node)
 
     def _tell(self, peer: int) -> None:
-        applied = self._host.groups[_CATALOG_GROUP].applied
-        self._host.send_datagram(peer, APPLIED_DATAGRAM, _INDEX.pack(applied))
+        applied = self._host.groups[CATALOG_GROUP].applied
+        self._host.send_datagram(peer, datagram_kinds.APPLIED, _INDEX.pack(applied))
 
     def peer_up(self, peer: int) -> None:
         """The stream to a peer opened; what was told before may be lost."""

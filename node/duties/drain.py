@@ -125,4 +125,4 @@ class Drain:
 
     def _nobody_waits(self, now_ms: int) -> bool:
         """Whether clients have all their answers, and the other nodes lead what they can lead."""
-        return not self._broker.owes_answers and not self._host.can_hand_over(now_ms)
+        return not self._broker.owes_answers and not self._host.leadership.can_hand_over(now_ms)

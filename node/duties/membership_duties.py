@@ -18,6 +18,7 @@ from typing import Final, Protocol
 from cluster.host import Host
 from cluster.versions import LEVELS, VersionRange
 from node.catalog import Catalog, CatalogCommand, FoundCluster, MemberGone, RaiseLevel
+from node.catalog.records import CATALOG_GROUP
 
 LOOK_EVERY_MS: Final = 250
 AGAIN_MS: Final = 2000
@@ -25,7 +26,6 @@ AGAIN_MS: Final = 2000
 LEVELS_AGAIN_MS: Final = 10_000
 """As long as the cluster's level is below what this node knows, it says so again and again: a replica that came from a
 snapshot of a member that knows of no levels has not heard it."""
-_CATALOG_GROUP: Final = 0
 
 Founder = tuple[int, str, str]
 
@@ -115,10 +115,10 @@ class MembershipDuties:
             return
         self._tell_of_itself(now_ms)
         waits = self._barrier_since_ms >= 0 and now_ms - self._barrier_since_ms <= AGAIN_MS
-        if not waits and any(self._host.reconfiguration(id, now_ms) is not None for id in self._host.groups):
+        if not waits and any(self._host.leadership.reconfiguration(id, now_ms) is not None for id in self._host.groups):
             self._barrier_since_ms = now_ms
             self._port.catalog_barrier(lambda result: self._up_to_date(now_ms, result is None))
-        if self._host.groups[_CATALOG_GROUP].established:
+        if self._host.groups[CATALOG_GROUP].established:
             self._see_off_leaving(now_ms)
             self._raise_level(now_ms)
 
@@ -146,7 +146,7 @@ class MembershipDuties:
             node = self._catalog.node(id)
             if node is not None:
                 level = min(level, node.levels[1])
-            elif patient and self._host.heard_within(id, now_ms, heard_ms):
+            elif patient and self._host.hearing.heard_within(id, now_ms, heard_ms):
                 return 0
         return max(level, self._levels.lowest)
 
@@ -176,7 +176,7 @@ class MembershipDuties:
             return
         for member in self._catalog.members.with_replicas():
             node = self._catalog.node(member.id)
-            if node is None or not node.alive or not self._host.heard_within(member.id, now_ms, heard_ms):
+            if node is None or not node.alive or not self._host.hearing.heard_within(member.id, now_ms, heard_ms):
                 return
             highest = min(highest, node.levels[1])
             nodes.append((node.id, node.incarnation))

@@ -4,7 +4,8 @@
     a listing of dead letters          tag administrator or monitoring: keys come from messages
     whatever changes something         tag administrator, and JSON
 
-Names and passwords are given by basic authentication.
+Names and passwords are given by basic authentication. From the node's own machine its own token, as a bearer's, does
+as well for two things: to drain this node, and to take out this node or a member that is down (`node.own_token`).
 """
 
 import base64
@@ -82,10 +83,10 @@ class OperatorPages:
         router.add_get("/deadletters", self._dead_letters)
         router.add_post("/deadletters/release", self._for_administrators(self._release))
         router.add_post("/deadletters/drop", self._for_administrators(self._drop))
-        router.add_post("/node/drain", self._for_administrators(self._drain_node))
+        router.add_post("/node/drain", self._for_administrators(self._drain_node, lambda _: ""))
         router.add_post("/node/snapshot", self._for_administrators(self._snapshot))
         router.add_post("/node/revive", self._for_administrators(self._revive))
-        router.add_post("/cluster/remove", self._for_administrators(self._remove))
+        router.add_post("/cluster/remove", self._for_administrators(self._remove, self._more_than_the_token_opens))
         router.add_post("/shards/{group}/move", self._for_administrators(self._move))
         router.add_post("/shards/{group}/transfer", self._for_administrators(self._transfer))
 
@@ -143,6 +144,12 @@ class OperatorPages:
         status, content = await self._operator.remove_member(msgspec.json.decode(body, type=_Remove).name)
         return answer(content, status)
 
+    def _more_than_the_token_opens(self, body: bytes) -> str:
+        name = msgspec.json.decode(body, type=_Remove).name
+        if self._operator.may_be_removed_by_token(name):
+            return ""
+        return f"the node's own token takes out this node and members that are down, not '{name}'"
+
     async def _move(self, request: web.Request, body: bytes) -> web.Response:
         voters = msgspec.json.decode(body, type=_Move).voters
         status, content = await self._operator.move_group(_group(request), voters)
@@ -154,21 +161,37 @@ class OperatorPages:
         return answer(content, status)
 
     def _for_administrators(
-        self, handler: Callable[[web.Request, bytes], Awaitable[web.Response]]
+        self,
+        handler: Callable[[web.Request, bytes], Awaitable[web.Response]],
+        beyond_token: Callable[[bytes], str] | None = None,
     ) -> Callable[[web.Request], Awaitable[web.Response]]:
+        """`beyond_token`: why the node's own token is not enough for such a body, "" if it is; None: it never is."""
+
         async def handle(request: web.Request) -> web.Response:
             if request.content_type != _JSON:  # a form of another site can't say so, and browsers remember passwords
                 text = f"Content-Type is {request.content_type}; {_JSON} is expected"
                 return answer({"error": text}, HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
-            refusal = await self._refusal(request, {ADMINISTRATOR})
+            by_token = beyond_token is not None and self._shows_own_token(request)
+            refusal = None if by_token else await self._refusal(request, {ADMINISTRATOR})
             if refusal is not None:
                 return refusal
             try:
-                return await handler(request, await request.read())
+                body = await request.read()
+                if by_token and beyond_token is not None:
+                    reason = beyond_token(body)
+                    if reason:
+                        return answer({"error": reason}, HTTPStatus.FORBIDDEN)
+                return await handler(request, body)
             except (msgspec.DecodeError, ValueError) as error:
                 return answer({"error": f"the request can't be read: {error}"}, HTTPStatus.BAD_REQUEST)
 
         return handle
+
+    def _shows_own_token(self, request: web.Request) -> bool:
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not is_loopback(request.remote):
+            return False
+        return self._operator.is_own_token(token.strip())
 
     async def _refusal(self, request: web.Request, tags: set[str]) -> web.Response | None:
         """The answer to whoever has not logged in as a user with one of these tags; None for who has."""

@@ -59,6 +59,12 @@ class OperatorPort(Protocol):
         """The tags of a user with the right password, who may come from there; none for anybody else. By the catalog
         as it is now, or as this node has it if it has no leader."""
 
+    def is_own_token(self, text: str) -> bool:
+        """Whether that is this node's own token (`node.own_token`)."""
+
+    def may_be_removed_by_token(self, name: str) -> bool:
+        """Whether the member (its name or id) is this node, or one that this node hears nothing of."""
+
     async def freshness(self) -> dict[str, Any]:
         """Waits, not long, until this node shows what the cluster has now. `current` says whether it does, and
         `reason` why not."""

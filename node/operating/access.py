@@ -24,7 +24,8 @@ from node.catalog import (
 from node.catalog.access_limits import limit_fault
 from node.catalog.passwords import ALGORITHMS, SALT_BYTES, from_imported, make_password_hash
 from node.catalog.permissions import permission_fault
-from node.engine import CATALOG_GROUP, Engine
+from node.catalog.records import CATALOG_GROUP
+from node.engine import Engine
 from node.http.management import NOT_FOUND
 from node.membership_shell import MembershipShell
 from node.operating.names import checked_name, checked_tags

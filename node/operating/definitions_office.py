@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from node.broker.queue_settings import shard_settings
 from node.catalog import DefinitionsLoaded, QueueDeclared, Refusal
-from node.engine import CATALOG_GROUP, Engine
+from node.catalog.records import CATALOG_GROUP
+from node.engine import Engine
 from node.membership_shell import MembershipShell
 from node.operating.definitions import BadDefinitions, Plan, check_on, definitions_of, read_definitions
 from node.shard.commands import encode_create_queue

@@ -45,7 +45,7 @@ def _waits_for(engine: Engine, shard: Shard, lane: Lane, now_ms: int) -> str:
     if lane.target_shard < TRANSIENT_SHARD_BASE:
         if not engine.group(lane.target_shard).leader:
             return "leader"
-    elif not engine.host.heard_within(
+    elif not engine.host.hearing.heard_within(
         lane.target_shard - TRANSIENT_SHARD_BASE, now_ms, engine.host.settings.election_timeout_ms
     ):
         return "node"

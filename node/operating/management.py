@@ -5,6 +5,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, Final, Protocol
 
+from node.amqp.errors import PRECONDITION_FAILED
 from node.broker.queue_settings import shard_settings
 from node.catalog import (
     ClearPolicy,
@@ -19,8 +20,9 @@ from node.catalog import (
     refusals,
 )
 from node.catalog.permissions import check_access
+from node.catalog.records import CATALOG_GROUP
 from node.catalog.values import json_term
-from node.engine import CATALOG_GROUP, Engine
+from node.engine import Engine
 from node.http.management import NOT_FOUND
 from node.http.provider import PolicyWish
 from node.membership_shell import MembershipShell
@@ -212,9 +214,11 @@ class Management:
 def _command(wish: PolicyWish) -> SetPolicy:
     """The command for what is asked for, as far as the types of the values go. Raises Refusal."""
     if not isinstance(wish.pattern, str):
-        raise Refusal(406, f"pattern takes a string\npattern should be a binary but was {json_term(wish.pattern)}")
+        raise Refusal(
+            PRECONDITION_FAILED, f"pattern takes a string\npattern should be a binary but was {json_term(wish.pattern)}"
+        )
     if not isinstance(wish.definition, dict):
-        raise Refusal(406, f"definition must be a dictionary: {json_term(wish.definition)}")
+        raise Refusal(PRECONDITION_FAILED, f"definition must be a dictionary: {json_term(wish.definition)}")
     apply_to = "all" if wish.apply_to is None else wish.apply_to
     if not isinstance(apply_to, str):
         apply_to = json_term(apply_to)  # which is none of the words

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from node.catalog import CatalogCommand, PlaceGroup, PreferLeader, Refusal, RemoveMember
-from node.engine import CATALOG_GROUP
+from node.catalog.records import CATALOG_GROUP
 from node.membership_shell import MembershipShell
 from node.operating.dead_letter_office import DeadLetterOffice
 from node.operating.operator_login import Logins
 from node.operating.parked_selection import Selection
+from node.own_token import OwnToken
 
 _AGAIN_S: Final = 1.0
 _LOOK_S: Final = 0.05
@@ -51,8 +52,10 @@ class Operator:
         now_ms: Callable[[], int],
         wake: Callable[[], None],
         node: NodeControl,
+        own_token: OwnToken | None = None,
     ) -> None:
-        """`wake()`: the engine has something to do."""
+        """`wake()`: the engine has something to do. Without `own_token` everything takes a login."""
+        self._own_token = own_token
         self._node = node
         self._logins = logins
         self._membership = membership
@@ -64,6 +67,14 @@ class Operator:
         """See `OperatorPort.tags`."""
         record = await self._logins.login(user, password, loopback, self._catch_up)
         return () if record is None else record.tags
+
+    def is_own_token(self, text: str) -> bool:
+        """See `OperatorPort.is_own_token`."""
+        return self._own_token is not None and self._own_token.is_shown(text)
+
+    def may_be_removed_by_token(self, name: str) -> bool:
+        """See `OperatorPort.may_be_removed_by_token`."""
+        return self._membership.is_own_or_down(name, self._now_ms())
 
     async def _catch_up(self) -> None:
         await self._membership.current.behind((CATALOG_GROUP,))

@@ -26,9 +26,18 @@ class Logins:
     """Checks passwords in threads of its own: whoever tries many over HTTP keeps no others waiting, such as the disk's
     or the logins of AMQP clients. Addresses whose logins fail are slowed down as those of AMQP clients are."""
 
-    def __init__(self, catalog: Catalog, renew: Callable[[UpgradePassword], None] | None = None) -> None:
-        """`renew` gives a better hash of a password that was right to the catalog."""
+    def __init__(
+        self,
+        catalog: Catalog,
+        renew: Callable[[UpgradePassword], None] | None = None,
+        now_ms: Callable[[], int] | None = None,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        """`renew` gives a better hash of a password that was right to the catalog. `now_ms` is the loop's time if not
+        given, `sleep` takes seconds."""
         self._renew = renew
+        self._now_ms: Callable[[], int] = now_ms or _loop_ms
+        self._sleep = sleep
         self._catalog = catalog
         self.failed: FailedLogins = FailedLogins()
         self._line = PasswordLine()
@@ -60,7 +69,7 @@ class Logins:
             else:
                 right = await self._checked(origin, user, self._record(user, loopback), password)
                 if not right:
-                    self.failed.failed(origin, user, _now_ms())
+                    self.failed.failed(origin, user, self._now_ms())
                 self._line.end(origin)  # The next one sees the failure.
                 if not right:
                     return None
@@ -78,12 +87,12 @@ class Logins:
         """Wait as long as whoever asks has to, and in line; then a check has begun. False: too many from there do."""
         has_waited = False
         while True:
-            delay_ms = 0 if has_waited else self.failed.delay_ms(origin, user, _now_ms())
+            delay_ms = 0 if has_waited else self.failed.delay_ms(origin, user, self._now_ms())
             if delay_ms:
                 if not self.failed.begin_waiting(origin, user):
                     return False
                 try:
-                    await asyncio.sleep(delay_ms / 1000)
+                    await self._sleep(delay_ms / 1000)
                 finally:
                     self.failed.end_waiting(origin, user)
                 has_waited = True
@@ -91,7 +100,7 @@ class Logins:
                 return True
             if not await self._had_turn(origin):
                 return False
-            if has_waited or not self.failed.delay_ms(origin, user, _now_ms()):
+            if has_waited or not self.failed.delay_ms(origin, user, self._now_ms()):
                 return True
             self._line.end(origin)
 
@@ -144,5 +153,5 @@ def _octets(password: str) -> bytes:
     return password.encode("utf-8", "surrogateescape")
 
 
-def _now_ms() -> int:
+def _loop_ms() -> int:
     return int(asyncio.get_running_loop().time() * 1000)

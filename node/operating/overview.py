@@ -118,7 +118,7 @@ def node_rows(engine: Engine, now_ms: int, own: dict[str, Any]) -> list[dict[str
         row = {
             "name": names.get(id, f"node{id}"),
             "type": "disc",
-            "running": is_self or host.heard_within(id, now_ms, host.settings.election_timeout_ms),
+            "running": is_self or host.hearing.heard_within(id, now_ms, host.settings.election_timeout_ms),
             "partitions": [],
             "mem_alarm": NAMES[MEMORY] in on,
             "disk_free_alarm": NAMES[DISK] in on,

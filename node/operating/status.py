@@ -6,8 +6,9 @@ from typing import Any
 from cluster.group import Group
 from node.broker.failed_logins import FailedLogins
 from node.catalog.arguments import queue_type
+from node.catalog.records import CATALOG_GROUP
 from node.duties.alarms import DISK, MEMORY
-from node.engine import CATALOG_GROUP, Engine
+from node.engine import Engine
 from node.http.provider import Histogram
 from node.operating.lanes import lane_rows
 from node.operating.overview import queue_statistics
@@ -63,10 +64,15 @@ def _node_status(engine: Engine, id: int, names: Mapping[int, str], now_ms: int)
         "id": id,
         "name": names.get(id, f"node{id}"),
         "failure_domain": member.failure_domain if member is not None else "",
-        "up": is_self or engine.host.heard_within(id, now_ms, engine.host.settings.election_timeout_ms),
+        "up": _is_up(engine, id, now_ms),
         "clock_offset_ms": 0 if is_self else engine.host.clocks.offset_ms(id),
         "addresses": dict(record.addresses) if record is not None else {},
     }
+
+
+def _is_up(engine: Engine, id: int, now_ms: int) -> bool:
+    within_ms = engine.host.settings.election_timeout_ms
+    return id == engine.node_id or engine.host.hearing.heard_within(id, now_ms, within_ms)
 
 
 def _group_status(engine: Engine, group: Group, names: Mapping[int, str], now_ms: int) -> dict[str, Any]:
@@ -173,7 +179,9 @@ def engine_metrics(engine: Engine, settings: NodeSettings, now_ms: int) -> list[
             for reason, count in getattr(each, field).items()
         ]
 
+    down = sum(not _is_up(engine, id, now_ms) for id in engine.host.members)
     metrics: list[Metric] = [
+        ("mayfly_members_down", "Members that this node does not hear", "gauge", _one(down)),
         ("mayfly_raft_term", "Current term", "gauge", by_group(lambda group: group.term)),
         ("mayfly_raft_leader", "1 where this node leads", "gauge", by_group(lambda group: group.leads)),
         ("mayfly_raft_commit_index", "Commit index", "gauge", by_group(lambda group: group.committed)),

@@ -137,6 +137,13 @@ class NodeSettings:
         _FILE, None, "definitions (RabbitMQ's JSON, as from mayfly export) that are imported at every start"
     )
 
+    feature_level_limit: int = _setting(
+        Number(0, 1_000_000),
+        0,
+        "while a member has this setting the cluster's feature level is not raised above it, and an older release that "
+        "knows that can be started again; 0: it is raised when all members know a higher one",
+    )
+
     tick_ms: int = _setting(Number(5, 1000, "milliseconds"), 50, "how often consensus looks at the time")
     heartbeat_ms: int = _setting(
         Number(5, 10_000, "milliseconds"),
@@ -231,7 +238,7 @@ class NodeSettings:
     def __post_init__(self) -> None:
         """Fill in the name; raises SettingsError where values contradict each other."""
         problems = [
-            str(Problem(key, show(getattr(self, key)), "with the other settings", expected))
+            str(Problem(key, show(key, getattr(self, key)), "with the other settings", expected))
             for key, expected in self._contradictions()
         ]
         if problems:
@@ -266,11 +273,6 @@ class NodeSettings:
     def nodes(self) -> dict[int, Address]:
         """Peer address of every node of the cluster, this one too, by node id."""
         return dict(enumerate(self.seeds or (self.reachable_peer_address,), 1))
-
-    @property
-    def voters_per_shard(self) -> int:
-        """The replication factor, or the number of nodes where there are fewer."""
-        return min(self.replication_factor, len(self.nodes))
 
     @property
     def peer_tls(self) -> TlsFiles | None:
@@ -321,7 +323,7 @@ class NodeSettings:
 
     def describe(self) -> dict[str, str]:
         """All settings as text, for the log and for people; secrets are hidden."""
-        return {key: "(hidden)" if is_secret(key) else show(getattr(self, key)) for key in setting_keys()}
+        return {key: "(hidden)" if is_secret(key) else show(key, getattr(self, key)) for key in setting_keys()}
 
 
 def frames_address_beside(peer: Address) -> Address:
@@ -354,7 +356,7 @@ def setting_help(key: str) -> str:
     default = _FIELDS[key].default
     if "[default" in explanation or default is None or default == ():
         return explanation
-    return f"{explanation} [default: {show(default)}]"
+    return f"{explanation} [default: {show(key, default)}]"
 
 
 def is_secret(key: str) -> bool:
@@ -362,11 +364,11 @@ def is_secret(key: str) -> bool:
     return key in _FIELDS and bool(_FIELDS[key].metadata["secret"])
 
 
-def show(value: object) -> str:
+def show(key: str, value: object) -> str:
     """A setting's value as a person would write it."""
     if isinstance(value, tuple):
         return ",".join(map(str, value))
-    if type(value) is int and value >= _MEBI:
+    if type(value) is int and value >= _MEBI and isinstance(setting_kind(key), Size):
         return describe_size(value)
     if isinstance(value, bool):
         return "true" if value else "false"

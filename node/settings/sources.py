@@ -14,7 +14,7 @@ PREFIX: Final = "MAYFLY_"
 OTHER_VARIABLES: Final = frozenset(
     {
         "MAYFLY_CONFIG", "MAYFLY_NEW_PASSWORD", "MAYFLY_PASSWORD", "MAYFLY_PURE", "MAYFLY_RAFT_TRANSCRIPTS",
-        "MAYFLY_SHARED",
+        "MAYFLY_SHARED", "MAYFLY_USER",
     }
 )
 # Container platforms put variables like these into the environment for every service whose name starts

@@ -11,7 +11,7 @@ from struct import Struct
 from typing import Final
 
 from node.shard.packing import pack_numbers
-from node.shard.settings import ShardQueueSettings, encode_settings, encode_terms
+from node.shard.settings import ShardQueueSettings, encode_settings
 
 PUBLISH: Final = 1
 SETTLE: Final = 2
@@ -220,11 +220,6 @@ def encode_update_queues(terms_bytes: bytes, queue_ids: Sequence[int]) -> bytes:
     )
 
 
-def encode_update_queue(queue_id: int, settings: ShardQueueSettings) -> bytes:
-    """UPDATE_QUEUES for one queue, whose names stay what they are."""
-    return encode_update_queues(encode_terms(settings), (queue_id,))
-
-
 def encode_touch_queue(queue_id: int) -> bytes:
     """TOUCH_QUEUE (a declare of what is there): renews the lease. Answers QueueCounts or Gone."""
     return QUEUE_HEAD.pack(TOUCH_QUEUE, queue_id)
@@ -239,11 +234,6 @@ def encode_delete_queue(queue_id: int, if_unused: bool, if_empty: bool) -> bytes
     """DELETE_QUEUE, leaving a tombstone with the reason 'deleted'. Answers Deleted, Refused or Gone."""
     flags = (FLAG_IF_UNUSED if if_unused else 0) | (FLAG_IF_EMPTY if if_empty else 0)
     return DELETE_HEAD.pack(DELETE_QUEUE, flags, queue_id)
-
-
-def encode_noop() -> bytes:
-    """NOOP: a barrier. Answers Done."""
-    return bytes((NOOP,))
 
 
 def encode_expire_due() -> bytes:

@@ -32,7 +32,7 @@ from cluster.versions import LEVELS
 from node.broker.cluster_facade import SESSION_LOST
 from node.catalog import AddMember, AddVhost, MemberAdded, Refusal, RemoveMember
 from node.catalog.members import STILL_THERE
-from node.engine import CATALOG_GROUP
+from node.catalog.records import CATALOG_GROUP
 from node.forming import FORMING, FOUND, TAKEN, UNSURE, AbandonedPlaces, Forming, stance_towards
 from node.simulation.history import History
 from node.simulation.membership import settled
@@ -43,7 +43,6 @@ CALM_US = 25 * SECOND_US
 QUIET_US = 60 * SECOND_US
 LOOK_US = 100 * MILLISECOND_US
 ASK_TIMEOUT_US = 15 * SECOND_US
-BARRIER_US = SECOND_US
 PROFILE = NodeProfile(shards=1, tick_ms=100, heartbeat_ms=200, election_timeout_ms=1_000)
 NOBODY = "nobody"
 FOREIGN = "somebody else"

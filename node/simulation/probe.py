@@ -21,6 +21,7 @@ from node.amqp.content import Content
 from node.broker.access_counts import AccessCounts
 from node.broker.cluster_facade import ClusterEvents, ClusterFacade, Done, ShardHandle
 from node.catalog import Catalog, CatalogCommand, QueueRecord
+from node.catalog.records import CATALOG_GROUP
 from node.shard.effects import Deliver
 from node.shard.message import Message
 from node.shard.results import GetResult
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from cluster.group import Group
     from node.simulation.nodes import SimulatedNode
 
-CATALOG_GROUP = 0
 DIGEST_EVERY = 16
 
 

@@ -16,6 +16,7 @@ from cluster.simulator.faults import Fault
 from cluster.simulator.machine import Machine, MachineProfile
 from cluster.simulator.randomness import stream
 from cluster.simulator.trace import Trace
+from node.catalog.records import CATALOG_GROUP
 from node.simulation.actor import Actor
 from node.simulation.actors import (
     Drainer,
@@ -32,7 +33,6 @@ from node.simulation.checker import Violation, check
 from node.simulation.history import History
 from node.simulation.membership import Operator, settled
 from node.simulation.nodes import Acquaintance, SimulatedNode
-from node.simulation.probe import CATALOG_GROUP
 from node.simulation.scenario import SETUP_LIMIT_US, Scenario
 from node.simulation.topology import QueuePlan
 from node.simulation.world import World

@@ -13,9 +13,10 @@ from pamqp.commands import Basic
 from pamqp.header import ContentHeader
 from pamqp.heartbeat import Heartbeat
 
-from node.amqp.content import Content, build_header, check_header, decode_properties, make_exchange_and_key
+from node.amqp.content import Content, build_header, check_header, decode_properties
 from node.amqp.events import ACK, REJECT, MethodReceived, PublishesReceived, SettlementsReceived
 from node.amqp.methods import decode_method, method_frame, unchecked
+from tests.amqp.contents import make_exchange_and_key
 from tests.amqp.scripted_client import ScriptedClient, running_client, split_frames, values
 
 STREAMS = 250

@@ -9,7 +9,7 @@ from pamqp.commands import Basic, Connection
 from pamqp.header import ContentHeader
 
 from node.amqp import connection_state as states
-from node.amqp.content import Content, build_header, make_exchange_and_key
+from node.amqp.content import Content, build_header
 from node.amqp.events import (
     AuthenticationRequested,
     ChannelOpened,
@@ -20,6 +20,7 @@ from node.amqp.events import (
 )
 from node.amqp.handshake import PROTOCOL_HEADER
 from node.amqp.settings import ConnectionSettings
+from tests.amqp.contents import make_exchange_and_key
 from tests.amqp.scripted_client import ScriptedClient, message, raw_frame, running_client, values
 
 TUNE_OK = frame.marshal(Connection.TuneOk(2047, 131_072, 0), 0)

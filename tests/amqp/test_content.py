@@ -12,6 +12,7 @@ from pamqp.header import ContentHeader
 from node.amqp import content as c
 from node.amqp.content import Content, MalformedHeaderError, build_header, check_header, replace_properties
 from node.amqp.field_table import FieldTable, long_integer
+from tests.amqp.contents import make_exchange_and_key
 
 _SHORT_TEXT = st.text(min_size=1, max_size=40)
 _PROPERTIES: dict[str, st.SearchStrategy[Any]] = {
@@ -36,7 +37,7 @@ _SOME_PROPERTIES = st.fixed_dictionaries({}, optional=_PROPERTIES)
 
 def content_with(body: bytes = b"", **properties: Any) -> Content:
     header = build_header(Basic.Properties(**properties), len(body))
-    return Content(c.make_exchange_and_key("x", "key"), header, body)
+    return Content(make_exchange_and_key("x", "key"), header, body)
 
 
 def by_pamqp(header: bytes) -> Basic.Properties:
@@ -60,8 +61,6 @@ def test_properties_are_those_of_pamqp(properties: dict[str, Any]) -> None:
         octets = content.short_property(flag)
         assert (None if octets is None else octets.decode()) == properties.get(name)
         assert content.has_property(flag) == (name in properties)
-    assert content.octet_property(c.PRIORITY) == properties.get("priority")
-    assert content.octet_property(c.DELIVERY_MODE) == properties.get("delivery_mode")
 
 
 @given(_SOME_PROPERTIES, st.sets(st.sampled_from(sorted(_PROPERTIES))), _SHORT_TEXT)
@@ -108,7 +107,7 @@ def test_a_damaged_header_is_refused_or_harmless(properties: dict[str, Any], dat
 
 
 def test_names() -> None:
-    content = Content(c.make_exchange_and_key("amq.direct", "k\u00e9y"), b"", b"12345")
+    content = Content(make_exchange_and_key("amq.direct", "k\u00e9y"), b"", b"12345")
     assert content.exchange_and_key == b"\x0aamq.direct\x04k\xc3\xa9y"
     assert (content.exchange, content.routing_key) == ("amq.direct", "k\u00e9y")
     assert content.size_bytes == len(content.exchange_and_key) + 5
@@ -135,11 +134,6 @@ def test_the_expiration_is_kept_as_the_client_wrote_it() -> None:
     """RULES T2, T11: also what is no number, so that the refusal can quote it."""
     assert content_with(expiration="10 minutes").expiration_bytes() == b"10 minutes"
     assert content_with(content_type="a", headers={"b": 1}, expiration="0").expiration_bytes() == b"0"
-
-
-def test_another_body_size() -> None:
-    header = content_with(b"12345", expiration="7").header
-    assert c.with_body_size(header, 2**40) == build_header(Basic.Properties(expiration="7"), 2**40)
 
 
 def test_more_flags_than_class_basic_has() -> None:

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from pamqp import frame
 from pamqp.commands import Basic, Channel, Connection, Queue
 
-from node.amqp.content import Content, build_header, make_exchange_and_key
+from node.amqp.content import Content, build_header
 from node.amqp.events import ACK, NACK, REJECT, ConnectionClosed, PublishesReceived, SettlementsReceived
 from node.amqp.frames import erlang_octets
+from tests.amqp.contents import make_exchange_and_key
 from tests.amqp.scripted_client import (
     contents_of,
     message,
@@ -220,11 +221,11 @@ def test_a_large_message_takes_time_in_proportion() -> None:
     octets = message(1, body)
     for size in (len(octets), 65_536, 1_000, 10):
         client = running_client()
-        started = time.perf_counter()
+        started = time.process_time()
         events = [
             event for at in range(0, len(octets), size) for event in client.feed(octets[at : at + size])
         ]
-        assert time.perf_counter() - started < 10
+        assert time.process_time() - started < 10
         (content,) = contents_of(events)
         assert content.body == body
 
@@ -249,9 +250,9 @@ def test_one_octet_at_a_time_takes_memory_in_proportion() -> None:
 def test_a_large_frame_of_a_method_one_octet_at_a_time() -> None:
     octets = frame.marshal(Queue.Declare(queue="q", arguments={"x": "y" * 120_000}), 1)
     client = running_client()
-    started = time.perf_counter()
+    started = time.process_time()
     events = [event for octet in octets for event in client.feed(bytes([octet]))]
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
     assert [item[2] for item in plain_events(events)] == ["Queue.Declare"]
 
 

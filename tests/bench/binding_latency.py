@@ -12,11 +12,10 @@ from pathlib import Path
 
 import pika
 
+from bench.clusters import until_spread
 from node.command_line.local_cluster import LocalCluster, fetch, plan_cluster
 
 PAIRS = 200
-SETTLE_S = 6
-"""Leaders go to the nodes that are to lead within this time."""
 
 
 def waits_ms(port: int) -> list[float]:
@@ -42,7 +41,7 @@ def main() -> None:
         cluster.start()
         try:
             cluster.wait_until_serving(timeout_s=90)
-            time.sleep(SETTLE_S)
+            until_spread([plan.http.port for plan in cluster.plans])
             leader = fetch(cluster.plans[0].http, "/status")[1]["groups"][0]["leader"]
             for where, position in (("the catalog's leader", leader - 1), ("another node", leader % 3)):
                 found = waits_ms(cluster.plans[position].amqp.port)

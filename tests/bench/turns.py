@@ -3,7 +3,7 @@
     PYTHONPATH=. python tests/bench/turns.py [--case "all apart"] [--messages 2000] [--rounds 3]
 
 As `low_rate.py`, on the same virtual time, but with the nodes' shells: octets go through the protocols of listener and
-frame streams, turns through `NodeProcess`. Prints CPU us a message. For instructions, run it under
+frame streams, turns through `node.drive`. Prints CPU us a message. For instructions, run it under
 `valgrind --tool=callgrind` with two values of --messages and --rounds 1, and take the difference.
 """
 
@@ -24,9 +24,8 @@ from cluster.transport.outgoing import PeerLink
 from cluster.transport.peer_transport import LocalPeer, PeerTransport
 from cluster.transport.spool import SnapshotSpool
 from cluster.versions import PROTOCOLS
+from node.drive import Drive
 from node.listener import AmqpListener, ClientProtocol
-from node.process import NodeProcess
-from node.settings import NodeSettings
 from tests.bench.low_rate import CASES, CLIENT_US, FRAME_US, SETTLE_MS, WRITE_US, Flow, TimedBrokers
 from tests.broker.three_brokers import TICK_MS, NodeWorld
 
@@ -143,44 +142,40 @@ class Shells(TimedBrokers):
         self.loop = VirtualLoop(self)
         asyncio._set_running_loop(cast(asyncio.AbstractEventLoop, self.loop))
         self._incoming: dict[int, Incoming] = {}
-        self.processes = {id: self._process(node) for id, node in self.nodes.items()}
+        self.drives = {id: self._drive(node) for id, node in self.nodes.items()}
         for id in self.ids:
             for peer in self.ids:
                 if peer != id:
                     self._connect(id, peer)
-        for place, process in enumerate(self.processes.values()):
-            self.at(self.now_us + place * TICK_MS * 1000 // 3, process._tick)
+        for place, drive in enumerate(self.drives.values()):
+            self.at(self.now_us + place * TICK_MS * 1000 // 3, partial(drive.begin_ticks, lambda: None))
 
-    def _process(self, node: NodeWorld) -> NodeProcess:
-        process = NodeProcess(NodeSettings(data_dir=Path("nowhere"), tick_ms=TICK_MS))
-        process._loop = cast(asyncio.AbstractEventLoop, self.loop)
-        process.engine = node.engine
-        process.clock = cast(Any, Clock(self))
-        process._writer = cast(Any, Writer(self, node.id, process._written))
-        process._broker = node.broker
-        process._listener = AmqpListener(node.broker, "", 0, process.schedule_pump)
-        process.drain = cast(Any, NoDrain())
+    def _drive(self, node: NodeWorld) -> Drive:
+        loop = cast(asyncio.AbstractEventLoop, self.loop)
+        drive = Drive(loop, node.engine, cast(Any, Clock(self)), NeverFails(), TICK_MS)
+        drive.writer = cast(Any, Writer(self, node.id, drive.written))
+        drive.listener = AmqpListener(node.broker, "", 0, drive.schedule_pump)
         others = {id: f"node{id}:1" for id in self.ids if id != node.id}
-        process._transport = PeerTransport(
-            LocalPeer(node.id, f"node{node.id}", "cluster"), "", others, process._on_frame, process._on_peer_up,
-            process._on_peer_down, process._on_snapshot_sent,
+        drive.transport = PeerTransport(
+            LocalPeer(node.id, f"node{node.id}", "cluster"), "", others, drive.on_frame, drive.on_peer_up,
+            drive.on_peer_down, drive.on_snapshot_sent,
         )
-        process._transport._count_peers()
+        drive.transport._count_peers()
         self._incoming[node.id] = Incoming(
-            node.id, "cluster", process._transport.counters.get, process._on_frame, OpenGate(), lambda *_: None,
+            node.id, "cluster", drive.transport.counters.get, drive.on_frame, OpenGate(), lambda *_: None,
             SnapshotSpool(Path("nowhere")), ThreadPoolExecutor(1), PROTOCOLS,
         )
-        return process
+        return drive
 
     def _connect(self, id: int, peer: int) -> None:
         """Frames of a node for a peer."""
-        transport, incoming = self.processes[id]._transport, self._incoming[peer]
+        transport, incoming = self.drives[id].transport, self._incoming[peer]
         link = PeerLink(
             transport._hello, peer, "", None, transport.counters[peer], lambda id: None, lambda id: None,
             lambda id: None, lambda *_: None, lambda *_: None, transport._executor,
         )
         transport._links[peer] = link
-        intake = incoming.intake(id, self.processes[peer]._transport.counters[id], self.loop.time)
+        intake = incoming.intake(id, self.drives[peer].transport.counters[id], self.loop.time)
         stream = PeerStream(id, PROTOCOLS.highest, intake, "")
         listener = FrameListener(lambda *_: stream, PROTOCOLS, incoming.complaints, None)
         connection = FrameConnection(listener, cast(Any, None), "")
@@ -196,11 +191,11 @@ class Shells(TimedBrokers):
         link.outbox.stream, link.up = sender, True
 
     def schedule(self, node: NodeWorld) -> None:
-        self.processes[node.id].schedule_pump()
+        self.drives[node.id].schedule_pump()
 
     def socket(self, node: NodeWorld, client: Any) -> ClientProtocol:
         """A client that has logged in gets a socket."""
-        listener = self.processes[node.id]._listener
+        listener = self.drives[node.id].listener
         protocol = ClientProtocol(listener, cast(asyncio.AbstractEventLoop, self.loop))
         protocol._transport = cast(Any, Pipe(self, CLIENT_US, lambda data: self.outputs[client](data)))
         protocol._connection = client.connection
@@ -209,10 +204,15 @@ class Shells(TimedBrokers):
         return protocol
 
 
-class NoDrain:
+class NeverFails:
     """A node that goes on."""
 
-    step = 0
+    failure: str | None = None
+
+    def fail(self, text: str) -> None:
+        raise AssertionError(text)
+
+    lost_log = fail
 
 
 class SocketFlow(Flow):
@@ -264,7 +264,8 @@ def main() -> None:
         used_s = time.process_time() - began_s
         brokers.run(brokers.now_us + 1_000_000)
         assert len(flow.confirm_us) - before == options.messages
-        frames = sum(each.frames_sent for p in brokers.processes.values() for each in p._transport.counters.values())
+        transports = [drive.transport for drive in brokers.drives.values()]
+        frames = sum(each.frames_sent for transport in transports for each in transport.counters.values())
         print(f"{options.case}: {used_s * 1e6 / options.messages:.1f} us a message; {frames} frames so far")
 
 

@@ -39,6 +39,12 @@ class Delivery:
         return int(self.method.delivery_tag)
 
 
+def closed(got: Any) -> tuple[str, int, str]:
+    """What was closed, and why: by channel.close or connection.close."""
+    kind = "channel" if isinstance(got, commands.Channel.Close) else "connection"
+    return kind, got.reply_code, got.reply_text
+
+
 class Client:
     """A client: encodes and decodes with pamqp, and sees what the broker writes."""
 

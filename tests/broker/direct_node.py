@@ -22,6 +22,7 @@ from node.catalog.passwords import make_password_hash
 from node.listener import AmqpListener
 
 _QUICK_HASH_N = 16
+_STOPS_WITHIN_S = 30
 
 
 def add_user(cluster: DirectCluster, name: str, password: str, *permissions: str) -> None:
@@ -50,14 +51,15 @@ class DirectNode:
 
     def start(self) -> DirectNode:
         self._thread.start()
-        assert self._ready.wait(10)
+        assert self._ready.wait(30)
         return self
 
     def stop(self) -> None:
         if not self._thread.is_alive():
             return
         self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(10)
+        self._thread.join(_STOPS_WITHIN_S)
+        assert not self._thread.is_alive(), "the node does not stop"
 
     def __enter__(self) -> DirectNode:
         return self.start()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -151,15 +149,3 @@ def test_counts_are_repeated_as_one_may_get_lost() -> None:
 )
 def test_values(value: object, good: bool) -> None:
     assert (limit_fault("vhost", "max-queues", value) is None) == good
-
-
-def test_no_two_kinds_of_datagram_have_one_number() -> None:
-    """They are in the modules that send them, in two packages."""
-    root = Path(__file__).parents[2]
-    found = [
-        match
-        for package in ("cluster", "node")
-        for file in (root / package).rglob("*.py")
-        for match in re.findall(r"^(\w+_DATAGRAM): Final = (\d+)", file.read_text(), re.MULTILINE)
-    ]
-    assert len({number for _, number in found}) == len(found) >= 6, found

@@ -1,26 +1,14 @@
 """Alarms of one node block publishers on all; what is short is so until it is clearly not."""
 
-import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 from pamqp import commands
 
-from node.duties.alarms import (
-    ALARMS_DATAGRAM,
-    DISK,
-    MEMORY,
-    REPEAT_MS,
-    REPEATED_AFTER_MS,
-    Alarms,
-    disk_watermark,
-    memory_watermark,
-)
+from node import datagram_kinds
+from node.duties.alarms import DISK, MEMORY, REPEAT_MS, REPEATED_AFTER_MS, Alarms, disk_watermark, memory_watermark
 from node.operating.status import alarm_texts
 from tests.broker.three_brokers import ThreeBrokers
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +127,7 @@ def test_what_is_no_alarm_says_nothing() -> None:
     alarms.set(MEMORY, "much")
     alarms.set(MEMORY, "more")
     assert (alarms.own(MEMORY), alarms.own(DISK)) == ("more", None)
-    assert sent == [(2, ALARMS_DATAGRAM, b"\1"), (3, ALARMS_DATAGRAM, b"\1")]
+    assert sent == [(2, datagram_kinds.ALARMS, b"\1"), (3, datagram_kinds.ALARMS, b"\1")]
     assert changes == ["low on memory"]
 
 
@@ -154,12 +142,3 @@ def test_watermarks_do_not_flap() -> None:
     ]
     for none in (memory_watermark(0), disk_watermark(0)):
         assert not none.look(0) and not none.look(10**12)
-
-
-def test_every_kind_of_datagram_has_a_number_of_its_own() -> None:
-    kinds: dict[int, str] = {}
-    for folder in ("cluster", "node"):
-        for file in sorted((ROOT / folder).rglob("*.py")):
-            for name, number in re.findall(r"^(\w+_DATAGRAM): Final = (\d+)$", file.read_text(), re.MULTILINE):
-                assert kinds.setdefault(int(number), name) == name
-    assert kinds[ALARMS_DATAGRAM] == "ALARMS_DATAGRAM" and len(kinds) > 4

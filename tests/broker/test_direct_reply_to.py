@@ -9,16 +9,13 @@ import pytest
 from pamqp import commands
 
 from node.amqp.content import Content
-from node.broker.direct_replies import ANSWER_WITHIN_MS, ASK, REPLY, TOLD, DirectReplies, make_address, parse_address
+from node.broker.direct_replies import ANSWER_WITHIN_MS, DirectReplies, make_address, parse_address
+from node.datagram_kinds import ASK, REPLY, TOLD
 from node.limits import MIB, OUTPUT_FULL_BYTES
+from tests.broker.conftest import closed
 from tests.broker.three_brokers import ThreeBrokers
 
 REPLY_TO = "amq.rabbitmq.reply-to"
-
-
-def closed(got: Any) -> tuple[str, int, str]:
-    kind = "channel" if isinstance(got, commands.Channel.Close) else "connection"
-    return kind, got.reply_code, got.reply_text
 
 
 def consume(client: Any, tag: str = "me", channel: int = 1, no_ack: bool = True) -> Any:

@@ -7,10 +7,7 @@ from typing import Any
 
 from pamqp import commands
 
-
-def closed(got: Any) -> tuple[str, int, str]:
-    kind = "channel" if isinstance(got, commands.Channel.Close) else "connection"
-    return kind, got.reply_code, got.reply_text
+from tests.broker.conftest import closed
 
 
 def again(client: Any) -> None:

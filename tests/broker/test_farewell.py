@@ -16,6 +16,7 @@ from pamqp.header import ContentHeader
 
 from node.limits import MIB
 from tests.broker.direct_node import DirectNode
+from tests.waiting import wait_for
 
 BODY = b"b" * 4000
 CLOSE_OK = frame.marshal(commands.Connection.CloseOk(), 0)
@@ -81,10 +82,7 @@ def everything(connection: socket.socket) -> bytes:
 
 
 def until(node: DirectNode, count: int) -> None:
-    deadline = time.monotonic() + WITHIN_S
-    while node.listener.connection_count != count:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_for(lambda: node.listener.connection_count == count, f"{count} connections")
 
 
 def test_what_comes_behind_close_does_not_cost_the_client_its_close_ok(

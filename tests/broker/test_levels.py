@@ -8,8 +8,8 @@ from pamqp import commands
 
 from cluster.raft import Message
 from cluster.versions import VersionRange
+from node.catalog.records import CATALOG_GROUP
 from node.duties.membership_duties import AGAIN_MS, LEVELS_AGAIN_MS
-from node.engine import CATALOG_GROUP
 from tests.broker.three_brokers import TICK_MS, NodeWorld, ThreeBrokers
 
 OLD, NEW = VersionRange(1, 1), VersionRange(1, 2)
@@ -166,3 +166,31 @@ def test_one_may_go_back_until_the_level_is_raised() -> None:
     serves(brokers, "mixed")
     start_anew(brokers, 1, NEW)
     brokers.run_until(lambda: levels(brokers) == [2, 2, 2])
+
+
+def test_a_member_with_a_limit_holds_the_level_until_it_comes_without_and_all_may_go_back_before() -> None:
+    held = NEW.limited(1)
+    brokers = ThreeBrokers(levels=OLD)
+    for levels_of_all in (held, OLD, held):
+        for id in brokers.ids:
+            start_anew(brokers, id, levels_of_all)
+        for _ in range(LONGER_THAN_ALL_PAUSES):
+            brokers.step()
+        assert levels(brokers) == [1, 1, 1]
+    start_anew(brokers, 1, NEW)
+    start_anew(brokers, 2, NEW)
+    for _ in range(LONGER_THAN_ALL_PAUSES):
+        brokers.step()
+    assert levels(brokers) == [1, 1, 1]
+    start_anew(brokers, 3, NEW)
+    brokers.run_until(partial(are_at, brokers, 2))
+    serves(brokers, "after")
+
+
+def test_a_limit_below_the_clusters_level_lowers_nothing() -> None:
+    brokers = ThreeBrokers(levels=NEW)
+    start_anew(brokers, 2, NEW.limited(1))
+    for _ in range(LONGER_THAN_ALL_PAUSES):
+        brokers.step()
+    assert levels(brokers) == [2, 2, 2]
+    serves(brokers, "limited")

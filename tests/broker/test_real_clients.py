@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.util
 import logging
 import os
 import pathlib
@@ -15,7 +14,6 @@ import struct
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,20 +22,15 @@ import pika
 import pika.exceptions
 import pytest
 
-_spec = importlib.util.spec_from_file_location(
-    "direct_node", pathlib.Path(__file__).parent / "direct_node.py"
-)
-assert _spec is not None
-assert _spec.loader is not None
-direct_node = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(direct_node)
+from tests.broker.direct_node import DirectNode
+from tests.waiting import BOUND_S, wait_for
 
 GOLDEN = pathlib.Path(__file__).resolve().parents[3] / "shared" / "golden"
 
 
 @pytest.fixture(scope="module")
 def node() -> Iterator[Any]:
-    with direct_node.DirectNode() as running:
+    with DirectNode() as running:
         yield running
 
 
@@ -59,7 +52,7 @@ def test_pika_publishes_and_consumes(connection: pika.BlockingConnection) -> Non
         channel.basic_publish("", "nowhere", b"", mandatory=True)
     got = []
     channel.basic_qos(prefetch_count=5)
-    for method, _, body in channel.consume("pika", inactivity_timeout=2):
+    for method, _, body in channel.consume("pika", inactivity_timeout=BOUND_S):
         assert method is not None
         got.append(body)
         channel.basic_ack(method.delivery_tag)
@@ -82,7 +75,7 @@ def test_aio_pika_round_trip(node: Any) -> None:
             bodies = [b"%d" % number for number in range(500)]
             await asyncio.gather(*(exchange.publish(aio_pika.Message(body), "a.b") for body in bodies))
             got = []
-            async with queue.iterator(timeout=5) as messages:
+            async with queue.iterator(timeout=BOUND_S) as messages:
                 async for message in messages:
                     await message.ack()
                     got.append(message.body)
@@ -102,7 +95,12 @@ def test_a_queue_deleted_elsewhere_cancels(node: Any, connection: pika.BlockingC
     other = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", node.port))
     other.channel().queue_delete("short-lived")
     other.close()
-    connection.process_data_events(1)
+
+    def is_cancelled() -> bool:
+        connection.process_data_events(0.05)
+        return bool(cancelled)
+
+    wait_for(is_cancelled, "basic.cancel")
     assert len(cancelled) == 1
 
 
@@ -133,7 +131,7 @@ def test_garbage_on_the_port(node: Any, connection: pika.BlockingConnection, cap
     """No traceback, no leftover, no effect on others."""
     chance = random.Random(1)
     channel = connection.channel()
-    before = node.listener.connection_count
+    wait_for(lambda: node.listener.connection_count == 1, "the end of the connections of other tests")
     with caplog.at_level(logging.WARNING):
         for number in range(400):
             with socket.create_connection(("127.0.0.1", node.port), timeout=5) as raw:
@@ -141,10 +139,7 @@ def test_garbage_on_the_port(node: Any, connection: pika.BlockingConnection, cap
                 if number % 2:
                     raw.sendall(b"AMQP\x00\x00\x09\x01")
                 raw.sendall(chance.randbytes(chance.choice((1, 7, 40, 3000))))
-    deadline = time.monotonic() + 10
-    while node.listener.connection_count > before and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert node.listener.connection_count == before
+    wait_for(lambda: node.listener.connection_count == 1, "the end of all that was garbage")
     assert not [record for record in caplog.records if record.exc_info]
     assert channel.queue_declare("", exclusive=True).method.message_count == 0
 
@@ -167,26 +162,33 @@ def test_wrong_password(node: Any) -> None:
 
 
 def test_connection_limit() -> None:
-    with direct_node.DirectNode() as node:
-        node.listener._connection_limit = 3
-        sockets = [socket.create_connection(("127.0.0.1", node.port), timeout=5) for _ in range(3)]
-        time.sleep(0.2)
-        extra = socket.create_connection(("127.0.0.1", node.port), timeout=5)
-        with contextlib.suppress(ConnectionError):
-            assert extra.recv(10) == b""
-        for each in [*sockets, extra]:
-            each.close()
+    """So many are served, one more is not, and another one is when one of them has gone."""
+    with DirectNode(connection_limit=3) as node, contextlib.ExitStack() as closing:
+
+        def first_octets() -> tuple[socket.socket, bytes]:
+            raw = closing.enter_context(socket.create_connection(("127.0.0.1", node.port), timeout=BOUND_S))
+            with contextlib.suppress(ConnectionError):
+                raw.sendall(b"AMQP\x00\x00\x09\x01")
+                return raw, raw.recv(1)
+            return raw, b""
+
+        method_frame = b"\x01"
+        served = [first_octets() for _ in range(3)]
+        assert [octets for _, octets in served] == [method_frame] * 3
+        assert first_octets()[1] == b""
+        served[0][0].close()
+        wait_for(lambda: first_octets()[1] == method_frame, "room for another one")
 
 
 def test_shutdown_tells_clients_and_ends() -> None:
-    with direct_node.DirectNode() as node:
+    with DirectNode() as node:
         connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", node.port))
         stopper = threading.Thread(target=node.stop)
         stopper.start()
         with pytest.raises(pika.exceptions.ConnectionClosedByBroker) as told:
-            connection.process_data_events(5)
+            connection.process_data_events(BOUND_S)
         assert told.value.reply_code == 320
-        stopper.join(10)
+        stopper.join(BOUND_S)
         assert not stopper.is_alive()
 
 
@@ -214,7 +216,7 @@ def test_tls(tmp_path: pathlib.Path) -> None:
     server.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
     trusting = ssl.create_default_context(cafile=str(tmp_path / "cert.pem"))
     trusting.check_hostname = False
-    with direct_node.DirectNode(tls=server) as node:
+    with DirectNode(tls=server) as node:
         options = pika.SSLOptions(trusting, "localhost")
         connection = pika.BlockingConnection(
             pika.ConnectionParameters("127.0.0.1", node.port, ssl_options=options)

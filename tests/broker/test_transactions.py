@@ -7,12 +7,8 @@ from typing import Any
 import pytest
 from pamqp import commands
 
+from tests.broker.conftest import closed
 from tests.broker.three_brokers import ThreeBrokers
-
-
-def closed(got: Any) -> tuple[str, int, str]:
-    kind = "channel" if isinstance(got, commands.Channel.Close) else "connection"
-    return kind, got.reply_code, got.reply_text
 
 
 def select(client: Any, channel: int = 1) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pamqp import commands
 
+from node import datagram_kinds
 from node.broker import remote_transient as wire
 from node.broker.broker import Broker
 from node.broker.cluster_facade import TRANSIENT_SHARD_BASE, Done, ShardHandle
@@ -203,7 +204,7 @@ def test_commands_under_way_when_the_stream_breaks_are_lost(pair: Pair) -> None:
     assert guest.acks() == [(3, True, True)]
 
 
-@pytest.mark.parametrize("kind", [wire.REQUEST, wire.EVENTS])
+@pytest.mark.parametrize("kind", [datagram_kinds.REQUEST, datagram_kinds.EVENTS])
 def test_a_lost_datagram_ends_the_session_instead_of_hanging(pair: Pair, kind: int) -> None:
     owner, guest = pair.worlds[0].client(), pair.worlds[1].client()
     owner.declare("q", durable=False)
@@ -244,7 +245,7 @@ def test_dead_letters_to_a_transient_queue_of_another_node(pair: Pair) -> None:
         arguments={"x-message-ttl": 100, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"},
     )
     drop = iter([True, False, True] + [False] * 1000)
-    pair.network.lose = lambda kind: kind in (wire.TRANSFER, wire.RECEIVED) and next(drop)
+    pair.network.lose = lambda kind: kind in (datagram_kinds.TRANSFER, datagram_kinds.RECEIVED) and next(drop)
     one.send_bytes(b"".join(one.publish_bytes(1, "q", b"%d" % i) for i in range(10)))
     pair.advance(5000)
     assert [two.get("dead").body for _ in range(10)] == [b"%d" % i for i in range(10)]
@@ -357,10 +358,10 @@ def test_what_a_client_sends_in_one_turn_arrives_in_several_datagrams(pair: Pair
         far.connection.receive(far.publish_bytes(1, "q", bytes(120_000)))
     pair.settle()
     assert owner.count("q") == 50
-    assert kinds.count(wire.REQUEST) >= 50 * 120_000 / wire.DATAGRAM_BYTES
+    assert kinds.count(datagram_kinds.REQUEST) >= 50 * 120_000 / wire.DATAGRAM_BYTES
     kinds.clear()
     assert len(far.consume("q", no_ack=True)) >= wire.DATAGRAM_BYTES / 120_000
-    assert kinds.count(wire.EVENTS) >= 2
+    assert kinds.count(datagram_kinds.EVENTS) >= 2
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -375,7 +376,7 @@ def test_garbage_harms_nobody(pair: Pair, seed: int) -> None:
         transient.datagram(2, kind, chance.randbytes(chance.choice((0, 3, 8, 16, 20, 24, 64))))
         garbled = bytearray(wire.encode_request(chance.randint(1, 3), 1, [(3, chance.randbytes(20))]))
         garbled[chance.randrange(len(garbled))] ^= 1 << chance.randrange(8)
-        transient.datagram(2, wire.REQUEST, bytes(garbled))
+        transient.datagram(2, datagram_kinds.REQUEST, bytes(garbled))
     pair.settle()
     assert owner.get("q").body == b"m"
 

@@ -20,7 +20,8 @@ from cluster.versions import LEVELS, VersionRange
 from node.broker.broker import Broker
 from node.broker.cluster_facade import Done
 from node.catalog import Catalog
-from node.engine import CATALOG_GROUP, Engine, EngineSettings
+from node.catalog.records import CATALOG_GROUP
+from node.engine import Engine, EngineSettings
 from tests.broker.conftest import Host, World
 from tests.cluster.three_hosts import lose
 

@@ -349,9 +349,9 @@ HOST_BUGS = [
     ),
     Bug(
         "frees an entry before it says why",
-        "cluster/group.py",
-        "                write.hard_state = self._hard_state\n            else:",
-        "                pass\n            else:",
+        "cluster/log_upkeep.py",
+        "            write.hard_state = hard_state\n        else:",
+        "            pass\n        else:",
         HOSTS + "test_seeds_that_find_bugs",
         "MissingEntry",
     ),

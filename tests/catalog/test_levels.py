@@ -138,6 +138,11 @@ def test_a_range_that_is_none_is_none() -> None:
     assert repr(VersionRange(4, 5)) == "4 to 5"
 
 
+@pytest.mark.parametrize(("most", "highest"), [(0, 4), (1, 2), (2, 2), (3, 3), (4, 4), (9, 4)])
+def test_a_limit_takes_the_higher_ones_away_but_for_the_lowest(most: int, highest: int) -> None:
+    assert VersionRange(2, 4).limited(most) == VersionRange(2, highest)
+
+
 def test_the_text_says_which_way_the_fault_is() -> None:
     assert level_fault(LEVELS, LEVELS.lowest) == level_fault(LEVELS, LEVELS.highest) == ""
     assert "up to 2, the cluster is at 3: it needs a newer MayflyMQ" in level_fault(VersionRange(1, 2), 3)

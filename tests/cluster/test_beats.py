@@ -2,7 +2,8 @@
 
 import pytest
 
-from cluster.beats import ANSWERS_DATAGRAM, BEATS_DATAGRAM, beats_as_messages
+from cluster import datagram_kinds
+from cluster.beats import beats_as_messages
 from cluster.frame import Frame
 from cluster.raft import Message, MessageType
 from tests.cluster.three_hosts import TICK_MS, Cluster, Node
@@ -88,7 +89,7 @@ def test_a_beat_about_entries_that_are_gone_tells_that_the_log_was_lost(cluster:
     group = node.host.groups[0]
     frame = Frame()
     beats = beat(cluster)[node.id].datagrams
-    ((kind, data),) = [datagram for datagram in beats if datagram[0] == BEATS_DATAGRAM]
+    ((kind, data),) = [datagram for datagram in beats if datagram[0] == datagram_kinds.BEATS]
     frame.datagrams = [(kind, data[:-8] + (group.committed + 100).to_bytes(8, "little"))]
     node.host.receive(cluster.leader(), frame, cluster.now)
     assert node.host.log_lost is not None
@@ -108,7 +109,7 @@ def test_an_answer_of_a_node_that_lacks_entries_brings_them(cluster: Cluster) ->
     assert node.machines[0].commands[-1:] == [b"word"]
 
 
-@pytest.mark.parametrize("kind", [BEATS_DATAGRAM, ANSWERS_DATAGRAM])
+@pytest.mark.parametrize("kind", [datagram_kinds.BEATS, datagram_kinds.ANSWERS])
 @pytest.mark.parametrize("data", [b"x", b"\xff" * 90, bytes(90)])
 def test_what_is_no_beat_is_refused_and_changes_nothing(cluster: Cluster, kind: int, data: bytes) -> None:
     frame = Frame()

@@ -5,8 +5,8 @@ from functools import partial
 import pytest
 
 from cluster.compaction import times_too_long
-from cluster.group import TIMES_TOO_LONG
 from cluster.log.batch import MissingEntry
+from cluster.log_upkeep import TIMES_TOO_LONG
 from cluster.snapshot_offer import OFFER_KEPT_MS
 from tests.cluster.three_hosts import TICK_MS, Cluster, Node, Recorder
 
@@ -88,20 +88,20 @@ def test_a_snapshot_of_the_leader_puts_an_end_to_one_that_is_being_made() -> Non
     away = next(id for id in cluster.ids if id != cluster.leader())
     lagging = cluster.nodes[away].host.groups[0]
     # A follower compacts by itself; it is cut off in the middle of that.
-    while lagging._compacting is None:
+    while lagging.upkeep._compacting is None:
         submit(cluster, 1)
     began = lagging.applied
     cluster.cut = {away}
     for node in cluster.nodes.values():
         node.machines[0].snapshot_takes = 1
-    lagging._compacting._steps._steps.left = 1 << 30  # type: ignore[attr-defined]
+    lagging.upkeep._compacting._steps._steps.left = 1 << 30  # type: ignore[attr-defined]
     submit(cluster, 10 * COMPACT_ENTRIES, b"x")
     assert lagging.applied <= began + 5
     cluster.cut = set()
     leader = cluster.nodes[cluster.leader()]
     machine = cluster.nodes[away].machines[0]
     cluster.run_until(lambda: machine.commands == leader.machines[0].commands)
-    cluster.run_until(lambda: lagging._compacting is None)
+    cluster.run_until(lambda: lagging.upkeep._compacting is None)
     submit(cluster, 3 * COMPACT_ENTRIES, b"y")
     assert lagging.log.first_index() > began + 10 * COMPACT_ENTRIES
 
@@ -117,7 +117,7 @@ def test_a_snapshot_for_a_member_that_lags_is_made_over_many_ticks_too() -> None
     group = leader.host.groups[0]
     leader.machines[0].snapshot_takes = STEPS
     cluster.start(away)
-    while group._offer.metadata is None:
+    while group.upkeep._offer.metadata is None:
         submit(cluster, 1, b"x")
     index, alive = group.applied, set(leader.machines[0].kept)
     machine = cluster.nodes[away].machines[0]
@@ -135,7 +135,7 @@ def test_a_snapshot_that_nobody_waits_for_any_more_holds_nothing_back() -> None:
     cluster.kill(away)
     submit(cluster, 10 * COMPACT_ENTRIES)
     leader = cluster.nodes[cluster.leader()]
-    offer = leader.host.groups[0]._offer
+    offer = leader.host.groups[0].upkeep._offer
     leader.machines[0].snapshot_takes = STEPS
     cluster.start(away)
     cluster.run_until(lambda: offer.metadata is not None)
@@ -158,7 +158,7 @@ def written_bytes(count: int) -> int:
         submit(cluster, 1)
         if group.log.snapshot_metadata.index != last:
             last = group.log.snapshot_metadata.index
-            total += group._state_bytes
+            total += group.upkeep._state_bytes
     assert total
     return total
 

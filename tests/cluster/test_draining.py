@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from cluster.draining import DRAINING_DATAGRAM, REMEMBERED_MS
+from cluster import datagram_kinds
+from cluster.draining import REMEMBERED_MS
 from cluster.frame import Frame
 from cluster.group import Group
 from cluster.leader_balance import STABLE_BEFORE_TRANSFER_MS
@@ -59,7 +60,7 @@ def test_a_restart_ends_it() -> None:
     cluster.kill(1)
     cluster.step()
     cluster.start(1)
-    assert not cluster.nodes[1].host.draining
+    assert not cluster.nodes[1].host.leadership.drains(1, cluster.now)
     cluster.run_until(lambda: settled(cluster), limit=(REMEMBERED_MS + 2 * STABLE_BEFORE_TRANSFER_MS) // TICK_MS)
 
 
@@ -69,7 +70,7 @@ def test_two_that_drain_leave_all_to_the_third_and_the_last_one_keeps_what_it_le
         cluster.nodes[node].host.set_draining(True)
     cluster.run_until(lambda: set(leaders(cluster)) == {3}, limit=60)
     cluster.nodes[3].host.set_draining(True)
-    assert not cluster.nodes[3].host.can_hand_over(cluster.now)
+    assert not cluster.nodes[3].host.leadership.can_hand_over(cluster.now)
     for _ in range(LONG_STEPS):
         cluster.step()
     assert set(leaders(cluster)) == {3}
@@ -83,7 +84,7 @@ def test_nobody_waits_for_nodes_that_are_gone() -> None:
     cluster.run_until(lambda: set(leaders(cluster)) == {3})
     cluster.kill(3)
     cluster.step()
-    assert not cluster.nodes[1].host.can_hand_over(cluster.now)
+    assert not cluster.nodes[1].host.leadership.can_hand_over(cluster.now)
 
 
 def test_it_leads_when_nobody_else_can() -> None:
@@ -102,7 +103,7 @@ def test_a_successor_that_has_not_caught_up_is_waited_for() -> None:
     host = cluster.nodes[1].host
     host.set_draining(True)
     cluster.step()
-    assert host.can_hand_over(cluster.now)
+    assert host.leadership.can_hand_over(cluster.now)
     cluster.cut = set()
     cluster.run_until(lambda: 1 not in leaders(cluster) and 0 not in leaders(cluster))
 
@@ -110,7 +111,7 @@ def test_a_successor_that_has_not_caught_up_is_waited_for() -> None:
 def test_nonsense_is_left_out() -> None:
     cluster = balanced()
     frame = Frame(cluster.now)
-    frame.datagrams.append((DRAINING_DATAGRAM, b"yes"))
+    frame.datagrams.append((datagram_kinds.DRAINING, b"yes"))
     cluster.nodes[2].host.receive(1, frame, cluster.now)
     cluster.nodes[2].host.set_draining(True)
     cluster.run_until(lambda: 2 not in leaders(cluster) and 1 in leaders(cluster))
@@ -131,11 +132,11 @@ def test_who_leads_what_is_counted_once_for_all_that_is_handed_over() -> None:
     cluster = balanced()
     cluster.nodes[1].host.set_draining(True)
     host = cluster.nodes[1].host
-    groups = host.groups = Looked(host.groups)
-    assert host.can_hand_over(cluster.now)
+    groups = host.leadership.groups = Looked(host.groups)
+    assert host.leadership.can_hand_over(cluster.now)
     assert groups.times == 1
     led = [group for group in dict.values(groups) if group.leads]
     assert len(led) == 2
-    host._drain(cluster.now)
+    host.leadership.drain(cluster.now)
     assert groups.times == 3
     assert sorted(group.raw.raft.lead_transferee for group in led) == [2, 3]

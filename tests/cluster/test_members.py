@@ -1,49 +1,11 @@
 """Hosts whose cluster grows, shrinks and loses nodes for good: no command is lost or repeated on the way."""
 
-from collections.abc import Callable
 from functools import partial
 
 import pytest
 
-from cluster.placement import first_plan, replanned
-from tests.cluster.three_hosts import LOST, Cluster
-
-
-class Changing(Cluster):
-    """A cluster whose members change; every host is told at the same moment."""
-
-    def __init__(self, size: int, groups: int = 3, compact_entries: int = 1 << 40) -> None:
-        self.members = list(range(1, size + 1))
-        self.plan = first_plan(range(groups), self.members, 3)
-        super().__init__(size, groups, compact_entries)
-
-    def step(self, until: Callable[[], object] = lambda: False) -> None:
-        super().step(until)
-        for node in self.nodes.values():
-            node.host.reconfigure(self.now)
-
-    def become(self, *voting: int, with_learners: tuple[int, ...] = ()) -> None:
-        """The cluster shall have these nodes; new ones are started with nothing."""
-        self.members = sorted({*voting, *with_learners})
-        self.plan = replanned(self.plan, voting, 3)
-        for id in self.members:
-            if id not in self.stores:
-                self.add(id, self.members)
-        for node in self.nodes.values():
-            node.host.set_members(self.members, self.plan, self.now)
-
-    def settled(self) -> bool:
-        """Whether every group has the members and the leader that the plan wants."""
-        for group, chosen in self.plan.items():
-            leader = self.leader(group)
-            if leader != chosen[0]:
-                return False
-            present = self.nodes[leader].host.groups[group].conf_state
-            if present.voters_outgoing or sorted(present.voters) != sorted(chosen):
-                return False
-            if sorted(present.learners) != sorted(set(self.members) - set(chosen)):
-                return False
-        return True
+from tests.cluster.changing import Changing
+from tests.cluster.three_hosts import LOST
 
 
 def _talk(cluster: Changing, heard: list[object], sent: list[bytes], rounds: int = 60) -> None:

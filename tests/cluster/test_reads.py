@@ -7,7 +7,7 @@ import pytest
 
 from cluster.raft import Entry, Message, MessageType
 from cluster.reads import Reads
-from tests.cluster.test_members import Changing
+from tests.cluster.changing import Changing
 from tests.cluster.three_hosts import LOST, Cluster
 
 READ_INDEX = MessageType.READ_INDEX

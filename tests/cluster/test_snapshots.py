@@ -6,10 +6,11 @@ from collections.abc import Callable
 import pytest
 
 from cluster.applying import Applying
-from cluster.group import TIMES_TOO_LONG, TIMES_TOO_LONG_WITH_AN_OFFER, Group
+from cluster.group import Group
 from cluster.group_settings import SNAPSHOT_REFUSED_FOR_MS
 from cluster.log.batch import MissingEntry
 from cluster.log.snapshot_codec import OutgoingSnapshot
+from cluster.log_upkeep import TIMES_TOO_LONG, TIMES_TOO_LONG_WITH_AN_OFFER
 from cluster.raft import ConfState, Message, MessageType, Snapshot, SnapshotMetadata
 from cluster.raft.progress import ProgressState
 from cluster.raft.step import snapshot_applied
@@ -316,7 +317,7 @@ def test_a_large_snapshot_is_read_once_in_steps_while_its_node_answers() -> None
         _submit(arriving.cluster, 1, b"x")
         assert (arriving.stored_state(), machine.snapshots_read) == (arriving.before, 0)
         assert arriving.cluster.leader() == arriving.leader_id
-        assert arriving.leader.host.heard_within(arriving.away, arriving.cluster.now, 4 * TICK_MS)
+        assert arriving.leader.host.hearing.heard_within(arriving.away, arriving.cluster.now, 4 * TICK_MS)
     arriving.cluster.run_until(arriving.same)
     assert (machine.snapshots_read, len(arriving.sent)) == (1, 1)
     assert store.load()[0].snapshot is not None
@@ -332,7 +333,7 @@ def test_a_snapshot_is_read_to_its_end_though_newer_ones_arrive_faster() -> None
     arriving.arrives(reported=False)
     first = arriving.cluster.now
     while machine.snapshots_read == 0:
-        arriving.group.drop_offer()
+        arriving.group.upkeep.drop_offer()
         _submit(arriving.cluster, 1, b"x")
         arriving.arrives(reported=False)
         assert arriving.cluster.now - first < 2 * steps * TICK_MS

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 from pamqp.commands import Basic
 
-from node.amqp.content import Content, build_header, make_exchange_and_key
+from node.amqp.content import Content, build_header
 from node.catalog import Bind, Catalog, DeclareExchange, DeclareQueue, QueueRecord, RemoveQueues
 from node.dead_letter import DeadLetterDecision, DeadLetterRouter
+from tests.amqp.contents import make_exchange_and_key
 
 
 class Source:

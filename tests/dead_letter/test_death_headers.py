@@ -16,7 +16,6 @@ from node.amqp.content import (
     Content,
     build_header,
     check_header,
-    make_exchange_and_key,
     replace_properties,
     short_string,
 )
@@ -31,6 +30,7 @@ from node.amqp.field_table import (
     timestamp,
 )
 from node.dead_letter import DeadMessage, DeathWriter
+from tests.amqp.contents import make_exchange_and_key
 
 NOW_S = 1_700_000_000
 

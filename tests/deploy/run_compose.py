@@ -139,6 +139,7 @@ def is_watched(project: Project) -> None:
         return {each["labels"]["instance"] for each in page["data"]["activeTargets"] if each["health"] == "up"}
 
     until(lambda: targets() == {f"{name}:15672" for name in NODES}, "three nodes that Prometheus watches")
+    until(lambda: project.page("prometheus", 9090, "/api/v1/rules")["data"]["groups"], "rules of alerts")
     if "grafana" in project.services:
         until(lambda: project.page("grafana", 3000, "/api/dashboards/uid/mayfly"), "the dashboard in Grafana")
         path = "/api/datasources/proxy/uid/prometheus/api/v1/query?query=mayfly_raft_leader"

@@ -3,8 +3,8 @@
     python -P tests/deploy/run_systemd.py
 
 The container is made of Debian's packages and /opt/mayfly of the image of these sources (FAILOVER_IMAGE: of another).
-Exit code 0: the unit starts, serves without any right, drains at a stop, comes back after SIGKILL and stays down
-with 78.
+Exit code 0: the unit starts, serves without any right, drains at a stop, comes back after SIGKILL, reads keys that are
+root's as docs/operations.md has it, and stays down with 78.
 """
 
 from __future__ import annotations
@@ -45,6 +45,12 @@ CLIENT: Final = (
     "frame(1, 0, bytes.fromhex('000a0033'))\n"
 )
 """A client of the standard library alone: it connects, waits until it is told to go, and says what it was told."""
+
+
+HANDSHAKE: Final = (
+    "import socket, ssl; made = ssl.create_default_context(cafile='/etc/mayfly/ca.pem')\n"
+    "made.wrap_socket(socket.create_connection(('127.0.0.1', 5672)), server_hostname='localhost'); print('TLS')"
+)
 
 
 class Container:
@@ -93,6 +99,7 @@ def main() -> None:
         starts_and_serves(machine)
         drains_at_a_stop(machine)
         comes_back_after_a_kill(machine)
+        reads_keys_of_root(machine)
         stays_down_where_it_must_not_go_on(machine)
         print(machine.run("systemd-analyze", "security", "--no-pager", "mayfly").splitlines()[-1])
     except AssertionError:
@@ -136,6 +143,16 @@ def comes_back_after_a_kill(machine: Container) -> None:
     check(machine.shown("NRestarts") == "1", "started again once")
 
 
+def reads_keys_of_root(machine: Container) -> None:
+    """The drop-in of docs/operations.md: systemd copies files that the unit's user cannot read."""
+    machine.run("sh", "-c", "mv /etc/mayfly/tls.conf /etc/systemd/system/mayfly.service.d/ && systemctl daemon-reload")
+    machine.run("systemctl", "restart", "mayfly")
+    until(lambda: machine.page("/health/ready"), "a node that serves with TLS")
+    check(machine.run("stat", "-c", "%U %a", "/etc/mayfly/tls.key") == "root 600", "the key is root's alone")
+    check(machine.run("python3", "-c", HANDSHAKE) == "TLS", "the AMQP port speaks TLS")
+    machine.run("sh", "-c", "rm /etc/systemd/system/mayfly.service.d/tls.conf && systemctl daemon-reload")
+
+
 def stays_down_where_it_must_not_go_on(machine: Container) -> None:
     """Settings that contradict the data: 78, and no further start."""
     machine.run("sh", "-c", "echo 'shards = 3' >>/etc/mayfly/mayfly.toml")
@@ -160,12 +177,27 @@ def make(image: str) -> None:
         packages.unlink()
         (folder / "mayfly.service").write_text(UNIT.read_text())
         (folder / "mayfly.toml").write_text('name = "one"\n')
+        make_tls(folder)
         lines = [
             f"FROM {MADE}-base", "COPY mayfly /opt/mayfly", "COPY mayfly.service /etc/systemd/system/",
-            "COPY mayfly.toml /etc/mayfly/", "STOPSIGNAL SIGRTMIN+3", 'CMD ["/lib/systemd/systemd"]',
+            "COPY mayfly.toml tls.crt tls.key tls.conf ca.pem /etc/mayfly/", "RUN chmod 600 /etc/mayfly/tls.key",
+            "RUN mkdir /etc/systemd/system/mayfly.service.d", "STOPSIGNAL SIGRTMIN+3", 'CMD ["/lib/systemd/systemd"]',
         ]
         (folder / "Dockerfile").write_text("\n".join(lines))
         docker("build", "--quiet", "--tag", MADE, str(folder))
+
+
+def make_tls(folder: Path) -> None:
+    """A certificate, and the drop-in of docs/operations.md."""
+    from node.command_line.certificate_authority import issue, make_authority
+
+    make_authority(folder / "authority", "test", 10)
+    certificate, key = issue(folder / "authority", ["localhost"], 10, False)
+    shutil.copy(certificate, folder / "tls.crt")
+    shutil.copy(key, folder / "tls.key")
+    shutil.copy(folder / "authority" / "ca.pem", folder)
+    text = (ROOT / "docs" / "operations.md").read_text().split("`systemctl edit mayfly`,\n\n")[1].split("\n\n")[0]
+    (folder / "tls.conf").write_text("\n".join(line.strip() for line in text.splitlines()) + "\n")
 
 
 if __name__ == "__main__":

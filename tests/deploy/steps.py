@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from collections.abc import Callable
 from typing import Final
+
+from tests.waiting import wait_for
 
 LOOK_S: Final = 0.2
 
@@ -19,10 +20,7 @@ def run(*words: str) -> str:
 
 def until(condition: Callable[[], object], what: str, within_s: float) -> None:
     """Wait for it, and say so."""
-    deadline_s = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline_s, f"no {what} within {within_s:.0f} s"
-        time.sleep(LOOK_S)
+    wait_for(condition, what, within_s, LOOK_S)
     print(f"there is {what}", flush=True)
 
 

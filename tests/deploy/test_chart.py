@@ -12,12 +12,12 @@ from typing import Any, Final
 import pytest
 
 from node.settings import NodeSettings, setting_keys
+from tests.deploy import needed
 
 CHART: Final = Path(__file__).resolve().parent.parent.parent / "helm" / "mayfly"
-WHY: Final = "is not installed (pip install --requirement requirements/deploy.txt)"
-helm = pytest.importorskip("helm_python", reason=f"Helm's engine {WHY}")
-kubernetes_validate = pytest.importorskip("kubernetes_validate", reason=f"kubernetes-validate {WHY}")
-yaml = pytest.importorskip("yaml", reason=f"PyYAML {WHY}")
+helm = needed.module("helm_python", "Helm's engine")
+kubernetes_validate = needed.module("kubernetes_validate", "kubernetes-validate")
+yaml = needed.module("yaml", "PyYAML")
 
 VERSIONS: Final = ("1.34", "1.37")
 # Kinds that come with operators: no schema of Kubernetes has them.
@@ -63,7 +63,25 @@ MATRIX: Final[dict[str, dict[str, Any]]] = {
         "networkPolicy": {
             "clientPodLabels": {"amqp": "client"},
             "extraClients": [{"namespaceSelector": {"matchLabels": {"team": "a"}}}],
+            "extraHttpClients": [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}],
         },
+    },
+    "in a parent chart": {
+        "enabled": True,
+        "global": {
+            "imageRegistry": "registry.example",
+            "imagePullSecrets": ["all", {"name": "of-all"}],
+            "storageClass": "everywhere",
+            "other": {"of": "the parent"},
+        },
+        "initContainers": [{"name": "first", "image": "busybox", "command": ["true"]}],
+        "sidecars": [{"name": "beside", "image": "busybox", "command": ["sleep", "infinity"]}],
+        "extraEnvVarsCM": "more",
+        "extraEnvVarsSecret": "secret",
+        "pdb": {"minAvailable": "51%"},
+        "persistentVolumeClaimRetentionPolicy": {"enabled": True, "whenScaled": "Delete", "whenDeleted": "Retain"},
+        "failureDomainFromLabel": "topology.kubernetes.io/zone",
+        "loadDefinition": {"enabled": True, "existingSecret": "definitions"},
     },
     "placed": {
         "nodeSelector": {"disk": "fast"},
@@ -106,6 +124,29 @@ REFUSED: Final[dict[str, tuple[dict[str, Any], str]]] = {
     "a domain of nothing": ({"clusterDomain": ""}, "clusterDomain"),
     "a duration in days": ({"tls": {"certManager": {"duration": "90d"}}}, "duration"),
     "a size of nothing": ({"persistence": {"size": "big"}}, "size"),
+    "a setting that is a value": ({"settings": {"shards": 8}}, "settings.shards: the chart sets that itself"),
+    "a setting of the pod": ({"settings": {"data_dir": "/x"}}, "settings.data_dir"),
+    "a domain twice": ({"settings": {"failure_domain": "a"}}, "use failureDomainFromNode=false"),
+    "a certificate twice": (
+        {"settings": {"amqp_tls_key": "/x"}, "tls": {"enabled": True, "existingSecret": "web"}}, "tls.existingSecret",
+    ),
+    "a variable that is a value": (
+        {"extraEnvVars": [{"name": "MAYFLY_DEFAULT_PASS", "value": "x"}]},
+        "MAYFLY_DEFAULT_PASS itself; use auth.password",
+    ),
+    "a setting and a variable": (
+        {"settings": {"tick_ms": 20}, "extraEnvVars": [{"name": "MAYFLY_TICK_MS", "value": "10"}]},
+        "settings.tick_ms too",
+    ),
+    "a port for HTTP alone": (
+        {"service": {"type": "NodePort", "nodePorts": {"http": 31672}}}, "service.publishHttp",
+    ),
+    "switched off without a parent": ({"enabled": False}, "condition: mayfly.enabled"),
+    "a volume that is kept sometimes": (
+        {"persistentVolumeClaimRetentionPolicy": {"enabled": True, "whenScaled": "Keep"}}, "whenScaled",
+    ),
+    "a sidecar without an image": ({"sidecars": [{"name": "x"}]}, "sidecars"),
+    "a registry that is none": ({"global": {"imageRegistry": ["x"]}}, "imageRegistry"),
 }
 
 
@@ -180,12 +221,11 @@ def test_selectors_find_the_pods_and_nothing_else(chart: Any, name: str) -> None
         assert not any(selector.items() <= labels.items() for labels in helpers)
     for each in objects:
         if each["kind"] == "ServiceMonitor":
-            labels = only(objects, "Service", "mq-mayfly")["metadata"]["labels"]
+            labels = only(objects, "Service", "mq-mayfly-http")["metadata"]["labels"]
             assert each["spec"]["selector"]["matchLabels"].items() <= labels.items()
-            assert (
-                "app.kubernetes.io/component"
-                not in only(objects, "Service", "mq-mayfly-headless")["metadata"]["labels"]
-            )
+            others = [only(objects, "Service", name) for name in ("mq-mayfly", "mq-mayfly-headless")]
+            components = {service["metadata"]["labels"].get("app.kubernetes.io/component") for service in others}
+            assert components == {"client", None}
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -245,7 +285,8 @@ def test_what_nodes_are_told_are_settings(chart: Any, name: str) -> None:
 
 
 def test_the_pods_script_is_told_what_it_looks_for(chart: Any) -> None:
-    told = {each["name"] for each in pod_of(rendered(chart, {}))["spec"]["containers"][0]["env"]}
+    values = {"failureDomainFromLabel": "topology.kubernetes.io/zone"}
+    told = {each["name"] for each in pod_of(rendered(chart, values))["spec"]["containers"][0]["env"]}
     looked_for = set(re.findall(r'"(CHART_\w+)"', (CHART / "files" / "lifecycle.py").read_text()))
     assert {name for name in told if name.startswith("CHART_")} == looked_for - {"CHART_VOLUME"}
 
@@ -299,6 +340,9 @@ def test_only_nodes_reach_the_ports_of_peers(chart: Any) -> None:
         ({}, []),
         ({"persistence": {"enabled": False}}, ["persistence is off"]),
         ({"rbac": {"create": False}}, ["without rbac.create"]),
+        ({"rbac": {"create": False}, "serviceAccount": {"automountServiceAccountToken": True}}, []),
+        ({"service": {"type": "LoadBalancer"}}, []),
+        ({"service": {"type": "LoadBalancer", "publishHttp": True}}, ["HTTP is published as LoadBalancer"]),
     ],
 )
 def test_notes_warn_of_what_is_off(chart: Any, values: dict[str, Any], warnings: list[str]) -> None:
@@ -312,3 +356,150 @@ def test_defaults_are_the_nodes_own(chart: Any) -> None:
     settings = NodeSettings()
     assert chart.values["shards"] == settings.shards
     assert chart.values["replicationFactor"] == settings.replication_factor
+
+
+def test_the_login_outlives_the_release(chart: Any) -> None:
+    """As the volumes do, whose broker knows it."""
+    for values in ({}, {"commonAnnotations": {"owner": "me"}}):
+        annotations = only(rendered(chart, values), "Secret")["metadata"]["annotations"]
+        assert annotations == {"helm.sh/resource-policy": "keep", **values.get("commonAnnotations", {})}
+
+
+def environment_of(chart: Any, values: dict[str, Any]) -> dict[str, str | None]:
+    """What the node is told, by name; none twice."""
+    told = pod_of(rendered(chart, values))["spec"]["containers"][0]["env"]
+    assert len({each["name"] for each in told}) == len(told)
+    return {each["name"]: each.get("value") for each in told}
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (268435456, "268435456"), (2**53, "9007199254740992"), (1_000_000, "1000000"), (0, "0"), (20, "20"), (-1, "-1"),
+        (0.5, "0.5"), (True, "true"), (False, "false"), ("256 MiB", "256 MiB"), ("0123", "0123"),
+    ],
+)  # fmt: skip
+def test_settings_are_written_as_they_were_given(chart: Any, value: object, text: str) -> None:
+    assert environment_of(chart, {"settings": {"disk_free_limit_bytes": value}})["MAYFLY_DISK_FREE_LIMIT_BYTES"] == text
+
+
+def test_pods_that_help_run_where_nodes_may(chart: Any) -> None:
+    values = {
+        **MATRIX["placed"],
+        "global": {"imagePullSecrets": ["all"]},
+        "loadDefinition": {"enabled": True, "existingSecret": "definitions"},
+        "helperResources": {"requests": None, "limits": {"memory": "99Mi"}},
+    }
+    objects = rendered(chart, values)
+    node = pod_of(objects)["spec"]
+    helpers = [only(objects, "Pod")["spec"], only(objects, "Job")["spec"]["template"]["spec"]]
+    assert node["imagePullSecrets"] == [{"name": "all"}, {"name": "pull"}]
+    for helper in helpers:
+        for key in ("imagePullSecrets", "nodeSelector", "tolerations", "priorityClassName", "securityContext"):
+            assert helper[key] == node[key], key
+        container = helper["containers"][0]
+        assert container["image"] == node["containers"][0]["image"] == "registry.local:5000/mayfly:1"
+        assert container["securityContext"] == node["containers"][0]["securityContext"]
+        assert container["resources"] == {"limits": {"memory": "99Mi"}}
+        assert helper["automountServiceAccountToken"] is False
+
+
+def test_a_parent_charts_values_come_first(chart: Any) -> None:
+    objects = rendered(chart, {**MATRIX["in a parent chart"], "image": {"registry": "mine", "pullSecrets": ["all"]}})
+    spec = only(objects, "StatefulSet")["spec"]
+    pod = spec["template"]["spec"]
+    assert pod["containers"][0]["image"].startswith("registry.example/mayfly:")
+    assert pod["imagePullSecrets"] == [{"name": "all"}, {"name": "of-all"}]
+    assert [each["name"] for each in pod["containers"]] == ["mayfly", "beside"]
+    assert [each["name"] for each in pod["initContainers"]] == ["first"]
+    assert pod["containers"][0]["envFrom"] == [{"configMapRef": {"name": "more"}}, {"secretRef": {"name": "secret"}}]
+    assert spec["volumeClaimTemplates"][0]["spec"]["storageClassName"] == "everywhere"
+    assert spec["persistentVolumeClaimRetentionPolicy"] == {"whenScaled": "Delete", "whenDeleted": "Retain"}
+    budget = only(objects, "PodDisruptionBudget")["spec"]
+    assert (budget["minAvailable"], "maxUnavailable" in budget) == ("51%", False)
+    by_default = rendered(chart, {"global": {"defaultStorageClass": "usual"}, "persistence": {"storageClass": "fast"}})
+    claim = only(by_default, "StatefulSet")["spec"]["volumeClaimTemplates"][0]["spec"]
+    assert claim["storageClassName"] == "fast"
+
+
+@pytest.mark.parametrize(
+    ("service", "ports"),
+    [
+        ({}, {"amqp", "http"}),
+        ({"type": "LoadBalancer"}, {"amqp"}),
+        ({"type": "NodePort", "nodePorts": {"amqp": 30672}}, {"amqp"}),
+        ({"type": "NodePort", "publishHttp": True, "nodePorts": {"http": 31672}}, {"amqp", "http"}),
+    ],
+)
+def test_http_is_published_only_where_that_is_wanted(chart: Any, service: dict[str, Any], ports: set[str]) -> None:
+    objects = rendered(chart, {"service": service})
+    assert {port["name"] for port in only(objects, "Service", "mq-mayfly")["spec"]["ports"]} == ports
+    inside = only(objects, "Service", "mq-mayfly-http")["spec"]
+    assert (inside["type"], [port["name"] for port in inside["ports"]]) == ("ClusterIP", ["http"])
+
+
+def test_who_may_reach_http_is_said_apart(chart: Any) -> None:
+    def allowed(values: dict[str, Any]) -> dict[str, list[dict[str, Any]] | None]:
+        rules = only(rendered(chart, {"networkPolicy": values}), "NetworkPolicy")["spec"]["ingress"][1:]
+        return {rule["ports"][0]["port"]: rule.get("from") for rule in rules if len(rule["ports"]) == 1}
+
+    def peer(**labels: str) -> dict[str, Any]:
+        return {"podSelector": {"matchLabels": labels}}
+
+    helper = {
+        "podSelector": {
+            "matchLabels": {"app.kubernetes.io/instance": "mq", "app.kubernetes.io/component": "helper"}
+        }
+    }
+    assert allowed({}) == {"amqp": None, "http": None}
+    clients = [peer(amqp="client"), helper]
+    assert allowed({"clientPodLabels": {"amqp": "client"}}) == {"amqp": clients, "http": clients}
+    assert allowed({"httpClientPodLabels": {"role": "operator"}}) == {
+        "amqp": None, "http": [peer(role="operator"), helper],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rbac", "given", "mounted"),
+    [(True, None, True), (False, None, False), (False, True, True), (True, False, False)],
+)
+def test_an_own_account_can_be_shown(chart: Any, rbac: bool, given: bool | None, mounted: bool) -> None:
+    account = {"create": False, "name": "mine", "automountServiceAccountToken": given}
+    pod = pod_of(rendered(chart, {"rbac": {"create": rbac}, "serviceAccount": account}))["spec"]
+    assert (pod["serviceAccountName"], pod["automountServiceAccountToken"]) == ("mine", mounted)
+
+
+def test_the_failure_domain_can_be_a_label(chart: Any) -> None:
+    told = pod_of(rendered(chart, {"failureDomainFromLabel": "topology.kubernetes.io/zone"}))["spec"]["containers"][0]
+    paths = {each["name"]: each.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath") for each in told["env"]}
+    assert paths["CHART_FAILURE_DOMAIN"] == "metadata.labels['topology.kubernetes.io/zone']"
+    assert paths["MAYFLY_FAILURE_DOMAIN"] == "spec.nodeName"
+    assert "CHART_FAILURE_DOMAIN" not in environment_of(chart, {})
+
+
+def test_an_upgrade_that_keeps_the_values_of_an_older_chart_goes_through(chart: Any) -> None:
+    """`helm upgrade --reuse-values`: what is new in this chart is missing."""
+    names = ("global", "helperResources", "extraEnvVarsCM", "initContainers", "sidecars", "failureDomainFromLabel")
+    new: dict[str, Any] = dict.fromkeys((*names, "persistentVolumeClaimRetentionPolicy"))
+    new |= {
+        "service": {"publishHttp": None},
+        "pdb": {"minAvailable": None},
+        "serviceAccount": {"automountServiceAccountToken": None},
+        "networkPolicy": {"httpClientPodLabels": None, "extraHttpClients": None},
+    }
+    assert len(rendered(chart, {**OLD_VALUES, **new}, is_install=False, is_upgrade=True)) >= 5
+
+
+@pytest.mark.parametrize("name", ["defaults", "own secrets", "cert-manager"])
+def test_the_test_pod_is_told_where_to_look(chart: Any, name: str) -> None:
+    objects = rendered(chart, MATRIX[name])
+    pod = only(objects, "Pod")["spec"]
+    text, *arguments = pod["containers"][0]["command"][2:]
+    assert text == (CHART / "files" / "serves.py").read_text()
+    tls = MATRIX[name].get("tls", {})
+    kind = ["tls-with-certificate" if tls.get("verifyClients") else "tls"] if tls else []
+    assert arguments == ["mq-mayfly-http:15672", "mq-mayfly:5672", "3", *kind]
+    volumes = [volume["secret"] for volume in pod.get("volumes", [])]
+    secret = tls.get("existingSecret", "mq-mayfly-tls")
+    items = [{"key": "ca.crt", "path": "ca.crt"}]
+    assert volumes == ([{"secretName": secret, "optional": True, "items": items}] if tls else [])

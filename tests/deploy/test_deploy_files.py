@@ -3,6 +3,7 @@
 import configparser
 import json
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -13,6 +14,8 @@ import pytest
 from node.command_line import exit_codes
 from node.command_line.processes import patience_s
 from node.settings import NodeSettings, setting_keys
+from node.version import VERSION
+from tests.deploy import needed
 from tests.integration.nodes import Nodes
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
@@ -62,8 +65,8 @@ def test_every_metric_of_the_dashboard_is_on_the_page(page: str) -> None:
 
 @pytest.mark.processes
 def test_every_metric_of_an_alert_is_on_the_page(page: str) -> None:
-    rules = (CHART / "templates" / "prometheusrule.yaml").read_text()
-    used = {name for line in rules.splitlines() if "expr:" in line for name in METRIC.findall(line)}
+    rules = (DEPLOY / "alerts.yaml").read_text()
+    used = set(METRIC.findall(rules))
     assert used
     assert used - names_on(page) == set()
 
@@ -96,7 +99,7 @@ def test_settings_in_the_files_are_settings_of_a_node() -> None:
 
 
 def test_the_compose_file_has_three_nodes_that_know_each_other_and_what_watches_them() -> None:
-    yaml = pytest.importorskip("yaml", reason="PyYAML is not installed (requirements/deploy.txt)")
+    yaml = needed.module("yaml", "PyYAML")
     compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
     nodes = {name: service for name, service in compose["services"].items() if name.startswith("node")}
     assert len(nodes) == 3
@@ -111,6 +114,7 @@ def test_the_compose_file_has_three_nodes_that_know_each_other_and_what_watches_
             source = volume.split(":")[0]
             assert (DEPLOY / source).exists() if source.startswith(".") else source in compose["volumes"]
     scrapes = yaml.safe_load((DEPLOY / "prometheus.yaml").read_text())["scrape_configs"]
+    assert all(service["restart"] == "unless-stopped" for service in compose["services"].values())
     assert scrapes[0]["static_configs"][0]["targets"] == [f"{name}:15672" for name in nodes]
 
 
@@ -120,6 +124,13 @@ def test_the_image_is_not_root_and_takes_any_base() -> None:
     assert set(re.findall(r"^FROM (\S+)", text, re.MULTILINE)) == {"${BASE_IMAGE}"}
     assert "USER 10001:10001" in text
     assert "HEALTHCHECK" in text
+    labels = dict(re.findall(r'org\.opencontainers\.image\.(\w+)="\$\{(\w+)\}"', text))
+    assert labels == {
+        "version": "VERSION", "revision": "REVISION", "created": "CREATED", "source": "SOURCE",
+    }  # fmt: skip
+    given = set(re.findall(r"--build-arg (\w+)=", (DEPLOY / "build-image").read_text()))
+    assert set(labels.values()) <= given <= set(re.findall(r"^ARG (\w+)", text, re.MULTILINE))
+    assert f"ARG VERSION={VERSION}\n" in text
     assert "# syntax" not in text
 
 
@@ -133,3 +144,39 @@ def test_the_unit_keeps_what_the_node_promises_service_managers() -> None:
     assert service["RestartPreventExitStatus"] == str(exit_codes.REFUSED)
     assert int(service["TimeoutStopSec"]) >= patience_s(NodeSettings()) + 5
     assert service["KillMode"] == "mixed"
+
+
+def test_the_charts_default_image_is_what_is_built() -> None:
+    """`make image` makes mayfly:VERSION; the chart asks for that of its appVersion."""
+    chart = (CHART / "Chart.yaml").read_text()
+    assert f'appVersion: "{VERSION}"' in chart
+    assert 'tags+=(--tag "mayfly:$version")' in (DEPLOY / "build-image").read_text()
+    words = ["sed", "-n", r's/^VERSION[^"]*"\(.*\)".*/\1/p', str(ROOT / "node" / "version.py")]
+    assert words[2] in (DEPLOY / "build-image").read_text()
+    assert subprocess.run(words, capture_output=True, text=True, check=True).stdout == f"{VERSION}\n"
+
+
+def test_what_is_missing_fails_where_it_is_demanded(monkeypatch: pytest.MonkeyPatch) -> None:
+    for demanded, outcome in (("", pytest.skip.Exception), ("1", pytest.fail.Exception)):
+        monkeypatch.setenv("DEPLOY_DEMAND_TOOLS", demanded)
+        with pytest.raises(outcome, match="requirements/deploy"):
+            needed.module("no_such_module", "That")
+        with pytest.raises(outcome, match="apt-get install no-such-package"):
+            needed.program("no-such-program", "no-such-package")
+    assert "DEPLOY_DEMAND_TOOLS=1" in (ROOT / ".ci" / "run").read_text()
+
+
+def test_tools_that_could_not_be_installed_are_tried_again(tmp_path: Path) -> None:
+    """`make .venv/.deploy` with a pip that fails makes no file, and one that succeeds does."""
+    (tmp_path / "requirements").mkdir()
+    (tmp_path / "requirements" / "deploy.txt").touch()
+    (tmp_path / "requirements" / "lock.txt").touch()
+    (tmp_path / ".venv").mkdir()
+    (tmp_path / ".venv" / ".environment").touch()
+    made = tmp_path / ".venv" / ".deploy"
+    for pip, succeeds in (("false", False), ("true", True)):
+        words = ["make", "--file", str(ROOT / "Makefile"), "--old-file", ".venv/.environment", f"PIP={pip}"]
+        done = subprocess.run([*words, ".venv/.deploy"], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert made.exists() == succeeds
+        assert ("Without the tests" in done.stderr) == (not succeeds)

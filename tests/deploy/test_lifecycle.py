@@ -44,6 +44,7 @@ class World:
         self.replicas: int | None = None
         self.commands: list[tuple[str, ...]] = []
         self.failures = 0
+        self.login_is_right = True
         self.spared: list[bool] = []
         self.others: list[dict[str, Any]] = []
         self.started: dict[str, str] = {}
@@ -91,6 +92,8 @@ class World:
         self.commands.append(words)
         if words[0] == "ready":
             return self.spared.pop(0) if self.spared else True
+        if "--user" in words and not self.login_is_right:
+            return False
         self.failures -= 1
         return self.failures < 0
 
@@ -227,6 +230,57 @@ def test_a_pod_that_is_scaled_away_leaves_through_one_that_stays(
     assert [words[:3] for words in world.commands] == [("cluster", "remove", "mq-4")] * 5
     assert [words[4] for words in world.commands] == [f"mq-{n}.{DOMAIN}:15672" for n in (0, 1, 2, 0, 1)]
     assert is_noted(lifecycle)
+
+
+def test_a_changed_login_keeps_nobody_from_leaving(lifecycle: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands with the login of the environment get 401: the node's own token needs none."""
+    world = World(lifecycle, monkeypatch, 4)
+    world.serve()
+    lifecycle.OWN_TOKEN.touch()
+    world.login_is_right = False
+    own = ("--node", "127.0.0.1:15672", "--token-file", str(lifecycle.OWN_TOKEN))
+    world.replicas = 3
+    lifecycle.stop(world.pod)
+    assert world.commands == [("cluster", "remove", "mq-4", *own)]
+    world.commands = []
+    world.replicas = 5
+    lifecycle.stop(world.pod)
+    assert world.commands[1] == ("drain", *own, "--timeout", "60")
+
+
+def test_who_goes_with_others_takes_them_out_without_a_login(
+    lifecycle: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the API server does not answer: the own token also takes out members that are down."""
+    world = World(lifecycle, monkeypatch, 3)
+    world.serve()
+    lifecycle.OWN_TOKEN.touch()
+    world.login_is_right = False
+    world.others = [member(0), member(1), member(2), member(4, up=False)]
+    world.spared = [False]
+    lifecycle.stop(world.pod)
+    removed = [words for words in world.commands if words[:2] == ("cluster", "remove")]
+    assert [(words[2], "--token-file" in words) for words in removed] == [("mq-4", True), ("mq-3", True)]
+
+
+def test_a_node_that_ended_when_it_was_out_is_out(lifecycle: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It can't tell its own hook any more: another node says so, one that has missed nothing, of the same cluster."""
+    world = World(lifecycle, monkeypatch, 4)
+    world.serve()
+    lifecycle.OWN_TOKEN.touch()
+    world.replicas, world.failures = 3, 1_000
+    world.states = {1: "member", 9: "leaving"}
+
+    def passes(seconds: float) -> None:
+        world.slept_s += seconds
+        world.current = world.slept_s >= 4
+        world.others_cluster = "prod" if world.slept_s >= 6 else "another"
+        world.states = {1: "member", 9: "removed"} if world.slept_s >= 8 else world.states
+        assert world.slept_s < 60, "waits for ever"
+
+    monkeypatch.setattr(lifecycle.time, "sleep", passes)
+    lifecycle.stop(world.pod)
+    assert world.slept_s == 8
 
 
 @pytest.mark.parametrize("number", [2, 4])
@@ -409,6 +463,18 @@ def test_times_that_the_chart_leaves_out(lifecycle: ModuleType, value: str, seco
     told |= {"MAYFLY_DEFAULT_USER": "me", "CHART_SPARE_TIMEOUT_S": value, "CHART_DRAIN_TIMEOUT_S": value}
     pod = lifecycle.Pod(told)
     assert (pod.spare_timeout_s, pod.drain_timeout_s) == (seconds, value or "60")
+
+
+@pytest.mark.parametrize(("label", "domain"), [("zone-a", "zone-a"), ("", None), (None, None)])
+def test_the_failure_domain_of_a_label(
+    lifecycle: ModuleType, label: str | None, domain: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A pod without the label, as on older Kubernetes, has the domain that the chart gives it otherwise."""
+    told = {"POD_NAME": "mq-1", "POD_NAMESPACE": "prod", "CHART_FOUNDERS": "3", "CHART_DOMAIN": DOMAIN}
+    told |= {"MAYFLY_DEFAULT_USER": "me"} | ({} if label is None else {"CHART_FAILURE_DOMAIN": label})
+    settings = lifecycle.settings_of(lifecycle.Pod(told), False, "")
+    assert settings.get("MAYFLY_FAILURE_DOMAIN") == domain
+    assert ("lacks the label" in capsys.readouterr().err) == (label == "")
 
 
 def test_work_beside_the_node_outlives_the_start(lifecycle: ModuleType, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from urllib.request import urlopen
 import pika
 import pytest
 
+from tests.deploy import needed
 from tests.integration.nodes import Nodes, wait_for
 
 DEPLOY: Final = Path(__file__).resolve().parent.parent.parent / "deploy"
@@ -28,9 +29,8 @@ CHART: Final = DEPLOY.parent / "helm" / "mayfly"
 DASHBOARD: Final[dict[str, Any]] = json.loads((DEPLOY / "grafana" / "mayfly.json").read_text())
 WITHIN_S: Final = 60.0
 for program in ("prometheus", "promtool"):
-    if shutil.which(program) is None:
-        pytest.skip(f"{program} is not installed (Debian: apt-get install prometheus)", allow_module_level=True)
-yaml = pytest.importorskip("yaml", reason="PyYAML is not installed (requirements/deploy.txt)")
+    needed.program(program, "prometheus")
+yaml = needed.module("yaml", "PyYAML")
 
 
 def queries() -> list[str]:
@@ -51,78 +51,122 @@ def test_the_configuration_is_one() -> None:
     promtool("check", "config", str(DEPLOY / "prometheus.yaml"))
 
 
-def test_alerts_are_raised_when_they_should_and_not_before(tmp_path: Path) -> None:
-    """The rules of the chart, as Helm makes them, on series made up: well for ten minutes, then ten of each trouble."""
-    helm = pytest.importorskip("helm_python", reason="Helm's engine is not installed (requirements/deploy.txt)")
+# By alert: the series that raises it (`OF` stands for the labels of a node), and its values in steps of 30 s: 21 in
+# which all is well, then 20 of the trouble.
+TROUBLES: Final = {
+    "MayflyNoLeader": [('mayfly_raft_leader{OF, group="1"}', "1x20 0x20")],
+    "MayflyNotScraped": [("up{OF}", "1x20 0x20")],
+    "MayflyMemberDown": [("mayfly_members_down{OF}", "0x20 2x20")],
+    "MayflyDiskAlarm": [("mayfly_disk_alarm{OF}", "0x20 1x20")],
+    "MayflyMemoryAlarm": [("mayfly_memory_alarm{OF}", "0x20 1x20")],
+    "MayflyPublishersBlocked": [("mayfly_publishers_blocked{OF}", "0x20 1x20")],
+    "MayflyExpiryLag": [("mayfly_expiry_lag_ms{OF}", "900x20 1100x20")],
+    "MayflyClockAhead": [("mayfly_clock_excess_ms{OF}", "0x20 3x20")],
+    "MayflyClockRefusals": [("mayfly_clock_refusals_total{OF}", "4x20 5+1x20")],
+    "MayflyDeadLettersWait": [("mayfly_lane_oldest_seconds{OF}", "9x20 11x20")],
+    # A lane that moves has no such series.
+    "MayflyLaneStands": [('mayfly_lane_waits{OF, vhost="/", queue="q", waits_for="room"}', "_x20 1x20")],
+    "MayflyDeadLettersUndecided": [("mayfly_unrouted_oldest_seconds{OF}", "4x20 6x20")],
+    "MayflyDeadLettersParked": [("mayfly_parked_oldest_seconds{OF}", "500x20 700x20")],
+    # Of 10 syncs a step, all take 0.1 s at most; then half take 0.2 s.
+    "MayflySlowDisk": [
+        ('mayfly_log_sync_seconds_bucket{OF, le="0.1"}', "0+10x20 205+5x20"),
+        ('mayfly_log_sync_seconds_bucket{OF, le="0.2"}', "0+10x20 210+10x20"),
+        ('mayfly_log_sync_seconds_bucket{OF, le="+Inf"}', "0+10x20 210+10x20"),
+    ],
+}
+OURS: Final = {
+    "chart": {"namespace": "prod", "pod": "mq-mayfly-0"},
+    "deploy": {"job": "mayfly", "instance": "node1:15672"},
+}
+# Another release's, or another job's, is none of ours.
+STRANGERS: Final = {"chart": 'namespace="prod", pod="other-mayfly-0"', "deploy": 'job="other", instance="a:1"'}
+
+
+Alerts = list[tuple[str, str, list[dict[str, Any]]]]
+"""When, of which alert, and what is raised then."""
+
+
+def rules_of(place: str) -> dict[str, Any]:
+    """The rules for Prometheus: those of the chart as Helm makes them, or those of deploy/."""
+    if place == "deploy":
+        rules: dict[str, Any] = yaml.safe_load((DEPLOY / "alerts.yaml").read_text())
+        return rules
+    helm = needed.module("helm_python", "Helm's engine")
     values = {"metrics": {"prometheusRule": {"enabled": True}}}
     with helm.Chart.load(CHART) as chart:
         texts = chart.render(values, name="mq", namespace="prod", is_install=True)
     text = next(text for path, text in texts.items() if path.endswith("prometheusrule.yaml"))
-    groups = yaml.safe_load(text)["spec"]["groups"]
-    (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": groups}))
-    assert "7 rules" in promtool("check", "rules", str(tmp_path / "rules.yaml"))
-    of = 'namespace="prod", pod="mq-mayfly-0"'
-    # Steps of 30 s: 21 samples in which all is well, then 20 of the trouble.
-    series = {
-        f'mayfly_raft_leader{{{of}, group="1"}}': "1x20 0x20",
-        f"mayfly_disk_alarm{{{of}}}": "0x20 1x20",
-        f"mayfly_expiry_lag_ms{{{of}}}": "900x20 1100x20",
-        f"mayfly_clock_excess_ms{{{of}}}": "0x20 3x20",
-        f"mayfly_lane_oldest_seconds{{{of}}}": "9x20 11x20",
-        f"mayfly_parked_oldest_seconds{{{of}}}": "500x20 700x20",
-        # Of 10 syncs a step, all take 0.1 s at most; then half take 0.5 s.
-        f'mayfly_log_sync_seconds_bucket{{{of}, le="0.1"}}': "0+10x20 205+5x20",
-        f'mayfly_log_sync_seconds_bucket{{{of}, le="0.5"}}': "0+10x20 210+10x20",
-        f'mayfly_log_sync_seconds_bucket{{{of}, le="+Inf"}}': "0+10x20 210+10x20",
-        # Another release's node is none of ours.
-        'mayfly_disk_alarm{namespace="prod", pod="other-mayfly-0"}': "1x40",
-    }
-    labels = {name: label for rule in groups[0]["rules"] for name, label in [(rule["alert"], _labels(rule))]}
-    notes = {rule["alert"]: _notes(rule) for rule in groups[0]["rules"]}
+    return {"groups": yaml.safe_load(text)["spec"]["groups"]}
+
+
+@pytest.mark.parametrize("place", OURS)
+def test_alerts_are_raised_when_they_should_and_not_before(tmp_path: Path, place: str) -> None:
+    """On series made up: well for ten minutes, then ten of each trouble; and none but a stranger's."""
+    content = rules_of(place)
+    rules = {rule["alert"]: rule for rule in content["groups"][0]["rules"]}
+    assert set(rules) == set(TROUBLES) | {"MayflyNothingToldOf"}
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump(content))
+    assert f"{len(rules)} rules" in promtool("check", "rules", str(tmp_path / "rules.yaml"))
+    of = ", ".join(f'{name}="{value}"' for name, value in OURS[place].items())
+    series = [(name.replace("OF", of), values) for each in TROUBLES.values() for name, values in each]
+    series.append((f"mayfly_disk_alarm{{{STRANGERS[place]}}}", "1x40"))
+    stranger = [(f'mayfly_raft_leader{{{STRANGERS[place]}, group="1"}}', "1x40")]
+    raised = [("20m", name, [_expected(rules[name], place)]) for name in TROUBLES]
+    quiet: Alerts = [("10m", str(name), []) for name in rules]
+    quiet.append(("20m", "MayflyNothingToldOf", []))
+    absent: Alerts = [("30s", "MayflyNothingToldOf", [])]
+    absent.append(("5m", "MayflyNothingToldOf", [_expected_absent(rules, place)]))
     tests = {
         "rule_files": ["rules.yaml"],
         "evaluation_interval": "30s",
-        "tests": [
-            {
-                "interval": "30s",
-                "input_series": [{"series": name, "values": values} for name, values in series.items()],
-                "alert_rule_test": [
-                    {"eval_time": "10m", "alertname": name, "exp_alerts": []} for name in labels
-                ]
-                + [
-                    {
-                        "eval_time": "20m",
-                        "alertname": name,
-                        "exp_alerts": [{"exp_labels": labels[name], "exp_annotations": notes[name]}],
-                    }
-                    for name in labels
-                ],
-            }
-        ],
+        "tests": [_played(series, quiet + raised), _played(stranger, absent)],
     }
     (tmp_path / "tests.yaml").write_text(yaml.safe_dump(tests))
     promtool("test", "rules", str(tmp_path / "tests.yaml"))
 
 
-_KEPT: Final = {
+def _played(series: list[tuple[str, str]], alerts: Alerts) -> dict[str, Any]:
+    return {
+        "interval": "30s",
+        "input_series": [{"series": name, "values": values} for name, values in series],
+        "alert_rule_test": [
+            {"eval_time": time, "alertname": name, "exp_alerts": expected} for time, name, expected in alerts
+        ],
+    }
+
+
+_KEPT: Final[dict[str, dict[str, str] | tuple[str, ...]]] = {
     "MayflyNoLeader": {"group": "1"},
-    "MayflyExpiryLag": {"pod": "mq-mayfly-0"},
-    "MayflySlowDisk": {"pod": "mq-mayfly-0"},
+    "MayflyMemberDown": {},
+    "MayflyPublishersBlocked": {},
+    "MayflyExpiryLag": ("pod", "instance"),
+    "MayflySlowDisk": ("pod", "instance"),
     "MayflyDeadLettersWait": {},
+    "MayflyLaneStands": {"vhost": "/", "queue": "q", "waits_for": "room"},
+    "MayflyDeadLettersUndecided": {},
     "MayflyDeadLettersParked": {},
 }
-"""Labels that are left of the series. Of those not named here: all."""
+"""Labels that are left of the series, or names of those of the node. Of alerts not named here: all."""
 
 
-def _labels(rule: dict[str, Any]) -> dict[str, str]:
-    labels: dict[str, str] = rule["labels"]
-    return _KEPT.get(rule["alert"], {"namespace": "prod", "pod": "mq-mayfly-0"}) | labels
+def _expected(rule: dict[str, Any], place: str) -> dict[str, Any]:
+    kept = _KEPT.get(rule["alert"], tuple(OURS[place]))
+    own = kept if isinstance(kept, dict) else {name: text for name, text in OURS[place].items() if name in kept}
+    return {"exp_labels": own | rule["labels"], "exp_annotations": _notes(rule, own)}
 
 
-def _notes(rule: dict[str, Any]) -> dict[str, str]:
-    labels = _labels(rule)
+def _expected_absent(rules: dict[str, Any], place: str) -> dict[str, Any]:
+    """It has the labels that were asked for by name."""
+    rule = rules["MayflyNothingToldOf"]
+    asked = {name: text for name, text in OURS[place].items() if name in ("namespace", "job")}
+    return {"exp_labels": asked | rule["labels"], "exp_annotations": _notes(rule, asked)}
+
+
+def _notes(rule: dict[str, Any], labels: dict[str, str]) -> dict[str, str]:
+    put_in = {f"$labels.{name}": text for name, text in labels.items()} | {"$value": "2"}
     return {
-        name: re.sub(r"\{\{ \$labels\.(\w+) \}\}", lambda found: labels[found[1]], text)
+        name: re.sub(r"\{\{ (\S+) \}\}", lambda found: put_in[found[1]], text)
         for name, text in rule["annotations"].items()
     }
 
@@ -141,6 +185,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         targets = configuration["scrape_configs"][0]["static_configs"][0]["targets"]
         targets[:] = [str(nodes.plan(id).http) for id in nodes.ids]
         (folder / "prometheus.yaml").write_text(yaml.safe_dump(configuration))
+        shutil.copy(DEPLOY / "alerts.yaml", folder)
         with socket.create_server(("127.0.0.1", 0)) as free:
             address = f"127.0.0.1:{free.getsockname()[1]}"
         words = [f"--config.file={folder}/prometheus.yaml", f"--storage.tsdb.path={folder}/tsdb"]
@@ -199,6 +244,16 @@ def _answer(address: str, query: str) -> list[dict[str, Any]]:
     assert answer["status"] == "success", answer
     series: list[dict[str, Any]] = answer["data"]["result"]
     return series
+
+
+@pytest.mark.processes
+def test_the_rules_are_loaded_and_nothing_is_wrong_with_nodes_that_are_well(watched: str) -> None:
+    """But for the dead letter that stands still on purpose."""
+    with urlopen(f"http://{watched}/api/v1/rules", timeout=10) as page:
+        (group,) = json.load(page)["data"]["groups"]
+    raised = {rule["name"] for rule in group["rules"] if rule["state"] != "inactive"}
+    assert {rule["name"] for rule in group["rules"]} == set(TROUBLES) | {"MayflyNothingToldOf"}
+    assert raised <= {"MayflyLaneStands", "MayflyDeadLettersWait"}
 
 
 @pytest.mark.processes

@@ -37,6 +37,7 @@ _API_VERSION: Final = "1.41"
 _USER: Final = 10001
 _PEER_PORT: Final = 25672
 _NETWORKS: Final = range(1, 250)
+_LEVEL_LIMIT: Final = "MAYFLY_FEATURE_LEVEL_LIMIT"
 
 
 class ContainerNetwork(Network):
@@ -274,16 +275,24 @@ class ContainerNodes(Nodes):
     def leader_of(self, name: str, witness: int = 1) -> int:
         return self._place_of.get(super().leader_of(name, witness), 0)
 
+    def planned_leader(self, name: str, witness: int = 1) -> int:
+        return self._place_of.get(super().planned_leader(name, witness), 0)
+
     def log_text(self, id: int) -> str:
         plan = self.plan(id)
         earlier = plan.log_file.read_text() if plan.log_file.exists() else ""
         container = self._cluster.containers.get(plan.name)
         return earlier + (container.log() if container is not None else "")
 
-    def change_image(self, id: int, image: str) -> None:
-        """A node that does not run gets another container: the same data, another release."""
-        self._cluster.containers.pop(self.plan(id).name).remove()
-        self._cluster.images[self.plan(id).name] = image
+    def change_image(self, id: int, image: str, level_limit: int = 0) -> None:
+        """A node that does not run gets another container: the same data, another release. `level_limit` is its
+        `feature_level_limit`; at 0 it gets none, as earlier releases don't know it."""
+        name = self.plan(id).name
+        self._cluster.containers.pop(name).remove()
+        self._cluster.images[name] = image
+        self._cluster.environment[name].pop(_LEVEL_LIMIT, None)
+        if level_limit:
+            self._cluster.environment[name][_LEVEL_LIMIT] = str(level_limit)
 
     def refused_start(self, id: int) -> tuple[int, str]:
         """Start a node that will not go on; its exit code, and what that start has logged."""

@@ -8,6 +8,7 @@ from random import Random
 from typing import Final
 
 from tests.failover.containers import ContainerNodes
+from tests.failover.upgrade import UPGRADES
 from tests.integration.nodes import wait_for
 from tests.reliability import faults
 from tests.reliability.chaos import WHOLE_WITHIN_S, is_whole
@@ -41,7 +42,7 @@ def choose_victims(kind: str, nodes: ContainerNodes, busiest: int, random: Rando
     if kind in ("slow disk", "wiped"):
         # The small disk is in memory; and who looks after leases asks the first two nodes.
         return (nodes.with_small_disk,) if kind == "wiped" else (random.choice(ids[:-1]),)
-    if kind in ("rolling restart", "rolling upgrade"):
+    if kind == "rolling restart" or kind in UPGRADES:
         return tuple(ids)
     others = [id for id in ids if id != busiest]
     return (busiest, random.choice(others)) if kind == "link" else (busiest,)

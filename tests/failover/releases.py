@@ -57,3 +57,9 @@ class Upgrade:
     def can_go_back(self) -> bool:
         """Whether the old release has to take the data again after all nodes were new."""
         return self.old.levels.knows(self.new.levels.highest) and self.old.layouts.knows(self.new.layouts.highest)
+
+    @property
+    def can_be_held(self) -> bool:
+        """Whether the level rises beyond what the old release knows, and nothing but that closes the way back."""
+        old, new = self.old, self.new
+        return not old.levels.knows(new.levels.highest) and old.layouts.knows(new.layouts.highest)

@@ -21,7 +21,7 @@ from tests.failover.engine import IMAGE, release_of_image, version_of_image
 from tests.failover.faults import KINDS, carry_out, choose_victims
 from tests.failover.leases import EXPIRES_MS, Leases
 from tests.failover.releases import Upgrade
-from tests.failover.upgrade import ROLLING_UPGRADE, upgrade
+from tests.failover.upgrade import ROLLING_UPGRADE, UPGRADES, upgrade, upgrade_and_go_back
 from tests.integration.nodes import wait_for
 from tests.reliability.chaos import LOGIN, WHOLE_WITHIN_S, Run, calm, clients_of, declare_queues, is_whole, leaders_of
 from tests.reliability.clients import consumers_of, publishers_of
@@ -66,6 +66,11 @@ class FailoverRun:
     dead: DeadLetterRun = field(init=False)
     leases: Leases | None = None
 
+    @property
+    def way(self) -> Upgrade:
+        """From the image to the next."""
+        return Upgrade(release_of_image(self.image), release_of_image(self.next_image))
+
     def __post_init__(self) -> None:
         self.streams = Run(self.seed, 0, [], self.rate)
         self.dead = DeadLetterRun(self.seed + 1, 0, [], self.rate / 2)
@@ -84,7 +89,7 @@ def carry_out_run(run: FailoverRun, folder: Path, say: bool = True) -> None:
             _under_load(run, nodes, say)
             run.seconds = time.monotonic() - began_s
         finally:
-            run.violations += [Violation("end", end.describe()) for end in nodes._cluster.ended()]
+            run.violations += [Violation("end", end.describe()) for end in nodes.ends()]
             nodes.close()
             run.violations += [Violation("log", line) for line in nodes.log_faults()]
     finally:
@@ -137,13 +142,14 @@ def _asking(nodes: ContainerNodes) -> Callable[[int, str], tuple[int, str]]:
 
 
 def _hit(run: FailoverRun, nodes: ContainerNodes, queues: Sequence[str], say: bool) -> None:
-    """Each kind once a round, in an order of chance; the next when all is well again, and a little later."""
+    """Each kind once a round, in an order of chance but for upgrades; the next when all is well again, and a little
+    later."""
     random = Random(run.seed)
     clients = run.streams.clients
     assert clients is not None
     last_s = time.monotonic() + run.minutes * 60
     for _ in range(run.rounds):
-        for kind in random.sample(run.kinds, len(run.kinds)):
+        for kind in run.kinds if run.next_image else random.sample(run.kinds, len(run.kinds)):
             if kind in run.impossible or time.monotonic() > last_s:
                 continue
             time.sleep(random.uniform(0.5, 3.0))
@@ -153,9 +159,9 @@ def _hit(run: FailoverRun, nodes: ContainerNodes, queues: Sequence[str], say: bo
             fault = Fault(kind, choose_victims(kind, nodes, busiest, random))
             fault.led = tuple(queue for queue, leader in leaders.items() if leader in fault.victims)
             try:
-                if kind == ROLLING_UPGRADE:
-                    way = Upgrade(release_of_image(run.image), release_of_image(run.next_image))
-                    upgrade(fault, nodes, way, clients.now_us)
+                if kind in UPGRADES:
+                    play = upgrade if kind == ROLLING_UPGRADE else upgrade_and_go_back
+                    play(fault, nodes, run.way, clients.now_us)
                 else:
                     carry_out(fault, nodes, random, clients.now_us)
             except OSError as error:

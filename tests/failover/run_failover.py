@@ -31,7 +31,7 @@ MOST_SHOWN: Final = 20
 
 def main() -> None:
     """Run, print, write; ends the process."""
-    from tests.failover.engine import IMAGE, make_image, make_image_of, release_of_image, why_no_engine
+    from tests.failover.engine import IMAGE, make_image, make_image_of, why_no_engine
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=1, help="each fault so many times")
@@ -47,9 +47,8 @@ def main() -> None:
         sys.exit(f"no failover tests on this machine: {reason}")
 
     from tests.failover.faults import KINDS
-    from tests.failover.releases import Upgrade
     from tests.failover.run import FailoverRun, carry_out_run
-    from tests.failover.upgrade import ROLLING_UPGRADE
+    from tests.failover.upgrade import upgrades_of
     from tests.reliability.run_chaos import replace_figures
 
     kinds = [word.strip() for word in arguments.faults.split(",") if word.strip()] or list(KINDS)
@@ -60,14 +59,14 @@ def main() -> None:
     make_image()
     run = FailoverRun(arguments.seed, arguments.rounds, kinds, arguments.rate, arguments.minutes)
     if arguments.upgrade_from:
-        run.kinds = kinds = [ROLLING_UPGRADE]
         try:
             run.image, run.next_image = make_image_of(arguments.upgrade_from, f"{IMAGE}-before"), IMAGE
         except ValueError as error:
             sys.exit(str(error))
-        reason = Upgrade(release_of_image(run.image), release_of_image(run.next_image)).fault()
+        reason = run.way.fault()
         if reason:
             sys.exit(f"no rolling upgrade from {arguments.upgrade_from}: {reason}")
+        run.kinds = kinds = upgrades_of(run.way)
     folder = Path(tempfile.mkdtemp(prefix="mayfly-failover-"))
     print(f"{arguments.rounds} round(s), seed {run.seed}, faults: {', '.join(kinds)}; logs in {folder}", flush=True)
     carry_out_run(run, folder)

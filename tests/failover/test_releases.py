@@ -46,3 +46,10 @@ def test_upgrades_that_are_not(said: str, fault: str) -> None:
 )
 def test_the_way_back_ends_with_a_level_or_a_format_that_the_old_one_does_not_know(said: str, way_back: bool) -> None:
     assert Upgrade(OLD, Release.of("new", said)).can_go_back is way_back
+
+
+@pytest.mark.parametrize(
+    ("said", "held"), [("6 6 1 2 6 6", False), ("6 7 1 3 6 6", True), ("6 6 2 4 6 6", True), ("6 6 1 3 6 7", False)]
+)
+def test_a_held_level_keeps_the_way_back_open_where_nothing_else_closes_it(said: str, held: bool) -> None:
+    assert Upgrade(OLD, Release.of("new", said)).can_be_held is held

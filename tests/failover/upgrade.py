@@ -1,4 +1,4 @@
-"""A cluster that goes from one release to another, node by node, and what becomes of a node that goes back."""
+"""A cluster that goes from one release to another, node by node, and what becomes of nodes that go back."""
 
 from __future__ import annotations
 
@@ -13,8 +13,30 @@ from tests.reliability.chaos import WHOLE_WITHIN_S, is_whole
 from tests.reliability.faults import Fault
 
 ROLLING_UPGRADE: Final = "rolling upgrade"
+HELD_UPGRADE: Final = "rolling upgrade with the level held, and back"
+UPGRADES: Final = (HELD_UPGRADE, ROLLING_UPGRADE)
+"""In this order: the second one closes the way back."""
 REFUSALS: Final = ("written by a newer MayflyMQ", "it needs a newer MayflyMQ")
 """What a release says of data that is beyond it: one of these."""
+
+
+def upgrades_of(way: Upgrade) -> list[str]:
+    """What is to be played, in this order."""
+    return list(UPGRADES if way.can_be_held else UPGRADES[1:])
+
+
+def upgrade_and_go_back(fault: Fault, nodes: ContainerNodes, way: Upgrade, now_us: Callable[[], int]) -> None:
+    """Each node in turn to the new image, whose setting keeps the level where it is; then each in turn to the old one,
+    which has to take the data."""
+    level = way.old.levels.highest
+    fault.at_us = now_us()
+    wait_for(lambda: _levels(nodes) == {level}, f"level {level}", WHOLE_WITHIN_S)
+    for image, limit in ((way.new.image, level), (way.old.image, 0)):
+        for id in nodes.ids:
+            _stopped(nodes, id)
+            _started(nodes, id, image, limit)
+            assert _levels(nodes) == {level}, f"the level was raised above feature_level_limit = {level}"
+    fault.healed_us = now_us()
 
 
 def upgrade(fault: Fault, nodes: ContainerNodes, way: Upgrade, now_us: Callable[[], int]) -> None:
@@ -44,8 +66,8 @@ def _stopped(nodes: ContainerNodes, id: int) -> None:
     assert code == 0, f"node {id}, told to stop, ended with {code}"
 
 
-def _started(nodes: ContainerNodes, id: int, image: str) -> None:
-    nodes.change_image(id, image)
+def _started(nodes: ContainerNodes, id: int, image: str, level_limit: int = 0) -> None:
+    nodes.change_image(id, image, level_limit)
     nodes.start(id)
     wait_for(lambda: is_whole(nodes), f"a whole cluster after node {id}", WHOLE_WITHIN_S, every_s=0.05)
 

@@ -13,10 +13,11 @@ import aiormq
 import pika
 from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
 
-from tests.integration.nodes import BOUND_S, Nodes, wait_for
+from tests.integration.nodes import Nodes
+from tests.waiting import BOUND_S, wait_for
 
 PERSISTENT: Final = pika.BasicProperties(delivery_mode=2)
-_MOST_NAMES: Final = 60
+_MOST_NAMES: Final = 100
 
 
 def connect(nodes: Nodes, id: int, blocked_after_s: float | None = None, **parameters: Any) -> BlockingConnection:
@@ -57,21 +58,51 @@ def declare_led_by(
     suits: Callable[[int], bool],
     arguments: dict[str, Any] | None = None,
 ) -> str:
-    """Declare a durable queue whose shard's leader suits, by trying names all over the shards; its name."""
+    """Declare a durable queue whose shard's leader suits, by trying names all over the shards; its name. It is the
+    planned leader, and leads when this returns."""
+    name = _declare_suitable(where, prefix, lambda name: suits(nodes.planned_leader(name)), nodes, 1, arguments)
+    leader = nodes.planned_leader(name)
+    wait_for(lambda: nodes.leader_of(name) == leader, f"{name} led by node {leader}")
+    return name
+
+
+def declare_in_shard(
+    nodes: Nodes,
+    where: BlockingChannel,
+    prefix: str,
+    shard: int,
+    arguments: dict[str, Any] | None = None,
+    witness: int = 1,
+) -> str:
+    """Declare a durable queue of this shard, by trying names; its name. The witness knows it when this returns."""
+    return _declare_suitable(
+        where, prefix, lambda name: (nodes.queue(witness, name) or {})["shard"] == shard, nodes, witness, arguments
+    )
+
+
+def _declare_suitable(
+    where: BlockingChannel,
+    prefix: str,
+    suits: Callable[[str], bool],
+    nodes: Nodes,
+    witness: int,
+    arguments: dict[str, Any] | None,
+) -> str:
     spread = {"x-queue-leader-locator": "balanced", **(arguments or {})}
     unsuitable: list[str] = []
     try:
         for number in range(_MOST_NAMES):
             name = f"{prefix}-{number}"
             where.queue_declare(name, durable=True, arguments=spread)
-            wait_for(partial(nodes.leader_of, name), f"a leader of {name}")
-            if suits(nodes.leader_of(name)):
+            wait_for(partial(nodes.queue, witness, name), f"{name} at node {witness}")
+            if suits(name):
                 return name
             unsuitable.append(name)
     finally:
+        # Only now: a shard that became empty again would be the first choice for the next queue.
         for name in unsuitable:
             where.queue_delete(name)
-    raise AssertionError(f"no name of {_MOST_NAMES} has a suitable leader")
+    raise AssertionError(f"none of {_MOST_NAMES} names suits")
 
 
 def publish_all(nodes: Nodes, id: int, queue: str, bodies: Sequence[bytes], **properties: Any) -> None:

@@ -10,16 +10,16 @@ import json
 import os
 import re
 import signal
-import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final, Self, TextIO, TypeVar
+from typing import Any, Final, Self, TextIO
 from urllib.parse import quote
 from urllib.request import urlopen
 
 from cluster.placement import voters
 from node.command_line.local_cluster import (
+    ChildEnd,
     LocalCluster,
     NodePlan,
     fetch,
@@ -27,42 +27,16 @@ from node.command_line.local_cluster import (
     taken_addresses,
     this_mayfly,
 )
+from tests.waiting import BOUND_S
+from tests.waiting import bounded as bounded  # these two for the many tests that want them with their nodes
+from tests.waiting import wait_for as wait_for
 
-Result = TypeVar("Result")
-
-START_WITHIN_S: Final = 60.0
-BOUND_S: Final = 30.0
+START_WITHIN_S: Final = 180.0
 # Frames of peers come 25 000 above: still below the ports that the system gives to clients.
 _FIRST_PORT: Final = 5_700
 _LAST_PORT: Final = 6_980
 _PORT_STEP: Final = 10
 _LOG_LINE: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (\w+) +([\w.]+): ")
-
-
-def wait_for(what: Callable[[], object], description: str, within_s: float = BOUND_S, every_s: float = 0.01) -> float:
-    """Ask until it is so; the seconds it took. Fails the test at the bound."""
-    began_s = time.monotonic()
-    while not what():
-        if time.monotonic() - began_s > within_s:
-            raise AssertionError(f"{description}: not within {within_s} s")
-        time.sleep(every_s)
-    return time.monotonic() - began_s
-
-
-def bounded(what: Callable[[], Result], within_s: float = 2 * BOUND_S) -> Result:
-    """The result of a call that might wait for ever: in a thread, and given up at the bound."""
-    results: list[Result] = []
-    thread = threading.Thread(target=lambda: results.append(what()), daemon=True)
-    thread.start()
-    thread.join(within_s)
-    assert results, f"nothing after {within_s} s" if thread.is_alive() else "failed; see the thread's exception"
-    return results[0]
-
-
-def wait_until_s(moment_s: float) -> None:
-    """Return when monotonic time has come to the moment: for promises that are about time passing."""
-    while (left_s := moment_s - time.monotonic()) > 0:
-        time.sleep(left_s)
 
 
 class Ports:
@@ -106,8 +80,14 @@ class Nodes:
         else:
             self.stop()
 
-    def __init__(self, folder: Path, count: int = 3, settings: dict[str, object] | None = None) -> None:
-        """Plans the nodes; `settings` hold for all, by key, as in a TOML file."""
+    def __init__(
+        self,
+        folder: Path,
+        count: int = 3,
+        settings: dict[str, object] | None = None,
+        executable: Sequence[str] | None = None,
+    ) -> None:
+        """Plans the nodes; `settings` hold for all, by key, as in a TOML file. `executable` stands for `mayfly`."""
         self._ports = Ports(count)
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
@@ -116,7 +96,7 @@ class Nodes:
         self.expected_errors: list[str] = []
         """Patterns of lines of level ERROR or above that a test provokes."""
         self._frozen: set[int] = set()
-        self._cluster = LocalCluster(self.plans, this_mayfly())
+        self._cluster = LocalCluster(self.plans, executable or this_mayfly())
 
     # ------------------------------------------------------------------ processes
 
@@ -190,12 +170,16 @@ class Nodes:
             self._frozen.discard(id)
         return moment_s
 
+    def ends(self) -> list[ChildEnd]:
+        """The nodes that have ended, not by `kill` or `stop`, since this was last asked."""
+        return self._cluster.ended()
+
     def ends_by_itself(self, id: int, within_s: float = BOUND_S) -> int:
         """Wait for the node's process to end; its exit code."""
         codes: list[int] = []
 
         def ended() -> bool:
-            codes.extend(end.code for end in self._cluster.ended() if end.plan.name == self.plan(id).name)
+            codes.extend(end.code for end in self.ends() if end.plan.name == self.plan(id).name)
             return bool(codes)
 
         wait_for(ended, f"the end of node {id}", within_s)
@@ -230,13 +214,17 @@ class Nodes:
                 self.thaw(id)
         self._cluster.stop()
 
+    def release_ports(self) -> None:
+        """Let others have the ports, when the nodes have been stopped for good; `close` does it."""
+        self._ports.release()
+
     def close(self) -> None:
         """End all processes, and judge their logs."""
-        early = [end.describe() for end in self._cluster.ended()]
+        early = [end.describe() for end in self.ends()]
         try:
             self.stop()
         finally:
-            self._ports.release()
+            self.release_ports()
         assert not early, f"nodes ended by themselves: {early}"
         assert self.log_faults() == []
 
@@ -294,9 +282,20 @@ class Nodes:
         return -1 if info is None else int(info["ready"])
 
     def leader_of(self, name: str, witness: int = 1) -> int:
-        """The node that leads the queue's shard; 0: none."""
+        """The node that leads the queue's shard now; 0: none."""
         info = self.queue(witness, name)
         return int(info["leader"] or 0) if info else 0
+
+    def planned_leader(self, name: str, witness: int = 1) -> int:
+        """The node that is to lead the queue's shard, which is what placement goes by: on a busy machine another one
+        may lead it for a while. 0: the witness knows no such queue."""
+        info = self.queue(witness, name)
+        if info is None:
+            return 0
+        code, answer = fetch(self.plan(witness).http, "/shards")
+        assert code == 200, answer
+        plans = {int(row["group"]): row["plan"] for row in answer["shards"]}
+        return int(plans[int(info["shard"])][0])
 
     def agree(self) -> bool:
         """Whether all running nodes know the same leaders, and have applied the same."""

@@ -1,13 +1,10 @@
 """Who may do what on three real nodes: certificates made by `mayfly tls`, users, vhosts, permissions, limits, logs."""
 
 import base64
-import json
 import os
 import shutil
 import signal
 import ssl
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +15,7 @@ import pytest
 
 from node.command_line.certificate_authority import issue, make_authority
 from tests.integration.nodes import Nodes, wait_for
+from tests.integration.operators import ask as ask_as
 
 pytestmark = [pytest.mark.processes]
 
@@ -69,15 +67,8 @@ def cluster(folder: Path, authorities: dict[str, Path]) -> Iterator[Nodes]:
 def ask(
     nodes: Nodes, id: int, method: str, path: str, content: object = None, user: tuple[str, str] = ADMINISTRATOR
 ) -> tuple[int, Any]:
-    body = None if content is None else json.dumps(content).encode()
-    request = urllib.request.Request(f"http://{nodes.plan(id).http}/api/{path}", body, method=method)
-    request.add_header("Authorization", "Basic " + base64.b64encode(":".join(user).encode()).decode())
-    try:
-        with urllib.request.urlopen(request, timeout=20) as answer:
-            text = answer.read()
-            return answer.status, json.loads(text) if text else None
-    except urllib.error.HTTPError as error:
-        return error.code, json.loads(error.read())
+    """As the administrator."""
+    return ask_as(nodes, id, method, path, content, user)
 
 
 def good(answer: tuple[int, Any]) -> Any:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.integration.clients import Publisher, channel, drain, publish_all
 from tests.integration.nodes import Nodes
-from tests.integration.test_drain import mayfly
+from tests.integration.operators import run_mayfly as mayfly
 
 pytestmark = [pytest.mark.processes]
 

@@ -101,6 +101,9 @@ class Named:
     def log_text(self, number: int) -> str:
         return (self._folder / f"{number}.log").read_text()
 
+    def has_started(self, number: int) -> bool:
+        return number in self._processes
+
     def process(self, number: int) -> subprocess.Popen[bytes]:
         return self._processes[number]
 
@@ -167,8 +170,20 @@ def test_one_cluster_forms_whoever_starts_first(named: Named) -> None:
     assert named.members(0)["mayfly-0"][0] == 5
 
 
-def test_a_loop_that_is_stuck_is_not_live_and_goes_on_afterwards(named: Named) -> None:
+@pytest.fixture
+def formed(named: Named) -> Named:
+    """Nodes 0, 1, 2, and whatever joined them: a cluster, whether or not a test before has formed it."""
+    missing = [number for number in range(FOUNDERS) if not named.has_started(number)]
+    if missing:
+        named.resolve(*range(FOUNDERS), service=tuple(range(FOUNDERS)))
+        named.start(*missing)
+    named.until_ready(*range(FOUNDERS))
+    return named
+
+
+def test_a_loop_that_is_stuck_is_not_live_and_goes_on_afterwards(formed: Named) -> None:
     """The probe gets no answer while it lasts; the node is not given up for it, neither by itself nor by the others."""
+    named = formed
     process = named.process(2)
     assert named.page(2, "/health/live")[0] == 200
     process.send_signal(signal.SIGUSR1)

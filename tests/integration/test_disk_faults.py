@@ -57,11 +57,12 @@ def failing_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _started(folder: Path, count: int, program: str = "") -> Iterator[Nodes]:
-    nodes = Nodes(folder, count, {"cache_bytes": 1024 * 1024})
+    script = folder / "node.py"
     if program:
-        script = folder / "node.py"
+        folder.mkdir(parents=True)
         script.write_text(program, encoding="utf-8")
-        nodes._cluster._executable = [sys.executable, "-P", str(script)]
+    executable = [sys.executable, "-P", str(script)] if program else None
+    nodes = Nodes(folder, count, {"cache_bytes": 1024 * 1024}, executable)
     try:
         nodes.serve()
         yield nodes

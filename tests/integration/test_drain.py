@@ -3,27 +3,20 @@
 import os
 import signal
 import socket
-import subprocess
 from collections.abc import Callable
 
 import pika.exceptions
 import pytest
 
-from node.command_line.local_cluster import this_mayfly
 from tests.integration.clients import Consumer, Publisher, channel, connect, declare_led_by, drain, judge
-from tests.integration.nodes import Nodes, wait_for
+from tests.integration.nodes import Nodes
+from tests.integration.operators import run_mayfly as mayfly
+from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.processes]
 
 Record = Callable[[str, object], None]
 VICTIM = 3
-
-
-def mayfly(nodes: Nodes, id: int, *arguments: str, password: str = "guest") -> subprocess.CompletedProcess[str]:
-    """An operator's command for one node."""
-    words = [*this_mayfly(), *arguments, "--node", str(nodes.plan(id).http)]
-    environment = {**os.environ, "MAYFLY_PASSWORD": password}
-    return subprocess.run(words, capture_output=True, text=True, timeout=90, check=False, env=environment)
 
 
 def reason(nodes: Nodes, id: int) -> str:
@@ -50,7 +43,7 @@ def test_a_stopped_node_costs_its_clients_and_others_nothing(whole: Nodes, recor
     torn.until_received(50)
     os.kill(whole.pid(VICTIM), signal.SIGTERM)
     assert whole.ends_by_itself(VICTIM) == 0
-    assert whole.leads_nothing(VICTIM, witness=1)
+    wait_for(lambda: whole.leads_nothing(VICTIM, witness=1), "other leaders, as node 1 knows them")
     cut.join(30)
     assert cut.error is not None
     wait_for(lambda: torn.error, "the close at the consumer")
@@ -95,7 +88,7 @@ def test_drain_and_revive(whole: Nodes) -> None:
     with pytest.raises(pika.exceptions.AMQPConnectionError):
         connect(whole, VICTIM)
     assert drain(whole, 1, "kept") == [(b"held", True)]
-    assert whole.leads_nothing(VICTIM, witness=1)
+    wait_for(lambda: whole.leads_nothing(VICTIM, witness=1), "other leaders, as node 1 knows them")
     amqp = whole.plan(VICTIM).amqp
     with socket.create_server((amqp.host, amqp.port)):
         for _ in range(2):

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from cluster.placement import voters
 from cluster.versions import LEVELS
 from tests.integration.clients import channel
 from tests.integration.nodes import Nodes
-from tests.integration.test_policies import ask, put
+from tests.integration.operators import ask, put_policy
+from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.processes]
 
@@ -56,13 +56,33 @@ def test_two_of_three_serve_with_it_before_the_third_has_started(founders: Nodes
     founders.start(1, 2)
     founders.until_serving()
     assert is_as_defined(founders, 1) and is_as_defined(founders, 2)
-    put(founders, 1, "near", "^near", {"queue-leader-locator": "client-local"})
+    put_policy(founders, 1, "near", "^near", {"queue-leader-locator": "client-local"})
     with channel(founders, 2) as declaring:
         for number in range(6):
             declaring.queue_declare(f"near-{number}", durable=True)
-    shards = [(founders.queue(2, f"near-{number}") or {})["shard"] for number in range(6)]
-    assert {voters(shard, list(founders.ids), 3)[0] for shard in shards} == {2}
+    assert {founders.planned_leader(f"near-{number}", witness=2) for number in range(6)} == {2}
     founders.start(3)
     founders.until_serving()
     code, found = ask(founders, 3, "GET", "policies/%2F")
     assert code == 200 and {it["name"] for it in found} == {"near", "spread"}
+
+
+def test_a_limit_holds_the_level_until_all_have_been_started_without(founders: Nodes) -> None:
+    """What needs the level waits for it; then definitions come as at any raise."""
+    for id in founders.ids:
+        founders.configure(id, feature_level_limit=LEVELS.highest - 1)
+    founders.start()
+    founders.until_serving()
+    assert {level_of(founders, id) for id in founders.ids} == {LEVELS.highest - 1}
+    assert "keeps it from" in founders.log_text(1)
+    for id in founders.ids:
+        founders.kill(id)
+        founders.configure(id, feature_level_limit=0)
+        founders.start(id)
+        founders.until_serving()
+    wait_for(lambda: all(is_as_defined(founders, id) for id in founders.ids), "the level and what needs it")
+
+
+def level_of(nodes: Nodes, id: int) -> int:
+    """The cluster's feature level."""
+    return int(nodes.page(id, "/cluster/members")[1]["level"])

@@ -106,8 +106,8 @@ def test_a_node_away_longer_than_the_log_reaches_back_catches_up(whole: Nodes) -
     consumer.finish()
     judge(publisher, [consumer])
     whole.heal()
-    assert whole.leader_of(name) == 3
-    assert whole.ready(3, name) == 0
+    wait_for(lambda: whole.leader_of(name) == 3, "node 3 leading again")
+    wait_for(lambda: whole.ready(3, name) == 0, "the last acknowledgement at node 3")
     publish_all(whole, 3, name, [b"0 after"])
     assert drain(whole, 3, name) == [(b"0 after", False)]
     # From its own disk, too.

@@ -1,38 +1,16 @@
 """Policies on real nodes: set on any, effective on queues that are there on every node, whatever leader dies."""
 
-import base64
-import json
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
-from typing import Any
 from urllib.parse import quote
 
 import pytest
 
 from tests.integration.clients import PERSISTENT, channel, declare_led_by
-from tests.integration.nodes import Nodes, wait_for
+from tests.integration.nodes import Nodes
+from tests.integration.operators import ask, put_policy
+from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.processes]
-
-
-def ask(nodes: Nodes, id: int, method: str, path: str, content: object = None) -> tuple[int, Any]:
-    """Status and JSON of a node's management API, as guest."""
-    body = None if content is None else json.dumps(content).encode()
-    request = urllib.request.Request(f"http://{nodes.plan(id).http}/api/{path}", body, method=method)
-    request.add_header("Authorization", "Basic " + base64.b64encode(b"guest:guest").decode())
-    try:
-        with urllib.request.urlopen(request, timeout=20) as answer:
-            text = answer.read()
-            return answer.status, json.loads(text) if text else None
-    except urllib.error.HTTPError as error:
-        return error.code, json.loads(error.read())
-
-
-def put(nodes: Nodes, id: int, name: str, pattern: str, definition: dict[str, Any], operator: bool = False) -> None:
-    kind = "operator-policies" if operator else "policies"
-    content = {"pattern": pattern, "definition": definition, "apply-to": "queues"}
-    assert ask(nodes, id, "PUT", f"{kind}/%2F/{quote(name, safe='')}", content)[0] in (201, 204)
 
 
 @pytest.fixture(autouse=True)
@@ -57,8 +35,8 @@ def test_set_on_one_node_seen_on_all_and_effective_on_a_queue_that_is_there(clus
     leader = id % 3 + 1
     with channel(cluster, leader, confirms=True) as where:
         queue = declare_led_by(cluster, where, f"pol-{id}-", lambda led_by: led_by == leader)
-        put(cluster, id, "p", f"^{queue}$", {"message-ttl": 20_000, "max-length": 1000})
-        put(cluster, id, "o", f"^{queue}$", {"message-ttl": 300}, operator=True)
+        put_policy(cluster, id, "p", f"^{queue}$", {"message-ttl": 20_000, "max-length": 1000})
+        put_policy(cluster, id, "o", f"^{queue}$", {"message-ttl": 300}, operator=True)
         wait_for(lambda: applies_on_all(cluster, queue, "p", "o"), "all nodes that see the policies")
         definition = {"max-length": 1000, "message-ttl": 300}
         assert (cluster.queue(leader, queue) or {})["effective_policy_definition"] == definition
@@ -91,7 +69,7 @@ def test_a_policy_set_while_the_leader_dies_reaches_its_queues(cluster: Nodes, v
         queue = declare_led_by(cluster, where, f"dies-{victim}-", lambda leader: leader == victim)
         where.basic_publish("", queue, b"m", PERSISTENT)
         wait_for(lambda: cluster.ready(1, queue) == 1, "the message")
-        put(cluster, 1, "dies", f"^{queue}$", {"message-ttl": 1, "ttl-applies": "retroactive"})
+        put_policy(cluster, 1, "dies", f"^{queue}$", {"message-ttl": 1, "ttl-applies": "retroactive"})
         cluster.kill(victim)
         wait_for(lambda: cluster.ready(1, queue) == 0, "the end of the message, by the next leader")
         where.queue_delete(queue)
@@ -100,7 +78,7 @@ def test_a_policy_set_while_the_leader_dies_reaches_its_queues(cluster: Nodes, v
 def test_policies_are_there_after_a_restart_of_all(cluster: Nodes) -> None:
     with channel(cluster, 1) as where:
         where.queue_declare("stays", durable=True)
-    put(cluster, 3, "stays", "^stays$", {"max-length": 7})
+    put_policy(cluster, 3, "stays", "^stays$", {"max-length": 7})
     cluster.kill(1, 2, 3)
     cluster.heal()
     wait_for(lambda: applies_on_all(cluster, "stays", "stays"), "the policy on all nodes")
@@ -111,5 +89,5 @@ def test_policies_are_there_after_a_restart_of_all(cluster: Nodes) -> None:
 def test_l1_expires_on_a_transient_queue_of_another_node(cluster: Nodes) -> None:
     with channel(cluster, 3) as where:
         where.queue_declare("passing", auto_delete=True)
-        put(cluster, 1, "passing", "^passing$", {"expires": 200})
+        put_policy(cluster, 1, "passing", "^passing$", {"expires": 200})
         cluster.until_nowhere("passing")

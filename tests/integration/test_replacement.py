@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.integration.clients import Consumer, Publisher, channel, drain, judge, publish_all
+from tests.integration.growing import Growing
 from tests.integration.nodes import wait_for
-from tests.integration.test_scaling import Growing
 
 pytestmark = [pytest.mark.processes]
 

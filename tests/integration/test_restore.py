@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.integration.clients import Publisher, channel, drain, publish_all
+from tests.integration.growing import Growing
 from tests.integration.nodes import wait_for
-from tests.integration.test_scaling import Growing
 
 pytestmark = [pytest.mark.processes]
 

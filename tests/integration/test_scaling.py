@@ -1,9 +1,8 @@
 """Real nodes that join, leave and are replaced while clients go on: nothing confirmed is lost, nothing comes twice."""
 
 import dataclasses
-import os
 import shutil
-import subprocess
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,77 +10,12 @@ from typing import Any
 import pytest
 
 from node.command_line import exit_codes
-from node.command_line.local_cluster import fetch, this_mayfly
+from node.command_line.local_cluster import fetch
 from tests.integration.clients import Consumer, Publisher, channel, judge, publish_all
-from tests.integration.nodes import Nodes, wait_for
+from tests.integration.growing import Growing
+from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.processes]
-
-SETTLED_WITHIN_S = 60.0
-STOPS = "stopping: |stopped by itself: "
-
-
-class Growing(Nodes):
-    """Places for five nodes. Node number n is called `node<n>`; its id is whatever it was given."""
-
-    def __init__(self, folder: Path, seeds: int = 1) -> None:
-        super().__init__(folder, 5)
-        founders = tuple(plan.peer for plan in self.plans[:seeds])
-        self.plans = [
-            dataclasses.replace(plan, seeds=founders if number < seeds else ())
-            for number, plan in enumerate(self.plans)
-        ]
-        self.expected_errors.append(STOPS)
-
-    def log_text(self, id: int) -> str:
-        """Nothing, for a place that was not taken."""
-        return super().log_text(id) if self.plan(id).log_file.exists() else ""
-
-    def join(self, number: int, through: int, serve: bool = True) -> None:
-        """Start a node that joins."""
-        self.configure(number, join=str(self.plan(through).peer))
-        self.start(number)
-        if serve:
-            self.until_serving()
-
-    def members(self, witness: int) -> dict[str, dict[str, Any]]:
-        """Present members by name, as a node has them."""
-        code, answer = fetch(self.plan(witness).http, "/cluster/members")
-        assert code == 200, answer
-        return {row["name"]: row for row in answer["members"] if row["state"] != "removed"}
-
-    def settled(self, witness: int, *numbers: int) -> bool:
-        """Whether these are the members, and every group votes and is led as planned."""
-        rows = self.members(witness)
-        if sorted(rows) != sorted(f"node{number}" for number in numbers):
-            return False
-        if any(row["state"] != "member" for row in rows.values()):
-            return False
-        ids = {row["id"] for row in rows.values()}
-        voting = min(3, len(numbers))
-        for group in fetch(self.plan(witness).http, "/shards")[1]["shards"]:
-            if set(group["voters"]) != set(group["plan"]) or len(group["plan"]) != voting or group["changing"]:
-                return False
-            if set(group["voters"]) | set(group["learners"]) != ids or group["leader"] != group["plan"][0]:
-                return False
-        return True
-
-    def until_settled(self, witness: int, *numbers: int) -> None:
-        """Wait for it."""
-        wait_for(lambda: self.settled(witness, *numbers), f"{numbers} as members", SETTLED_WITHIN_S, every_s=0.1)
-
-    def mayfly(self, *arguments: str, password: str = "guest") -> subprocess.CompletedProcess[str]:
-        """An operator's command."""
-        environment = {**os.environ, "MAYFLY_PASSWORD": password}
-        return subprocess.run(
-            [*this_mayfly(), *arguments], capture_output=True, text=True, timeout=90, check=False, env=environment
-        )
-
-    def remove(self, name: str, witness: int) -> None:
-        """`mayfly cluster remove`, through a node that stays."""
-        done = self.mayfly("cluster", "remove", name, "--node", str(self.plan(witness).http))
-        assert done.returncode == 0, done.stderr + done.stdout
-
 
 @pytest.fixture
 def places(tmp_path: Path) -> Iterator[Growing]:
@@ -226,3 +160,41 @@ def test_operators_move_shards_and_strangers_do_not(places: Growing) -> None:
     assert places.mayfly("shards", "move", "1", "nobody", *node).returncode == 1
     shown = places.mayfly("cluster", "members", *node).stdout + places.mayfly("shards", "status", *node).stdout
     assert "node3" in shown and "shard 16" in shown
+
+
+def test_hooks_of_a_node_need_no_login(places: Growing) -> None:
+    """A pod's hook drains and removes its own node after its login was changed, with the node's own token, and nothing
+    else with it."""
+    places.start(1)
+    places.until_serving()
+    for number in (2, 3):
+        places.join(number, through=1)
+    places.until_settled(1, 1, 2, 3)
+    file = places.plan(3).data_dir / "own-token"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+    def asked(node: int, *words: str) -> tuple[int, str]:
+        done = places.mayfly(*words, "--node", str(places.plan(node).http), password="guest")
+        return done.returncode, done.stderr
+
+    token = ("--token-file", str(file))
+    assert asked(3, "user", "password", "guest", "--new-password", "changed")[0] == 0
+    for node, words, said in (
+        (3, ("drain",), "administrator"),
+        (3, ("cluster", "remove", "node3"), "administrator"),
+        (2, ("drain", *token), "administrator"),
+        (3, ("cluster", "remove", "node2", *token), "not '2'"),
+        (3, ("drain", "--token-file", str(places.plan(3).log_file)), "holds no token"),
+        (3, ("drain", "--token-file", str(file.with_name("none"))), "can't be read"),
+    ):
+        code, text = asked(node, *words)
+        assert (code, said in text) == (1, True), (words, text)
+    places.kill(2)
+    wait_for(lambda: not places.members(3)["node2"]["up"], "a node that is down")
+    assert asked(3, "cluster", "remove", "node2", *token) == (0, "")
+    places.until_settled(1, 1, 3)
+    assert asked(3, "drain", *token) == (0, "")
+    assert asked(3, "cluster", "remove", "node3", "--no-wait", *token) == (0, "")
+    assert places.ends_by_itself(3) == exit_codes.REFUSED
+    places.until_settled(1, 1)
+    assert file.read_text().strip() not in places.log_text(3)

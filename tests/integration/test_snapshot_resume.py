@@ -104,7 +104,7 @@ def test_a_snapshot_arrives_over_connections_that_break(nodes: WiredNodes) -> No
         assert nodes.log_text(1).count(f"snapshot of group {shard} for node 3 goes on at byte") >= CUTS
         # A break loses what is under way: up to a window of 8 MB.
         assert wire.bytes_there - before_bytes < 1.5 * len(bodies) * BODY_BYTES
-    assert list((nodes.plan(3).data_dir / "snapshots").iterdir()) == []
+    wait_for(lambda: not list((nodes.plan(3).data_dir / "snapshots").iterdir()), "the end of the files that came")
     nodes.until_well()
     nodes.kill(3)
     nodes.start(3)

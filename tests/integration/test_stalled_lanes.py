@@ -6,16 +6,15 @@ import json
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
-from click.testing import CliRunner
-from pika.adapters.blocking_connection import BlockingChannel
 
 from cluster.placement import voters
-from node.command_line import main
-from tests.integration.clients import Consumer, channel, publish_all
-from tests.integration.nodes import Nodes, wait_for
+from tests.integration.clients import Consumer, channel, declare_in_shard, publish_all
+from tests.integration.nodes import Nodes
+from tests.integration.operators import mayfly
+from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.processes]
 
@@ -29,7 +28,6 @@ SOURCE: Final = 1
 MESSAGES: Final = 400
 ROOM: Final = 5
 """Of the queue that is full."""
-MOST_NAMES: Final = 100
 START_WITHIN_S: Final = 120.0
 
 
@@ -51,32 +49,6 @@ def cluster(folder: Path) -> Iterator[Nodes]:
         nodes.stop()
         raise
     nodes.close()
-
-
-def declared_in(nodes: Nodes, where: BlockingChannel, prefix: str, shard: int, arguments: dict[str, Any]) -> str:
-    """A durable queue of this shard, by trying names."""
-    others: list[str] = []
-    try:
-        for number in range(MOST_NAMES):
-            name = f"{prefix}-{number}"
-            where.queue_declare(name, durable=True, arguments={"x-queue-leader-locator": "balanced", **arguments})
-            wait_for(partial(nodes.queue, SURVIVORS[0], name), f"{name} at node {SURVIVORS[0]}")
-            info = nodes.queue(SURVIVORS[0], name)
-            assert info is not None
-            if info["shard"] == shard:
-                return name
-            others.append(name)
-    finally:
-        # Only now: a shard that became empty again would be the first choice for the next queue.
-        for name in others:
-            where.queue_delete(name)
-    raise AssertionError(f"no name of {MOST_NAMES} lies in shard {shard}")
-
-
-def mayfly(nodes: Nodes, id: int, *words: str) -> str:
-    result = CliRunner().invoke(main, [*words, "--node", str(nodes.plan(id).http)], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.output
 
 
 def lanes(nodes: Nodes, id: int) -> dict[str, tuple[int, str]]:
@@ -113,13 +85,12 @@ def test_d6_d7_d8_a_target_without_a_leader_holds_no_other_lane(cluster: Nodes) 
     full_shard = next(shard for shard in range(1, SHARDS + 1) if shard not in (stalled, SOURCE))
     with channel(cluster, SURVIVORS[0]) as where:
         where.exchange_declare("dead", "fanout", durable=True)
-        targets = {
-            shard: declared_in(cluster, where, f"target{shard}", shard, {}) for shard in range(1, SHARDS + 1)
-        }
+        declare = partial(declare_in_shard, cluster, where, witness=SURVIVORS[0])
+        targets = {shard: declare(f"target{shard}", shard) for shard in range(1, SHARDS + 1)}
         arguments = {"x-message-ttl": 200, "x-dead-letter-exchange": "dead"}
-        source = declared_in(cluster, where, "source", SOURCE, arguments)
+        source = declare("source", SOURCE, arguments)
         limits = {"x-max-length": ROOM, "x-overflow": "reject-publish"}
-        full = declared_in(cluster, where, "full", full_shard, limits)
+        full = declare("full", full_shard, limits)
         for target in (full, *targets.values()):
             where.queue_bind(target, "dead")
     cluster.kill(*DEAD)

@@ -122,7 +122,7 @@ def test_clients_over_amqps(cluster: Nodes, files: Files) -> None:
         async with connection:
             queue = await (await connection.channel()).get_queue("encrypted")
             got = []
-            async with queue.iterator(timeout=10) as messages:
+            async with queue.iterator(timeout=30) as messages:
                 async for message in messages:
                     await message.ack()
                     got.append(message.body)

@@ -72,14 +72,16 @@ def test_results_times_retries_and_control(whole: Nodes, tmp_path: Path, monkeyp
         assert ran_s >= due_s - 0.1
 
         control = tasks.app.control
-        (answer,) = control.ping(timeout=5, limit=1)
+        # With limit=1 an answer ends the wait.
+        (answer,) = control.ping(timeout=WITHIN_S, limit=1)
         assert list(answer.values()) == [{"ok": "pong"}]
-        (registered,) = control.inspect(timeout=5, limit=1).registered().values()
+        inspect = control.inspect(timeout=WITHIN_S, limit=1)
+        (registered,) = inspect.registered().values()
         assert "celery_tasks.add" in registered
         later = tasks.add.apply_async((1, 1), countdown=600)
-        wait_for(lambda: later.id in str(control.inspect(timeout=2, limit=1).scheduled()), "the task with its ETA")
+        wait_for(lambda: later.id in str(inspect.scheduled()), "the task with its ETA", WITHIN_S)
         later.revoke()
-        wait_for(lambda: later.id in str(control.inspect(timeout=2, limit=1).revoked()), "the revoked task")
+        wait_for(lambda: later.id in str(inspect.revoked()), "the revoked task", WITHIN_S)
 
 
 @pytest.mark.interop_long

@@ -1,6 +1,6 @@
 """`make test-k8s`: the chart on a real API server, under load; what happened goes into docs/kubernetes.md.
 
-    python -P tests/k8s/run_k8s.py --kubeconfig FILE --image mayfly:test [--write docs/kubernetes.md]
+    python -P tests/k8s/run_k8s.py --kubeconfig FILE [--image mayfly:latest] [--write docs/kubernetes.md]
         [--from-image mayfly:before [--from-chart FOLDER]] [--steps kill,drain] [--rate 150]
 
 Install, `helm test`, an upgrade that can't work and its rollback, an upgrade that works, 3 -> 5 -> 3 nodes, a killed
@@ -10,7 +10,11 @@ have one machine and no provisioner of volumes: volumes are folders here. `--ste
 with the install before and the judgement after them.
 
 `--from-image` is that of an earlier release, `--from-chart` its chart (default: this one): they are installed first,
-replaced under load, put back, and replaced again (steps `rollout` and `back`). `--without-disks`: pods keep nothing.
+replaced under load, put back, and replaced again (steps `rollout` and `back`). Where the earlier release does not know
+this one's feature level, it is first replaced and put back while the level is held (step `held`); once the level has
+been raised, `back` is refused by the first pod, and the way on is to go forward again.
+
+`--without-disks`: pods keep nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
 sys.path.append(str(ROOT))
@@ -35,6 +39,7 @@ sys.path.append(str(ROOT))
 from tests.k8s import from_secrets, rollout  # noqa: E402
 
 if TYPE_CHECKING:
+    from tests.failover.releases import Upgrade
     from tests.reliability.clients import Clients
 
 CHART: Final = ROOT / "helm" / "mayfly"
@@ -48,11 +53,14 @@ QUEUES: Final = ("one", "two", "three")
 RATE: Final = 150.0
 WITHIN_S: Final = 600.0
 LOOK_EVERY_S: Final = 0.5
+REFUSED: Final = 78
+"""What a node ends with that does not take its data (`node.command_line.exit_codes`)."""
 _USER: Final = 10001
 STEPS: Final = (
-    "test", "rollout", "back", "bad-upgrade", "upgrade", "grow", "shrink", "kill", "pair", "drain", "blind", "secrets"
-)
-NEEDS_EARLIER: Final = {"rollout", "back"}
+    "test", "held", "rollout", "back",
+    "bad-upgrade", "upgrade", "grow", "shrink", "kill", "pair", "drain", "blind", "secrets",
+)  # fmt: skip
+NEEDS_EARLIER: Final = {"held", "rollout", "back"}
 
 
 class Cluster:
@@ -141,6 +149,10 @@ class Cluster:
         """Names of the members of the cluster, as a node has them."""
         rows = self.page("/cluster/members")["members"]
         return sorted(row["name"] for row in rows if row["state"] == "member")
+
+    def level(self) -> int:
+        """The cluster's feature level."""
+        return int(self.page("/cluster/members")["level"])
 
     def voting(self) -> set[int]:
         """How many vote in the groups."""
@@ -248,7 +260,7 @@ def main() -> None:
     """Run, print, write; ends the process."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kubeconfig", type=Path, default=os.environ.get("KUBECONFIG"))
-    parser.add_argument("--image", default="mayfly:test")
+    parser.add_argument("--image", default="mayfly:latest", help="of `make image` (default: %(default)s)")
     parser.add_argument("--from-image", help="that of an earlier release, for the steps `rollout` and `back`")
     parser.add_argument("--from-chart", type=Path, default=CHART, help="its chart (default: this one)")
     parser.add_argument("--without-disks", action="store_true", help="a pod that is replaced has lost its data")
@@ -263,9 +275,18 @@ def main() -> None:
     chosen = possible if arguments.steps is None else tuple(arguments.steps.split(","))
     if set(chosen) - set(possible):
         sys.exit(f"--steps {arguments.steps}: some of {','.join(possible)} are expected")
+    from tests.failover.engine import release_of_image
+    from tests.failover.releases import Upgrade
     from tests.reliability.run_chaos import replace_figures
 
-    earlier = (arguments.from_chart, arguments.from_image) if NEEDS_EARLIER & set(chosen) else None
+    earlier = None
+    if NEEDS_EARLIER & set(chosen):
+        way = Upgrade(release_of_image(arguments.from_image), release_of_image(arguments.image))
+        if way.fault():
+            sys.exit(f"no rolling upgrade: {way.fault()}")
+        if not way.can_be_held:
+            chosen = tuple(each for each in chosen if each != "held")
+        earlier = Earlier(arguments.from_chart, way)
     folder = Path(tempfile.mkdtemp(prefix="mayfly-k8s-"))
     cluster = Cluster(arguments.kubeconfig, arguments.image, folder)
     if arguments.without_disks:
@@ -274,7 +295,7 @@ def main() -> None:
     cluster.prepare()
     kept = arguments.keep
     try:
-        violations = play(Works(cluster, arguments.image, earlier), steps, chosen, arguments.rate)
+        violations = play(Works(cluster, earlier), steps, chosen, arguments.rate)
         kept = False
     finally:
         if not kept:
@@ -300,9 +321,10 @@ def play(works: Works, steps: Steps, chosen: Sequence[str], rate: float) -> list
     steps.load = load
     try:
         for name, what, work in (
+            ("held", "upgrade to this release, the feature level held", works.rollout_held),
+            ("held", "rollback to the earlier release", works.back),
             ("rollout", "upgrade to this release", works.rollout),
-            ("back", "rollback to the earlier release", works.back),
-            ("back", "upgrade to this release again", works.rollout),
+            *works.ways_back(),
             ("bad-upgrade", "upgrade to an image that is not there, rollback", works.bad_upgrade),
             ("upgrade", "upgrade of an annotation", works.good_upgrade),
             ("grow", "scale out, 3 to 5", works.grow),
@@ -326,13 +348,20 @@ def play(works: Works, steps: Steps, chosen: Sequence[str], rate: float) -> list
     return violations
 
 
+class Earlier(NamedTuple):
+    """A release that is installed first."""
+
+    chart: Path
+    way: Upgrade
+    """From its image to the one under test."""
+
+
 class Works:
     """What the steps do; each says what was seen."""
 
-    def __init__(self, cluster: Cluster, image: str, earlier: tuple[Path, str] | None) -> None:
-        """`earlier`: the chart and the image that are installed first."""
+    def __init__(self, cluster: Cluster, earlier: Earlier | None) -> None:
         self.cluster = cluster
-        self._image, self._earlier = image, earlier
+        self._earlier = earlier
         self._values = dict(cluster.values)
 
     @property
@@ -342,9 +371,11 @@ class Works:
 
     def install(self) -> str:
         """Three nodes that begin together."""
-        chart, image = self._earlier or (CHART, self._image)
+        chart, values = CHART, self._values
+        if self._earlier is not None:
+            chart, values = self._earlier.chart, {**values, "image": _image(self._earlier.way.old.image)}
         with self.cluster.helm() as helm:
-            helm.install(chart, RELEASE, {**self._values, "image": _image(image)})
+            helm.install(chart, RELEASE, values)
         self._until_ready(3)
         return f"members {', '.join(self.cluster.members())}"
 
@@ -363,29 +394,72 @@ class Works:
         time.sleep(10)  # to see that nothing follows
         kept = len(before.items() & self.cluster.ids().items())
         assert kept == 2, f"{kept} pods were left alone"
-        with self.cluster.helm() as helm:
-            helm.rollback(RELEASE)
+        self._roll_back()
         self._values = there
-        # Kubernetes does not replace a broken pod of a set by itself when the template goes back.
-        for pod in self.cluster.pods():
-            if _waits_for_image(pod):
-                self.cluster.core.delete_namespaced_pod(pod.metadata.name, NAMESPACE)
+        # The set's pods are managed in parallel: its controller replaces the broken one itself.
         self._until_ready(3)
-        return "one pod was tried, two went on serving; rolled back"
+        kept = len(before.items() & self.cluster.ids().items())
+        assert kept == 2, f"{kept} pods were left alone by the rollback"
+        return "one pod was tried, two went on serving; the rollback replaced that one by itself"
+
+    def ways_back(self) -> tuple[tuple[str, str, Callable[[], str]], ...]:
+        """Steps that try to go back from this release, and return to it."""
+        if self._earlier is None:
+            return ()
+        back, again = "rollback to the earlier release", "upgrade to this release again"
+        if self._earlier.way.can_go_back:
+            return ("back", back, self.back), ("back", again, self.rollout)
+        return ("back", f"{back}, which refuses the data", self.back_refused), ("back", again, self.forward)
 
     def rollout(self) -> str:
-        """Chart and image of the earlier release are replaced."""
-        return self._roll(lambda: self._upgrade({}), self._image)
+        """Chart and image of the earlier release are replaced; the feature level follows."""
+        way = self._way
+        seen = self._roll(lambda: self._upgrade({}), way.new.image)
+        self._until(lambda: self.cluster.level() == way.new.levels.highest, f"feature level {way.new.levels.highest}")
+        return f"{seen}; feature level {way.new.levels.highest}"
+
+    def rollout_held(self) -> str:
+        """The same, with a setting by which the old release can come back."""
+        there, level = self._values, self._way.old.levels.highest
+        seen = self._roll(
+            lambda: self._upgrade({"settings": {"feature_level_limit": level}}), self._way.new.image
+        )
+        self._values = there
+        assert self.cluster.level() == level, f"the feature level is {self.cluster.level()}, held at {level}"
+        return f"{seen}; feature level {level}"
 
     def back(self) -> str:
         """The earlier chart and image again."""
+        return self._roll(self._roll_back, self._way.old.image)
 
-        def roll_back() -> None:
-            with self.cluster.helm() as helm:
-                helm.rollback(RELEASE)
+    def back_refused(self) -> str:
+        """The earlier chart and image, which do not know the feature level: nothing comes of it but a broken pod."""
+        before = self.cluster.ids()
+        self._roll_back()
+        self._until(lambda: any(map(_is_refused, self.cluster.pods())), "a node that refuses its data, twice")
+        time.sleep(10)  # to see that nothing follows
+        kept = len(before.items() & self.cluster.ids().items())
+        assert kept == 2, f"{kept} pods were left alone"
+        assert self.cluster.level() == self._way.new.levels.highest
+        return f"the node of one pod ends with {REFUSED} again and again, two go on serving"
 
+    def forward(self) -> str:
+        """This release again, after a rollback that was refused."""
+        before = self.cluster.ids()
+        self._upgrade({})
+        self._until_ready(3)
+        kept = len(before.items() & self.cluster.ids().items())
+        assert kept == 2, f"{kept} pods were left alone"
+        return "the broken pod was replaced by itself, the others were left alone"
+
+    @property
+    def _way(self) -> Upgrade:
         assert self._earlier is not None
-        return self._roll(roll_back, self._earlier[1])
+        return self._earlier.way
+
+    def _roll_back(self) -> None:
+        with self.cluster.helm() as helm:
+            helm.rollback(RELEASE)
 
     def _roll(self, change: Callable[[], None], image: str) -> str:
         cluster = self.cluster
@@ -524,6 +598,12 @@ def _is_ready(pod: Any) -> bool:
 def _waits_for_image(pod: Any) -> bool:
     states = [status.state.waiting for status in pod.status.container_statuses or []]
     return any(state is not None and state.reason in ("ErrImageNeverPull", "ImagePullBackOff") for state in states)
+
+
+def _is_refused(pod: Any) -> bool:
+    """Whether the pod's node was started twice at least, and did not take its data."""
+    ends = [status.last_state.terminated for status in pod.status.container_statuses or [] if status.restart_count]
+    return any(end is not None and end.exit_code == REFUSED for end in ends)
 
 
 def _evicted(cluster: Cluster, pod: str) -> bool:

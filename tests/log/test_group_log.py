@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.log.batch import MissingEntry, StoredSnapshot, WriteBatch
-from cluster.log.group_log import ENTRY_OVERHEAD_BYTES, EntryCache, GroupLog
+from cluster.log.group_log import CACHED_ENTRY_OVERHEAD_BYTES, EntryCache, GroupLog
 from cluster.log.memory_store import MemoryStore
 from cluster.raft import (
     NO_LIMIT,
@@ -107,7 +107,7 @@ def test_entries_keep_within_the_limit_but_give_one_at_least() -> None:
 
 
 def test_what_the_cache_lost_comes_from_the_store_and_is_cached_again() -> None:
-    stand = Stand(budget_bytes=3 * (ENTRY_OVERHEAD_BYTES + 20))
+    stand = Stand(budget_bytes=3 * (CACHED_ENTRY_OVERHEAD_BYTES + 20))
     stand.append(*[entry(index) for index in range(1, 8)])
     assert stand.log.data(7) == entry(7).data
     assert stand.reads == []
@@ -205,7 +205,7 @@ def test_what_is_spent_leaves_the_cache_up_to_the_first_that_is_needed() -> None
     stand.cache.drop_spent(is_spent)
     assert asked == [(GROUP, 1), (GROUP, 2), (GROUP, 3)], "nothing is looked at behind what is needed"
     assert len(stand.cache) == 3
-    assert stand.cache.used_bytes == 3 * (len(entry(3).data) + ENTRY_OVERHEAD_BYTES)
+    assert stand.cache.used_bytes == 3 * (len(entry(3).data) + CACHED_ENTRY_OVERHEAD_BYTES)
     assert [stand.log.data(index) for index in range(1, 6)] == [entry(index).data for index in range(1, 6)]
     assert stand.reads == [1, 2], "what was dropped is read back, the others are there"
     stand.cache.drop_spent(lambda group, index: True)
@@ -259,5 +259,5 @@ def test_it_agrees_with_a_plain_list(data: st.DataObject) -> None:
                 with pytest.raises(MissingEntry):
                     log.data(index)
         assert stand.cache.used_bytes == sum(
-            len(e.data) + ENTRY_OVERHEAD_BYTES for e in stand.cache._entries.values()
+            len(e.data) + CACHED_ENTRY_OVERHEAD_BYTES for e in stand.cache._entries.values()
         )

@@ -13,7 +13,7 @@ from node.command_line import main
 from node.http import HttpServer
 from node.operating.access import Access
 from tests.project.served import Served
-from tests.project.test_http import SomeNode
+from tests.project.some_node import SomeNode
 from tests.project.test_management import Api as PolicyApi
 
 NONE = {"error": "Object Not Found", "reason": "Not Found"}

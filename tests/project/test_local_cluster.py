@@ -7,8 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,8 +24,9 @@ from node.command_line.local_cluster import (
 )
 from node.settings import FRAMES_OFFSET
 from node.settings.sources import load_settings
+from tests.project.stubs import STUB, is_running
+from tests.waiting import BOUND_S, wait_for
 
-STUB = Path(__file__).parent / "stub_node.py"
 SUPERVISOR = """
 import functools, sys
 from node.command_line import local_cluster, up_command
@@ -34,22 +34,6 @@ stub = [sys.executable, sys.argv.pop(1)]
 up_command.LocalCluster = functools.partial(local_cluster.LocalCluster, executable=stub)
 up_command.command()
 """
-PATIENCE_S = 20.0
-
-
-def wait_for(what: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not what():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def is_running(pid: int) -> bool:
-    """Whether the process is there and no zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 @pytest.fixture
@@ -109,7 +93,7 @@ def test_taken_ports_are_told_before_anything_starts(cluster: LocalCluster, base
 def test_nodes_are_started_killed_and_started_again(cluster: LocalCluster) -> None:
     serving: list[NodePlan] = []
     cluster.start()
-    cluster.wait_until_serving(serving.append, timeout_s=PATIENCE_S)
+    cluster.wait_until_serving(serving.append, timeout_s=BOUND_S)
     assert sorted(plan.name for plan in serving) == ["node1", "node2", "node3"]
     victim = cluster.plans[1]
     end = cluster.kill(victim)
@@ -117,7 +101,7 @@ def test_nodes_are_started_killed_and_started_again(cluster: LocalCluster) -> No
     assert victim not in cluster.running()
     assert cluster.ended() == []
     cluster.start_node(victim)
-    cluster.wait_until_serving(timeout_s=PATIENCE_S)
+    cluster.wait_until_serving(timeout_s=BOUND_S)
     pids = [cluster.pid(plan) for plan in cluster.plans]
     cluster.stop()
     assert not [pid for pid in pids if pid is not None and is_running(pid)]
@@ -129,7 +113,7 @@ def test_a_node_that_dies_while_starting_is_told_and_the_others_go_on(cluster: L
     (plan.data_dir / "refuse").touch()
     ends: list[ChildEnd] = []
     cluster.start()
-    cluster.wait_until_serving(on_end=ends.append, timeout_s=PATIENCE_S)
+    cluster.wait_until_serving(on_end=ends.append, timeout_s=BOUND_S)
     assert ends[0].plan is plan
     assert ends[0].describe().endswith("ended with exit code 1")
     assert len(cluster.running()) == 2
@@ -141,7 +125,7 @@ def test_nothing_left_is_an_error_with_the_end_of_the_log(cluster: LocalCluster)
         (plan.data_dir / "refuse").touch()
     cluster.start()
     with pytest.raises(ClusterError, match=r"(?s)no node is left.*this node does not want to"):
-        cluster.wait_until_serving(timeout_s=PATIENCE_S)
+        cluster.wait_until_serving(timeout_s=BOUND_S)
 
 
 def test_a_node_that_ignores_sigterm_is_killed(cluster: LocalCluster) -> None:
@@ -149,7 +133,7 @@ def test_a_node_that_ignores_sigterm_is_killed(cluster: LocalCluster) -> None:
     plan.data_dir.mkdir(parents=True)
     (plan.data_dir / "deaf").touch()
     cluster.start()
-    cluster.wait_until_serving(timeout_s=PATIENCE_S)
+    cluster.wait_until_serving(timeout_s=BOUND_S)
     pid = cluster.pid(plan)
     assert pid is not None
     cluster.stop(patience_s=0.3)
@@ -194,7 +178,7 @@ def test_up_prints_a_line_per_node_and_ends_cleanly(
     pids = pids_in(lines)
     assert all(is_running(pid) for pid in pids)
     supervisor.send_signal(number)
-    output, errors = supervisor.communicate(timeout=PATIENCE_S)
+    output, errors = supervisor.communicate(timeout=BOUND_S)
     assert (supervisor.returncode, output, errors) == (0, "", "")
     assert not any(is_running(pid) for pid in pids)
 
@@ -206,14 +190,14 @@ def test_up_reports_a_node_that_dies_and_goes_on(supervisor: subprocess.Popen[st
     assert supervisor.stderr.readline().endswith(f"(pid {pids[1]}) was killed by SIGKILL; the others go on\n")
     assert supervisor.poll() is None
     supervisor.terminate()
-    supervisor.communicate(timeout=PATIENCE_S)
+    supervisor.communicate(timeout=BOUND_S)
     assert supervisor.returncode == 0
 
 
 def test_no_node_outlives_its_supervisor(supervisor: subprocess.Popen[str]) -> None:
     pids = pids_in(serving_lines(supervisor))
     supervisor.kill()
-    wait_for(lambda: not any(is_running(pid) for pid in pids))
+    wait_for(lambda: not any(is_running(pid) for pid in pids), "the end of the nodes")
 
 
 def test_up_refuses_ports_that_do_not_exist(tmp_path: Path) -> None:

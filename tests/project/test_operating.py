@@ -2,8 +2,11 @@
 
 import asyncio
 import base64
+import errno
 import json
+import stat
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any, cast
 
 import aiohttp
@@ -14,7 +17,8 @@ from node.command_line.deadletters_command import command as deadletters_command
 from node.command_line.operator_client import post
 from node.http import HttpServer, ManagementPort
 from node.operating.parked_selection import Selection
-from tests.project.test_http import SomeNode
+from node.own_token import FILE, write_own_token
+from tests.project.some_node import SomeNode
 
 Answer = tuple[HTTPStatus, dict[str, Any]]
 
@@ -25,6 +29,12 @@ class SomeOperator:
     def __init__(self) -> None:
         self.asked: list[object] = []
         self.fresh: dict[str, Any] | None = None
+
+    def is_own_token(self, text: str) -> bool:
+        return text == "t0ken"
+
+    def may_be_removed_by_token(self, name: str) -> bool:
+        return name in ("own", "dead")
 
     async def freshness(self) -> dict[str, Any]:
         self.fresh = {"current": False, "reason": "no leader"}
@@ -101,12 +111,15 @@ def ask(
     operator: SomeOperator | None = None,
     password: str | None = "s:ecret",
     management: ManagementPort | None = None,
+    token: str | None = None,
 ) -> tuple[int, Any]:
     async def serve_and_ask() -> tuple[int, Any]:
         server = HttpServer(SomeNode(), "127.0.0.1", 0, operator or SomeOperator(), management)
         await server.start()
         encoded = base64.b64encode(f"ann:{password}".encode()).decode()
         headers = {} if password is None else {"Authorization": f"Basic {encoded}"}
+        if token is not None:
+            headers = {"Authorization": f"Bearer {token}"}
         try:
             url = f"http://{server.address}{path}"
             async with (
@@ -151,6 +164,54 @@ def test_changes_reach_the_catalog_and_its_answers_the_operator() -> None:
     assert ask("POST", "/shards/0/transfer", {"leader": "a"}, operator)[0] == 200
     assert ask("POST", "/node/drain", {}, operator)[0] == ask("POST", "/node/revive", {}, operator)[0] == 200
     assert operator.asked == ["a", "last", (3, ("a", "b")), (0, "a"), "drain", "revive"]
+
+
+def test_the_own_token_drains_and_removes_this_node_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    operator = SomeOperator()
+    assert ask("POST", "/node/drain", {}, operator, token="t0ken")[0] == 200
+    assert ask("POST", "/cluster/remove", {"name": "own"}, operator, token="t0ken")[0] == 200
+    assert ask("POST", "/cluster/remove", {"name": "dead"}, operator, token="t0ken")[0] == 200
+    assert operator.asked == ["drain", "own", "dead"]
+    status, told = ask("POST", "/cluster/remove", {"name": "other"}, operator, token="t0ken")
+    assert (status, "not 'other'" in told["error"]) == (403, True)
+    for path, body in (
+        ("/node/revive", {}), ("/node/snapshot", {"folder": "/x"}), ("/shards/1/move", {"voters": []}),
+        ("/shards/1/transfer", {"leader": "own"}), ("/deadletters/release", {"all": True}),
+        ("/deadletters/drop", {"all": True}),
+    ):  # fmt: skip
+        assert ask("POST", path, body, operator, token="t0ken")[0] == 401, path
+    for path in ("/deadletters", "/api/users", "/api/definitions"):
+        assert ask("GET", path, operator=operator, token="t0ken")[0] in (401, 404), path
+    for wrong in ("", "t0keN", "t0ken0", "\u00fc"):
+        assert ask("POST", "/node/drain", {}, operator, token=wrong)[0] == 401
+    assert ask("POST", "/cluster/remove", {"name": 1}, operator, token="t0ken")[0] == 400
+    monkeypatch.setattr("node.http.operating.is_loopback", lambda host: False)
+    assert ask("POST", "/node/drain", {}, operator, token="t0ken")[0] == 401
+    assert operator.asked == ["drain", "own", "dead"]
+
+
+def test_the_own_token_is_for_its_owner_and_another_one_each_time(tmp_path: Path) -> None:
+    first = write_own_token(tmp_path)
+    shown = (tmp_path / FILE).read_text().strip()
+    assert stat.S_IMODE((tmp_path / FILE).stat().st_mode) == 0o600
+    assert len(shown) >= 43 and first.is_shown(shown)
+    assert not first.is_shown(shown[:-1]) and not first.is_shown("")
+    assert shown not in repr(first) and [file.name for file in tmp_path.iterdir()] == [FILE]
+    second = write_own_token(tmp_path)
+    assert not second.is_shown(shown) and second.is_shown((tmp_path / FILE).read_text().strip())
+
+
+def test_where_no_token_can_be_written_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not the one of the start before, which would be refused."""
+    write_own_token(tmp_path)
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("node.own_token.os.open", full)
+    with pytest.raises(OSError, match="No space"):
+        write_own_token(tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -265,6 +326,33 @@ def test_d8_the_command_line_logs_in_to_list() -> None:
     assert (refused.exit_code, "administrator or monitoring" in refused.output) == (1, True)
     assert json.loads(asyncio.run(serve_and_list("watch")).output) == {"parked": [], "more": False, "lanes": []}
     assert operator.asked == [(None, "q", None, None)]
+
+
+@pytest.mark.parametrize(
+    ("environment", "code"),
+    [
+        ({"MAYFLY_USER": "ann", "MAYFLY_PASSWORD": "s:ecret"}, 0),
+        # As in a container: the first user of the node's own settings, with a password for commands or without.
+        ({"MAYFLY_DEFAULT_USER": "ann", "MAYFLY_DEFAULT_PASS": "s:ecret"}, 0),
+        ({"MAYFLY_DEFAULT_USER": "ann", "MAYFLY_DEFAULT_PASS": "old", "MAYFLY_PASSWORD": "s:ecret"}, 0),
+        ({"MAYFLY_USER": "bob", "MAYFLY_DEFAULT_USER": "ann", "MAYFLY_DEFAULT_PASS": "s:ecret"}, 1),
+        ({}, 1),
+    ],
+)
+def test_commands_log_in_as_the_environment_says(environment: dict[str, str], code: int) -> None:
+    names = ("MAYFLY_USER", "MAYFLY_PASSWORD", "MAYFLY_DEFAULT_USER", "MAYFLY_DEFAULT_PASS")
+
+    async def serve_and_list() -> Result:
+        server = HttpServer(SomeNode(), "127.0.0.1", 0, SomeOperator())
+        await server.start()
+        words = ["list", "--json", "--node", str(server.address)]
+        whole = {name: environment.get(name) for name in names}
+        try:
+            return await asyncio.to_thread(CliRunner().invoke, deadletters_command, words, env=whole)
+        finally:
+            await server.stop()
+
+    assert asyncio.run(serve_and_list()).exit_code == code
 
 
 def test_the_command_line_says_that_it_sends_json() -> None:

@@ -5,7 +5,7 @@ import pytest
 from bench import stages
 from bench.stages import count_stages, hottest, stage_of
 
-LOOP = "MainThread;run (uvloop/__init__.py:92);NodeProcess._pump (node/process.py:346)"
+LOOP = "MainThread;run (uvloop/__init__.py:92);Drive._pump (node/drive.py:123)"
 
 
 @pytest.mark.parametrize(

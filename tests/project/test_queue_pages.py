@@ -22,7 +22,7 @@ from node.operating.queue_views import LOOKED_AT, QueueViews
 from node.shard.tombstone import DELETED, EXPIRED, Tombstone
 from tests.broker.three_brokers import ThreeBrokers
 from tests.project.served import Served
-from tests.project.test_http import SomeNode
+from tests.project.some_node import SomeNode
 
 
 class ViewNode(SomeNode):

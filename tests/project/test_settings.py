@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from node.settings import NodeSettings, SettingsError, setting_help, setting_keys, setting_kind
+from node.settings import NodeSettings, SettingsError, reference, setting_help, setting_keys, setting_kind
 from node.settings.kinds import Address, describe_size
 from node.settings.sources import load_settings, option_of, variable_of
 
@@ -14,6 +14,11 @@ def problems_of(file: Path | None = None, environment: Any = None, options: Any 
     with pytest.raises(SettingsError) as caught:
         load_settings(file, environment, options)
     return str(caught.value)
+
+
+def test_the_page_of_settings_is_current() -> None:
+    written = (Path(__file__).resolve().parent.parent.parent / "docs" / "settings.md").read_text()
+    assert written == reference.page(), "python -m node.settings.reference > docs/settings.md"
 
 
 @pytest.fixture
@@ -33,7 +38,7 @@ def test_with_nothing_given_a_node_is_a_complete_broker_on_loopback() -> None:
     assert str(settings.peer_address) == "127.0.0.1:25672"
     assert str(settings.http_address) == "127.0.0.1:15672"
     assert str(settings.frames_listen_address) == "127.0.0.1:30672"
-    assert (settings.node_id, settings.voters_per_shard, settings.shards) == (1, 1, 16)
+    assert (settings.node_id, list(settings.nodes), settings.shards) == (1, [1], 16)
     assert settings.peer_tls is None
     assert settings.amqp_tls is None
     assert settings.aiomonitor is False
@@ -91,6 +96,7 @@ def test_all_keys_can_be_set_in_all_sources(toml: Any, tmp_path: Path) -> None:
         "consumer_timeout_ms": 60_000,
         "compact_entries": 1000,
         "memory_limit_percent": 50,
+        "feature_level_limit": 2,
     }
     texts = given | {key: str(value) for key, value in numbers.items()}
     assert set(texts) == set(setting_keys()) - {"join"}, "join and seeds contradict each other"
@@ -104,7 +110,7 @@ def test_all_keys_can_be_set_in_all_sources(toml: Any, tmp_path: Path) -> None:
     by_file = load_settings(toml("\n".join(lines)))
     assert by_option == by_variable == by_file
     assert by_option.node_id == 2
-    assert by_option.voters_per_shard == 3
+    assert (by_option.replication_factor, len(by_option.nodes)) == (5, 3)
     assert by_option.nodes[3] == Address("127.0.0.1", 25672)
     assert by_option.peer_tls is not None
     assert by_option.amqp_tls is not None
@@ -321,3 +327,9 @@ def test_one_command_for_founders_and_those_that_come_later() -> None:
 def test_ranges_that_are_none(seeds: str) -> None:
     with pytest.raises(SettingsError, match="seeds"):
         load_settings(options={"seeds": seeds})
+
+
+def test_only_sizes_are_shown_as_sizes() -> None:
+    """A great number of another kind is passed on to other processes as it is."""
+    assert NodeSettings().describe()["consumer_timeout_ms"] == "1800000"
+    assert NodeSettings().describe()["cache_bytes"] == "32 MiB"

@@ -40,6 +40,8 @@ class Run:
     seconds: float
     kinds: list[str]
     rate: float = 600.0
+    least_faults: int = 0
+    """It goes on for longer than `seconds` until there were so many."""
     build: str = ""
     faults: list[Fault] = field(default_factory=list)
     violations: list[Violation] = field(default_factory=list)
@@ -51,6 +53,12 @@ class Run:
     def needs_network(self) -> bool:
         """Whether there are partitions in it."""
         return any(KINDS[kind][0] == PARTITION for kind in self.kinds)
+
+    @property
+    def is_hit_enough(self) -> bool:
+        """Whether there were as many faults as there have to be, one of them at a node that led something."""
+        some_led = not self.least_faults or any(fault.led for fault in self.faults)
+        return some_led and len(self.faults) >= self.least_faults
 
 
 class HostedNodes(Nodes):
@@ -102,9 +110,9 @@ def with_nodes(run: Run, folder: Path, work: Callable[[Nodes, Network | None], N
             nodes.serve()
             work(nodes, network)
         finally:
-            run.violations += [Violation("end", end.describe()) for end in nodes._cluster.ended()]
+            run.violations += [Violation("end", end.describe()) for end in nodes.ends()]
             nodes.stop()
-            nodes._ports.release()
+            nodes.release_ports()
             run.violations += [Violation("log", line) for line in nodes.log_faults()]
     finally:
         if network is not None:
@@ -118,7 +126,7 @@ def _under_load(run: Run, nodes: Nodes, network: Network | None, say: bool) -> N
     try:
         wait_for(lambda: len(clients.proven) > 200, "messages that come and go")
         ends_s = time.monotonic() + run.seconds
-        hit_until(lambda: time.monotonic() > ends_s, run, nodes, network, clients, queues, say)
+        hit_until(lambda: time.monotonic() > ends_s and run.is_hit_enough, run, nodes, network, clients, queues, say)
         calm(run, nodes, clients, queues)
     except AssertionError as error:
         # What was not found may still be there: only a run that came to its end can be judged.
@@ -185,7 +193,7 @@ def leaders_of(nodes: Nodes, queues: Sequence[str]) -> dict[str, int]:
 
 def is_whole(nodes: Nodes) -> bool:
     """Whether all nodes are ready and know the same leader of every group. One that ended will never be."""
-    ends = [end.describe() for end in nodes._cluster.ended()]
+    ends = [end.describe() for end in nodes.ends()]
     assert not ends, f"{ends}; {[nodes.log_text(id)[-500:] for id in nodes.ids if not nodes.runs(id)]}"
     try:
         if any(nodes.page(id, "/health/ready")[0] != 200 for id in nodes.ids):

@@ -90,7 +90,8 @@ def _under_load(run: DeadLetterRun, nodes: Nodes, network: Network | None, say: 
     try:
         wait_for(lambda: len(clients.history.deliveries) > 100, "dead letters")
         queues = [source.queue for source in run.sources] + [target.queue for target in run.targets]
-        hit_until(lambda: clients.confirmed() >= run.messages, run, nodes, network, clients, queues, say)
+        is_enough = partial(_is_enough, run, clients)
+        hit_until(is_enough, run, nodes, network, clients, queues, say)
         calm_dead_letters(run, nodes, clients)
     except AssertionError as error:
         # What was not found may still be there: only a run that came to its end can be judged.
@@ -100,6 +101,10 @@ def _under_load(run: DeadLetterRun, nodes: Nodes, network: Network | None, say: 
         run.violations += judge_dead_letters(clients.history, run.sources)
     finally:
         clients.end()
+
+
+def _is_enough(run: DeadLetterRun, clients: Clients) -> bool:
+    return clients.confirmed() >= run.messages and run.is_hit_enough
 
 
 def declare_sources(nodes: Nodes) -> list[Source]:

@@ -18,6 +18,7 @@ from tests.reliability.run_chaos import report, report_dead_letters, save
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 SECONDS = 25.0
+LEAST_FAULTS = 2
 RATE = 300.0
 
 
@@ -36,16 +37,15 @@ def demand(run: Run, folder: Path) -> None:
 
 def check(kinds: list[str], folder: Path) -> None:
     """Run, and demand that no promise was broken."""
-    run = Run(seed(), SECONDS, kinds, RATE)
+    run = Run(seed(), SECONDS, kinds, RATE, least_faults=LEAST_FAULTS)
     carry_out_run(run, folder)
     print(report(run))
     demand(run, folder)
     clients = run.clients
     assert clients is not None
     # Something happened, and was seen by both sides.
-    assert len(run.faults) >= 2
+    assert run.is_hit_enough
     assert len(clients.proven) > 200
-    assert any(fault.led for fault in run.faults)
 
 
 def test_kills_and_freezes(tmp_path: Path) -> None:
@@ -62,13 +62,13 @@ def test_everything_with_partitions(tmp_path: Path) -> None:
 def test_d6_d7_dead_letters_come_once_and_in_order(tmp_path: Path) -> None:
     """5 000 messages expire into queues of other nodes while nodes fail: `make chaos-deadletters`, in short."""
     kinds = list(KINDS) if not why_impossible() else kinds_of(["kill", "freeze"])
-    run = DeadLetterRun(seed(), 0, kinds, RATE, messages=5_000)
+    run = DeadLetterRun(seed(), 0, kinds, RATE, least_faults=1, messages=5_000)
     carry_out_dead_letters(run, tmp_path)
     print(report_dead_letters(run))
     demand(run, tmp_path)
     clients = run.clients
     assert clients is not None
     assert clients.confirmed() >= run.messages
-    assert len(run.faults) >= 1
+    assert run.is_hit_enough
     came = {(delivery.queue, delivery.message_id) for delivery in clients.history.deliveries}
     assert len(came) >= run.messages

@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 
+from cluster.sessions import SessionKey
 from node.shard import commands
 from node.shard.effects import ConsumerCancelled, Deliver
 from node.shard.message import Message
-from node.shard.settings import ShardQueueSettings
-from node.shard.shard import SessionKey, Shard
+from node.shard.settings import ShardQueueSettings, encode_terms
+from node.shard.shard import Shard
 
 A: SessionKey = (1, 7)
 B: SessionKey = (2, 9)
@@ -187,3 +188,13 @@ def attach(
 ) -> bytes:
     """An ATTACH with defaults."""
     return commands.encode_attach(queue_id, consumer, prefetch, no_ack, exclusive, priority)
+
+
+def update_queue(queue_id: int, settings: ShardQueueSettings) -> bytes:
+    """UPDATE_QUEUES for one queue, whose names stay what they are."""
+    return commands.encode_update_queues(encode_terms(settings), (queue_id,))
+
+
+def noop() -> bytes:
+    """NOOP: a barrier. Answers Done."""
+    return bytes((commands.NOOP,))

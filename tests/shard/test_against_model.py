@@ -16,7 +16,7 @@ from node.shard.effects import ConsumerCancelled, Deliver
 from node.shard.results import Attached, Deleted, GetResult, Gone, Published, Purged, QueueCounts, Refused
 from node.shard.settings import ShardQueueSettings, encode_terms
 from node.shard.shard import Shard
-from tests.shard.driver import Batch, Close, Entry
+from tests.shard.driver import Batch, Close, Entry, update_queue
 from tests.shard.model import Item, Model, priority_in
 
 EXPIRIES = 3
@@ -326,7 +326,7 @@ class Run:
     def do_update(self, wanted: list[object], queue: int, kind: int) -> Batch:
         self.model.update(queue, SETTINGS[kind])
         made = ShardQueueSettings(name=f"q{queue}", **SETTINGS[kind])
-        return (None, commands.encode_update_queue(queue, made))
+        return (None, update_queue(queue, made))
 
     def do_update_all(self, wanted: list[object], queues: list[int], kind: int) -> Batch:
         for queue in queues:

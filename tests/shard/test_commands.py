@@ -20,8 +20,8 @@ from node.shard.commands import ACK, Content, RouteDecision
 from node.shard.errors import BrokenInvariant, ShardError
 from node.shard.packing import pack_numbers, pack_signed, unpack_numbers, unpack_signed
 from node.shard.settings import ShardQueueSettings, decode_settings, encode_settings
-from node.shard.shard import SessionKey, Shard
-from tests.shard.driver import A, Driver, attach, publish
+from node.shard.shard import Shard
+from tests.shard.driver import A, Driver, attach, publish, update_queue
 
 EVERY = {
     "publish": publish("body", 1, 2, ttl_ms=5),
@@ -45,7 +45,7 @@ EVERY = {
     "lane closed": commands.encode_lane_closed(70),
     "forget": commands.encode_forget_deleted([1]),
     "drop": commands.encode_drop_queue(1),
-    "update": commands.encode_update_queue(1, ShardQueueSettings(name="changed")),
+    "update": update_queue(1, ShardQueueSettings(name="changed")),
     "retry": commands.encode_retry_parked([1]),
     "drop parked": commands.encode_drop_parked([1]),
 }
@@ -61,7 +61,7 @@ def prepared() -> Driver:
     return driver
 
 
-def attempt(shard: Shard, driver: Driver, data: bytes, end: int, session: SessionKey | None) -> None:
+def attempt(shard: Shard, driver: Driver, data: bytes, end: int, session: tuple[int, int] | None) -> None:
     """Apply bytes as the next entry."""
     shard.begin(driver.index + 1, driver.time_ms, driver.led_ms, data)
     try:
@@ -128,7 +128,7 @@ def test_bad_batches_settles_and_settings() -> None:
         commands.SETTINGS_HEAD.pack(commands.CREATE_QUEUE, 3, 9) + b"abc",
         commands.TERMS_HEAD.pack(commands.UPDATE_QUEUES, 3, 1) + b"abc" + commands.NUMBER.pack(1),
         commands.TERMS_HEAD.pack(commands.UPDATE_QUEUES, 3, 2) + b"abc" + commands.NUMBER.pack(1),
-        commands.encode_update_queue(1, ShardQueueSettings(overflow="other")),
+        update_queue(1, ShardQueueSettings(overflow="other")),
         commands.encode_transfer(5, 1, 0, []),
     ):
         before = driver.shard.digest()

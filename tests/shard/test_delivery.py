@@ -19,7 +19,7 @@ from node.shard.commands import (
 from node.shard.effects import Deliver
 from node.shard.results import Attached, Detached, GetResult, Gone, Refused
 from node.shard.shard import Shard
-from tests.shard.driver import A, B, Close, Driver, attach, publish
+from tests.shard.driver import A, B, Close, Driver, attach, noop, publish
 
 
 def numbered(count: int, queue_id: int = 1, first: int = 0) -> bytes:
@@ -453,7 +453,7 @@ def test_a_queue_deleted_while_a_bound_left_it_waiting() -> None:
     assert driver.shard.due_messages(0)
     driver.run(encode_delete_queue(1, False, False))
     assert not driver.shard.due_messages(driver.time_ms)
-    driver.run(commands.encode_noop())
+    driver.run(noop())
     assert driver.cancelled() == [5]
 
 

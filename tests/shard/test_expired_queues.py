@@ -3,12 +3,12 @@
 import pytest
 
 from node.shard import commands
-from node.shard.commands import ACK, encode_get, encode_settle, encode_update_queue
+from node.shard.commands import ACK, encode_get, encode_settle
 from node.shard.queues import RELEASED_PER_ENTRY
 from node.shard.results import Purged
 from node.shard.settings import ShardQueueSettings
 from node.shard.shard import Shard
-from tests.shard.driver import A, Driver, Entry, publish
+from tests.shard.driver import A, Driver, Entry, publish, update_queue
 
 
 def deaths(driver: Driver) -> list[tuple[str, str]]:
@@ -159,7 +159,7 @@ def test_l11_a_kept_queue_survives_a_snapshot_and_a_changed_policy() -> None:
     driver.shard.restore(driver.shard.snapshot())
     driver.tick()
     assert driver.exists(1)
-    driver.lead(encode_update_queue(1, ShardQueueSettings(name="q1", expires_ms=100)))
+    driver.lead(update_queue(1, ShardQueueSettings(name="q1", expires_ms=100)))
     driver.tick()
     assert not driver.exists(1), "the same period, and messages keep it no more (L9)"
 

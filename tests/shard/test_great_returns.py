@@ -9,7 +9,7 @@ from node.shard.commands import REQUEUE, RETURN, UNSENT
 from node.shard.settings import ShardQueueSettings
 from node.shard.shard import Shard
 from node.shard.state import RETURNED_PER_ENTRY
-from tests.shard.driver import LEADER, A, B, Close, Driver, Entry, attach, publish
+from tests.shard.driver import LEADER, A, B, Close, Driver, Entry, attach, publish, update_queue
 
 COUNT = 100
 PER_ENTRY = 10
@@ -146,7 +146,7 @@ def test_a_retroactive_ttl_counts_for_what_is_coming() -> None:
     driver.run(commands.encode_flow(1, 5, False))
     for ttl_ms in (9000, 700):
         changed = ShardQueueSettings(name="q1", message_ttl_ms=ttl_ms, ttl_retroactive=True)
-        driver.entry((LEADER, commands.encode_update_queue(1, changed)))
+        driver.entry((LEADER, update_queue(1, changed)))
         if ttl_ms == 9000:
             driver.run(commands.encode_settle_up_to(1, 5, RETURN, COUNT))
         queue = driver.shard.queue(1)

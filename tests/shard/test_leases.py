@@ -13,7 +13,7 @@ from node.shard.commands import (
 )
 from node.shard.results import Gone, QueueCounts
 from node.shard.settings import ShardQueueSettings
-from tests.shard.driver import A, Close, Driver, attach, publish
+from tests.shard.driver import A, Close, Driver, attach, publish, update_queue
 
 
 def leased(expires_ms: int = 1000, **settings: object) -> Driver:
@@ -223,15 +223,15 @@ def test_l9_a_policy_resets_the_lease_only_if_expires_changed() -> None:
     driver = leased()
     driver.pass_ms(900)
     same = ShardQueueSettings(name="q1", expires_ms=1000, message_ttl_ms=7)
-    driver.lead(commands.encode_update_queue(1, same))
+    driver.lead(update_queue(1, same))
     assert driver.shard.next_lease_due_ms() == driver.led_ms + 100
     longer = ShardQueueSettings(name="q1", expires_ms=2000, message_ttl_ms=7)
-    driver.lead(commands.encode_update_queue(1, longer))
+    driver.lead(update_queue(1, longer))
     assert driver.shard.next_lease_due_ms() == driver.led_ms + 2000
-    driver.lead(commands.encode_update_queue(1, ShardQueueSettings(name="q1")))
+    driver.lead(update_queue(1, ShardQueueSettings(name="q1")))
     assert driver.shard.next_lease_due_ms() == -1
     driver.run(attach(1, 5))
-    driver.lead(commands.encode_update_queue(1, longer))
+    driver.lead(update_queue(1, longer))
     assert driver.shard.next_lease_due_ms() == -1
     driver.run(encode_detach(1, 5, False))
     assert driver.shard.next_lease_due_ms() == driver.led_ms + 2000

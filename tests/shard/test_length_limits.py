@@ -16,13 +16,12 @@ from node.shard.commands import (
     encode_route,
     encode_settle,
     encode_transfer,
-    encode_update_queue,
 )
 from node.shard.errors import ShardError
 from node.shard.results import Attached, Deleted, GetResult, Published, Purged, QueueCounts
 from node.shard.settings import ShardQueueSettings, decode_settings, encode_settings
 from node.shard.shard import Shard
-from tests.shard.driver import Driver, attach, publish
+from tests.shard.driver import Driver, attach, noop, publish, update_queue
 
 REJECT = {"overflow": "reject-publish"}
 REJECT_DLX = {"overflow": "reject-publish-dlx"}
@@ -134,7 +133,7 @@ def test_c4_a_lowered_limit_is_worked_off_in_bounded_steps() -> None:
     driver.create(1, dead_letter_exchange="dlx")
     driver.run(*(publish(f"m{number}") for number in range(35)))
     low = ShardQueueSettings(name="q1", dead_letter_exchange="dlx", max_length=3)
-    driver.lead(encode_update_queue(1, low))
+    driver.lead(update_queue(1, low))
     assert len(deaths(driver)) == 10
     driver.shard.restore(driver.shard.snapshot())
     steps = 0
@@ -151,7 +150,7 @@ def test_c4_a_queue_that_goes_while_it_is_overfull_leaves_nothing_to_do() -> Non
     driver = Driver(expiries=2)
     driver.create(1)
     driver.run(*(publish("m") for _ in range(9)))
-    driver.lead(encode_update_queue(1, ShardQueueSettings(name="q1", max_length=0)))
+    driver.lead(update_queue(1, ShardQueueSettings(name="q1", max_length=0)))
     assert driver.shard.due_messages(driver.time_ms)
     driver.run(commands.encode_delete_queue(1, False, False))
     assert not driver.shard.due_messages(driver.time_ms)
@@ -250,7 +249,7 @@ def test_d2_reject_publish_dlx_refuses_and_dead_letters() -> None:
 def test_a_guard_that_announces_what_does_not_follow_is_an_error(count: int) -> None:
     driver = Driver()
     driver.create(1)
-    data = encode_guard(count) + publish("a") * (count - 1) + commands.encode_noop()
+    data = encode_guard(count) + publish("a") * (count - 1) + noop()
     with pytest.raises(ShardError, match=f"PUBLISH {count - 1} of {count} expected"):
         driver.run(data)
     with pytest.raises(ShardError):
@@ -261,7 +260,7 @@ def test_lowering_a_rejecting_limit_drops_nothing() -> None:
     driver = Driver()
     driver.create(1, max_length=9, **REJECT)
     assert guarded(driver, *"abcd") == []
-    driver.lead(encode_update_queue(1, ShardQueueSettings(name="q1", max_length=2, overflow="reject-publish")))
+    driver.lead(update_queue(1, ShardQueueSettings(name="q1", max_length=2, overflow="reject-publish")))
     assert guarded(driver, "e") == [0]
     assert driver.drain(1) == ["a", "b", "c", "d"]
 

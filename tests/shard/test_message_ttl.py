@@ -8,7 +8,7 @@ from node.shard.packed import Packed
 from node.shard.results import GetResult
 from node.shard.settings import ShardQueueSettings
 from node.shard.shard import Shard
-from tests.shard.driver import LEADER, A, B, Close, Driver, attach, publish
+from tests.shard.driver import LEADER, A, B, Close, Driver, attach, publish, update_queue
 
 
 def test_t3_the_lower_of_queue_and_message_ttl_wins() -> None:
@@ -214,7 +214,7 @@ def test_t12_a_changed_ttl_counts_for_what_is_enqueued_after_it() -> None:
     driver = Driver()
     driver.create(1)
     driver.run(publish("before", 1))
-    driver.lead(commands.encode_update_queue(1, ShardQueueSettings(name="q1", message_ttl_ms=100)))
+    driver.lead(update_queue(1, ShardQueueSettings(name="q1", message_ttl_ms=100)))
     driver.run(publish("after", 1))
     assert [m.deadline_ms for m in driver.shard.queue(1).ready.live()] == [-1, driver.time_ms + 100]  # type: ignore[union-attr]
 
@@ -230,7 +230,7 @@ def test_t12_retroactive_recomputes_from_the_enqueue_time() -> None:
     changed = ShardQueueSettings(
         name="q1", message_ttl_ms=30, ttl_retroactive=True, dead_letter_exchange="dlx"
     )
-    driver.lead(commands.encode_update_queue(1, changed))
+    driver.lead(update_queue(1, changed))
     queue = driver.shard.queue(1)
     assert queue is not None
     assert [m.deadline_ms - enqueued for m in queue.ready.live()] == [20, 30]
@@ -250,8 +250,8 @@ def test_t12_a_retroactive_ttl_does_not_count_for_what_is_enqueued_after_it() ->
     enqueued_ms = driver.time_ms
     later = publish("after", 1) + commands.encode_get(1, 99, False)
     driver.entry(
-        (LEADER, commands.encode_update_queue(1, retroactive)),
-        (LEADER, commands.encode_update_queue(1, ShardQueueSettings(name="q1", message_ttl_ms=5000))),
+        (LEADER, update_queue(1, retroactive)),
+        (LEADER, update_queue(1, ShardQueueSettings(name="q1", message_ttl_ms=5000))),
         (A, later),
     )
     restored = Shard(3, 1)
@@ -279,7 +279,7 @@ def test_t12_a_retroactive_ttl_takes_no_look_at_what_is_deep_in_a_queue() -> Non
     assert len(packed) > 20
     for ttl_ms in (5000, None, 700):
         changed = ShardQueueSettings(name="q1", message_ttl_ms=ttl_ms, ttl_retroactive=True)
-        driver.lead(commands.encode_update_queue(1, changed))
+        driver.lead(update_queue(1, changed))
         wanted = [700 if ttl_ms == 700 else 5000 if ttl_ms else None, 700 if ttl_ms == 700 else ttl_ms or 9000]
         deadlines = [message.deadline_ms - message.enqueued_ms for message in queue.ready.live()]
         assert deadlines == [each if each is not None else -1 - driver.time_ms for each in wanted] * 125

@@ -16,7 +16,7 @@ from node.shard.queue import Queue
 from node.shard.settings import ShardQueueSettings
 from node.shard.shard import Shard
 from node.shard.waiting import CHUNK, Waiting, WaitingIndex
-from tests.shard.driver import B, Close, Driver, attach, publish
+from tests.shard.driver import B, Close, Driver, attach, publish, update_queue
 
 MUCH = 1 << 30
 NEVER = 1 << 60
@@ -77,7 +77,7 @@ def do(driver: Driver, step: str, value: object) -> None:
             driver.pass_ms(value)
         elif step == "retroactive":
             changed = ShardQueueSettings(name="q1", message_ttl_ms=value, ttl_retroactive=True)
-            driver.lead(commands.encode_update_queue(1, changed))
+            driver.lead(update_queue(1, changed))
 
 
 @settings(deadline=None, max_examples=200)
@@ -269,7 +269,7 @@ def test_l2_a_lease_says_what_used_it_last() -> None:
 
     assert last_use() == CREATED
     driver.run(publish("m", 1))
-    driver.lead(commands.encode_update_queue(1, ShardQueueSettings(name="q1", expires_ms=2000)))
+    driver.lead(update_queue(1, ShardQueueSettings(name="q1", expires_ms=2000)))
     assert last_use() == CREATED
     for use, command in ((GOT, encode_get(1, 99, True)), (DECLARED, commands.encode_touch_queue(1))):
         driver.run(command)

@@ -10,7 +10,7 @@ from node.shard.priority import priority_of
 from node.shard.settings import ShardQueueSettings
 from node.shard.shard import Shard
 from node.shard.waiting import WaitingIndex
-from tests.shard.driver import B, Driver, attach
+from tests.shard.driver import B, Driver, attach, update_queue
 
 
 def header(priority: int | None, **properties: object) -> bytes:
@@ -127,7 +127,7 @@ def test_t12_a_retroactive_ttl_reaches_every_priority() -> None:
     driver.create(1, max_priority=2)
     driver.run(*(publish(str(priority), priority) for priority in range(3)))
     settings = ShardQueueSettings(name="q1", max_priority=2, message_ttl_ms=100, ttl_retroactive=True)
-    driver.lead(commands.encode_update_queue(1, settings))
+    driver.lead(update_queue(1, settings))
     driver.pass_ms(100)
     driver.tick()
     assert driver.ready(1) == 0 and driver.shard.live_entries() == {}.keys()

@@ -4,7 +4,7 @@ from node.shard import commands
 from node.shard.commands import encode_create_queue, encode_delete_queue, encode_detach, encode_touch_queue
 from node.shard.results import Deleted, Done, Gone, Purged, QueueCounts, Refused
 from node.shard.settings import ShardQueueSettings
-from tests.shard.driver import A, B, Close, Driver, attach, publish
+from tests.shard.driver import A, B, Close, Driver, attach, noop, publish
 
 
 def test_create_and_touch_answer_counts() -> None:
@@ -19,7 +19,7 @@ def test_create_and_touch_answer_counts() -> None:
         (answer,) = driver.run(again)
         assert isinstance(answer, QueueCounts)
         assert (answer.created, answer.ready, answer.consumers) == (False, 1, 1)
-    (unknown, barrier) = driver.run(encode_touch_queue(2), commands.encode_noop())
+    (unknown, barrier) = driver.run(encode_touch_queue(2), noop())
     assert isinstance(unknown, Gone)
     assert (unknown.queue_id, unknown.reason) == (2, "")
     assert isinstance(barrier, Done)

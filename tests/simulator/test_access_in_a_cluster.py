@@ -11,8 +11,8 @@ from node.catalog import DeleteUser, PutUser, SetPermissions
 from node.simulation.amqp_client import AmqpClient, Refused
 from node.simulation.run import Simulation
 from node.simulation.sockets import Wire
-from tests.simulator.test_directed_scenarios import at, three_nodes
-from tests.simulator.test_policies_in_a_cluster import once_founded, run, submit
+from tests.simulator.catalog_changes import once_founded, run, submit
+from tests.simulator.scenarios import at, three_nodes
 
 USER = (PutUser("u", "any"), SetPermissions("u", "/", ".*", ".*", ".*"))
 

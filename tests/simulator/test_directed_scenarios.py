@@ -9,33 +9,12 @@ import pytest
 from cluster.simulator import faults
 from cluster.simulator.clocks import EPOCH_MS
 from cluster.simulator.events import SECOND_US
-from cluster.simulator.faults import Fault
-from node.simulation.__main__ import failure_text
-from node.simulation.run import Simulation
-from node.simulation.scenario import Scenario, draw_scenario, with_limits, with_transactions
+from node.simulation.scenario import with_limits, with_transactions
 from node.simulation.topology import QueuePlan
+from tests.simulator.scenarios import at, run, three_nodes
 
 LATE_CLOCK_MS = 60_000
 """A shard's clock is that of its last entry, some seconds ago; an hour shows."""
-
-
-def run(scenario: Scenario) -> Simulation:
-    simulation = Simulation(scenario)
-    violations = simulation.run().violations
-    assert not violations, failure_text(scenario, [str(each) for each in violations])
-    return simulation
-
-
-def three_nodes(first_seed: int) -> Scenario:
-    """The first scenario from this seed on that has three nodes, without its faults."""
-    seed = first_seed
-    while len(draw_scenario(seed).nodes) != 3:
-        seed += 1
-    return replace(draw_scenario(seed), plan=(), absent=0)
-
-
-def at(seconds: float, kind: str, *nodes: int, lasts: float = 0, amount: int = 0) -> Fault:
-    return Fault(int(seconds * SECOND_US), kind, nodes, int(lasts * SECOND_US), amount)
 
 
 @pytest.mark.parametrize("hours", [-3, 3])

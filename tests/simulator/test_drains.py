@@ -10,7 +10,7 @@ from cluster.simulator import faults
 from cluster.simulator.events import SECOND_US
 from cluster.simulator.host_group import HostSimulation, draw_scenario
 from node.simulation.run import Simulation
-from tests.simulator.test_directed_scenarios import at, run, three_nodes
+from tests.simulator.scenarios import at, run, three_nodes
 
 
 def test_seeds_of_hosts_have_nodes_that_drain() -> None:

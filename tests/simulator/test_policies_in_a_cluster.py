@@ -7,67 +7,20 @@ from dataclasses import replace
 from random import Random
 
 from cluster.simulator import faults
-from cluster.simulator.events import MILLISECOND_US, SECOND_US
+from cluster.simulator.events import SECOND_US
 from cluster.simulator.faults import Fault
-from node.broker.queue_settings import shard_settings
 from node.catalog import CatalogCommand, ClearPolicy, SetPolicy
 from node.catalog.arguments import MAX_TTL_MS
-from node.shard.settings import encode_terms
-from node.simulation.__main__ import failure_text
-from node.simulation.nodes import SimulatedNode
 from node.simulation.run import Simulation
 from node.simulation.scenario import Scenario
-from tests.simulator.test_directed_scenarios import three_nodes
-
-
-def submit(simulation: Simulation, node: int, command: CatalogCommand) -> None:
-    """Give a command to a node; lost if it does not run."""
-    machine = simulation.cluster.machines[node]
-
-    def give() -> None:
-        if isinstance(machine.program, SimulatedNode):
-            machine.program.engine.submit_catalog(command, lambda _: None)
-
-    machine.call(give)
-
-
-def once_founded(simulation: Simulation, begin: Callable[[], None]) -> None:
-    """Run something when every node has every queue, and then on the clock of the faults' plan, about."""
-
-    def look() -> None:
-        names = {plan.name for plan in simulation.scenario.topology.queues.values() if plan.expires_ms is None}
-        known = [{queue.name for queue in program.engine.catalog.queues()} for program in simulation.programs()]
-        if known and all(names <= each for each in known):
-            begin()
-        else:
-            simulation.queue.after(50 * MILLISECOND_US, look)
-
-    look()
+from tests.simulator.catalog_changes import once_founded, run, submit
+from tests.simulator.scenarios import at, three_nodes
 
 
 def harmless(number: int, pattern: str, name: str = "p", operator: bool = False) -> SetPolicy:
     """A policy that no client notices, with a value that tells it from others."""
     definition = {"message-ttl": MAX_TTL_MS - number, "expires": MAX_TTL_MS - number}
     return SetPolicy("/", name, pattern, definition, number % 3, operator=operator)
-
-
-def out_of_step(simulation: Simulation) -> list[str]:
-    """Queues whose shards have other settings than the catalog of their node wants, on any node."""
-    found = []
-    for program in simulation.programs():
-        engine = program.engine
-        for record in engine.catalog.queues():
-            shard = engine.shards.get(record.shard)
-            queue = None if shard is None else shard.queue(record.id)
-            if queue is not None and queue.terms_bytes != encode_terms(shard_settings(engine.catalog, record)):
-                found.append(f"{record.name} on node {program.machine.id}")
-    return found
-
-
-def run(simulation: Simulation) -> None:
-    violations = simulation.run().violations
-    assert not violations, failure_text(simulation.scenario, [str(each) for each in violations])
-    assert out_of_step(simulation) == []
 
 
 def test_effective_within_a_second_on_every_node() -> None:
@@ -129,10 +82,6 @@ def give_changes(simulation: Simulation, random: Random) -> None:
         simulation.queue.after(delay_us, give)
     last = harmless(101, "", "zz")
     simulation.queue.after(8 * SECOND_US + SECOND_US // 2, lambda: submit(simulation, 1, last))
-
-
-def at(seconds: float, kind: str, *nodes: int, lasts: float = 0, amount: int = 0) -> Fault:
-    return Fault(int(seconds * SECOND_US), kind, nodes, int(lasts * SECOND_US), amount)
 
 
 def test_c1_changes_survive_crashes_and_leaders_that_come_and_go() -> None:

@@ -2,8 +2,7 @@
 
 import asyncio
 import atexit
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -11,20 +10,9 @@ from typing import TypeVar
 from cluster.frame import Frame
 from cluster.transport.peer_transport import LocalPeer, PeerTransport
 from cluster.transport.tls import TlsFiles
-
-BOUND_SECONDS = 10.0
+from tests.waiting import until as until  # for the tests that want it with their members
 
 Result = TypeVar("Result")
-
-
-async def until(condition: Callable[[], bool], what: str, bound_seconds: float = BOUND_SECONDS) -> float:
-    """Wait for a condition; the seconds it took."""
-    start = time.monotonic()
-    while not condition():
-        if time.monotonic() - start > bound_seconds:
-            raise AssertionError(f"{what}: not within {bound_seconds} s")
-        await asyncio.sleep(0.002)
-    return time.monotonic() - start
 
 
 class Member:

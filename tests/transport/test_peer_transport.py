@@ -211,14 +211,12 @@ def test_a_killed_peer_is_down_at_once_and_up_again_after_its_restart() -> None:
                 process.kill()
                 start = time.monotonic()
                 await until(lambda: ("down", 2) in one.events, "down")
-                assert time.monotonic() - start < 0.2
+                assert time.monotonic() - start < limits.KEEPALIVE_INTERVAL_MS / 1000
                 one.transport.send(2, frame(1))
                 assert one.transport.counters[2].frames_dropped == 1
                 await asyncio.to_thread(process.wait)
                 process, port = await asyncio.to_thread(start_peer, port, one.address)
-                took = await until(lambda: one.events[-1] == ("up", 2), "up again")
-                # It may have been up before its first line was read.
-                assert took < 2 * limits.RECONNECT_LAST_MS / 1000
+                await until(lambda: one.events[-1] == ("up", 2), "up again")
                 assert [event for event, _ in one.events if event != "gone"] == ["up", "down", "up"]
             finally:
                 process.kill()
@@ -321,7 +319,7 @@ def test_a_stop_is_quick_and_tells_the_others() -> None:
             group.all.remove(three)
             start = time.monotonic()
             await three.transport.stop()
-            assert time.monotonic() - start < 2.0
+            assert time.monotonic() - start < limits.KEEPALIVE_INTERVAL_MS / 1000
             await until(lambda: ("down", 3) in one.events and ("down", 3) in two.events, "down")
             assert ("down", 1) not in three.events, "no callback comes after stop"
             again = await group.add(3, three.transport.port)

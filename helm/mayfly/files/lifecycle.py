@@ -7,6 +7,9 @@ when all it held is elsewhere. One that is only restarted is drained, and goes w
 One that can't find out which of the two it is goes like one that is restarted, if the others can spare it; if not, it
 takes itself out: never a majority is lost then, and where it was restarted after all it has to get its data anew.
 
+Beside the node its hooks show the node's own token: no login that somebody has changed keeps a pod from leaving. Only a
+node of a release without such tokens is asked with the login of the environment.
+
 Nothing but the standard library; what it needs to know is in the environment, by the chart.
 """
 
@@ -25,6 +28,8 @@ from typing import Any, NamedTuple
 
 VOLUME = Path(os.environ.get("CHART_VOLUME", "/var/lib/mayfly"))
 DATA = VOLUME / "data"
+OWN_TOKEN = DATA / "own-token"
+"""The node writes it at its start. None: the node is of an earlier release, or had no room for it."""
 LEAVING = VOLUME / "leaving"
 """There: this node was told to leave the cluster; it may be that it did."""
 MEMBER = VOLUME / "member"
@@ -55,6 +60,8 @@ class Pod:
         # Empty where an upgrade kept the values of a chart that did not have them.
         self.drain_timeout_s = environment.get("CHART_DRAIN_TIMEOUT_S") or "60"
         self.spare_timeout_s = float(environment.get("CHART_SPARE_TIMEOUT_S") or "300")
+        self.failure_domain = environment.get("CHART_FAILURE_DOMAIN")
+        """Of a label of the pod; "" if it has none such, None if none is asked for."""
 
     def host(self, number: int) -> str:
         """The name under which others reach a pod of the set."""
@@ -76,6 +83,10 @@ def settings_of(pod: Pod, joins: bool, through: str) -> dict[str, str]:
         "MAYFLY_DATA_DIR": str(DATA),
         "MAYFLY_ADVERTISED_PEER_ADDRESS": pod.peer(pod.number),
     }
+    if pod.failure_domain:
+        settings["MAYFLY_FAILURE_DOMAIN"] = pod.failure_domain
+    elif pod.failure_domain is not None:
+        say("the pod lacks the label that failureDomainFromLabel names: the failure domain is as without that")
     if joins:
         return {**settings, "MAYFLY_JOIN": through}
     return {**settings, "MAYFLY_SEEDS": ",".join(pod.peer(number) for number in range(pod.founders))}
@@ -318,17 +329,34 @@ def until_spared(pod: Pod, within_s: float) -> bool:
 
 
 def leave(pod: Pod, staying: list[int], gone: Sequence[str] = ()) -> None:
-    """Take this node out through one of those that stay, and before it those that are gone; tries until that is done or
-    the pod's time is over."""
+    """Take this node out, and before it those that are gone; tries until that is done or the pod's time is over.
+
+    By the node's own token, which its own node takes; else by the login, through one of those that stay."""
     while True:
         note_leaving()
-        for number in staying:
-            through = ("--node", f"{pod.host(number)}:15672", "--user", pod.user)
+        by_login = [("--node", f"{pod.host(number)}:15672", "--user", pod.user) for number in staying]
+        for through in [*by_own_token(), *by_login]:
             for name in gone:
                 mayfly("cluster", "remove", name, "--no-wait", *through)
-            if mayfly("cluster", "remove", pod.name, *through):
+            # The own node may have ended when it was out, before it could say so.
+            if mayfly("cluster", "remove", pod.name, *through) or is_removed(pod):
                 return
+        say("not out of the cluster yet: tries again")
         time.sleep(TRY_EVERY_S)
+
+
+def by_own_token() -> list[tuple[str, ...]]:
+    """How a command asks the own node without a login; nothing where the node has written no token."""
+    return [("--node", "127.0.0.1:15672", "--token-file", str(OWN_TOKEN))] if OWN_TOKEN.exists() else []
+
+
+def is_removed(pod: Pod) -> bool:
+    """Whether another node, one that has missed nothing, says that this pod's member was removed."""
+    id, _, cluster = MEMBER.read_text().strip().partition(" ") if MEMBER.exists() else ("", "", "")
+    found = members(pod) if id else None
+    if found is None or found.states is None or found.cluster != cluster:
+        return False
+    return found.states.get(int(id)) == "removed"
 
 
 def note_leaving() -> None:
@@ -340,7 +368,8 @@ def note_leaving() -> None:
 
 def drain(pod: Pod) -> None:
     """Hand over what this node leads and send its clients elsewhere."""
-    mayfly("drain", "--node", "127.0.0.1:15672", "--user", pod.user, "--timeout", pod.drain_timeout_s)
+    by_login = ("--node", "127.0.0.1:15672", "--user", pod.user)
+    mayfly("drain", *(by_own_token() or [by_login])[0], "--timeout", pod.drain_timeout_s)
 
 
 def mayfly(*words: str) -> bool:

@@ -45,7 +45,77 @@ annotations:
 
 {{- define "mayfly.image" -}}
 {{- $name := printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) -}}
-{{- if .Values.image.registry -}}{{ .Values.image.registry }}/{{ end -}}{{ $name }}
+{{- with default .Values.image.registry (.Values.global).imageRegistry -}}{{ . }}/{{ end -}}{{ $name }}
+{{- end -}}
+
+{{/* Names, or objects with a name, as they are written in other charts. */}}
+{{- define "mayfly.pullSecrets" -}}
+{{- $names := list -}}
+{{- range concat (default list (.Values.global).imagePullSecrets) (default list .Values.image.pullSecrets) -}}
+{{- if kindIs "map" . }}{{ $names = append $names .name }}{{ else }}{{ $names = append $names . }}{{ end -}}
+{{- end -}}
+{{- with uniq $names }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . | quote }}
+  {{- end }}
+{{- end }}
+{{- end -}}
+
+{{- define "mayfly.storageClass" -}}
+{{- coalesce (.Values.global).storageClass .Values.persistence.storageClass (.Values.global).defaultStorageClass | default "" -}}
+{{- end -}}
+
+{{/* Whole numbers come as floats where they come from a file, and 268435456 would become 2.68435456e+08. */}}
+{{- define "mayfly.settingText" -}}
+{{- if kindIs "float64" . -}}{{ if eq . (floor .) }}{{ int64 . }}{{ else }}{{ toString . }}{{ end }}
+{{- else -}}{{ toString . }}{{- end -}}
+{{- end -}}
+
+{{/* Whether a pod may ask the API server for its StatefulSet. */}}
+{{- define "mayfly.mountsToken" -}}
+{{- $given := .Values.serviceAccount.automountServiceAccountToken -}}
+{{- if kindIs "bool" $given }}{{ $given }}{{ else }}{{ .Values.rbac.create }}{{ end -}}
+{{- end -}}
+
+{{/* Whether clients' service is for HTTP as well: within the cluster, or where that is wanted. */}}
+{{- define "mayfly.publishesHttp" -}}
+{{- if or (eq .Values.service.type "ClusterIP") .Values.service.publishHttp }}true{{ end -}}
+{{- end -}}
+
+{{/* What pods that only help have in common with those of nodes: where they may run, and with which image. */}}
+{{- define "mayfly.helperPod" -}}
+automountServiceAccountToken: false
+enableServiceLinks: false
+{{- include "mayfly.pullSecrets" . }}
+{{- with .Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .Values.podSecurityContext }}
+securityContext:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{- define "mayfly.helperContainer" -}}
+image: {{ include "mayfly.image" . | quote }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+{{- with .Values.containerSecurityContext }}
+securityContext:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.helperResources }}
+resources:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end -}}
 
 {{- define "mayfly.secret" -}}
@@ -97,6 +167,43 @@ annotations:
 {{- end -}}
 {{- if and .Values.loadDefinition.enabled (not .Values.loadDefinition.existingSecret) -}}
 {{- fail "loadDefinition.enabled takes loadDefinition.existingSecret" -}}
+{{- end -}}
+{{- if and (kindIs "bool" .Values.enabled) (not .Values.enabled) -}}
+{{- fail "enabled=false is for a parent chart, whose dependency on this one has `condition: mayfly.enabled`" -}}
+{{- end -}}
+{{- if and .Values.service.nodePorts.http (not .Values.service.publishHttp) -}}
+{{- fail "service.nodePorts.http takes service.publishHttp: HTTP is plain, and not published with AMQP" -}}
+{{- end -}}
+{{- include "mayfly.validateSettings" . -}}
+{{- end -}}
+
+{{/* A name that is given twice in the environment has the value that stands last. */}}
+{{- define "mayfly.validateSettings" -}}
+{{- $own := dict "shards" "shards" "replication_factor" "replicationFactor" "seeds" "founders" "join" "founders" "default_user" "auth.username" "default_pass" "auth.password" "name" "fullnameOverride" "data_dir" "persistence" "advertised_peer_address" "clusterDomain" -}}
+{{- if or .Values.failureDomainFromNode .Values.failureDomainFromLabel -}}
+{{- $_ := set $own "failure_domain" "failureDomainFromNode=false and no failureDomainFromLabel" -}}
+{{- end -}}
+{{- if .Values.tls.enabled -}}
+{{- $_ := merge $own (dict "amqp_tls_cert" "tls.existingSecret" "amqp_tls_key" "tls.existingSecret" "amqp_tls_ca" "tls.verifyClients") -}}
+{{- end -}}
+{{- if .Values.tls.peers.enabled -}}
+{{- $_ := merge $own (dict "peer_tls_cert" "tls.peers.existingSecret" "peer_tls_key" "tls.peers.existingSecret" "peer_tls_ca" "tls.peers.existingSecret") -}}
+{{- end -}}
+{{- range $key, $_ := .Values.settings -}}
+{{- if hasKey $own $key -}}
+{{- fail (printf "settings.%s: the chart sets that itself; use %s" $key (get $own $key)) -}}
+{{- end -}}
+{{- end -}}
+{{- $settings := .Values.settings -}}
+{{- range .Values.extraEnvVars -}}
+{{- $key := .name | trimPrefix "MAYFLY_" | lower -}}
+{{- if hasPrefix "MAYFLY_" .name -}}
+{{- if hasKey $own $key -}}
+{{- fail (printf "extraEnvVars: the chart sets %s itself; use %s" .name (get $own $key)) -}}
+{{- else if hasKey $settings $key -}}
+{{- fail (printf "extraEnvVars: %s is settings.%s too; give it once" .name $key) -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 

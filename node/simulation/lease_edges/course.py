@@ -17,6 +17,7 @@ from cluster.simulator.events import MILLISECOND_US, SECOND_US
 from cluster.simulator.faults import Fault
 from cluster.simulator.machine import Machine
 from cluster.simulator.network import LinkProfile
+from node.catalog.records import CATALOG_GROUP
 from node.simulation.checker import Tolerance, Violation
 from node.simulation.lease_edges.client import EdgeClient
 from node.simulation.lease_edges.judge import judge
@@ -47,7 +48,6 @@ from node.simulation.lease_edges.plan import (
 )
 from node.simulation.lease_edges.story import BROKEN, NOT_FOUND, Life, Story, Use
 from node.simulation.nodes import SimulatedNode
-from node.simulation.probe import CATALOG_GROUP
 from node.simulation.run import Simulation
 from node.simulation.scenario import Scenario, Timeline
 from node.simulation.topology import Topology

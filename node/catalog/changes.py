@@ -1,0 +1,443 @@
+"""What each command of the log does to the catalog's tables.
+
+A command that is refused raises, and has changed nothing by then.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from msgspec.structs import replace
+
+from cluster.versions import LEVEL_LEADER_LOCATORS, VersionRange, level_fault
+from node.amqp.errors import PRECONDITION_FAILED
+from node.catalog import refusals
+from node.catalog.access_limits import check_room_for_queue, with_limit
+from node.catalog.arguments import exchange_argument, stored_arguments
+from node.catalog.commands import (
+    AddMember,
+    AddVhost,
+    Bind,
+    CatalogCommand,
+    ClearPermissions,
+    ClearPolicy,
+    ClearTopicPermissions,
+    DeclareExchange,
+    DeclareQueue,
+    DefinitionsLoaded,
+    DeleteExchange,
+    DeleteUser,
+    DeleteVhost,
+    FoundCluster,
+    MemberGone,
+    NodeLost,
+    NodeStarted,
+    PlaceGroup,
+    PreferLeader,
+    PutUser,
+    RaiseLevel,
+    RemoveMember,
+    RemoveQueues,
+    SetLimit,
+    SetPermissions,
+    SetPolicy,
+    SetTopicPermissions,
+    Unbind,
+    UpgradePassword,
+)
+from node.catalog.declarations import (
+    RESERVED_PREFIX,
+    checked_binding,
+    effectively_durable,
+    existing_exchange,
+    existing_queue,
+    new_queue_settings,
+)
+from node.catalog.leader_locators import BALANCED, CLIENT_LOCAL, POLICY_KEYS
+from node.catalog.policies import policy_record
+from node.catalog.policy_changes import PolicyChange, PolicyChanges
+from node.catalog.records import (
+    REPLICATED,
+    ExchangeRecord,
+    ExchangeType,
+    NodeRecord,
+    PermissionRecord,
+    PolicyRecord,
+    QueueRecord,
+    QueueSettings,
+    TopicPermissionRecord,
+    UserRecord,
+    VhostRecord,
+    transient_shard,
+)
+from node.catalog.results import (
+    CatalogResult,
+    Done,
+    ExchangeDeclared,
+    MemberAdded,
+    PolicySet,
+    QueueDeclared,
+    QueuesRemoved,
+    Refusal,
+)
+from node.catalog.state import CatalogState
+from node.catalog.vhost import DEFAULT_EXCHANGE, Vhost
+
+
+class Versions:
+    """Counts of changes on one replica, to tell what is out of date; no part of the replicated state.
+
+    `routing_version` grows with every change that can alter where a message goes, `permissions_version` with every
+    change of users, permissions and vhosts. `vhosts_deleted` counts those: a snapshot that takes the state's place may
+    hide some.
+    """
+
+    def __init__(self) -> None:
+        self.routing_version: int = 1
+        self.permissions_version: int = 1
+        self.vhosts_deleted: int = 0
+        self.changed_policies = PolicyChanges()
+
+    def all_may_differ(self) -> None:
+        """Another state has taken the place of the one that these counts were of."""
+        self.vhosts_deleted += 1
+        self.routing_version += 1
+        self.permissions_version += 1
+        self.changed_policies.forget()
+
+
+class Changes:
+    """Changes one state, and counts what changed."""
+
+    def __init__(self, state: CatalogState, versions: Versions) -> None:
+        self._state = state
+        self._versions = versions
+        self._appliers: dict[type, Callable[[Any, int], CatalogResult]] = {
+            DeclareQueue: self._declare_queue,
+            RemoveQueues: self._remove_queues,
+            DeclareExchange: self._declare_exchange,
+            DeleteExchange: self._delete_exchange,
+            Bind: self._bind,
+            Unbind: self._unbind,
+            AddVhost: self._add_vhost,
+            DeleteVhost: self._delete_vhost,
+            PutUser: self._put_user,
+            DeleteUser: self._delete_user,
+            SetPermissions: self._set_permissions,
+            ClearPermissions: self._clear_permissions,
+            SetTopicPermissions: self._set_topic_permissions,
+            ClearTopicPermissions: self._clear_topic_permissions,
+            SetLimit: self._set_limit,
+            UpgradePassword: self._upgrade_password,
+            NodeStarted: self._node_started,
+            NodeLost: self._node_lost,
+            FoundCluster: self._found_cluster,
+            AddMember: self._add_member,
+            RaiseLevel: self._raise_level,
+            RemoveMember: lambda command, time_ms: Done(self._state.members.remove(command.name, time_ms)),
+            MemberGone: self._member_gone,
+            PlaceGroup: lambda command, _: Done(self._state.members.place(command)),
+            PreferLeader: lambda command, _: Done(self._state.members.prefer(command)),
+            SetPolicy: self._set_policy,
+            ClearPolicy: self._clear_policy,
+            DefinitionsLoaded: self._definitions_loaded,
+        }
+
+    def apply(self, command: CatalogCommand, time_ms: int) -> CatalogResult:
+        """Apply one command of the log; `time_ms` is the group's clock at it. Raises Refusal."""
+        return self._appliers[type(command)](command, time_ms)
+
+    # Queues
+
+    def _declare_queue(self, command: DeclareQueue, time_ms: int) -> CatalogResult:
+        queue = existing_queue(self._state.existing_vhost(command.vhost), command)
+        if queue is not None:
+            return QueueDeclared(queue, created=False)
+        settings = new_queue_settings(command)
+        vhost = self._state.existing_vhost(command.vhost)
+        check_room_for_queue(vhost.record, len(vhost.queues), command.name)
+        arguments, settings = self._state.shared(stored_arguments(command.arguments), settings)
+        queue = self._new_queue(command, arguments, settings, time_ms)
+        self._state.next_queue_id += 1
+        self._state.add_queue(queue)
+        self._versions.routing_version += 1
+        return QueueDeclared(queue, created=True)
+
+    def _new_queue(
+        self, command: DeclareQueue, arguments: dict[str, Any], settings: QueueSettings, time_ms: int
+    ) -> QueueRecord:
+        replicated = command.durable and not command.exclusive and not command.auto_delete
+        if not replicated and (
+            command.node_id == REPLICATED or self._is_lost(command.node_id, command.incarnation)
+        ):
+            raise refusals.no_such_node(command.node_id)
+        return QueueRecord(
+            id=self._state.next_queue_id,
+            vhost=self._state.existing_vhost(command.vhost).record.name,
+            name=command.name,
+            shard=self._replicated_shard(command) if replicated else transient_shard(command.node_id),
+            durable=effectively_durable(command),
+            exclusive=command.exclusive,
+            auto_delete=command.auto_delete,
+            arguments=arguments,
+            settings=settings,
+            owner_node=REPLICATED if replicated else command.node_id,
+            owner_incarnation=0 if replicated else command.incarnation,
+            owner_connection=command.connection if command.exclusive else "",
+            created_ms=time_ms,
+        )
+
+    def _replicated_shard(self, command: DeclareQueue) -> int:
+        """By the plan and not by who leads just now: every replica has it, and leaders come back to it."""
+        if self._state.level < LEVEL_LEADER_LOCATORS or command.leader_locator == BALANCED:
+            return self._state.placement.choose()
+        near = self._state.members.shards_led_by(command.node_id)
+        return self._state.placement.choose(near, command.leader_locator == CLIENT_LOCAL)
+
+    def _is_lost(self, node_id: int, incarnation: int) -> bool:
+        node = self._state.nodes.get(node_id)
+        if node is None:
+            return False
+        return incarnation < node.incarnation or (incarnation == node.incarnation and not node.alive)
+
+    def _remove_queues(self, command: RemoveQueues, _time_ms: int) -> CatalogResult:
+        return self._removed(self._state.remove_queues(command.ids))
+
+    def _removed(self, queues: tuple[QueueRecord, ...]) -> QueuesRemoved:
+        if queues:
+            self._versions.routing_version += 1
+        return QueuesRemoved(queues)
+
+    # Exchanges and bindings
+
+    def _declare_exchange(self, command: DeclareExchange, _time_ms: int) -> CatalogResult:
+        vhost = self._state.existing_vhost(command.vhost)
+        exchange = existing_exchange(vhost, command)
+        if exchange is not None:
+            return ExchangeDeclared(exchange, created=False)
+        exchange = ExchangeRecord(
+            vhost=command.vhost,
+            name=command.name,
+            type=cast(ExchangeType, command.type),
+            durable=command.durable,
+            auto_delete=command.auto_delete,
+            internal=command.internal,
+            arguments=stored_arguments(command.arguments),
+            alternate=exchange_argument(command.vhost, command.name, command.arguments),
+        )
+        vhost.add_exchange(exchange)
+        self._versions.routing_version += 1
+        return ExchangeDeclared(exchange, created=True)
+
+    def _delete_exchange(self, command: DeleteExchange, _time_ms: int) -> CatalogResult:
+        vhost = self._state.existing_vhost(command.vhost)
+        if command.name == DEFAULT_EXCHANGE:
+            raise refusals.default_exchange()
+        if command.name.startswith(RESERVED_PREFIX):
+            raise refusals.system_exchange(command.vhost, command.name)
+        if vhost.exchange(command.name) is None:
+            return Done(changed=False)
+        if command.if_unused and vhost.bindings_from(command.name):
+            raise refusals.exchange_in_use(command.vhost, command.name)
+        vhost.remove_exchange(command.name)
+        self._versions.routing_version += 1
+        return Done()
+
+    def _bind(self, command: Bind, _time_ms: int) -> CatalogResult:
+        vhost = self._state.existing_vhost(command.vhost)
+        binding = checked_binding(vhost, command)
+        return self._bindings_changed(binding is not None and vhost.add_binding(binding))
+
+    def _unbind(self, command: Unbind, _time_ms: int) -> CatalogResult:
+        vhost = self._state.existing_vhost(command.vhost)
+        binding = checked_binding(vhost, command)
+        return self._bindings_changed(binding is not None and vhost.remove_binding(binding))
+
+    def _bindings_changed(self, changed: bool) -> Done:
+        if changed:
+            self._versions.routing_version += 1
+        return Done(changed)
+
+    # Vhosts, users, permissions
+
+    def _add_vhost(self, command: AddVhost, _time_ms: int) -> CatalogResult:
+        known = self._state.vhosts.get(command.name)
+        if known is not None:
+            changed = known.record.description != command.description
+            known.record = replace(known.record, description=command.description)
+            return Done(changed)
+        self._state.add_vhost(VhostRecord(command.name, command.description, serial=self._state.new_serial()))
+        self._versions.permissions_version += 1
+        return Done()
+
+    def _delete_vhost(self, command: DeleteVhost, _time_ms: int) -> CatalogResult:
+        self._state.existing_vhost(command.name)
+        queues = self._state.remove_vhost(command.name)
+        self._versions.vhosts_deleted += 1
+        self._versions.routing_version += 1
+        self._versions.permissions_version += 1
+        return QueuesRemoved(queues)
+
+    def _put_user(self, command: PutUser, _time_ms: int) -> CatalogResult:
+        known = self._state.users.get(command.name)
+        if known is None:
+            known = UserRecord(command.name, "", serial=self._state.new_serial())
+        record = replace(known, password_hash=command.password_hash, tags=command.tags)
+        changed = self._state.users.get(command.name) != record
+        self._state.users[command.name] = record
+        self._versions.permissions_version += 1
+        return Done(changed)
+
+    def _upgrade_password(self, command: UpgradePassword, _time_ms: int) -> CatalogResult:
+        known = self._state.users.get(command.name)
+        if known is None or known.password_hash != command.known_hash:
+            return Done(changed=False)
+        self._state.users[command.name] = replace(known, password_hash=command.password_hash)
+        return Done()
+
+    def _delete_user(self, command: DeleteUser, _time_ms: int) -> CatalogResult:
+        self._versions.permissions_version += 1
+        return Done(self._state.remove_user(command.name))
+
+    def _set_limit(self, command: SetLimit, _time_ms: int) -> CatalogResult:
+        record: VhostRecord | UserRecord
+        if command.kind == "vhost":
+            vhost = self._state.existing_vhost(command.name)
+            record = vhost.record
+            vhost.record = with_limit(vhost.record, command.limit, command.value)
+            changed = vhost.record != record
+        else:
+            record = self._state.existing_user(command.name)
+            self._state.users[command.name] = with_limit(record, command.limit, command.value)
+            changed = self._state.users[command.name] != record
+        self._versions.permissions_version += 1
+        return Done(changed)
+
+    def _definitions_loaded(self, command: DefinitionsLoaded, _time_ms: int) -> CatalogResult:
+        changed = self._state.definitions_digest != command.digest
+        self._state.definitions_digest = command.digest
+        return Done(changed)
+
+    def _set_permissions(self, command: SetPermissions, _time_ms: int) -> CatalogResult:
+        self._state.existing_vhost(command.vhost)
+        self._state.existing_user(command.user)
+        record = PermissionRecord(command.user, command.vhost, command.configure, command.write, command.read)
+        key = (command.user, command.vhost)
+        changed = self._state.permissions.get(key) != record
+        self._state.permissions[key] = record
+        self._versions.permissions_version += 1
+        return Done(changed)
+
+    def _clear_permissions(self, command: ClearPermissions, _time_ms: int) -> CatalogResult:
+        known = self._state.permissions.pop((command.user, command.vhost), None)
+        self._versions.permissions_version += 1
+        return Done(known is not None)
+
+    def _set_topic_permissions(self, command: SetTopicPermissions, _time_ms: int) -> CatalogResult:
+        self._state.existing_vhost(command.vhost)
+        self._state.existing_user(command.user)
+        record = TopicPermissionRecord(
+            command.user, command.vhost, command.exchange, command.write, command.read
+        )
+        key = (command.user, command.vhost, command.exchange)
+        changed = self._state.topic_permissions.get(key) != record
+        self._state.topic_permissions[key] = record
+        self._versions.permissions_version += 1
+        return Done(changed)
+
+    def _clear_topic_permissions(self, command: ClearTopicPermissions, _time_ms: int) -> CatalogResult:
+        table = self._state.topic_permissions
+        gone = [
+            key for key in table
+            if key[:2] == (command.user, command.vhost) and command.exchange in (None, key[2])
+        ]
+        for key in gone:
+            del table[key]
+        self._versions.permissions_version += 1
+        return Done(bool(gone))
+
+    # Policies
+
+    def _set_policy(self, command: SetPolicy, _time_ms: int) -> CatalogResult:
+        vhost = self._state.existing_vhost(command.vhost)
+        record = policy_record(command)
+        if self._state.level < LEVEL_LEADER_LOCATORS and (early := POLICY_KEYS & record.definition.keys()):
+            raise refusals.needs_level(min(early), LEVEL_LEADER_LOCATORS, self._state.level)
+        before = vhost.policy_table(command.operator).put(record)
+        if before != record:
+            self._policies_changed(vhost, before, record)
+        return PolicySet(created=before is None)
+
+    def _clear_policy(self, command: ClearPolicy, _time_ms: int) -> CatalogResult:
+        vhost = self._state.existing_vhost(command.vhost)
+        before = vhost.policy_table(command.operator).remove(command.name)
+        if before is not None:
+            self._policies_changed(vhost, before, None)
+        return Done(changed=before is not None)
+
+    def _policies_changed(self, vhost: Vhost, before: PolicyRecord | None, after: PolicyRecord | None) -> None:
+        vhost.policies_changed()
+        self._versions.routing_version += 1
+        self._versions.changed_policies.add(PolicyChange(vhost.record.name, before, after))
+
+    # Nodes
+
+    def _node_started(self, command: NodeStarted, time_ms: int) -> CatalogResult:
+        known = self._state.nodes.get(command.node_id)
+        if known is not None and command.incarnation < known.incarnation:
+            return QueuesRemoved()
+        addresses = dict(command.addresses)
+        # An incarnation that is lost is lost for good, even if it has more to say of itself.
+        alive = known is None or known.alive or command.incarnation > known.incarnation
+        self._state.nodes[command.node_id] = NodeRecord(
+            command.node_id, command.name, command.incarnation, addresses, alive=alive, changed_ms=time_ms,
+            levels=command.levels,
+        )
+        peer_address = addresses.get("peer", "")
+        self._state.members.started(
+            command.node_id, command.name, peer_address, command.store, time_ms, command.failure_domain
+        )
+        return self._drop_transient(command.node_id, command.incarnation - 1)
+
+    def _found_cluster(self, command: FoundCluster, time_ms: int) -> CatalogResult:
+        founded = self._state.members.found(command, time_ms)
+        if founded:
+            self._state.level = command.level
+        return Done(founded)
+
+    def _add_member(self, command: AddMember, time_ms: int) -> CatalogResult:
+        # No more than this: members of the first level don't look.
+        if command.levels[1] < self._state.level:
+            raise Refusal(PRECONDITION_FAILED, level_fault(VersionRange(*command.levels), self._state.level))
+        return MemberAdded(self._state.members.add(command, time_ms, self._is_up))
+
+    def _raise_level(self, command: RaiseLevel, _: int) -> CatalogResult:
+        present = [record.id for record in self._state.members.with_replicas()]
+        known = [(id, self._state.nodes[id].incarnation) for id in present if id in self._state.nodes]
+        same = len(known) == len(present) and sorted(command.nodes) == sorted(known)
+        raised = same and command.level > self._state.level
+        if raised:
+            self._state.level = command.level
+        return Done(raised)
+
+    def _is_up(self, node_id: int) -> bool:
+        known = self._state.nodes.get(node_id)
+        return known is None or known.alive
+
+    def _member_gone(self, command: MemberGone, time_ms: int) -> CatalogResult:
+        known = self._state.nodes.get(command.node_id)
+        if not self._state.members.gone(command.node_id, time_ms) or known is None:
+            return QueuesRemoved()
+        return self._node_lost(NodeLost(known.id, known.incarnation), time_ms)
+
+    def _node_lost(self, command: NodeLost, time_ms: int) -> CatalogResult:
+        known = self._state.nodes.get(command.node_id)
+        if known is not None and known.alive and known.incarnation <= command.incarnation:
+            self._state.nodes[command.node_id] = replace(
+                known, incarnation=command.incarnation, alive=False, changed_ms=time_ms
+            )
+        return self._drop_transient(command.node_id, command.incarnation)
+
+    def _drop_transient(self, node_id: int, up_to_incarnation: int) -> QueuesRemoved:
+        lost = self._state.transient_queues(node_id, up_to_incarnation)
+        return self._removed(self._state.remove_queues(queue.id for queue in lost))

@@ -1,0 +1,22 @@
+"""The kinds of datagrams between nodes, one octet each; `cluster.datagram_kinds` has those of the layer below.
+
+Each module that sends one says what is in it.
+"""
+
+from typing import Final
+
+# node.broker.remote_transient
+REQUEST: Final = 1
+EVENTS: Final = 2
+LOST: Final = 3
+TRANSFER: Final = 4
+RECEIVED: Final = 5
+ENDED: Final = 6
+# node.broker.direct_replies
+REPLY: Final = 16
+ASK: Final = 17
+TOLD: Final = 18
+
+COUNTS: Final = 249
+ALARMS: Final = 250
+APPLIED: Final = 254

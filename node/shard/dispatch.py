@@ -1,0 +1,159 @@
+"""What a command's octets ask for: a head is read here, and the module that keeps the promise is called.
+
+PUBLISH and SETTLE, of which there are most, are not among them: `node.shard.shard.Shard.apply` calls theirs itself.
+"""
+
+import struct
+
+from cluster.sessions import SessionKey
+from node.shard import commands, dead_letters, holders, queues
+from node.shard.errors import ShardError
+from node.shard.packing import NUMBER_BYTES, unpack_numbers
+from node.shard.publish import apply_guarded
+from node.shard.results import Detached, Done
+from node.shard.state import State
+from node.shard.transaction import apply_transaction
+
+
+def apply_client_command(
+    state: State, kind: int, session: SessionKey | None, position: int, end: int, results: list[object]
+) -> int:
+    """One command of a session other than PUBLISH and SETTLE; where it ends. Appends its answer, if it has one.
+
+    ShardError, or struct.error, for octets that are no such command."""
+    data = state.data
+    if kind == commands.GET:
+        after = _after(commands.GET_HEAD, position, end)
+        _, no_ack, queue_id, holder_id = commands.GET_HEAD.unpack_from(data, position)
+        results.append(holders.get(state, required(session), queue_id, holder_id, no_ack != 0))
+    elif kind == commands.ATTACH:
+        after = _after(commands.ATTACH_HEAD, position, end)
+        head = commands.ATTACH_HEAD.unpack_from(data, position)
+        _, flags, prefetch, queue_id, consumer_id, priority = head
+        no_ack = (flags & commands.FLAG_NO_ACK) != 0
+        exclusive = (flags & commands.FLAG_EXCLUSIVE) != 0
+        results.append(
+            holders.attach(state, required(session), queue_id, consumer_id, prefetch, no_ack, exclusive, priority)
+        )
+    elif kind == commands.DETACH:
+        after = _after(commands.CONSUMER_HEAD, position, end)
+        _, flag, queue_id, consumer_id = commands.CONSUMER_HEAD.unpack_from(data, position)
+        holders.detach(state, required(session), queue_id, consumer_id, flag != 0)
+        results.append(Detached())
+    elif kind == commands.FLOW:
+        after = _after(commands.CONSUMER_HEAD, position, end)
+        _, flag, queue_id, consumer_id = commands.CONSUMER_HEAD.unpack_from(data, position)
+        holders.flow(state, required(session), queue_id, consumer_id, flag != 0)
+    elif kind == commands.PREFETCH:
+        after = _after(commands.PREFETCH_HEAD, position, end)
+        _, prefetch, queue_id, consumer_id = commands.PREFETCH_HEAD.unpack_from(data, position)
+        holders.set_prefetch(state, required(session), queue_id, consumer_id, prefetch)
+    elif kind == commands.PUBLISH_GUARDED:
+        _after(commands.LIST_HEAD, position, end)
+        after = apply_guarded(state, position, end, results)
+    elif kind == commands.TRANSACTION:
+        _after(commands.TRANSACTION_HEAD, position, end)
+        after = apply_transaction(state, required(session), position, end, results)
+    elif kind == commands.CREATE_QUEUE:
+        after, queue_id, settings = _settings(data, position, end)
+        results.append(queues.create_queue(state, queue_id, settings, session is None))
+    elif kind == commands.TOUCH_QUEUE:
+        after = _after(commands.QUEUE_HEAD, position, end)
+        _, queue_id = commands.QUEUE_HEAD.unpack_from(data, position)
+        results.append(queues.touch_queue(state, queue_id))
+    elif kind == commands.PURGE:
+        after = _after(commands.QUEUE_HEAD, position, end)
+        _, queue_id = commands.QUEUE_HEAD.unpack_from(data, position)
+        results.append(queues.purge(state, queue_id))
+    elif kind == commands.DELETE_QUEUE:
+        after = _after(commands.DELETE_HEAD, position, end)
+        _, flags, queue_id = commands.DELETE_HEAD.unpack_from(data, position)
+        if_unused = (flags & commands.FLAG_IF_UNUSED) != 0
+        if_empty = (flags & commands.FLAG_IF_EMPTY) != 0
+        results.append(queues.delete_queue(state, queue_id, if_unused, if_empty))
+    elif kind == commands.NOOP:
+        after = position + 1
+        results.append(Done())
+    else:
+        raise ShardError(f"unknown command {kind} at {position}")
+    return after
+
+
+def apply_internal_command(state: State, kind: int, position: int, end: int) -> int:
+    """One command of the leader; where it ends. Raises as `apply_client_command`."""
+    data = state.data
+    if kind == commands.EXPIRE_DUE:
+        state.expiry_due = True
+        return position + 1
+    if kind == commands.ROUTE:
+        _after(commands.LIST_HEAD, position, end)
+        return dead_letters.apply_route(state, position, end)
+    if kind == commands.TRANSFER:
+        _after(commands.TRANSFER_HEAD, position, end)
+        return dead_letters.apply_transfer(state, position, end)
+    if kind == commands.UPDATE_QUEUES:
+        terms_at = _after(commands.TERMS_HEAD, position, end)
+        length: int
+        count: int
+        _, length, count = commands.TERMS_HEAD.unpack_from(data, position)
+        ids_at = terms_at + length
+        ids = unpack_numbers(data, ids_at, count, end)
+        queues.update_queues(state, position, data[terms_at:ids_at], ids)
+        return ids_at + count * NUMBER_BYTES
+    if kind in (commands.EXPIRE_QUEUE, commands.SETTLED):
+        after = _after(commands.NUMBERED_HEAD, position, end)
+        _, queue_id, number = commands.NUMBERED_HEAD.unpack_from(data, position)
+        if kind == commands.EXPIRE_QUEUE:
+            queues.expire_queue(state, queue_id, number)
+        else:
+            dead_letters.settled(state, queue_id, number)
+        return after
+    if kind in (commands.LANE_CLOSED, commands.DROP_QUEUE):
+        after = _after(commands.QUEUE_HEAD, position, end)
+        _, queue_id = commands.QUEUE_HEAD.unpack_from(data, position)
+        if kind == commands.LANE_CLOSED:
+            dead_letters.lane_closed(state, queue_id)
+        else:
+            queues.drop_queue(state, queue_id)
+        return after
+    return _apply_listed(state, kind, position, end)
+
+
+def _apply_listed(state: State, kind: int, position: int, end: int) -> int:
+    """One command of the leader that is a list of numbers."""
+    after = _after(commands.LIST_HEAD, position, end)
+    count: int = commands.LIST_HEAD.unpack_from(state.data, position)[1]
+    if not commands.FORGET_DELETED <= kind <= commands.DROP_PARKED:
+        raise ShardError(f"unknown command {kind} at {position}")
+    for number in unpack_numbers(state.data, after, count, end):
+        if kind == commands.FORGET_DELETED:
+            state.deleted.pop(number, None)
+        elif kind == commands.RETRY_PARKED:
+            dead_letters.retry_parked(state, number)
+        elif kind == commands.DROP_PARKED:
+            dead_letters.drop_parked(state, number)
+    return after + count * NUMBER_BYTES
+
+
+def required(session: SessionKey | None) -> SessionKey:
+    """The session of a command that only one can give; ShardError for the leader."""
+    if session is None:
+        raise ShardError("a command of consumers without a session")
+    return session
+
+
+def _after(head: struct.Struct, position: int, end: int) -> int:
+    """Where a command of this fixed size ends; ShardError when the batch ends before."""
+    after = position + head.size
+    if after > end:
+        raise ShardError(f"command at {position} reaches to {after}, its batch to {end}")
+    return after
+
+
+def _settings(data: bytes, position: int, end: int) -> tuple[int, int, bytes]:
+    """End, queue and settings of a CREATE_QUEUE."""
+    after = _after(commands.SETTINGS_HEAD, position, end)
+    _, length, queue_id = commands.SETTINGS_HEAD.unpack_from(data, position)
+    if after + length > end:
+        raise ShardError(f"settings at {after} reach to {after + length}, their batch to {end}")
+    return after + length, queue_id, data[after : after + length]

@@ -1,0 +1,56 @@
+"""What operators do: the management API and the command line, asked of real nodes."""
+
+import base64
+import json
+import os
+import subprocess
+import urllib.error
+import urllib.request
+from typing import Any, Final
+from urllib.parse import quote
+
+from click.testing import CliRunner
+
+from node.command_line import main
+from node.command_line.local_cluster import this_mayfly
+from tests.integration.nodes import Nodes
+
+GUEST: Final = ("guest", "guest")
+
+
+def ask(
+    nodes: Nodes, id: int, method: str, path: str, content: object = None, user: tuple[str, str] = GUEST
+) -> tuple[int, Any]:
+    """Status and JSON (None: empty) of a node's management API."""
+    body = None if content is None else json.dumps(content).encode()
+    request = urllib.request.Request(f"http://{nodes.plan(id).http}/api/{path}", body, method=method)
+    request.add_header("Authorization", "Basic " + base64.b64encode(":".join(user).encode()).decode())
+    try:
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            text = answer.read()
+            return answer.status, json.loads(text) if text else None
+    except urllib.error.HTTPError as error:
+        return error.code, json.loads(error.read())
+
+
+def put_policy(
+    nodes: Nodes, id: int, name: str, pattern: str, definition: dict[str, Any], operator: bool = False
+) -> None:
+    """A policy for queues, or an operator's, through a node."""
+    kind = "operator-policies" if operator else "policies"
+    content = {"pattern": pattern, "definition": definition, "apply-to": "queues"}
+    assert ask(nodes, id, "PUT", f"{kind}/%2F/{quote(name, safe='')}", content)[0] in (201, 204)
+
+
+def run_mayfly(nodes: Nodes, id: int, *words: str, password: str = "guest") -> subprocess.CompletedProcess[str]:
+    """An operator's command for one node, as a process of its own."""
+    environment = {**os.environ, "MAYFLY_PASSWORD": password}
+    command = [*this_mayfly(), *words, "--node", str(nodes.plan(id).http)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=90, check=False, env=environment)
+
+
+def mayfly(nodes: Nodes, id: int, *words: str) -> str:
+    """What an operator's command that does well prints, run in this process."""
+    result = CliRunner().invoke(main, [*words, "--node", str(nodes.plan(id).http)], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
