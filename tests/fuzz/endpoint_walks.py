@@ -421,7 +421,8 @@ class Walk:
         octets = b""
         due: list[tuple[int, Due]] = []
         for _ in range(self.chance.choice([1, 1, 20])):
-            parts, answers = [frame.marshal(declare, number)], [Queue.DeclareOk]
+            parts = [frame.marshal(declare, number)]
+            answers: list[type[Any]] = [Queue.DeclareOk]
             if way == "consume":
                 parts.append(frame.marshal(Basic.Consume(queue="passing", consumer_tag="p"), number))
                 parts.append(frame.marshal(Basic.Cancel(consumer_tag="p"), number))
