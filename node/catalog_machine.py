@@ -9,7 +9,16 @@ from typing import Final
 
 from cluster.machine import BadCommand, BadSnapshot, RestoreAtOnce, RestoreSteps, SnapshotAtOnce, SnapshotSteps
 from cluster.sessions import SessionKey
-from node.catalog import Catalog, CatalogState, MalformedCommand, MalformedSnapshot, Refusal, decode
+from node.catalog import (
+    Catalog,
+    CatalogState,
+    MalformedCommand,
+    MalformedSnapshot,
+    QueueRecord,
+    QueuesRemoved,
+    Refusal,
+    decode,
+)
 
 _LENGTH: Final = struct.Struct("<I")
 
@@ -34,6 +43,7 @@ class CatalogMachine:
         self._index = 0
         self._touched = False
         self._dead: list[int] = []
+        self._removed: list[QueueRecord] = []
 
     def begin(self, index: int, time_ms: int, led_ms: int, data: bytes) -> None:
         """An entry begins."""
@@ -54,7 +64,10 @@ class CatalogMachine:
             if length > end - start:
                 raise BadCommand(f"catalog command of {length} octets, its batch has {end - start} more")
             try:
-                results.append(self.catalog.apply(decode(self._data[start : start + length]), self._time_ms))
+                result = self.catalog.apply(decode(self._data[start : start + length]), self._time_ms)
+                results.append(result)
+                if isinstance(result, QueuesRemoved):
+                    self._removed += result.queues
             except MalformedCommand as error:
                 results.append(Refusal(541, str(error), True))
             start += length
@@ -83,6 +96,11 @@ class CatalogMachine:
         """The entries applied since the last call."""
         dead, self._dead = self._dead, []
         return dead
+
+    def take_removed(self) -> list[QueueRecord]:
+        """The queues that went by commands applied since the last call; not those that a snapshot hides."""
+        removed, self._removed = self._removed, []
+        return removed
 
     def live_entries(self) -> Iterable[int]:
         """None: the catalog's state holds all it needs."""

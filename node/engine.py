@@ -136,13 +136,13 @@ class Engine:
         self.incarnation: int = incarnation
         self.catalog: Catalog = settings.catalog()
         self.shards: dict[int, Shard] = {id: Shard(id, self.node_id) for id in range(1, settings.shards + 1)}
-        catalog_machine = CatalogMachine(self.catalog, self._catalog_applied)
-        machines: dict[int, StateMachine] = {CATALOG_GROUP: catalog_machine}
+        self._catalog_machine = CatalogMachine(self.catalog, self._catalog_applied)
+        machines: dict[int, StateMachine] = {CATALOG_GROUP: self._catalog_machine}
         machines |= self.shards
         self.host: Host = Host(
             host_settings, machines, self, reader, cache, random, incarnation, SESSION_LOST, trace, detail
         )
-        self.spread: CatalogSpread = CatalogSpread(self.host, catalog_machine)
+        self.spread: CatalogSpread = CatalogSpread(self.host, self._catalog_machine)
         self.membership: MembershipDuties = MembershipDuties(
             self.host, self.catalog, self, settings.founders, settings.members_version, settings.failure_domain,
             settings.levels, settings.store,
@@ -424,7 +424,10 @@ class Engine:
         self.membership.catalog_changed(self._now_ms)
         self.transient.catalog_changed()
         self.homes.catalog_changed()
+        removed = self._catalog_machine.take_removed()
         if self.broker is not None:
+            if removed:
+                self.broker.queues_removed(removed)
             self.broker.catalog_changed()
 
     # ------------------------------------------------------------------ LeaderPort

@@ -92,6 +92,12 @@ HOME_SETTLED_MS: Final = 1_000
 
 # --- AMQP clients ----------------------------------------------------------------------------------------
 
+CONSUMER_TIMEOUT_MS: Final = 1_800_000
+"""How long a delivery may be unacknowledged before its channel is closed, unless set otherwise: as in RabbitMQ."""
+
+CONSUMER_TIMEOUT_LOOKS: Final = 60
+"""A channel is looked at so often within this time: every 30 s. So it is kept to within two of these, a minute."""
+
 HANDSHAKE_SECONDS: Final = 10.0
 """From the first byte to connection.open-ok."""
 

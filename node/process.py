@@ -157,6 +157,7 @@ class NodeProcess:
         own = BrokerSettings(
             transactions_bytes=limits.open_transactions_bytes(self._memory.limit_bytes),
             unfinished_bytes=limits.unfinished_bytes(self._memory.limit_bytes),
+            consumer_timeout_ms=settings.consumer_timeout_ms,
         )
         self._broker = Broker(self.engine, lambda: random.SystemRandom().randbytes(16), own)
         self.engine.broker = self._broker

@@ -22,7 +22,13 @@ from node.broker.password_line import PasswordLine
 from node.broker.routes import Routes
 from node.broker.transaction import OpenTransactions
 from node.broker.unfinished_messages import UnfinishedMessages
-from node.limits import OPEN_TRANSACTIONS_BYTES, UNFINISHED_BYTES, UNFINISHED_BYTES_OF_CONNECTION
+from node.catalog import QueueRecord
+from node.limits import (
+    CONSUMER_TIMEOUT_MS,
+    OPEN_TRANSACTIONS_BYTES,
+    UNFINISHED_BYTES,
+    UNFINISHED_BYTES_OF_CONNECTION,
+)
 from node.shard.effects import ConsumerCancelled, Deliver
 from node.version import VERSION
 
@@ -35,7 +41,8 @@ logger = logging.getLogger(__name__)
 
 class BrokerSettings:
     """What a broker is told once.  `loopback_users` may log in from this machine only; `transactions_bytes` is what all
-    open transactions may hold, `unfinished_bytes` what may have come of messages that are not whole yet."""
+    open transactions may hold, `unfinished_bytes` what may have come of messages that are not whole yet;
+    `consumer_timeout_ms` is how long a delivery may be unacknowledged, 0 for ever."""
 
     def __init__(
         self,
@@ -44,12 +51,14 @@ class BrokerSettings:
         transactions_bytes: int = OPEN_TRANSACTIONS_BYTES,
         unfinished_bytes: int = UNFINISHED_BYTES,
         unfinished_bytes_of_connection: int = UNFINISHED_BYTES_OF_CONNECTION,
+        consumer_timeout_ms: int = CONSUMER_TIMEOUT_MS,
     ) -> None:
         self.connection: ConnectionSettings = connection or ConnectionSettings(VERSION)
         self.loopback_users: frozenset[str] = loopback_users
         self.transactions_bytes: int = transactions_bytes
         self.unfinished_bytes: int = unfinished_bytes
         self.unfinished_bytes_of_connection: int = unfinished_bytes_of_connection
+        self.consumer_timeout_ms: int = consumer_timeout_ms
 
 
 class Broker:
@@ -228,6 +237,14 @@ class Broker:
         """See `ClusterEvents.session_lost`."""
         for connection in list(self.connections.values()):
             connection.session_lost(shard_id)
+
+    def queues_removed(self, queues: Sequence[QueueRecord]) -> None:
+        """See `ClusterEvents.queues_removed`; connections of this node forget those that were exclusively theirs."""
+        for queue in queues:
+            if queue.owner_connection and queue.owner_node == self.cluster.node_id:
+                connection = self.connections.get(queue.owner_connection)
+                if connection is not None:
+                    connection.exclusive_queues.pop(queue.id, None)
 
     def catalog_changed(self) -> None:
         """See `ClusterEvents.catalog_changed`; routes notice by themselves. Connections of users and vhosts that are

@@ -15,6 +15,7 @@ from pamqp.commands import Exchange, Queue
 
 from node.amqp.content import Content
 from node.amqp.events import ACK, Event, MethodReceived, PublishesReceived, SettlementsReceived
+from node.broker.consumer_timeout import DeliveryMarks, timed_out
 from node.broker.consumers import Consumer, ReplyConsumer
 from node.broker.global_prefetch import GlobalPrefetch
 from node.broker.handlers import HANDLERS
@@ -29,11 +30,15 @@ from node.shard.commands import encode_detach
 if TYPE_CHECKING:
     from node.broker.broker import Broker
     from node.broker.connection import ClientConnection
+    from node.catalog import QueueRecord
 
 logger = logging.getLogger(__name__)
 
 _EVENT_BYTES = 512
 """What an event without content counts for."""
+
+_GET_HOLDERS: Final = 8
+"""Holders of basic.get, on one channel, before it is looked at whether their queues are there still."""
 
 
 class Channel:
@@ -52,6 +57,8 @@ class Channel:
         self.consumers: dict[str, Consumer] = {}
         self.reply_consumer: ReplyConsumer | None = None
         self.get_holders: dict[int, Holder] = {}
+        """Who holds what basic.get has brought, by queue; of queues that are gone no more than of others."""
+        self._most_get_holders = _GET_HOLDERS
         self.prefetch: int = 0
         self.global_prefetch: GlobalPrefetch = GlobalPrefetch(self.unacknowledged, self.pause_consumers)
         self.last_queue: str = ""
@@ -62,6 +69,7 @@ class Channel:
         self._waiting: deque[Event] = deque()
         self.waiting_bytes: int = 0
         self._draining = False
+        self._delivery_marks: DeliveryMarks = DeliveryMarks()
         self._released = False
 
     # -- events -----------------------------------------------------------------
@@ -151,6 +159,34 @@ class Channel:
             return
         if steps is not None:
             self.run(steps, class_id, method_id)
+
+    def get_holder(self, record: QueueRecord) -> Holder:
+        """Under what name the channel holds messages it gets from this queue."""
+        holder = self.get_holders.get(record.id)
+        if holder is None:
+            if len(self.get_holders) >= self._most_get_holders:
+                self._forget_get_holders()
+            holder = Holder(self.broker.new_id(), record.shard, record.id, True)
+            self.get_holders[record.id] = holder
+        return holder
+
+    def _forget_get_holders(self) -> None:
+        """Those of queues that are gone: no shard has them, and deliveries that are open have their own word."""
+        catalog = self.broker.cluster.catalog
+        gone = [queue_id for queue_id in self.get_holders if catalog.queue_by_id(queue_id) is None]
+        for queue_id in gone:
+            del self.get_holders[queue_id]
+        self._most_get_holders = max(_GET_HOLDERS, 2 * len(self.get_holders))
+
+    def look_at_oldest(self, now_ms: int, timeout_ms: int) -> None:
+        """Close the channel if its oldest delivery was not acknowledged for so long."""
+        if not self.open or self._delivery_marks.waited_ms(self.unacknowledged, now_ms) < timeout_ms:
+            return
+        logger.warning(
+            "connection %s, channel %d: delivery %d was not acknowledged for %d ms: channel closed",
+            self.connection.name, self.channel_id, self.unacknowledged.oldest_tag, timeout_ms,
+        )  # fmt: skip
+        self.fail(timed_out(self.channel_id, timeout_ms), 0, 0)
 
     # -- operations -------------------------------------------------------------
 

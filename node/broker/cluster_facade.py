@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 if TYPE_CHECKING:
     from node.amqp.content import Content
     from node.broker.access_counts import AccessCounts
-    from node.catalog import Catalog, CatalogCommand
+    from node.catalog import Catalog, CatalogCommand, QueueRecord
 
 TRANSIENT_SHARD_BASE: Final = 0x10000
 """The transient shard of node n has the id TRANSIENT_SHARD_BASE + n."""
@@ -183,6 +183,10 @@ class ClusterEvents(Protocol):
 
     def awaits_reply(self, key: str) -> bool:
         """Whether a channel of this node has this key."""
+        ...
+
+    def queues_removed(self, queues: Sequence[QueueRecord]) -> None:
+        """The local catalog replica has dropped these queues. Those that a snapshot hides are not told."""
         ...
 
     def catalog_changed(self) -> None:

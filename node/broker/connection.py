@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol
 
 from pamqp.commands import Basic
@@ -22,13 +24,15 @@ from node.amqp.events import (
 from node.amqp.methods import unchecked
 from node.broker.channel import Channel
 from node.broker.client_socket import ClientSocket
-from node.broker.cluster_facade import Done
+from node.broker.cluster_facade import ClusterFacade, Done
 from node.broker.connection_limits import ConnectionLimits
+from node.broker.consumer_timeout import LookTimes
 from node.broker.login import Login
-from node.broker.operation import AmqpError, BarrierStep, Operation, Steps, check, nothing
+from node.broker.operation import AmqpError, BarrierStep, Operation, Steps, check
 from node.broker.pressure import Pressure
 from node.catalog import RemoveQueues, UserRecord
 from node.catalog.permissions import check_vhost
+from node.limits import QUEUES_BURIED_PER_COMMAND
 from node.shard.commands import encode_delete_queue
 
 if TYPE_CHECKING:
@@ -77,13 +81,14 @@ class ClientConnection:
         self.routes: Routes = broker.routes_of("", "")
         self.channels: dict[int, Channel] = {}
         self.exclusive_queues: dict[int, int] = {}
-        """Exclusive queues of this connection: queue id -> shard id."""
+        """Exclusive queues of this connection: queue id -> shard id. They go when the catalog drops the queue."""
         self.over: bool = False
         self.unfinished_bytes: int = 0
         """As they were last counted; see `UnfinishedMessages`."""
         self.pressure: Pressure = Pressure(self)
         self._login = Login(self, loopback)
         self._limits = ConnectionLimits(broker.cluster)
+        self._look_times = LookTimes(broker.settings.consumer_timeout_ms)
         # As whom, and where: a user or vhost that is deleted and made anew is another one.
         self._user_serial: int = 0
         self._vhost_serial: int = 0
@@ -124,6 +129,9 @@ class ClientConnection:
         if events:
             self._handle(events)
         self._count_unfinished()
+        if self._look_times.is_due(now_ms):
+            for channel in list(self.channels.values()):
+                channel.look_at_oldest(now_ms, self._look_times.timeout_ms)
         self.mark()
 
     def lost(self) -> None:
@@ -228,13 +236,8 @@ class ClientConnection:
         self.broker.connection_over(self)
 
     def _delete_exclusive_queues(self) -> None:
-        if not self.exclusive_queues:
-            return
         queues, self.exclusive_queues = self.exclusive_queues, {}
-        cluster = self.broker.cluster
-        for queue_id, shard_id in queues.items():
-            cluster.shard(shard_id).submit(encode_delete_queue(queue_id, False, False), None)
-        cluster.submit_catalog(RemoveQueues(tuple(queues)), nothing)
+        _delete_queues(self.broker.cluster, iter(queues.items()))
 
     # -- user and vhost ---------------------------------------------------------
 
@@ -304,3 +307,16 @@ class ClientConnection:
         """A shard has dropped this node's session."""
         for channel in list(self.channels.values()):
             channel.session_lost(shard_id)
+
+
+def _delete_queues(cluster: ClusterFacade, queues: Iterator[tuple[int, int]]) -> None:
+    """Delete exclusive queues, (id, shard id), of a connection that is over: some at a time, the next when those have
+    left the catalog."""
+    some = list(islice(queues, QUEUES_BURIED_PER_COMMAND))
+    if not some:
+        return
+    for queue_id, shard_id in some:
+        cluster.shard(shard_id).submit(encode_delete_queue(queue_id, False, False), None)
+    cluster.submit_catalog(
+        RemoveQueues(tuple(queue_id for queue_id, _ in some)), lambda _: _delete_queues(cluster, queues)
+    )

@@ -16,7 +16,7 @@ from node.broker.cluster_facade import SESSION_LOST, TRANSIENT_SHARD_BASE, Clust
 from node.broker.direct_replies import DirectReplies
 from node.broker.local_shard import LocalHandle, LocalShard, UnreachableHandle
 from node.broker.lost_homes import LostHomes
-from node.catalog import Catalog, CatalogCommand, NodeStarted, RemoveQueues, decode, encode
+from node.catalog import Catalog, CatalogCommand, NodeStarted, QueueRecord, QueuesRemoved, RemoveQueues, decode, encode
 
 _ROUNDS: Final = 200
 _SESSION_TIMEOUT_MS: Final = 5_000
@@ -126,11 +126,16 @@ class DirectCluster:
     def _pump_catalog(self) -> bool:
         commands, self._commands = self._commands, []
         barriers, self._barriers = self._barriers, []
+        removed: list[QueueRecord] = []
         for data, done in commands:
-            done(self.catalog.apply(decode(data), self.now_ms))
+            result = self.catalog.apply(decode(data), self.now_ms)
+            if isinstance(result, QueuesRemoved):
+                removed += result.queues
+            done(result)
         if commands:
             self.homes.catalog_changed()
             if self.events is not None:
+                self.events.queues_removed(removed)
                 self.events.catalog_changed()
         for reached in barriers:
             reached(None)

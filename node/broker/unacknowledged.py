@@ -1,16 +1,25 @@
 """The deliveries of one channel that the client has not settled yet.
 
 Delivery tags count up from 1 per channel (AMQP 0-9-1, 1.8.3.9), delivery ids count
-up from 1 per holder (a consumer, or the channel's basic.get), so a run of
-deliveries is four numbers however long it is.  Settling in order moves one
-number; settling out of order marks tags in a set until the gap closes.
+up from 1 per holder (a consumer, or the channel's basic.get), so a run of up to
+MOST_IN_RUN deliveries is a few numbers.  Settling in order moves one of them;
+settling out of order sets a bit until the gap closes.  A run goes when all of it is
+settled, wherever it stands: what is kept goes by what is outstanding, not by what
+came after the oldest delivery.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
+from typing import Final
 
 from node.shard.commands import NUMBER_PAIR, RANGE, SETTLE, SETTLE_HEAD, encode_settle
+
+MOST_IN_RUN: Final = 512
+"""Tags from the lowest outstanding one of a run to its end: as many bits are the most that one open delivery keeps."""
+
+_SPARE_RUNS: Final = 16
+"""Runs that are over may stay up to this number, or up to the number of the others."""
 
 
 class Holder:
@@ -26,7 +35,7 @@ class Holder:
 
 
 class Run:
-    """Consecutive delivery tags with consecutive delivery ids of one holder."""
+    """Consecutive delivery tags with consecutive delivery ids of one holder; over when all are settled."""
 
     def __init__(self, first_tag: int, count: int, holder: Holder, first_delivery_id: int) -> None:
         self.lowest_tag: int = first_tag
@@ -34,8 +43,8 @@ class Run:
         # delivery id = tag + offset, for every tag of the run
         self.offset: int = first_delivery_id - first_tag
         self.holder: Holder = holder
-        # Settled tags above lowest_tag; None while everything was settled in order.
-        self.settled: set[int] | None = None
+        # Bit n: lowest_tag + n was settled out of order. Never bit 0: lowest_tag is outstanding, or the run is over.
+        self.settled: int = 0
 
 
 class Settlement:
@@ -86,7 +95,9 @@ class Unacknowledged:
         self.got: int = 0
         """Those of them that came by basic.get."""
         self._runs: list[Run] = []
+        # Those before the head are over, and so are this many behind it, neither first nor last.
         self._head: int = 0
+        self._spent: int = 0
         # What was settled since `take`, by holder in order of outcome changes.
         self._settlements: list[Settlement] = []
         self._last_of: dict[int, Settlement] = {}
@@ -110,10 +121,21 @@ class Unacknowledged:
         runs = self._runs
         if runs:
             last = runs[-1]
-            if last.holder is holder and last.end_tag == first and last.offset == first_delivery_id - first:
+            if (
+                last.holder is holder
+                and last.end_tag == first
+                and last.offset == first_delivery_id - first
+                and first + count - last.lowest_tag <= MOST_IN_RUN
+            ):
                 last.end_tag = first + count
                 return first
-        runs.append(Run(first, count, holder, first_delivery_id))
+        tag = first
+        while count > MOST_IN_RUN:
+            runs.append(Run(tag, MOST_IN_RUN, holder, first_delivery_id))
+            tag += MOST_IN_RUN
+            first_delivery_id += MOST_IN_RUN
+            count -= MOST_IN_RUN
+        runs.append(Run(tag, count, holder, first_delivery_id))
         return first
 
     # -- settlements ----------------------------------------------------------
@@ -128,7 +150,7 @@ class Unacknowledged:
         if not multiple and head < len(runs):
             # The hot way: settled one by one in the order of delivery.
             run = runs[head]
-            if run.lowest_tag == tag and run.settled is None:
+            if run.lowest_tag == tag and run.settled == 0:
                 delivery_id = tag + run.offset
                 last = self._last
                 if (
@@ -158,9 +180,12 @@ class Unacknowledged:
         run = runs[position]
         self._note(run.holder, outcome, tag + run.offset, tag + run.offset)
         self._gone(run.holder, 1)
-        self._mark(run, tag)
-        if run.lowest_tag == run.end_tag and position == self._head:
-            self._pop_head()
+        if tag != run.lowest_tag:
+            run.settled |= 1 << (tag - run.lowest_tag)
+            return
+        self._advance(run, tag + 1)
+        if run.lowest_tag == run.end_tag:
+            self._drop(position)
 
     def outstanding(self, tag: int, multiple: bool, after: int = 0) -> list[int]:
         """The tags that `settle` would settle, in order; of several only those above `after`, and the others take no
@@ -179,9 +204,12 @@ class Unacknowledged:
             run = runs[position]
             if run.lowest_tag > tag:
                 break
-            settled = run.settled or ()
-            lowest = max(run.lowest_tag, after + 1)
-            tags += [each for each in range(lowest, min(tag + 1, run.end_tag)) if each not in settled]
+            each = max(run.lowest_tag, after + 1)
+            end = min(tag + 1, run.end_tag)
+            while each < end:
+                open_up_to = _end_of_gap(run, each, end)
+                tags.extend(range(each, open_up_to))
+                each = _end_of_settled(run, open_up_to)
         return tags
 
     def holder_of(self, tag: int) -> Holder:
@@ -195,6 +223,11 @@ class Unacknowledged:
         self._last_of = {}
         self._last = None
         return settlements
+
+    @property
+    def oldest_tag(self) -> int:
+        """The lowest tag that is outstanding, 0 for none."""
+        return self._runs[self._head].lowest_tag if self._runs else 0
 
     # -- the end of holders ---------------------------------------------------
 
@@ -240,24 +273,18 @@ class Unacknowledged:
         if position < self._head:
             raise UnknownTag(tag)
         run = self._runs[position]
-        if tag >= run.end_tag or (run.settled is not None and tag in run.settled):
+        if tag >= run.end_tag or (run.settled >> (tag - run.lowest_tag)) & 1:
             raise UnknownTag(tag)
         return position
 
-    def _mark(self, run: Run, tag: int) -> None:
-        settled = run.settled
-        if tag != run.lowest_tag:
-            if settled is None:
-                settled = run.settled = set()
-            settled.add(tag)
-            return
-        lowest = tag + 1
-        if settled is not None:
-            while lowest in settled:
-                settled.discard(lowest)
-                lowest += 1
-            if not settled:
-                run.settled = None
+    def _advance(self, run: Run, lowest: int) -> None:
+        """All below this tag is settled: the next one that is outstanding, or the end, is the run's lowest."""
+        if run.settled != 0:
+            settled = run.settled >> (lowest - run.lowest_tag)
+            # As many ones as it ends with.
+            closed = (~settled & (settled + 1)).bit_length() - 1
+            run.settled = settled >> closed
+            lowest += closed
         run.lowest_tag = lowest
 
     def _settle_up_to(self, tag: int, outcome: int) -> None:
@@ -267,43 +294,79 @@ class Unacknowledged:
             if run.lowest_tag > tag:
                 return
             end = min(tag + 1, run.end_tag)
-            offset = run.offset
-            settled = run.settled
-            if settled is None:
-                self._gone(run.holder, end - run.lowest_tag)
-                self._note(run.holder, outcome, run.lowest_tag + offset, end - 1 + offset)
+            each = run.lowest_tag
+            if run.settled == 0:
+                self._gone(run.holder, end - each)
+                self._note(run.holder, outcome, each + run.offset, end - 1 + run.offset)
                 run.lowest_tag = end
             else:
-                for each in range(run.lowest_tag, end):
-                    if each in settled:
-                        settled.discard(each)
-                    else:
-                        self._note(run.holder, outcome, each + offset, each + offset)
-                        self._gone(run.holder, 1)
-                while end in settled:
-                    settled.discard(end)
-                    end += 1
-                if not settled:
-                    run.settled = None
-                run.lowest_tag = end
+                while each < end:
+                    open_up_to = _end_of_gap(run, each, end)
+                    self._gone(run.holder, open_up_to - each)
+                    self._note(run.holder, outcome, each + run.offset, open_up_to - 1 + run.offset)
+                    each = _end_of_settled(run, open_up_to)
+                self._advance(run, end)
             if run.lowest_tag < run.end_tag:
                 return
             self._pop_head()
 
     def _pop_head(self) -> None:
-        """Drop the run at the head and those after it that were settled out of order: an
-        exhausted run must not stand at the head, its end is another run's first tag."""
+        """The run at the head is over.  Those after it that were settled out of order go with it: an exhausted run
+        must not stand at the head, its end is another run's first tag."""
         runs = self._runs
         head = self._head + 1
-        while head < len(runs) and runs[head].lowest_tag == runs[head].end_tag:
-            head += 1
+        if self._spent != 0:
+            while runs[head].lowest_tag == runs[head].end_tag:
+                head += 1
+                self._spent -= 1
         if head == len(runs):
             runs.clear()
             head = 0
-        elif head > 64 and head * 2 > len(runs):
-            del runs[:head]
-            head = 0
         self._head = head
+        over = head + self._spent
+        if over > _SPARE_RUNS and over * 2 > len(runs):
+            self._forget_spent()
+
+    def _drop(self, position: int) -> None:
+        """A run is over, wherever it stands."""
+        runs = self._runs
+        if position == self._head:
+            self._pop_head()
+            return
+        if position < len(runs) - 1:
+            self._spent += 1
+        else:
+            # At the end none stays, or what is held next would go on with it.
+            runs.pop()
+            while runs[-1].lowest_tag == runs[-1].end_tag:
+                runs.pop()
+                self._spent -= 1
+        over = self._head + self._spent
+        if over > _SPARE_RUNS and over * 2 > len(runs):
+            self._forget_spent()
+
+    def _forget_spent(self) -> None:
+        """Take out the runs that are over."""
+        runs = self._runs
+        if self._spent == 0:
+            del runs[: self._head]
+        else:
+            runs[:] = [run for run in runs[self._head :] if run.lowest_tag < run.end_tag]
+        self._head = self._spent = 0
+
+
+def _end_of_gap(run: Run, tag: int, end: int) -> int:
+    """The first tag above this one, which is outstanding, that was settled; `end` if that is below."""
+    settled = run.settled >> (tag - run.lowest_tag)
+    if settled == 0:
+        return end
+    return min(end, tag + (settled & -settled).bit_length() - 1)
+
+
+def _end_of_settled(run: Run, tag: int) -> int:
+    """The first tag from this one on that was not settled."""
+    settled = run.settled >> (tag - run.lowest_tag)
+    return tag + (~settled & (settled + 1)).bit_length() - 1
 
 
 def _lowest_tag(run: Run) -> int:

@@ -85,7 +85,7 @@ def words_of(key: str, value: object) -> list[str]:
     """The words of the command line that give a setting a value."""
     if isinstance(value, bool):
         return [option_of(key) if value else no_option_of(key)]
-    return [option_of(key), show(value)]
+    return [option_of(key), show(key, value)]
 
 
 def plan_cluster(count: int, base_port: int, data_dir: Path, config: Path | None = None) -> list[NodePlan]:

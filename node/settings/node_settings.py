@@ -185,6 +185,12 @@ class NodeSettings:
         "...and how long, after the notice, before it closes its clients' connections whatever is under way",
     )
 
+    consumer_timeout_ms: int = _setting(
+        Number(0, 31_536_000_000, "milliseconds"),
+        limits.CONSUMER_TIMEOUT_MS,
+        "a channel with a delivery unacknowledged for this long is closed (406); 0: never",
+    )
+
     cache_bytes: int = _setting(Size(_MEBI, _TEBI), 32 * _MEBI, "memory for recent log entries")
     disk_map_bytes: int = _setting(Size(16 * _MEBI, 64 * _TEBI), 64 * _GIBI, "most that the log may take")
     disk_free_limit_bytes: int = _setting(
@@ -232,7 +238,7 @@ class NodeSettings:
     def __post_init__(self) -> None:
         """Fill in the name; raises SettingsError where values contradict each other."""
         problems = [
-            str(Problem(key, show(getattr(self, key)), "with the other settings", expected))
+            str(Problem(key, show(key, getattr(self, key)), "with the other settings", expected))
             for key, expected in self._contradictions()
         ]
         if problems:
@@ -317,7 +323,7 @@ class NodeSettings:
 
     def describe(self) -> dict[str, str]:
         """All settings as text, for the log and for people; secrets are hidden."""
-        return {key: "(hidden)" if is_secret(key) else show(getattr(self, key)) for key in setting_keys()}
+        return {key: "(hidden)" if is_secret(key) else show(key, getattr(self, key)) for key in setting_keys()}
 
 
 def frames_address_beside(peer: Address) -> Address:
@@ -350,7 +356,7 @@ def setting_help(key: str) -> str:
     default = _FIELDS[key].default
     if "[default" in explanation or default is None or default == ():
         return explanation
-    return f"{explanation} [default: {show(default)}]"
+    return f"{explanation} [default: {show(key, default)}]"
 
 
 def is_secret(key: str) -> bool:
@@ -358,11 +364,11 @@ def is_secret(key: str) -> bool:
     return key in _FIELDS and bool(_FIELDS[key].metadata["secret"])
 
 
-def show(value: object) -> str:
+def show(key: str, value: object) -> str:
     """A setting's value as a person would write it."""
     if isinstance(value, tuple):
         return ",".join(map(str, value))
-    if type(value) is int and value >= _MEBI:
+    if type(value) is int and value >= _MEBI and isinstance(setting_kind(key), Size):
         return describe_size(value)
     if isinstance(value, bool):
         return "true" if value else "false"

@@ -47,7 +47,7 @@ def settings_of_process(settings: NodeSettings, number: int) -> dict[str, Any]:
 def check_processes(settings: NodeSettings) -> None:
     """Raises SettingsError if these settings, good for one node, can't be those of all their processes."""
     problems = [
-        str(Problem(key, show(getattr(settings, key)), f"with processes = {settings.processes}", expected))
+        str(Problem(key, show(key, getattr(settings, key)), f"with processes = {settings.processes}", expected))
         for key, expected in _contradictions(settings)
     ]
     if problems:

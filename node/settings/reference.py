@@ -28,14 +28,14 @@ def page() -> str:
 
 
 def _default(key: str) -> str:
-    text = show(_DEFAULTS[key].default)
+    text = show(key, _DEFAULTS[key].default)
     return f"`{text}`" if text else "-"
 
 
 def _explanation(key: str) -> str:
     """What it is for; of its default only what the column before does not say."""
     text, _, default = setting_help(key).removesuffix("]").partition(" [default: ")
-    says_more = default not in ("", "none", show(_DEFAULTS[key].default))
+    says_more = default not in ("", "none", show(key, _DEFAULTS[key].default))
     return _cell(f"{text} (default: {default})" if says_more else text)
 
 

@@ -38,7 +38,6 @@ DROP_QUEUE: Final = 39
 UPDATE_QUEUES: Final = 40
 RETRY_PARKED: Final = 41
 DROP_PARKED: Final = 42
-FORGET_SOURCES: Final = 43
 
 ANSWERING: Final = frozenset(
     (GET, ATTACH, DETACH, CREATE_QUEUE, TOUCH_QUEUE, PURGE, DELETE_QUEUE, NOOP, PUBLISH_GUARDED, TRANSACTION)
@@ -87,7 +86,7 @@ QUEUE_HEAD: Final = Struct("<BQ")
 DELETE_HEAD: Final = Struct("<BBQ")
 # kind, queue, number: EXPIRE_QUEUE (epoch), SETTLED (up to)
 NUMBERED_HEAD: Final = Struct("<BQQ")
-# kind, count: FORGET_DELETED, RETRY_PARKED, DROP_PARKED, FORGET_SOURCES, ROUTE, PUBLISH_GUARDED
+# kind, count: FORGET_DELETED, RETRY_PARKED, DROP_PARKED, ROUTE, PUBLISH_GUARDED
 LIST_HEAD: Final = Struct("<BI")
 # kind, publishes, bytes of all that follows
 TRANSACTION_HEAD: Final = Struct("<BII")
@@ -280,13 +279,6 @@ def encode_retry_parked(sequences: Sequence[int]) -> bytes:
 def encode_drop_parked(sequences: Sequence[int]) -> bytes:
     """DROP_PARKED (leader, for an operator): these parked deaths are dropped (RULES D8)."""
     return LIST_HEAD.pack(DROP_PARKED, len(sequences)) + pack_numbers(sequences)
-
-
-def encode_forget_sources(sources: Sequence[int]) -> bytes:
-    """FORGET_SOURCES (leader): these sources of transfers never come back: what was received from them is
-    forgotten.
-    """
-    return LIST_HEAD.pack(FORGET_SOURCES, len(sources)) + pack_numbers(sources)
 
 
 class Content:

@@ -184,9 +184,3 @@ def drop_parked(state: State, sequence: int) -> None:
     if death is not None:
         state.outbox.dropped_by_operator += 1
         state.release(death.message.index, 1)
-
-
-def forget_source(state: State, source: int) -> None:
-    """This source never sends again."""
-    for queue in state.queues.values():
-        queue.forget_source(source)

@@ -123,7 +123,7 @@ def _apply_listed(state: State, kind: int, position: int, end: int) -> int:
     """One command of the leader that is a list of numbers."""
     after = _after(commands.LIST_HEAD, position, end)
     count: int = commands.LIST_HEAD.unpack_from(state.data, position)[1]
-    if not commands.FORGET_DELETED <= kind <= commands.FORGET_SOURCES:
+    if not commands.FORGET_DELETED <= kind <= commands.DROP_PARKED:
         raise ShardError(f"unknown command {kind} at {position}")
     for number in unpack_numbers(state.data, after, count, end):
         if kind == commands.FORGET_DELETED:
@@ -132,8 +132,6 @@ def _apply_listed(state: State, kind: int, position: int, end: int) -> int:
             dead_letters.retry_parked(state, number)
         elif kind == commands.DROP_PARKED:
             dead_letters.drop_parked(state, number)
-        elif kind == commands.FORGET_SOURCES:
-            dead_letters.forget_source(state, number)
     return after + count * NUMBER_BYTES
 
 

@@ -36,8 +36,8 @@ class Queue:
     ``levels`` are the lines of the priorities above 0, the highest first; ``returned`` and ``ready`` have the others,
     in most queues all messages. ``returned`` comes before ``ready``: messages that came back, in order of their
     return, then those never delivered (and, without a delivery limit, those requeued by a consumer, at the end).
-    ``received`` has, per source of transfers, the highest sequence enqueued (RULES D6). ``touched`` marks work for
-    the end of the entry.
+    ``received`` has, per source of transfers, the highest sequence enqueued (RULES D6); rows stay as long
+    as the queue. ``touched`` marks work for the end of the entry.
 
     A queue with a limit either ``drops`` its oldest messages or ``refuses`` new ones; with ``refusals_die`` these
     are dead-lettered. ``overflowed``, ``refused`` and ``delivery_limited`` count the messages that went for it.
@@ -176,11 +176,6 @@ class Queue:
             self.received[source] = sequence
         else:
             self.received = {source: sequence}
-
-    def forget_source(self, source: int) -> None:
-        """Nothing comes from this source any more."""
-        if source in self.received:
-            del self.received[source]
 
     def ready_count(self) -> int:
         """Messages that nobody holds, expired ones that have not left yet among them (RULES T6)."""

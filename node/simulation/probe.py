@@ -20,7 +20,7 @@ from cluster.simulator.events import EventQueue
 from node.amqp.content import Content
 from node.broker.access_counts import AccessCounts
 from node.broker.cluster_facade import ClusterEvents, ClusterFacade, Done, ShardHandle
-from node.catalog import Catalog, CatalogCommand
+from node.catalog import Catalog, CatalogCommand, QueueRecord
 from node.catalog.records import CATALOG_GROUP
 from node.shard.effects import Deliver
 from node.shard.message import Message
@@ -294,6 +294,9 @@ class _WatchedEvents:
 
     def awaits_reply(self, key: str) -> bool:
         return self._inner.awaits_reply(key)
+
+    def queues_removed(self, queues: Sequence[QueueRecord]) -> None:
+        self._inner.queues_removed(queues)
 
     def catalog_changed(self) -> None:
         self._inner.catalog_changed()

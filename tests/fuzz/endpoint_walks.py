@@ -22,6 +22,8 @@ QUEUES: Final = ("q1", "q2", "q3")
 LIMITED: Final = "limited"
 _MOST_KEPT_BYTES: Final = 300_000
 _LARGEST_BODY: Final = 134_217_728
+_SPARE_ROWS: Final = 16
+"""Runs of deliveries that a channel may keep beyond twice what is outstanding."""
 
 
 class Walk:
@@ -51,8 +53,8 @@ class Walk:
             (8, self.publish), (4, self.interleave), (4, self.begin_content), (4, self.get), (6, self.settle),
             (3, self.acknowledge_many), (4, self.consume), (2, self.cancel), (3, self.qos), (2, self.confirm_mode),
             (2, self.transaction_mode), (4, self.commit), (2, self.recover), (2, self.count), (1, self.purge),
-            (1, self.delete_and_declare), (2, self.bind), (2, self.close_channel), (4, self.soft_fault),
-            (1, self.hard_fault), (1, self.leave), (1, self.heartbeat),
+            (1, self.delete_and_declare), (1, self.pass_by), (2, self.bind), (2, self.close_channel),
+            (4, self.soft_fault), (1, self.hard_fault), (1, self.leave), (1, self.heartbeat),
         ]
         for _ in range(2):
             message = self.model.new_message("", LIMITED, 5)
@@ -409,6 +411,35 @@ class Walk:
         octets = frame.marshal(Queue.Declare(queue=name, durable=True), number)
         self.expect(octets, (number, (Queue.DeclareOk, values)))
 
+    def pass_by(self, number: int) -> None:
+        """Queues of this client alone that come and go: with their last consumer, or deleted after a look at them, or
+        after a message was taken from them."""
+        channel = self.model.channels[number]
+        plain = not channel.confirms and not channel.transaction
+        way = self.chance.choice(["consume", "get", "take"] if plain else ["consume", "get"])
+        declare = Queue.Declare(queue="passing", exclusive=True, auto_delete=way == "consume")
+        octets = b""
+        due: list[tuple[int, Due]] = []
+        for _ in range(self.chance.choice([1, 1, 20])):
+            parts = [frame.marshal(declare, number)]
+            answers: list[type[Any]] = [Queue.DeclareOk]
+            if way == "consume":
+                parts.append(frame.marshal(Basic.Consume(queue="passing", consumer_tag="p"), number))
+                parts.append(frame.marshal(Basic.Cancel(consumer_tag="p"), number))
+                answers += [Basic.ConsumeOk, Basic.CancelOk]
+            else:
+                if way == "take":
+                    parts += self.frames(number, self.model.new_message("", "passing", 5), False)
+                parts.append(frame.marshal(Basic.Get(queue="passing"), number))
+                if way == "take":
+                    parts.append(frame.marshal(Basic.Ack(channel.next_tag), number))
+                    channel.next_tag += 1
+                parts.append(frame.marshal(Queue.Delete(queue="passing"), number))
+                answers += [Basic.GetOk if way == "take" else Basic.GetEmpty, Queue.DeleteOk]
+            octets += b"".join(parts)
+            due += [(number, (kind, {})) for kind in answers]
+        self.expect(octets, *due)
+
     def bind(self, number: int) -> None:
         exchange, queue = self.chance.choice(["x", "f"]), self.chance.choice(QUEUES)
         if self.chance.random() < 0.7:
@@ -643,10 +674,31 @@ class Walk:
             weights = [weight for weight, _ in self.actions]
             (_, action), = self.chance.choices(self.actions, weights)
             action(number)
+        self.nothing_is_kept()
         kept = self.client.connection.amqp._reader.buffered_bytes
         assert kept < _MOST_KEPT_BYTES, f"{kept} bytes are kept"
         if self.chance.random() < 0.1:
             self.ping()
+
+    def nothing_is_kept(self) -> None:
+        """The broker keeps what the model says is outstanding, and little else."""
+        connection, broker = self.client.connection, self.world.broker
+        assert connection.exclusive_queues == {}, "exclusive queues that are gone are kept"
+        rows = 0
+        for number, channel in self.model.channels.items():
+            kept = connection.channels[number]
+            tags = kept.unacknowledged
+            assert tags.count == len(channel.held), f"{tags.count} outstanding, {len(channel.held)} were not settled"
+            most = 2 * len(channel.held) + _SPARE_ROWS
+            assert len(tags._runs) <= most, f"{len(tags._runs)} runs for {len(channel.held)} deliveries"
+            assert set(kept.consumers) == set(channel.consumers), "consumers that are gone are kept"
+            most = 2 * len(self.model.queues)
+            assert len(kept.get_holders) <= most, f"{len(kept.get_holders)} holders of basic.get"
+            rows += len(channel.held) + len(kept.consumers) + len(kept.get_holders)
+        sessions = [local.shard._state.sessions for local in self.world.cluster.shards.values()]
+        holders = sum(len(holders) for session in sessions for holders in session.values())
+        assert holders <= rows, f"{holders} holders in the shards, {rows} here"
+        assert broker.consumer_count == sum(len(channel.consumers) for channel in self.model.channels.values())
 
     def ping(self) -> None:
         """Another client is served."""

@@ -93,6 +93,7 @@ def test_all_keys_can_be_set_in_all_sources(toml: Any, tmp_path: Path) -> None:
         "drain_notice_ms": 500,
         "drain_acks_ms": 100,
         "drain_timeout_ms": 2000,
+        "consumer_timeout_ms": 60_000,
         "compact_entries": 1000,
         "memory_limit_percent": 50,
         "feature_level_limit": 2,
@@ -326,3 +327,9 @@ def test_one_command_for_founders_and_those_that_come_later() -> None:
 def test_ranges_that_are_none(seeds: str) -> None:
     with pytest.raises(SettingsError, match="seeds"):
         load_settings(options={"seeds": seeds})
+
+
+def test_only_sizes_are_shown_as_sizes() -> None:
+    """A great number of another kind is passed on to other processes as it is."""
+    assert NodeSettings().describe()["consumer_timeout_ms"] == "1800000"
+    assert NodeSettings().describe()["cache_bytes"] == "32 MiB"

@@ -17,8 +17,8 @@ SHARD_KINDS = {
     9: "DELETE_QUEUE", 10: "FLOW", 11: "NOOP", 12: "PUBLISH_GUARDED", 13: "TRANSACTION", 14: "PREFETCH",
     32: "EXPIRE_DUE", 33: "EXPIRE_QUEUE", 34: "ROUTE", 35: "TRANSFER", 36: "SETTLED", 37: "LANE_CLOSED",
     38: "FORGET_DELETED", 39: "DROP_QUEUE", 40: "UPDATE_QUEUES", 41: "RETRY_PARKED", 42: "DROP_PARKED",
-    43: "FORGET_SOURCES",
 }
+"""43 was a command that no release has given: it stays unused."""
 CATALOG_COMMANDS = {
     "add_member", "add_vhost", "bind", "clear_permissions", "clear_policy", "clear_topic_permissions",
     "declare_exchange", "declare_queue", "definitions_loaded", "delete_exchange", "delete_user", "delete_vhost",

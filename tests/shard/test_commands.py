@@ -48,7 +48,6 @@ EVERY = {
     "update": update_queue(1, ShardQueueSettings(name="changed")),
     "retry": commands.encode_retry_parked([1]),
     "drop parked": commands.encode_drop_parked([1]),
-    "forget sources": commands.encode_forget_sources([1]),
 }
 
 

@@ -197,14 +197,6 @@ def test_d6_transfers_arrive_once_and_in_order() -> None:
     assert list(driver.shard.live_entries()) == []
 
 
-def test_d6_a_forgotten_source_starts_again() -> None:
-    """A transient shard's incarnation that is over."""
-    driver = Driver()
-    driver.create(1)
-    driver.lead(encode_transfer(5, 1, 1, [content("a")]), commands.encode_forget_sources([5, 9]))
-    assert driver.shard.received_up_to(1, 5) == 0
-
-
 def test_d9_the_targets_own_ttl_applies() -> None:
     """RULES D9, T8: to moved and to transferred ones; the old deadline does not count any more."""
     driver = with_deaths(2, message_ttl_ms=700)

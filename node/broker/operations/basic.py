@@ -182,7 +182,7 @@ def get(channel: Channel, method: Any, arguments: bytes) -> Steps:
         if record.settings.single_active_consumer and _is_quorum(record):
             raise _no_get(record)
         if not no_ack:
-            holder = get_holder(channel, record)
+            holder = channel.get_holder(record)
         return encode_get(record.id, holder.holder_id, no_ack)
 
     for _ in range(_GET_ATTEMPTS):
@@ -215,15 +215,6 @@ def _no_get(record: QueueRecord) -> AmqpError:
         " basic.get operations are not supported by quorum queues with single active consumer"
     )
     return AmqpError(405, text)
-
-
-def get_holder(channel: Channel, record: QueueRecord) -> Holder:
-    """Under what name the channel holds messages it got from this queue."""
-    holder = channel.get_holders.get(record.id)
-    if holder is None:
-        holder = Holder(channel.broker.new_id(), record.shard, record.id, True)
-        channel.get_holders[record.id] = holder
-    return holder
 
 
 def recover(channel: Channel, method: Any, arguments: bytes) -> None:

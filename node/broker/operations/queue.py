@@ -130,7 +130,6 @@ def _declare_active(channel: Channel, method: Any, arguments: bytes) -> Steps:
             _declare_ok(channel, method, record.name, result)
             return
         elif isinstance(result, Gone) and result.reason:
-            connection.exclusive_queues.pop(record.id, None)
             known((yield CatalogStep(RemoveQueues((record.id,)))))
         else:
             yield from create_missing(channel, record)
@@ -277,7 +276,6 @@ def delete(channel: Channel, method: Any, arguments: bytes) -> Steps:
         why = "in use" if result.reason == IN_USE else "not empty"
         raise AmqpError(406, f"queue '{name}' in vhost '{connection.vhost}' {why}")
     if id:
-        connection.exclusive_queues.pop(id, None)
         known((yield CatalogStep(RemoveQueues((id,)))))
     if not method.nowait:
         yield SpreadStep()
