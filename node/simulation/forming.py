@@ -13,6 +13,7 @@ log that contradicts its own, and none is sent away but those that were wiped, o
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -594,18 +595,23 @@ class FormingRun:
         return ""
 
 
-def main(arguments: Sequence[str]) -> int:
-    """`--seed N [--trace]` or `--seeds A:B`; 1 if a seed failed."""
-    if len(arguments) < 2 or arguments[0] not in ("--seed", "--seeds"):
-        sys.stderr.write("--seed N [--trace], or --seeds A:B\n")
-        return 2
-    first, _, last = arguments[1].partition(":")
+def main() -> int:
+    """Run what the command line asks for; 1 if a seed failed."""
+    parser = argparse.ArgumentParser(prog="python -m node.simulation.forming", description=__doc__)
+    wanted = parser.add_mutually_exclusive_group(required=True)
+    wanted.add_argument("--seed", type=int, help="one seed")
+    wanted.add_argument("--seeds", help="a range of seeds, the end left out: 1:5000")
+    parser.add_argument("--trace", action="store_true", help="print every event")
+    options = parser.parse_args()
+    if options.seeds is None:
+        first, end = options.seed, options.seed + 1
+    else:
+        first, end = (int(part) for part in options.seeds.split(":"))
     total: dict[str, int] = {}
     failed = 0
-    for seed in range(int(first), int(last or first) + 1):
-        run = FormingRun(seed, _print if "--trace" in arguments else None)
+    for seed in range(first, end):
         try:
-            counts = run.run()
+            counts = FormingRun(seed, _print if options.trace else None).run()
         except AssertionError as error:
             failed += 1
             _print(f"seed {seed}: {error}")
@@ -621,4 +627,4 @@ def _print(line: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

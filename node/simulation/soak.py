@@ -27,8 +27,11 @@ from typing import NamedTuple
 
 from cluster.simulator.host_group import HostSimulation
 from cluster.simulator.host_group import draw_scenario as draw_host_scenario
+from cluster.simulator.machine_loss import MachineLoss, draw_machines
 from cluster.simulator.raft_group import RaftGroup
 from node.simulation.__main__ import failure_of as cluster_failure
+from node.simulation.forming import FormingRun
+from node.simulation.lease_edges.__main__ import failure_of as lease_failure
 
 REPORT_EVERY_S = 60.0
 SHOWN_LINES = 4
@@ -72,10 +75,32 @@ def host_failure(seed: int) -> str:
     return ""
 
 
+def machine_failure(seed: int) -> str:
+    """What went wrong among the machines of a seed; "" for nothing."""
+    scenario = draw_machines(seed)
+    try:
+        MachineLoss(scenario).run()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}\n{scenario.describe()}\n{traceback.format_exc()}"
+    return ""
+
+
+def forming_failure(seed: int) -> str:
+    """What went wrong while the cluster of a seed formed; "" for nothing."""
+    try:
+        FormingRun(seed).run()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}\n{traceback.format_exc()}"
+    return ""
+
+
 RAFT = Simulator("raft", raft_failure, "python -m cluster.simulator --trace --seed")
 HOSTS = Simulator("hosts", host_failure, "python -m cluster.simulator --hosts --trace --seed")
 CLUSTERS = Simulator("clusters", cluster_failure, "python -m node.simulation --trace --seed", share=2)
-SIMULATORS = (RAFT, HOSTS, CLUSTERS)
+MACHINES = Simulator("machines", machine_failure, "python -m cluster.simulator --machines --trace --seed")
+LEASES = Simulator("leases", lease_failure, "python -m node.simulation.lease_edges --trace --seed")
+FORMING = Simulator("forming", forming_failure, "python -m node.simulation.forming --trace --seed")
+SIMULATORS = (RAFT, HOSTS, CLUSTERS, MACHINES, LEASES, FORMING)
 
 
 class Task(NamedTuple):

@@ -30,6 +30,12 @@ MORE_ROUNDS = 4
 VICTIM = 3
 
 
+@pytest.fixture(scope="module")
+def settings() -> dict[str, object]:
+    """A consumer of a frozen node keeps its place, however long a busy machine takes over what is done meanwhile."""
+    return {"session_timeout_ms": 60_000}
+
+
 class Traffic:
     """A publisher on one survivor and a consumer on the other, over one queue."""
 
