@@ -33,6 +33,7 @@ from node.limits import (
     CONNECTIONS,
     FAREWELL_BYTES,
     FAREWELL_SILENCE_SECONDS,
+    HANDSHAKE_SECONDS,
     KEEPALIVE_IDLE_SECONDS,
     KEEPALIVE_INTERVAL_SECONDS,
     KEEPALIVE_PROBES,
@@ -41,7 +42,6 @@ from node.limits import (
     OUTPUT_LOW_WATER_BYTES,
     OUTPUT_STALL_SECONDS,
 )
-from node.tls_door import TlsDoor
 
 logger = logging.getLogger(__name__)
 
@@ -91,7 +91,6 @@ class AmqpListener:
         self.keepalive_interval_seconds: int = keepalive_interval_seconds
         self._server: asyncio.Server | None = None
         self._protocols: set[ClientProtocol] = set()
-        self._handshakes: set[TlsDoor] = set()
         self._dirty: list[ClientProtocol] = []
         self._ticker: asyncio.Handle | None = None
         self._passwords = ThreadPoolExecutor(_PASSWORD_THREADS, thread_name_prefix="password")
@@ -108,15 +107,15 @@ class AmqpListener:
         """Take clients (again).  Raises OSError if the address cannot be had."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
-            self._make_protocol, self._host, self.port, reuse_port=self._reuse_port or None, backlog=_BACKLOG
+            lambda: ClientProtocol(self, loop),
+            self._host,
+            self.port,
+            reuse_port=self._reuse_port or None,
+            ssl=self._tls,
+            ssl_handshake_timeout=HANDSHAKE_SECONDS if self._tls else None,
+            backlog=_BACKLOG,
         )
         self.port = self._server.sockets[0].getsockname()[1]
-
-    def _make_protocol(self) -> asyncio.Protocol:
-        loop = asyncio.get_running_loop()
-        if self._tls is None:
-            return ClientProtocol(self, loop)
-        return TlsDoor(self._tls, lambda: ClientProtocol(self, loop), self._knocked, self._handshakes.discard)
 
     def close_door(self) -> None:
         """Take no more clients; those that are connected stay."""
@@ -135,8 +134,6 @@ class AmqpListener:
                 await asyncio.wait_for(self._emptied.wait(), CLOSE_OK_SECONDS)
         for protocol in list(self._protocols):
             protocol.abort()
-        for door in list(self._handshakes):
-            door.abort()
         if self._ticker is not None:
             self._ticker.cancel()
         self._passwords.shutdown(wait=False, cancel_futures=True)
@@ -153,7 +150,7 @@ class AmqpListener:
     @property
     def connection_count(self) -> int:
         """Open sockets."""
-        return len(self._protocols) + len(self._handshakes)
+        return len(self._protocols)
 
     def certificate_user(self, transport: asyncio.BaseTransport) -> str | None:
         """Whom the verified certificate of a client names."""
@@ -166,21 +163,8 @@ class AmqpListener:
     # -- for the protocols ----------------------------------------------------------
 
     def opened(self, protocol: ClientProtocol) -> bool:
-        """A socket was accepted, and is secure if it has to be; False if there are too many."""
-        if not self._has_room():
-            return False
-        self._protocols.add(protocol)
-        return True
-
-    def _knocked(self, door: TlsDoor) -> bool:
-        """A socket was accepted that is to become secure; False if there are too many."""
-        if not self._has_room():
-            return False
-        self._handshakes.add(door)
-        return True
-
-    def _has_room(self) -> bool:
-        if len(self._protocols) + len(self._handshakes) >= self._connection_limit:
+        """A socket was accepted; False if there are too many."""
+        if len(self._protocols) >= self._connection_limit:
             self._refused += 1
             if self._refused & (self._refused - 1) == 0:
                 logger.warning(
@@ -189,6 +173,7 @@ class AmqpListener:
                     self._refused,
                 )
             return False
+        self._protocols.add(protocol)
         return True
 
     def closed(self, protocol: ClientProtocol) -> None:

@@ -59,7 +59,6 @@ SHELLS: Final = (
     "node.simulation.__main__",
     "node.simulation.lease_edges.__main__",
     "node.simulation.soak",
-    "node.tls_door",
 )
 # Worlds for tests: pure but for random numbers, which come from a seed.
 SEEDED: Final = ("cluster.simulator", "node.simulation")
