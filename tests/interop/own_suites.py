@@ -136,6 +136,7 @@ SUITES: Final = [
             f"amqpstorm/tests/functional/test_{name}.py"
             for name in ("basic", "exchange", "generic", "legacy", "queue", "reliability", "tx")
         ],
+        needs=["requests"],
         environment={
             "AMQP_HOST": "127.0.0.1",
             "AMQP_USERNAME": "guest",
