@@ -15,6 +15,7 @@ from tests.waiting import BOUND_S, wait_for
 pytestmark = [pytest.mark.processes]
 
 MIB = 1024 * 1024
+MUCH = 240
 BODY = bytes(MIB)
 MOST = 400
 LOOKS = 100
@@ -121,14 +122,14 @@ def test_a_consumer_that_reads_nothing_costs_little(cluster: Nodes) -> None:
     """Of a replicated queue, without a prefetch: the rest stays in the log. It gets everything later."""
     with channel(cluster, 1, confirms=True) as publishing:
         publishing.queue_declare("much", durable=True)
-        for number in range(120):
+        for number in range(MUCH):
             publishing.basic_publish("", "much", b"%06d" % number + BODY, PERSISTENT)
     before = cluster.metric(3, "mayfly_memory_used_bytes")
     with AmqpSocket(cluster, 3) as client:
         client.login()
         client.open_channel()
         client.send(method_frame(commands.Basic.Consume(queue="much", no_ack=True), 1))
-        wait_for(lambda: cluster.ready(3, "much") < 120, "something is delivered")
+        wait_for(lambda: cluster.ready(3, "much") < MUCH, "something is delivered")
         most, left = before, [cluster.ready(3, "much")]
 
         def is_settled() -> bool:
@@ -141,14 +142,14 @@ def test_a_consumer_that_reads_nothing_costs_little(cluster: Nodes) -> None:
         wait_for(is_settled, f"the same {LOOKS} times", 60)
         print(f"{(most - before) / MIB:.0f} MiB more than before")
         assert most - before < 64 * MIB
-        assert left[-1] > 60
+        assert left[-1] > MUCH / 2
         numbers: list[int] = []
         fresh = False
-        while len(numbers) < 120:
+        while len(numbers) < MUCH:
             _, what = client.next()
             if isinstance(what, commands.Basic.Deliver):
                 fresh = True
             elif fresh and type(what).__name__ == "ContentBody":
                 numbers.append(int(what.value[:6]))
                 fresh = False
-        assert numbers == list(range(120))
+        assert numbers == list(range(MUCH))
