@@ -119,8 +119,9 @@ def test_a_node_short_of_memory_blocks_publishers_of_all(cluster: Nodes, watchin
 
 
 def test_a_consumer_that_reads_nothing_costs_little(cluster: Nodes) -> None:
-    """Of a replicated queue, without a prefetch: the rest stays in the log. It gets everything later. The queue's leader
-    is the consumer's node: another leader goes on until that one, which may lag behind it, has said that it is enough.
+    """Of a replicated queue, without a prefetch: the rest stays in the log. It gets everything later. The queue's
+    leader is the consumer's node: another one goes on until that node, which may lag behind it, has said that it is
+    enough.
     """
     with channel(cluster, 3, confirms=True) as publishing:
         publishing.queue_declare("much", durable=True)
