@@ -7,7 +7,8 @@ was: what says something only when there was time to look in it is repeated unti
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final, TypeVar
 
 Result = TypeVar("Result")
@@ -23,6 +24,12 @@ def wait_for(what: Callable[[], object], description: str, within_s: float = BOU
             raise AssertionError(f"{description}: not within {within_s} s")
         time.sleep(every_s)
     return time.monotonic() - began_s
+
+
+def wait_for_each(ids: Iterable[int], what: Callable[[int], object], description: str) -> None:
+    """Ask one node after the other until it is so at each."""
+    for id in ids:
+        wait_for(partial(what, id), f"{description} at node {id}")
 
 
 def until_judged(judged: Callable[[int], bool], description: str, rounds: int, times: int = 1) -> None:

@@ -76,7 +76,7 @@ def test_however_an_exclusive_queue_goes_it_is_forgotten(world: World, client: C
     assert kept == {}
 
 
-def test_the_end_of_a_connection_takes_its_queues_in_slices(world: World, client: Client) -> None:
+def test_the_end_of_a_connection_takes_its_queues_in_slices(world: World, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each once, the next slice when the one before has left the catalog; another client's stay."""
     other = world.client()
     other.declare("others", durable=False, exclusive=True)
@@ -92,10 +92,10 @@ def test_the_end_of_a_connection_takes_its_queues_in_slices(world: World, client
             removals.append((len(command.ids), len(list(world.cluster.catalog.queues()))))
         submit(command, done)
 
-    world.cluster.submit_catalog = watched  # type: ignore[method-assign]
+    monkeypatch.setattr(world.cluster, "submit_catalog", watched)
     # What the shard buries besides, in slices of its own, is not looked at here.
-    world.cluster.remove_queues = lambda ids, done: submit(  # type: ignore[method-assign]
-        RemoveQueues(ids), lambda _: done(True)
+    monkeypatch.setattr(
+        world.cluster, "remove_queues", lambda ids, done: submit(RemoveQueues(ids), lambda _: done(True))
     )
     client.lose()
     assert [ids for ids, _ in removals] == [QUEUES_BURIED_PER_COMMAND, QUEUES_BURIED_PER_COMMAND, 500]

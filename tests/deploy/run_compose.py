@@ -25,8 +25,8 @@ from urllib.request import urlopen
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
 sys.path.append(str(ROOT))
 
-from tests.deploy import steps  # noqa: E402
-from tests.deploy.steps import check, run  # noqa: E402
+from tests.deploy import steps
+from tests.deploy.steps import check, run
 
 PROJECT: Final = "mayfly-compose-test"
 NODES: Final = ("node1", "node2", "node3")

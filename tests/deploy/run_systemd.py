@@ -20,8 +20,8 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
 sys.path.append(str(ROOT))
 
-from tests.deploy import steps  # noqa: E402
-from tests.deploy.steps import check  # noqa: E402
+from tests.deploy import steps
+from tests.deploy.steps import check
 
 UNIT: Final = ROOT / "deploy" / "mayfly.service"
 MADE: Final = "mayfly-systemd:test"

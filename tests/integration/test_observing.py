@@ -16,8 +16,9 @@ import pytest
 
 import node
 from tests.integration.clients import PERSISTENT, channel, publish_all
-from tests.integration.nodes import Nodes, wait_for
+from tests.integration.nodes import Nodes
 from tests.integration.operators import ask
+from tests.waiting import wait_for, wait_for_each
 
 pytestmark = [pytest.mark.processes]
 
@@ -55,7 +56,7 @@ def test_any_node_shows_what_a_queue_has_now(cluster: Nodes) -> None:
             where.basic_publish("", "seen", b"12345", properties)
         where.basic_get("seen")
         for id in cluster.ids:
-            wait_for(lambda id=id: shown(cluster, id, "seen")["ready_live"] == 1, "the end of the short one")  # type: ignore[misc]
+            wait_for_each([id], lambda id: shown(cluster, id, "seen")["ready_live"] == 1, "the end of the short one")
             row = shown(cluster, id, "seen")
             assert (row["ready"], row["unacknowledged"], row["exact"], row["last_use"]) == (2, 1, True, "basic.get")
             assert 0 < row["lease"]["remaining_ms"] <= 600_000 and row["next_deadline_ms"] is None
@@ -81,8 +82,7 @@ def test_l10_the_end_of_a_queue_is_told_and_counted(cluster: Nodes) -> None:
     line = re.compile(gone + r"last activity 20\S+ \(created\), \d+ ms before")
     wait_for(lambda: sum(len(line.findall(cluster.log_text(id))) for id in cluster.ids) == 1, "one line in the logs")
     expired = 'mayfly_queues_gone_total{reason="expired"'
-    for id in cluster.ids:
-        wait_for(lambda id=id: sample(cluster, id, "/metrics", expired) == before[id] + 1, "one in the metrics")  # type: ignore[misc]
+    wait_for_each(cluster.ids, lambda id: sample(cluster, id, "/metrics", expired) == before[id] + 1, "one more")
 
 
 def test_lags_and_lanes_of_dead_letters(cluster: Nodes) -> None:
@@ -93,10 +93,11 @@ def test_lags_and_lanes_of_dead_letters(cluster: Nodes) -> None:
     count = "mayfly_expiry_lag_seconds_count"
     before = {id: sample(cluster, id, "/metrics", count) for id in cluster.ids}
     publish_all(cluster, 3, "dying", [b"m"] * 20)
+    wait_for_each(cluster.ids, lambda id: sample(cluster, id, "/metrics", count) >= before[id] + 20, "lags")
+    wait_for_each(cluster.ids, lambda id: sample(cluster, id, "/metrics", "mayfly_parked{") == 20, "parked ones")
+    oldest = "mayfly_parked_oldest_seconds"
+    wait_for_each(cluster.ids, lambda id: sample(cluster, id, "/metrics", oldest) > 0, "age")
     for id in cluster.ids:
-        wait_for(lambda id=id: sample(cluster, id, "/metrics", count) >= before[id] + 20, "lags")  # type: ignore[misc]
-        wait_for(lambda id=id: sample(cluster, id, "/metrics", "mayfly_parked{") == 20, "parked ones")  # type: ignore[misc]
-        wait_for(lambda id=id: sample(cluster, id, "/metrics", "mayfly_parked_oldest_seconds") > 0, "age")  # type: ignore[misc]
         assert sample(cluster, id, "/metrics", 'mayfly_deaths_total{reason="expired"') >= 20
         assert sample(cluster, id, "/metrics", "mayfly_expiry_lag_seconds_sum") > 0
     with channel(cluster, 3) as where:

@@ -4,6 +4,7 @@ import re
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pika
@@ -12,7 +13,7 @@ import pytest
 from tests.integration.clients import Consumer, Publisher, channel, declare_led_by, drain, publish_all
 from tests.integration.nodes import Nodes
 from tests.integration.operators import ask, put_policy
-from tests.waiting import BOUND_S, until_judged, wait_for, wait_until_s
+from tests.waiting import BOUND_S, until_judged, wait_for, wait_for_each, wait_until_s
 
 pytestmark = [pytest.mark.processes]
 
@@ -65,7 +66,7 @@ def test_messages_expire_on_time_on_every_replica(cluster: Nodes) -> None:
     with channel(cluster, 1) as declaring:
         declaring.queue_declare("ttl", durable=True, arguments={"x-message-ttl": 2500})
 
-    def prompt(expiration: str, ttl_s: float) -> bool:
+    def prompt(expiration: str, ttl_s: float, _: int) -> bool:
         """Whether 20 messages expire soon after their deadline on all nodes; before it, that is a failure."""
         before = expired(cluster, 1, "ttl")
         wait_for(lambda: all(expired(cluster, id, "ttl") == before for id in cluster.ids), "the same on all nodes")
@@ -74,17 +75,16 @@ def test_messages_expire_on_time_on_every_replica(cluster: Nodes) -> None:
         after_s = time.monotonic()
         late: list[float] = []
         for id in cluster.ids:
-            wait_for(lambda id=id: expired(cluster, id, "ttl") > before, f"deaths at node {id}")  # type: ignore[misc]
+            wait_for_each([id], lambda id: expired(cluster, id, "ttl") > before, "deaths")
             at_s = time.monotonic()
             assert at_s >= began_s + ttl_s, f"early at node {id} by {began_s + ttl_s - at_s:.3f} s"
             late.append(at_s - after_s - ttl_s)
-        for id in cluster.ids:
-            wait_for(lambda id=id: expired(cluster, id, "ttl") == before + 20, f"all of node {id}")  # type: ignore[misc]
-            assert cluster.ready(id, "ttl") == 0
+        wait_for_each(cluster.ids, lambda id: expired(cluster, id, "ttl") == before + 20, "all deaths")
+        assert [cluster.ready(id, "ttl") for id in cluster.ids] == [0] * len(cluster.ids)
         return max(late) <= PROMPT_S
 
     for expiration, ttl_s in (("60000", 2.5), ("700", 0.7)):
-        until_judged(lambda _: prompt(expiration, ttl_s), "messages that expire promptly", ROUNDS)  # noqa: B023
+        until_judged(partial(prompt, expiration, ttl_s), "messages that expire promptly", ROUNDS)
 
 
 def test_a_message_is_there_until_its_deadline(cluster: Nodes) -> None:
@@ -188,7 +188,7 @@ def test_a_lease_keeps_its_time_though_its_leader_dies(whole: Nodes) -> None:
         wait_until_s(used_s + lease_s / 2)
         whole.kill(3)
         for id in (1, 2):
-            wait_for(lambda id=id: whole.queue(id, name) is None, f"the end of the lease at node {id}")  # type: ignore[misc]
+            wait_for_each([id], lambda id: whole.queue(id, name) is None, "the end of the lease")
             assert time.monotonic() >= used_s + lease_s, f"early at node {id}"
         end = end_of(whole, name)
         assert end.last_use == "declared"
