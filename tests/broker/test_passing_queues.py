@@ -76,7 +76,9 @@ def test_however_an_exclusive_queue_goes_it_is_forgotten(world: World, client: C
     assert kept == {}
 
 
-def test_the_end_of_a_connection_takes_its_queues_in_slices(world: World, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_end_of_a_connection_takes_its_queues_in_slices(
+    world: World, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each once, the next slice when the one before has left the catalog; another client's stay."""
     other = world.client()
     other.declare("others", durable=False, exclusive=True)
