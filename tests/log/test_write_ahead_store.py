@@ -422,7 +422,7 @@ def test_a_crash_while_a_file_of_empty_records_is_cleared_damages_nothing(
             raise KeyboardInterrupt
 
     monkeypatch.setattr(write_ahead_files.WriteAheadFiles, "clear_other", mover_interrupted)
-    while store._moving is None:
+    while store._mover is None:
         empty = WriteBatch()
         empty.group(1)
         store.write(empty)
