@@ -1,8 +1,8 @@
 """Stacks of compiled nodes, sampled by perf with frames of C, as lines of py-spy's raw format.
 
-perf copies the top of a stack for each sample and unwinds it afterwards, so the nodes are hardly held up. Functions that
-mypyc compiled come out as "Frames.read (node/amqp/frames.py)", as py-spy writes interpreted ones; those it can't see. All
-other frames are functions of C: the interpreter, uvloop, the C library, the kernel.
+perf copies the top of a stack for each sample and unwinds it afterwards, so the nodes are hardly held up. Functions
+that mypyc compiled come out as "Frames.read (node/amqp/frames.py)", as py-spy writes interpreted ones; those it cannot
+see. All other frames are functions of C: the interpreter, uvloop, the C library, the kernel.
 """
 
 import re
