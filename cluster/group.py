@@ -10,7 +10,7 @@ The group is driven by `cluster.host.Host`; it touches no clock, disk or network
 a `GroupWrite`; nothing that depends on it leaves the node before `persisted` is called.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from cluster.applying import Applying
 from cluster.clock import GroupClock, MemberClocks
@@ -313,9 +313,10 @@ class Group:
         self._lost_leader = lost
         hasten_election(self.raw.raft, self.conf_state.voters, lost, self.id)
 
-    def resign(self) -> Message | None:
-        """Give the lead up at once; a message that has the most advanced voter stand for election, if one is known."""
-        return resign(self.raw.raft)
+    def resign(self, late: Collection[int], draining: Collection[int]) -> Message | None:
+        """Give the lead up at once; a message that has another voter stand for election, if one can. For what `late`
+        and `draining` mean see `elections.resign`."""
+        return resign(self.raw.raft, late, draining)
 
     @property
     def decides_alone(self) -> bool:

@@ -255,7 +255,7 @@ class Host:
             raft = group.raw.raft
             outvoted = excess > 0 and self.clocks.outvoted(group.conf_state.voters, self._silent(group.id, now_ms))
             if stuck and group.leads and not group.decides_alone:
-                self._resign(group)
+                self._resign(group, now_ms)
             if outvoted and not group.leads and raft.election_elapsed + 1 >= raft.randomized_election_timeout:
                 self.clock_refusals += 1
             # Raft makes the heartbeats with which reads wait; the others are in `_beats`.
@@ -283,10 +283,12 @@ class Host:
                 if group.compact(self._slowest_match(group), self.short_of_disk):
                     self._dirty[group.id] = None
 
-    def _resign(self, group: Group) -> None:
+    def _resign(self, group: Group, now_ms: int) -> None:
         """A write hangs: let somebody lead whose disk does not (see `cluster.disk_watch`)."""
         self._tell(f"group {group.id}: node {self.node} gives the lead up, its disk hangs")
-        message = group.resign()
+        late = [peer for peer in self.peers if self._draining.disk_is_late(peer, now_ms)]
+        draining = [peer for peer in self.peers if self._draining.drains(peer, now_ms)]
+        message = group.resign(late, draining)
         if message is not None:
             self._frame(message.to).raft.append((group.id, message))
 

@@ -312,6 +312,14 @@ DISK_BUGS = [
         "tests/cluster/test_stuck_disk.py::test_who_has_not_heard_of_it_hands_over_in_vain",
         ".leads",
     ),
+    Bug(
+        "asks one to lead whose disk was late",
+        "cluster/elections.py",
+        " and progress.recent_active and node not in late",
+        " and progress.recent_active",
+        "tests/cluster/test_stuck_disk.py::test_who_resigns_asks_nobody_whose_disk_was_late",
+        "assert [2] == [3]",
+    ),
 ]
 
 HOST_BUGS = [
