@@ -50,6 +50,7 @@ from node.listener import AmqpListener
 from node.log_writer import LogWriter
 from node.membership_shell import MembershipShell
 from node.node_view import NodeView
+from node.open_files import FileShares, allowed_files, share_out
 from node.operating.access import Access
 from node.operating.connections import Connections
 from node.operating.dead_letter_office import DeadLetterOffice
@@ -107,6 +108,7 @@ class NodeProcess:
         self._tasks: set[asyncio.Task[None]] = set()
         """What runs beside the loop."""
         self._memory: MemoryWatch = MemoryWatch(limit_bytes(settings.memory_limit_bytes, settings.memory_limit_percent))
+        self._files: FileShares = share_out(allowed_files())
         self.serving = False
         self.behind: set[int] = set()
         """Groups whose replicas here have not been up to date since the start."""
@@ -124,6 +126,8 @@ class NodeProcess:
         self._loop = asyncio.get_running_loop()
         gc.set_threshold(MANY_OBJECTS, 20, 100)
         sys.setswitchinterval(SWITCH_INTERVAL_S)
+        if self._files.fault is not None:
+            raise NodeRefused(self._files.fault)
         starts, previous = await self._open_engine()
         own_token = await self._loop.run_in_executor(None, self._write_own_token)
         # No await in it, and nothing listens before it is done: a frame, or a page, finds all that it may need.
@@ -205,7 +209,8 @@ class NodeProcess:
         )
         listener = AmqpListener(
             self._broker, settings.amqp_address.host, settings.amqp_address.port, drive.schedule_pump,
-            None if tls is None else tls.front, reuse_port=settings.amqp_reuse_port,
+            None if tls is None else tls.front, self._files.clients, self._files.allowed is not None,
+            reuse_port=settings.amqp_reuse_port,
             user_of=self._user_of_certificate if settings.amqp_tls_ca is not None else None,
         )
         transport = self._make_transport(drive, starts, previous)
@@ -261,7 +266,9 @@ class NodeProcess:
         )
         access = Access(self.engine, self.membership, self._logins, self._logins.threads)
         address = self.settings.http_address
-        return HttpServer(self.view, address.host, address.port, operator, management, access, self._definitions)
+        return HttpServer(
+            self.view, address.host, address.port, operator, management, access, self._definitions, self._files.http
+        )
 
     def _make_certificates(self, tls: SwitchedContext | None) -> Certificates:
         settings = self.settings
