@@ -1,4 +1,4 @@
-"""The door for clients: accepts connections on one address, as far as the process may open files.
+"""The door for clients: accepts connections, as far as the process may open files.
 
 The event loops' own servers accept all that wait in one go, also when that takes the last descriptor: from the log, and
 from other nodes. This one accepts a few in a turn, and closes those at once whose descriptors are kept for others.
@@ -29,7 +29,6 @@ class Acceptor:
         make: Callable[[], asyncio.Protocol],
         most_files: int | None,
         shut_out: Callable[[], None],
-        tls: ssl.SSLContext | None,
         handshake_seconds: float,
     ) -> None:
         """`most_files`: how many files may be opened for clients, beyond those that were open when this first listened;
@@ -37,8 +36,7 @@ class Acceptor:
         self._make = make
         self._most_files = most_files
         self._shut_out = shut_out
-        self._tls = tls
-        self._handshake_seconds = handshake_seconds if tls is not None else None
+        self._handshake_seconds = handshake_seconds
         self._listening: list[socket.socket] = []
         self._again: dict[socket.socket, asyncio.TimerHandle] = {}
         """Those that are not accepted from for a while."""
@@ -46,16 +44,17 @@ class Acceptor:
         self._first_kept: int | None = None
         """The number of the first descriptor that is not for clients."""
 
-    async def open(self, host: str, port: int, reuse_port: bool) -> int:
-        """Listen; the port. Raises OSError if the address cannot be had."""
+    async def open(self, host: str, port: int, reuse_port: bool, tls: ssl.SSLContext | None = None) -> int:
+        """Listen there (as well); the port. Raises OSError if the address cannot be had."""
         loop = asyncio.get_running_loop()
-        self._listening = await _listen(loop, host, port, reuse_port)
+        opened = await _listen(loop, host, port, reuse_port)
+        self._listening += opened
         if self._most_files is not None and self._first_kept is None:
             # The system gives the lowest number that is free: all below are taken.
-            self._first_kept = self._listening[0].fileno() + self._most_files
-        for listening in self._listening:
-            loop.add_reader(listening.fileno(), self._accept, loop, listening)
-        bound: int = self._listening[0].getsockname()[1]
+            self._first_kept = opened[0].fileno() + self._most_files
+        for listening in opened:
+            loop.add_reader(listening.fileno(), self._accept, loop, listening, tls)
+        bound: int = opened[0].getsockname()[1]
         return bound
 
     def close(self) -> None:
@@ -74,39 +73,46 @@ class Acceptor:
         for task in self._beginning:
             task.cancel()
 
-    def _accept(self, loop: asyncio.AbstractEventLoop, listening: socket.socket) -> None:
+    def _accept(
+        self, loop: asyncio.AbstractEventLoop, listening: socket.socket, tls: ssl.SSLContext | None
+    ) -> None:
         for _ in range(_ACCEPTED_AT_ONCE):
             try:
                 accepted, _address = listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                self._pause(loop, listening, error)
+                self._pause(loop, listening, tls, error)
                 return
             if self._first_kept is not None and accepted.fileno() >= self._first_kept:
                 accepted.close()
                 self._shut_out()
                 continue
             accepted.setblocking(False)
-            task = loop.create_task(self._begin(loop, accepted))
+            task = loop.create_task(self._begin(loop, accepted, tls))
             self._beginning.add(task)
             task.add_done_callback(self._beginning.discard)
 
-    def _pause(self, loop: asyncio.AbstractEventLoop, listening: socket.socket, error: OSError) -> None:
+    def _pause(
+        self, loop: asyncio.AbstractEventLoop, listening: socket.socket, tls: ssl.SSLContext | None, error: OSError
+    ) -> None:
         """The connection goes on waiting, and would call again at once."""
         logger.warning("no connection can be accepted, tried again in %g s: %s", AGAIN_SECONDS, error)
         loop.remove_reader(listening.fileno())
 
         def again() -> None:
             del self._again[listening]
-            loop.add_reader(listening.fileno(), self._accept, loop, listening)
+            loop.add_reader(listening.fileno(), self._accept, loop, listening, tls)
 
         self._again[listening] = loop.call_later(AGAIN_SECONDS, again)
 
-    async def _begin(self, loop: asyncio.AbstractEventLoop, accepted: socket.socket) -> None:
+    async def _begin(
+        self, loop: asyncio.AbstractEventLoop, accepted: socket.socket, tls: ssl.SSLContext | None
+    ) -> None:
+        handshake_seconds = None if tls is None else self._handshake_seconds
         try:
             await loop.connect_accepted_socket(
-                self._make, accepted, ssl=self._tls, ssl_handshake_timeout=self._handshake_seconds
+                self._make, accepted, ssl=tls, ssl_handshake_timeout=handshake_seconds
             )
         except OSError as error:
             # It has gone already, or spoke no TLS, or not in time.

@@ -86,6 +86,7 @@ class AmqpListener:
         self._host = host
         self._reuse_port = reuse_port
         self.schedule: Callable[[], None] = schedule
+        self._tls = tls
         self.connection_limit: int = connection_limit
         self._user_of = user_of
         self.stall_ms: int = int(stall_seconds * 1000)
@@ -94,7 +95,7 @@ class AmqpListener:
         self._acceptor = Acceptor(
             lambda: ClientProtocol(self, asyncio.get_running_loop()),
             connection_limit + SURPLUS_CONNECTIONS if is_limit_of_files else None,
-            self._count_refused, tls, HANDSHAKE_SECONDS,
+            self._count_refused, HANDSHAKE_SECONDS,
         )
         self._protocols: set[ClientProtocol] = set()
         self._dirty: list[ClientProtocol] = []
@@ -111,7 +112,7 @@ class AmqpListener:
 
     async def open_door(self) -> None:
         """Take clients (again).  Raises OSError if the address cannot be had."""
-        self.port = await self._acceptor.open(self._host, self.port, self._reuse_port)
+        self.port = await self._acceptor.open(self._host, self.port, self._reuse_port, self._tls)
 
     def close_door(self) -> None:
         """Take no more clients; those that are connected stay."""

@@ -72,13 +72,14 @@ class Door:
     def __init__(self, most_files: int | None, tls: ssl.SSLContext | None = None) -> None:
         self.inside: list[asyncio.Transport] = []
         self.shut_out = 0
-        self.acceptor = Acceptor(lambda: Visitor(self), most_files, self._count, tls, 10)
+        self.tls = tls
+        self.acceptor = Acceptor(lambda: Visitor(self), most_files, self._count, 10)
 
     def _count(self) -> None:
         self.shut_out += 1
 
     async def open(self) -> tuple[str, int]:
-        return "127.0.0.1", await self.acceptor.open("127.0.0.1", 0, False)
+        return "127.0.0.1", await self.acceptor.open("127.0.0.1", 0, False, self.tls)
 
     def close(self) -> None:
         self.acceptor.close()
@@ -189,7 +190,7 @@ def test_one_that_was_closed_while_it_waited_is_not_asked_again(run: Run, monkey
         door = Door(None)
         await door.open()
         (listening,) = door.acceptor._listening
-        door.acceptor._pause(asyncio.get_running_loop(), listening, OSError(24, "Too many open files"))
+        door.acceptor._pause(asyncio.get_running_loop(), listening, None, OSError(24, "Too many open files"))
         door.close()
         assert not door.acceptor._again
         await asyncio.sleep(0.01)
