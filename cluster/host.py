@@ -539,7 +539,7 @@ class Host:
             self._gather(write)
         if group.in_flight is not None:
             self._gathering_ready.append(group.id)
-        elif group.raw.has_ready() or (group.proposals and not group.hands_over) or (
+        elif group.raw.has_ready() or group.proposes or (
             group.leader and group.broken_session() is None and group.sender.can_send
         ):
             self._dirty[group.id] = None

@@ -449,8 +449,8 @@ TIME_BUGS = [
     Bug(
         "stamps a renewal with the time of the last tick",
         "cluster/group.py",
-        "        self.clock.advance_led(now_ms)\n        start, gathered",
-        "        start, gathered",
+        "        self.clock.advance_led(now_ms)\n        for batches in",
+        "        for batches in",
         LEASE_EDGES + "test_l2_l3_l4_seeds_that_find_bugs",
         "L4: queue edge",
     ),
