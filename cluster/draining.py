@@ -69,6 +69,10 @@ class Draining:
         """Whether a peer has said a moment ago that it drains, or that its disk was late."""
         return self._word_of(peer, now_ms) != _NEITHER
 
+    def disk_is_late(self, peer: int, now_ms: int) -> bool:
+        """Whether a peer has said a moment ago that its disk was late. One that drains as well does not say so."""
+        return self._word_of(peer, now_ms) == _WANTS_NO_LEAD
+
     def _word_of(self, peer: int, now_ms: int) -> bytes:
         word, said_ms = self._heard.get(peer, (_NEITHER, now_ms))
         return word if now_ms - said_ms <= REMEMBERED_MS else _NEITHER

@@ -4,6 +4,7 @@ from collections.abc import Collection
 from typing import Final
 
 from cluster.raft import NO_LEADER, Message, MessageType
+from cluster.raft.messages import NO_NODE
 from cluster.raft.raft import Raft
 
 TICKS_BETWEEN_CANDIDATES: Final = 4
@@ -44,18 +45,22 @@ def outdo(raft: Raft, request: Message, voters: Collection[int], lost: int, firs
             raft.election_elapsed = max(raft.election_elapsed, hastened)
 
 
-def resign(raft: Raft) -> Message | None:
+def resign(raft: Raft, late: Collection[int], draining: Collection[int]) -> Message | None:
     """Give the lead up at once; a message that has the most advanced voter stand for election, if one is known.
+
+    None of the `late`, whose disks hang or did a moment ago: they would not stand. One of the `draining` only where
+    there is nobody else: it is about to stop.
 
     Safe at any moment: it is the step down of a leader that finds no quorum (thesis 6.2), and whoever is asked
     still has to win an election. For a leader whose disk hangs: its Ready may be stuck behind the write, so the
     message does not go through it."""
-    best = 0
-    for node, progress in raft.tracker.progress.items():
-        if node != raft.id and not progress.is_learner and progress.recent_active:
-            known = raft.tracker.progress.get(best)
-            if known is None or progress.match > known.match:
-                best = node
+    members = raft.tracker.progress
+    able = [
+        node
+        for node, progress in members.items()
+        if node != raft.id and not progress.is_learner and progress.recent_active and node not in late
+    ]
+    best = max(able, key=lambda node: (node not in draining, members[node].match), default=NO_NODE)
     term = raft.term
     raft.become_follower(term, NO_LEADER)
-    return Message(MessageType.TIMEOUT_NOW, best, raft.id, term) if best else None
+    return Message(MessageType.TIMEOUT_NOW, best, raft.id, term) if best != NO_NODE else None

@@ -10,7 +10,7 @@ The group is driven by `cluster.host.Host`; it touches no clock, disk or network
 a `GroupWrite`; nothing that depends on it leaves the node before `persisted` is called.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from cluster.applying import Applying
 from cluster.clock import GroupClock, MemberClocks
@@ -22,6 +22,7 @@ from cluster.log.group_log import EntryCache, GroupLog
 from cluster.log.snapshot_codec import live_entries
 from cluster.log_upkeep import LogUpkeep
 from cluster.machine import BadSnapshot, GroupEvents, StateMachine
+from cluster.proposals import Proposals
 from cluster.raft import (
     NO_LEADER,
     Config,
@@ -93,18 +94,13 @@ class Group:
         self.sessions: SessionTable = self._applying.sessions
         self.upkeep: LogUpkeep = LogUpkeep(id, stored, self.log, machine, self._applying, settings, reader)
         self.reads: Reads = Reads(node, incarnation)
-        self.proposals: list[bytes] = []
-        self.proposal_bytes: int = 0
+        self._proposals: Proposals = Proposals()
         self.applied: int = self.log.snapshot_metadata.index
         self.conf_state: ConfState = self.log.snapshot_metadata.conf_state
         self.in_flight: Ready | None = None
         """The Ready whose write is under way or waiting for the disk."""
         self.leader_index: int = 0
         """Index of the first entry of this node's own term as leader; 0 while it does not lead."""
-        self._asking: dict[int, None] = {}
-        """Nodes whose batches are among the proposals."""
-        self._owed: dict[int, int] = {}
-        """Node -> the last entry that has something of its own and of whose commit it has not been told."""
         self._lead_seen: tuple[int, int] = (0, 0)
         self._lost_leader: int = 0
         """The leader whose process is gone, until another one leads."""
@@ -234,7 +230,7 @@ class Group:
                 self._lost_leader = 0
             self.forget_sent()
         self._ask_for_reads(now_ms)
-        if self.proposals and lead == self.node:
+        if self._proposals.gathered and lead == self.node:
             sender.hurry()  # There will be an entry anyway.
         sender.hold(now_ms)
         broken = self.broken_session()
@@ -258,10 +254,7 @@ class Group:
         """Batches for the log, from any node; dropped if this replica does not lead (their sender repeats them).
         `asking`: another node that wants to hear at once of their commit."""
         if self.leads:
-            if asking:
-                self._asking[asking] = None
-            self.proposals.append(batches)
-            self.proposal_bytes += len(batches)
+            self._proposals.add(batches, asking)
 
     def propose_internal(self, commands: bytes) -> bool:
         """Commands of the leader itself; False (and nothing done) if this replica does not lead."""
@@ -313,9 +306,10 @@ class Group:
         self._lost_leader = lost
         hasten_election(self.raw.raft, self.conf_state.voters, lost, self.id)
 
-    def resign(self) -> Message | None:
-        """Give the lead up at once; a message that has the most advanced voter stand for election, if one is known."""
-        return resign(self.raw.raft)
+    def resign(self, late: Collection[int], draining: Collection[int]) -> Message | None:
+        """Give the lead up at once; a message that has another voter stand for election, if one can. For what `late`
+        and `draining` mean see `elections.resign`."""
+        return resign(self.raw.raft, late, draining)
 
     @property
     def decides_alone(self) -> bool:
@@ -360,45 +354,34 @@ class Group:
     def propose(self, now_ms: int, clocks: MemberClocks) -> None:
         """If this replica leads, make one entry (or a few, by size) of what has gathered; stamp it (RULES C1, C2)."""
         self._note_leadership(now_ms, clocks)
-        if not self.proposals:
+        if not self._proposals.gathered:
             return
         if not self.leads:
-            self._drop_proposals()
+            self._proposals.drop()
             return
         if self.hands_over:
             return
         # The led clock up to this moment: a renewal stamped with the last tick's would shorten its lease (RULES L4).
         self.clock.advance_led(now_ms)
-        start, gathered = 0, self.proposals
-        while start < len(gathered):
-            size, end = 0, start
-            while end < len(gathered) and (end == start or size + len(gathered[end]) <= self.settings.entry_bytes):
-                size += len(gathered[end])
-                end += 1
+        for batches in self._proposals.in_entries(self.settings.entry_bytes):
             header = ENTRY_HEADER.pack(ENTRY_VERSION, self.clock.current_ms(now_ms), self.clock.led_ms)
             try:
-                self.raw.propose(b"".join([header, *gathered[start:end]]))
+                self.raw.propose(b"".join([header, *batches]))
             except ProposalDropped:
                 break
-            start = end
-        for node in self._asking:
-            self._owed[node] = self.raw.raft.raft_log.last_index()
-        self._drop_proposals()
+        self._proposals.are_proposed(self.raw.raft.raft_log.last_index())
 
     def owes(self, node: int, commit: int) -> bool:
         """On the leader: whether a node should hear at once that the log is committed so far, because somebody waits
         there. The others learn it with what comes next. Ask only about what is then told."""
-        owed = self._owed.get(node, 0)
-        if owed and commit >= owed:
-            del self._owed[node]
-        if owed:
+        if self._proposals.tell(node, commit):
             return True
         audience = self.machine.audience()
         return audience is None or node in audience
 
     def is_awaited_by(self, node: int) -> bool:
         """On the leader: whether somebody at a node waits for what is appended: its commands, or its consumers."""
-        if node in self._owed:
+        if self._proposals.is_owed(node):
             return True
         audience = self.machine.audience()
         return audience is None or node in audience
@@ -409,10 +392,10 @@ class Group:
         them, and their senders repeat them long after a transfer that came to nothing."""
         return self.leads and self.raw.raft.lead_transferee != 0
 
-    def _drop_proposals(self) -> None:
-        self._asking = {}
-        self.proposals = []
-        self.proposal_bytes = 0
+    @property
+    def proposes(self) -> bool:
+        """Whether something waits to be made an entry, and is not kept for whom this leader hands over to."""
+        return bool(self._proposals.gathered) and not self.hands_over
 
     def _note_leadership(self, now_ms: int, clocks: MemberClocks) -> None:
         if self.leads and not self._led:
@@ -423,7 +406,7 @@ class Group:
         elif self._led and not self.leads:
             self._led = False
             self.leader_index = 0
-            self._owed = {}
+            self._proposals.forget_owed()
             self.clock.follow()
 
     @property
@@ -431,7 +414,7 @@ class Group:
         """Whether a turn would do something: anything to say or to repeat, to write, or to free."""
         if self.in_flight is not None:
             return False
-        if self.proposals or self.upkeep.has_write:
+        if self._proposals.gathered or self.upkeep.has_write:
             return True
         return not (self.sender.idle and self.reads.idle) or self.raw.has_ready()
 

@@ -13,7 +13,8 @@ The host is pure. The shell around it (asyncio, or the simulator) calls
 `pump` gathers what became due for all groups: one frame for each peer, one write batch for the disk. While a write is
 under way no other is returned; what comes due meanwhile goes into the next one. That is all the batching there is.
 
-Whom it hears is in `cluster.hearing`, who should lead and vote in `cluster.leadership`.
+Whom it hears is in `cluster.hearing`, what it sends them in `cluster.outgoing_frames`, who should lead and vote in
+`cluster.leadership`.
 
 All times are the node's process clock in ms (see `cluster.clock`).
 """
@@ -35,10 +36,11 @@ from cluster.leadership import Leadership
 from cluster.log.batch import CorruptEntry, CorruptStore, GroupWrite, StoredGroup, WriteBatch
 from cluster.log.group_log import EntryCache
 from cluster.machine import GroupEvents, StateMachine
+from cluster.outgoing_frames import OutgoingFrames
 from cluster.raft import Entry, HardState, LogLost, Message, MessageType, RaftError
 from cluster.rebuild import Rebuild, decode_request
 from cluster.sessions import NOT_HELD, EnvelopeError, check_batches
-from cluster.spares import NEVER_DUE, Spares
+from cluster.spares import NEVER_DUE
 
 NEVER: Final = -1
 
@@ -94,6 +96,9 @@ class Host:
         self.groups: dict[int, Group] = {}
         self.hearing: Hearing = Hearing(settings.node, settings.election_timeout_ms)
         self._beats: Beats = Beats(settings.node, self.groups)
+        self._outgoing: OutgoingFrames = OutgoingFrames(
+            settings.node, self.peers, self.groups, self.hearing, self._beats
+        )
         self.cache: EntryCache = cache
         self.clock_refusals: int = 0
         """How often a campaign was held back because this node's clock is too far ahead (RULES C3)."""
@@ -110,7 +115,6 @@ class Host:
         self._trace = trace
         self._detail = detail
         self._leaders_told: dict[int, tuple[int, int]] = {}
-        self._frames: dict[int, Frame] = {}
         self._gathering: WriteBatch = WriteBatch()
         self._gathering_ready: list[int] = []
         self._writing: WriteBatch | None = None
@@ -119,15 +123,9 @@ class Host:
         self._ticks = 0
         self._held: dict[int, int] = {}
         """Groups for which commands wait for company -> until when."""
-        self._unhurried: dict[int, dict[tuple[int, int], tuple[int, Message]]] = {}
-        """By node, then by group and type: what goes with the next frame, at the next heartbeat at the latest. Of two
-        messages of a type the later one says all that the earlier one did."""
-        self._acknowledged: dict[int, tuple[int, int, int]] = {}
-        """Group -> the leader, its term, and the index up to which it was last told that the log is here."""
         self._next_balance_ms = 0
         self._excess_noted = False
         self._asked_rebuild_ms: dict[tuple[int, int], int] = {}
-        self._spares: Spares = Spares(settings.node, self.groups, self.hearing.is_there)
         self.disk: DiskWatch = DiskWatch(settings.election_timeout_ms)
         self._draining: Draining = Draining()
         self.leadership: Leadership = Leadership(settings, self.groups, machines, self.hearing, self._draining)
@@ -208,12 +206,11 @@ class Host:
         for peer in self.peers:
             if peer not in members:
                 self.hearing.forget(peer)
-                self._unhurried.pop(peer, None)
-                self._spares.forget(peer)
+                self._outgoing.forget(peer)
                 self._beats.forget(peer)
                 self.clocks.forget(peer)
         self.members = sorted(members)
-        self.peers = [node for node in self.members if node != self.node]
+        self.peers = self._outgoing.peers = [node for node in self.members if node != self.node]
         self.hearing.expect(self.peers, now_ms)
         self.leadership.set_members(members, plan)
         if self.node not in members:
@@ -255,7 +252,7 @@ class Host:
             raft = group.raw.raft
             outvoted = excess > 0 and self.clocks.outvoted(group.conf_state.voters, self._silent(group.id, now_ms))
             if stuck and group.leads and not group.decides_alone:
-                self._resign(group)
+                self._resign(group, now_ms)
             if outvoted and not group.leads and raft.election_elapsed + 1 >= raft.randomized_election_timeout:
                 self.clock_refusals += 1
             # Raft makes the heartbeats with which reads wait; the others are in `_beats`.
@@ -283,19 +280,21 @@ class Host:
                 if group.compact(self._slowest_match(group), self.short_of_disk):
                     self._dirty[group.id] = None
 
-    def _resign(self, group: Group) -> None:
+    def _resign(self, group: Group, now_ms: int) -> None:
         """A write hangs: let somebody lead whose disk does not (see `cluster.disk_watch`)."""
         self._tell(f"group {group.id}: node {self.node} gives the lead up, its disk hangs")
-        message = group.resign()
+        late = [peer for peer in self.peers if self._draining.disk_is_late(peer, now_ms)]
+        draining = [peer for peer in self.peers if self._draining.drains(peer, now_ms)]
+        message = group.resign(late, draining)
         if message is not None:
-            self._frame(message.to).raft.append((group.id, message))
+            self._outgoing.to(message.to).raft.append((group.id, message))
 
     def _heartbeat(self, now_ms: int) -> None:
         led = [(g.id, g.clock.current_ms(now_ms), g.clock.led_ms) for g in self.groups.values() if g.established]
         for peer in self.peers:
-            self._frame(peer).group_clocks += led
+            self._outgoing.to(peer).group_clocks += led
         for peer, data in self._beats.take_due():
-            self._frame(peer).datagrams.append((datagram_kinds.BEATS, data))
+            self._outgoing.to(peer).datagrams.append((datagram_kinds.BEATS, data))
 
     def receive(self, peer: int, frame: Frame, now_ms: int) -> None:
         """A frame of a peer. What does not fit is left out, the rest is taken. Raises CorruptEntry alone, as `tick`
@@ -388,7 +387,7 @@ class Host:
     def peer_up(self, peer: int, now_ms: int) -> None:
         """The stream to a peer is open (again): what was sent before may be lost."""
         self.hearing.up(peer, now_ms)
-        self._acknowledged.clear()
+        self._outgoing.stream_changed()
         for group in self.groups.values():
             if group.leader == peer:
                 group.forget_sent()
@@ -401,8 +400,7 @@ class Host:
     def peer_down(self, peer: int, now_ms: int) -> None:
         """The stream to a peer broke: its process is probably gone."""
         self.hearing.down(peer)
-        self._acknowledged.clear()
-        self._spares.forget(peer)
+        self._outgoing.peer_down(peer)
         self.clocks.forget(peer)
         for group in self.groups.values():
             if group.leads:
@@ -463,13 +461,13 @@ class Host:
             group.take_proposal(batch)
             self._dirty[id] = None
         else:
-            frame = self._frame(leader)
+            frame = self._outgoing.to(leader)
             (frame.apart() if unordered else frame).proposals.append((id, batch))
         return True
 
     def send_datagram(self, peer: int, kind: int, data: bytes, unordered: bool = False) -> None:
         """A datagram of an upper layer; it may get lost when the stream breaks. For `unordered` see `Frame`."""
-        frame = self._frame(peer)
+        frame = self._outgoing.to(peer)
         (frame.apart() if unordered else frame).datagrams.append((kind, data))
 
     # ------------------------------------------------------------------ output
@@ -495,16 +493,8 @@ class Host:
             self.disk.began(now_ms)
             self._writing_ready, self._gathering_ready = self._gathering_ready, []
             write_waits = sent_before or any(not self._waits_for_others(id) for id in write.groups)
-        for peer in self._spares.take_due(now_ms):
-            self._frame(peer)
-        frames, self._frames = self._frames, {}
-        for peer, frame in frames.items():
-            frame.clock_ms = now_ms
-            self._spares.join(peer, frame)
-            self._beats.answer(peer, frame)
-            if peer in self._unhurried:
-                frame.raft += self._unhurried.pop(peer).values()
-        due_ms = self._spares.due_ms()
+        frames = self._outgoing.take(now_ms)
+        due_ms = self._outgoing.due_ms()
         if self._held:
             due_ms = min(due_ms, min(self._held.values()))
         return Output(frames, write, NEVER if due_ms == NEVER_DUE else due_ms, write_waits)
@@ -532,7 +522,7 @@ class Host:
     def _advance(self, group: Group, now_ms: int) -> None:
         batches = group.route(now_ms)
         if batches:
-            self._frame(group.leader).proposals += [(group.id, batch) for batch in batches]
+            self._outgoing.to(group.leader).proposals += [(group.id, batch) for batch in batches]
         if group.sender.held_until_ms != NOT_HELD:
             self._held[group.id] = group.sender.held_until_ms
         elif group.id in self._held:
@@ -544,12 +534,12 @@ class Host:
         group.propose(now_ms, self.clocks)
         messages, write = group.collect()
         self._tell_leader(group)
-        self._post(group.id, messages, now_ms)
+        self._outgoing.post(group.id, messages, now_ms)
         if write is not None:
             self._gather(write)
         if group.in_flight is not None:
             self._gathering_ready.append(group.id)
-        elif group.raw.has_ready() or (group.proposals and not group.hands_over) or (
+        elif group.raw.has_ready() or group.proposes or (
             group.leader and group.broken_session() is None and group.sender.can_send
         ):
             self._dirty[group.id] = None
@@ -572,50 +562,8 @@ class Host:
         ready, self._writing_ready = self._writing_ready, []
         self._writing = None
         for id in ready:
-            self._post(id, self.groups[id].persisted(), now_ms)
+            self._outgoing.post(id, self.groups[id].persisted(), now_ms)
             self._dirty[id] = None
-
-    def _post(self, id: int, messages: list[Message], now_ms: int) -> None:
-        for message in messages:
-            peer = message.to
-            if peer == self.node:
-                continue
-            if message.type == MessageType.APP and peer in self.peers and self._spares.take(id, message, now_ms):
-                if peer in self._unhurried:
-                    self._unhurried[peer].pop((id, message.type), None)
-                continue
-            if self._can_wait(id, message) and peer in self.peers:
-                self._unhurried.setdefault(peer, {})[(id, message.type)] = (id, message)
-                continue
-            if peer in self._unhurried:
-                self._unhurried[peer].pop((id, message.type), None)
-            self._frame(peer).raft.append((id, message))
-
-    def _can_wait(self, id: int, message: Message) -> bool:
-        """Whether nobody waits for a message: it may go with whatever the same node is sent next.
-
-        That is the answer to a heartbeat that asks nothing, the news of a commit for a node where nobody waits for it,
-        and the acknowledgement of what was acknowledged before (the answer to such news)."""
-        kind = message.type
-        if kind == MessageType.APP:
-            group = self.groups[id]
-            owed = group.owes(message.to, message.commit)
-            return not (message.entries or owed or group.hands_over) and group.is_replicating(message.to)
-        if kind == MessageType.APP_RESP:
-            if message.reject:
-                return False
-            leader, term, index = self._acknowledged.get(id, (0, 0, 0))
-            if (message.to, message.term) == (leader, term) and message.index <= index:
-                return True
-            self._acknowledged[id] = (message.to, message.term, message.index)
-            return False
-        return kind == MessageType.HEARTBEAT_RESP and not message.context
-
-    def _frame(self, peer: int) -> Frame:
-        frame = self._frames.get(peer)
-        if frame is None:
-            frame = self._frames[peer] = Frame()
-        return frame
 
     # ------------------------------------------------------------------ once a second
 

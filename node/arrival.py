@@ -11,10 +11,12 @@ import shutil
 import socket
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 from cluster.log.batch import LogStore
+from cluster.log.folder import sync_folder
 from cluster.transport.joining import JoinAnswer, JoinRefused, JoinRequest, ask_to_join
 from cluster.transport.reception import Reception
 from cluster.transport.tls import TlsFiles
@@ -41,6 +43,8 @@ _LEVEL: Final = "level"
 """The cluster's feature level as last heard of, under this meta key: a node that does not know it does not start."""
 _JOIN_AGAIN: Final = "join-again"
 """A file of this name in the data folder has a founder join: it was told that its place is taken."""
+_GIVEN_UP: Final = ("log", "snapshots")
+"""The folders that a founder gives up that came too late."""
 
 Place = tuple[Identity, KnownMembers]
 
@@ -83,6 +87,7 @@ async def establish_identity(settings: NodeSettings, store: LogStore) -> tuple[I
         store.put_meta(_UNPROVEN, b"1")
     store.put_meta("members", members_now.encode())
     store.put_meta("identity", identity.encode())
+    _drop_given_up(settings.data_dir)
     (settings.data_dir / _JOIN_AGAIN).unlink(missing_ok=True)
     return identity, members_now
 
@@ -113,10 +118,23 @@ def is_proven(store: LogStore) -> None:
 
 
 def begin_anew(data_dir: Path) -> None:
-    """Give up the data of a founder that came too late: the next start joins the cluster as a new member."""
+    """Give up the data of a founder that came too late: the next start joins the cluster as a new member.
+
+    A crash leaves the old data whole or none of it, and once this has returned none. Raises OSError."""
     (data_dir / _JOIN_AGAIN).touch()
-    for folder in ("log", "snapshots"):
-        shutil.rmtree(data_dir / folder, ignore_errors=True)
+    sync_folder(data_dir)
+    _drop_given_up(data_dir)
+    for name in _GIVEN_UP:
+        with suppress(FileNotFoundError):
+            (data_dir / name).rename(data_dir / f"{name}.given-up")
+    sync_folder(data_dir)
+    _drop_given_up(data_dir)
+
+
+def _drop_given_up(data_dir: Path) -> None:
+    """Take away what `begin_anew` had put aside; a crash may have kept it from that."""
+    for name in _GIVEN_UP:
+        shutil.rmtree(data_dir / f"{name}.given-up", ignore_errors=True)
 
 
 def joins_again(data_dir: Path) -> bool:

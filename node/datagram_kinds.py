@@ -17,7 +17,7 @@ REPLY: Final = 16
 ASK: Final = 17
 TOLD: Final = 18
 
-# node.duties.peer_questions
+# Questions of operators (node.operating.connections, by node.peer_questions)
 QUESTION: Final = 247
 ANSWER: Final = 248
 

@@ -5,7 +5,7 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from cluster.frame import Frame
 from cluster.host import NEVER
@@ -36,15 +36,28 @@ class Failing(Protocol):
         ...
 
 
+class Outlets(NamedTuple):
+    """Where what a turn has brought about goes: the disk, the other nodes, the clients."""
+
+    writer: LogWriter
+    transport: PeerTransport
+    listener: AmqpListener
+
+
 class Drive:
-    """One node's turns. `writer`, `transport` and `listener` are set before the first one."""
+    """One node's turns."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, engine: Engine, clock: ProcessClock, node: Failing, tick_ms: int
+        self,
+        loop: asyncio.AbstractEventLoop,
+        engine: Engine,
+        clock: ProcessClock,
+        node: Failing,
+        tick_ms: int,
+        make_outlets: Callable[["Drive"], Outlets],
     ) -> None:
-        self.writer: LogWriter
-        self.transport: PeerTransport
-        self.listener: AmqpListener
+        """`make_outlets(drive)` makes what hands its input to this drive. None of it may listen yet: so there is no
+        input before there is a way out for what it brings about."""
         self._loop = loop
         self._engine = engine
         self._clock = clock
@@ -59,6 +72,7 @@ class Drive:
         self._writing: WriteBatch | None = None
         self._stored = asyncio.Event()
         self._log_left = False
+        self.writer, self.transport, self.listener = make_outlets(self)
 
     def begin_ticks(self, ticked: Callable[[], None]) -> None:
         """Tick from now on; `ticked` is called after each."""

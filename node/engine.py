@@ -5,6 +5,7 @@ says. It is the `ClusterFacade` of the node's broker, and it tells the broker wh
 """
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from cluster.frame import Frame
 from cluster.group import Group
@@ -30,11 +31,14 @@ from node.catalog_machine import CatalogMachine, frame_command
 from node.duties.alarms import DISK, MEMORY, Alarms
 from node.duties.catalog_spread import CatalogSpread
 from node.duties.membership_duties import Founder, MembershipDuties
-from node.duties.peer_questions import PeerQuestions
 from node.duties.shard_leader import ShardLeader
 from node.limits import PENDING_BYTES_HIGH, PENDING_BYTES_LOW, TRANSIENT_BYTES_HIGH, TRANSIENT_BYTES_LOW
+from node.peer_questions import PeerQuestions
 from node.shard import commands
 from node.shard.shard import Shard
+
+OPERATORS_ANSWER_WITHIN_MS: Final = 2_000
+"""A node that has not answered an operator's question by then counts as one that cannot be reached."""
 
 
 class EngineSettings:
@@ -152,7 +156,10 @@ class Engine:
             self, self._send_datagram, lambda: self.broker, _pumped_anyway
         )
         self.replies: DirectReplies = DirectReplies(self.node_id, self._send_datagram, lambda: self.broker)
-        self.questions: PeerQuestions = PeerQuestions(self._send_datagram)
+        self.questions: PeerQuestions = PeerQuestions(
+            self._send_datagram, datagram_kinds.QUESTION, datagram_kinds.ANSWER, OPERATORS_ANSWER_WITHIN_MS
+        )
+        """What operators ask here about other nodes."""
         self.homes: LostHomes = LostHomes(
             self.node_id, lambda: self.catalog, host_settings.group.session_timeout_ms
         )
@@ -241,8 +248,7 @@ class Engine:
                     self.access_counts.told(peer, data)
                 elif kind == datagram_kinds.ALARMS:
                     self.alarms.datagram(peer, data)
-                elif kind in (datagram_kinds.QUESTION, datagram_kinds.ANSWER):
-                    self.questions.datagram(peer, kind, data)
+                self.questions.datagram(peer, kind, data)
                 self.transient.datagram(peer, kind, data)
                 self.replies.datagram(peer, kind, data)
 

@@ -112,7 +112,10 @@ FAREWELL_SILENCE_SECONDS: Final = 0.25
 """Over TLS, which can't end one direction alone: how long nothing must have come before the socket is closed."""
 
 CONNECTIONS: Final = 50_000
-"""Connections on one node."""
+"""Connections on one node, fewer where the system allows fewer open files (`node.open_files`)."""
+
+SURPLUS_CONNECTIONS: Final = 32
+"""So many beyond that may log in to be told so (530); those beyond these are closed without a word."""
 
 LOGIN_FAILURES_FREE: Final = 3
 """Failed logins of one user from one address that slow nothing: typing errors."""

@@ -22,6 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from struct import Struct
 from typing import Any, Final, cast
 
+from node.acceptor import Acceptor
 from node.broker.broker import Broker
 from node.broker.client_socket import ClientSocket
 from node.broker.cluster_facade import Done
@@ -41,6 +42,7 @@ from node.limits import (
     OUTPUT_HIGH_WATER_BYTES,
     OUTPUT_LOW_WATER_BYTES,
     OUTPUT_STALL_SECONDS,
+    SURPLUS_CONNECTIONS,
 )
 
 logger = logging.getLogger(__name__)
@@ -49,7 +51,6 @@ _TICK_SECONDS: Final = 0.5
 _TICKED_AT_ONCE: Final = 100
 """Connections, before the loop may do something else."""
 _PASSWORD_THREADS: Final = 2
-_BACKLOG: Final = 1024
 _TCP_INFO: Final[int | None] = getattr(socket, "TCP_INFO", None) if sys.platform == "linux" else None
 _TCP_ESTABLISHED: Final = 1
 # tcp_info of linux/tcp.h: consecutive timeouts (tcpi_retransmits), ms since anything was acknowledged
@@ -68,6 +69,7 @@ class AmqpListener:
         schedule: Callable[[], None],
         tls: ssl.SSLContext | None = None,
         connection_limit: int = CONNECTIONS,
+        is_limit_of_files: bool = False,
         reuse_port: bool = False,
         user_of: Callable[[Mapping[str, Any]], str | None] | None = None,
         stall_seconds: float = OUTPUT_STALL_SECONDS,
@@ -76,6 +78,7 @@ class AmqpListener:
     ) -> None:
         """`port` 0 takes a free one.  With `reuse_port` other processes may listen there as well.
         `user_of` says whom the certificate of a client names, where clients have to show one.
+        `is_limit_of_files`: the process may not open files for more connections than `connection_limit`.
         `schedule()` must lead to a call of `flush` soon, after the cluster was given the chance to do what the clients
         asked for."""
         self.broker: Broker = broker
@@ -84,12 +87,16 @@ class AmqpListener:
         self._reuse_port = reuse_port
         self.schedule: Callable[[], None] = schedule
         self._tls = tls
-        self._connection_limit = connection_limit
+        self.connection_limit: int = connection_limit
         self._user_of = user_of
         self.stall_ms: int = int(stall_seconds * 1000)
         self.keepalive_idle_seconds: int = keepalive_idle_seconds
         self.keepalive_interval_seconds: int = keepalive_interval_seconds
-        self._server: asyncio.Server | None = None
+        self._acceptor = Acceptor(
+            lambda: ClientProtocol(self, asyncio.get_running_loop()),
+            connection_limit + SURPLUS_CONNECTIONS if is_limit_of_files else None,
+            self._count_refused, HANDSHAKE_SECONDS,
+        )
         self._protocols: set[ClientProtocol] = set()
         self._dirty: list[ClientProtocol] = []
         self._ticker: asyncio.Handle | None = None
@@ -105,23 +112,11 @@ class AmqpListener:
 
     async def open_door(self) -> None:
         """Take clients (again).  Raises OSError if the address cannot be had."""
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            lambda: ClientProtocol(self, loop),
-            self._host,
-            self.port,
-            reuse_port=self._reuse_port or None,
-            ssl=self._tls,
-            ssl_handshake_timeout=HANDSHAKE_SECONDS if self._tls else None,
-            backlog=_BACKLOG,
-        )
-        self.port = self._server.sockets[0].getsockname()[1]
+        self.port = await self._acceptor.open(self._host, self.port, self._reuse_port, self._tls)
 
     def close_door(self) -> None:
         """Take no more clients; those that are connected stay."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        self._acceptor.close()
 
     async def stop(self, text: str = TEXT_OF_STOP) -> None:
         """Stop listening and close the connections, waiting for their close-ok for a bounded time."""
@@ -132,6 +127,7 @@ class AmqpListener:
             self._emptied = asyncio.Event()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._emptied.wait(), CLOSE_OK_SECONDS)
+        self._acceptor.give_up_handshakes()
         for protocol in list(self._protocols):
             protocol.abort()
         if self._ticker is not None:
@@ -163,18 +159,26 @@ class AmqpListener:
     # -- for the protocols ----------------------------------------------------------
 
     def opened(self, protocol: ClientProtocol) -> bool:
-        """A socket was accepted; False if there are too many."""
-        if len(self._protocols) >= self._connection_limit:
-            self._refused += 1
-            if self._refused & (self._refused - 1) == 0:
-                logger.warning(
-                    "%d connections are open, the limit: %d refused so far",
-                    self._connection_limit,
-                    self._refused,
-                )
-            return False
+        """A socket was accepted; False if there are too many even to be told so."""
+        if self.is_full:
+            self._count_refused()
+            if len(self._protocols) >= self.connection_limit + SURPLUS_CONNECTIONS:
+                return False
         self._protocols.add(protocol)
         return True
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there are as many connections as there may be."""
+        return len(self._protocols) >= self.connection_limit
+
+    def _count_refused(self) -> None:
+        self._refused += 1
+        if self._refused & (self._refused - 1) == 0:
+            logger.warning(
+                "%d connections are open, the limit is %d: %d refused so far",
+                len(self._protocols), self.connection_limit, self._refused,
+            )  # fmt: skip
 
     def closed(self, protocol: ClientProtocol) -> None:
         """A socket is gone."""
@@ -246,6 +250,7 @@ class ClientProtocol(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client is there."""
         self._transport = cast(asyncio.Transport, transport)
+        limit_reached = self._listener.connection_limit if self._listener.is_full else None
         if not self._listener.opened(self):
             self._transport.abort()
             return
@@ -258,7 +263,7 @@ class ClientProtocol(asyncio.Protocol):
         named = self._listener.certificate_user(transport)
         accepted = ClientSocket(
             _host_and_port(peer), _host_and_port(transport.get_extra_info("sockname")),
-            transport.get_extra_info("ssl_object") is not None, time.time_ns() // 1_000_000,
+            transport.get_extra_info("ssl_object") is not None, time.time_ns() // 1_000_000, limit_reached,
         )  # fmt: skip
         self._connection = self._listener.broker.connect(self, _name_of(peer), _is_loopback(peer), named, accepted)
 

@@ -40,7 +40,7 @@ from node.catalog import UpgradePassword
 from node.catalog_at_start import CatalogAtStart
 from node.certificates_watch import Certificates, client_tls
 from node.data_copy import copy_data
-from node.drive import RETRY_FULL_DISK_S, Drive
+from node.drive import RETRY_FULL_DISK_S, Drive, Outlets
 from node.duties.drain import DRAINED, NOT_DRAINING, TEXT_OF_DRAIN, TEXT_OF_STOP, Drain, DrainSettings
 from node.engine import Engine
 from node.engine_assembly import make_engine
@@ -50,6 +50,7 @@ from node.listener import AmqpListener
 from node.log_writer import LogWriter
 from node.membership_shell import MembershipShell
 from node.node_view import NodeView
+from node.open_files import FileShares, allowed_files, share_out
 from node.operating.access import Access
 from node.operating.connections import Connections
 from node.operating.dead_letter_office import DeadLetterOffice
@@ -102,10 +103,12 @@ class NodeProcess:
         self._http: HttpServer
         self._definitions: DefinitionsOffice
         self._logins: Logins
-        self._certificates: Certificates | None = None
+        self._certificates: Certificates = Certificates([], {})
+        self._watch: ResourceWatch
         self._tasks: set[asyncio.Task[None]] = set()
         """What runs beside the loop."""
         self._memory: MemoryWatch = MemoryWatch(limit_bytes(settings.memory_limit_bytes, settings.memory_limit_percent))
+        self._files: FileShares = share_out(allowed_files())
         self.serving = False
         self.behind: set[int] = set()
         """Groups whose replicas here have not been up to date since the start."""
@@ -123,6 +126,25 @@ class NodeProcess:
         self._loop = asyncio.get_running_loop()
         gc.set_threshold(MANY_OBJECTS, 20, 100)
         sys.setswitchinterval(SWITCH_INTERVAL_S)
+        if self._files.fault is not None:
+            raise NodeRefused(self._files.fault)
+        starts, previous = await self._open_engine()
+        own_token = await self._loop.run_in_executor(None, self._write_own_token)
+        # No await in it, and nothing listens before it is done: a frame, or a page, finds all that it may need.
+        self._assemble(starts, previous, own_token)
+        await self._transport.start()
+        self.drive.begin_ticks(self._ticked)
+        self._begin(self._watch.watch_disk_and_memory())
+        self._begin(self._watch.watch_clock())
+        self._begin(self._certificates.watch())
+        self.drive.schedule_pump()
+        await self._http.start()
+        await self._serve_when_current()
+        gc.collect()
+        gc.freeze()
+
+    async def _open_engine(self) -> tuple[int, int]:
+        """Who this node is, and its engine with what the log holds; the count of starts now, and at the one before."""
         settings = self.settings
         self._store = await self._loop.run_in_executor(None, self._open_store)
         self.clock = await self._loop.run_in_executor(None, kept_clock, settings.data_dir, this_boot())
@@ -134,11 +156,6 @@ class NodeProcess:
             self.engine = make_engine(
                 settings, self.identity, self._members, self.name, self._read_entry, starts << STARTS_SHIFT
             )
-            self.drive = Drive(self._loop, self.engine, self.clock, self, settings.tick_ms)
-            self.membership = MembershipShell(
-                self.engine, self.identity, settings, self.drive.schedule_pump, self._send_away, self._members.stores,
-                lambda: self._unproven and self._members.version == 0 and self.engine.untouched,
-            )
             first = self.engine.start(stored, self.clock.now_ms())
             if first is not None:
                 await self._loop.run_in_executor(None, self._store.write, first)
@@ -148,46 +165,61 @@ class NodeProcess:
         except BaseException:
             self._store.close()
             raise
-        self._writer = LogWriter(self._store, self._loop, self.drive.written, self._store)
-        self._transport = self._make_transport(starts, previous)
-        self.drive.writer, self.drive.transport = self._writer, self._transport
-        self.engine.membership.changed = self._members_changed
-        self.engine.membership.level_changed = self._level_changed
-        await self._transport.start()
-        own = BrokerSettings(
-            transactions_bytes=limits.open_transactions_bytes(self._memory.limit_bytes),
-            unfinished_bytes=limits.unfinished_bytes(self._memory.limit_bytes),
-            consumer_timeout_ms=settings.consumer_timeout_ms,
-        )
-        self._broker = Broker(self.engine, lambda: random.SystemRandom().randbytes(16), own)
-        self.engine.broker = self._broker
-        amqp = settings.amqp_address
+        return starts, previous
+
+    def _assemble(self, starts: int, previous: int, own_token: OwnToken | None) -> None:
+        """All parts of the shell around the engine, none of which listens yet. Raises OSError: certificates."""
+        settings = self.settings
         tls = client_tls(settings.amqp_tls)
-        self._listener = AmqpListener(
-            self._broker, amqp.host, amqp.port, self.drive.schedule_pump, None if tls is None else tls.front,
-            reuse_port=settings.amqp_reuse_port,
-            user_of=self._user_of_certificate if settings.amqp_tls_ca is not None else None,
+        self._broker = self._make_broker()
+        self.engine.broker = self._broker
+        self.drive = Drive(
+            self._loop, self.engine, self.clock, self, settings.tick_ms,
+            lambda drive: self._make_outlets(drive, starts, previous, tls),
         )
-        self.drive.listener = self._listener
+        self._writer, self._transport, self._listener = self.drive.writer, self.drive.transport, self.drive.listener
         times = DrainSettings(settings.drain_notice_ms, settings.drain_acks_ms, settings.drain_timeout_ms)
         self.drain = Drain(self.engine.host, self._broker, self, times)
-        self.drive.begin_ticks(self._ticked)
-        watch = ResourceWatch(self.engine, self._store, self._memory, settings, self.drive.feed)
-        self._begin(watch.watch_disk_and_memory())
-        self._begin(watch.watch_clock())
+        self._watch = ResourceWatch(self.engine, self._store, self._memory, settings, self.drive.feed)
         self._certificates = self._make_certificates(tls)
-        self._begin(self._certificates.watch())
-        self.drive.schedule_pump()
         self._logins = Logins(self.engine.catalog, self._renew_password)
         self._definitions = DefinitionsOffice(self.engine, self.membership)
         self.view = NodeView(
             self, self.engine, settings, self.clock.now_ms, self.membership, self._memory, self._writer, self._logins,
-            self._broker, watch,
+            self._broker, self._watch,
         )
-        self._http = self._make_http(await self._loop.run_in_executor(None, self._write_own_token))
-        await self._http.start()
+        self._http = self._make_http(own_token)
+        self.engine.membership.changed = self._members_changed
+        self.engine.membership.level_changed = self._level_changed
+
+    def _make_broker(self) -> Broker:
+        memory_bytes = self._memory.limit_bytes
+        own = BrokerSettings(
+            transactions_bytes=limits.open_transactions_bytes(memory_bytes),
+            unfinished_bytes=limits.unfinished_bytes(memory_bytes),
+            consumer_timeout_ms=self.settings.consumer_timeout_ms,
+        )
+        return Broker(self.engine, lambda: random.SystemRandom().randbytes(16), own)
+
+    def _make_outlets(self, drive: Drive, starts: int, previous: int, tls: SwitchedContext | None) -> Outlets:
+        settings = self.settings
+        self.membership = MembershipShell(
+            self.engine, self.identity, settings, drive.schedule_pump, self._send_away, self._members.stores,
+            lambda: self._unproven and self._members.version == 0 and self.engine.untouched,
+        )
+        listener = AmqpListener(
+            self._broker, settings.amqp_address.host, settings.amqp_address.port, drive.schedule_pump,
+            None if tls is None else tls.front, self._files.clients, self._files.allowed is not None,
+            reuse_port=settings.amqp_reuse_port,
+            user_of=self._user_of_certificate if settings.amqp_tls_ca is not None else None,
+        )
+        transport = self._make_transport(drive, starts, previous)
+        return Outlets(LogWriter(self._store, self._loop, drive.written, self._store), transport, listener)
+
+    async def _serve_when_current(self) -> None:
+        """Let clients in once the catalog here is what it was anywhere. Raises NodeRefused, OSError."""
         at_start = CatalogAtStart(
-            self.engine, settings, self._definitions, self.drive.schedule_pump, self.stopped, lambda: self.failure
+            self.engine, self.settings, self._definitions, self.drive.schedule_pump, self.stopped, lambda: self.failure
         )
         try:
             await at_start.wait()
@@ -203,8 +235,6 @@ class NodeProcess:
         await self._listener.start()
         self._begin(at_start.load_when_raised())
         self.serving = True
-        gc.collect()
-        gc.freeze()
 
     def _write_own_token(self) -> OwnToken | None:
         try:
@@ -236,7 +266,9 @@ class NodeProcess:
         )
         access = Access(self.engine, self.membership, self._logins, self._logins.threads)
         address = self.settings.http_address
-        return HttpServer(self.view, address.host, address.port, operator, management, access, self._definitions)
+        return HttpServer(
+            self.view, address.host, address.port, operator, management, access, self._definitions, self._files.http
+        )
 
     def _make_certificates(self, tls: SwitchedContext | None) -> Certificates:
         settings = self.settings
@@ -249,8 +281,7 @@ class NodeProcess:
 
     def reload_certificates(self) -> None:
         """Read the certificates' files again, for connections from here on."""
-        if self._certificates is not None:
-            self._certificates.reload("asked for")
+        self._certificates.reload("asked for")
 
     def _user_of_certificate(self, certificate: Mapping[str, Any]) -> str | None:
         settings = self.settings
@@ -265,8 +296,8 @@ class NodeProcess:
         """What the node is called; one that joined keeps the name under which it did."""
         return self.identity.name if self.identity.joined else self.settings.name
 
-    def _make_transport(self, starts: int, previous: int) -> PeerTransport:
-        settings, identity, drive = self.settings, self.identity, self.drive
+    def _make_transport(self, drive: Drive, starts: int, previous: int) -> PeerTransport:
+        settings, identity = self.settings, self.identity
         known = self._members.members.items()
         peers = {id: address for id, (_, address) in known if id != identity.node and address}
         local = LocalPeer(

@@ -1,4 +1,4 @@
-"""What is known of the socket of a client: for operators."""
+"""What is known of the socket of a client: for operators, and for the limit of the node."""
 
 from __future__ import annotations
 
@@ -6,7 +6,12 @@ from __future__ import annotations
 class ClientSocket:
     """Both ends of it, as (host, port), whether it has TLS, and when it was accepted, in ms since 1970."""
 
-    def __init__(self, peer: tuple[str, int], own: tuple[str, int], is_tls: bool, connected_at_ms: int) -> None:
+    def __init__(
+        self, peer: tuple[str, int], own: tuple[str, int], is_tls: bool, connected_at_ms: int,
+        limit_reached: int | None = None,
+    ) -> None:  # fmt: skip
+        """`limit_reached`: how many connections the node takes, if there were as many before this one."""
+        self.limit_reached: int | None = limit_reached
         self.peer: tuple[str, int] = peer
         self.own: tuple[str, int] = own
         self.is_tls: bool = is_tls

@@ -87,7 +87,7 @@ class ClientConnection:
         """As they were last counted; see `UnfinishedMessages`."""
         self.pressure: Pressure = Pressure(self)
         self._login = Login(self, loopback)
-        self._limits = ConnectionLimits(broker.cluster)
+        self._limits = ConnectionLimits(broker.cluster, self.socket.limit_reached)
         self._look_times = LookTimes(broker.settings.consumer_timeout_ms)
         # As whom, and where: a user or vhost that is deleted and made anew is another one.
         self._user_serial: int = 0

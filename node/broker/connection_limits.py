@@ -1,4 +1,4 @@
-"""What one connection counts for in the limits of its user and its vhost."""
+"""What one connection counts for in the limits of its user and its vhost, and the limit of the node."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ if TYPE_CHECKING:
 class ConnectionLimits:
     """The limits that hold for one connection, and what it counts for in them."""
 
-    def __init__(self, cluster: ClusterFacade) -> None:
+    def __init__(self, cluster: ClusterFacade, limit_reached: int | None) -> None:
+        """`limit_reached`: the limit of the node, if it was reached before this connection."""
         self._cluster = cluster
+        self._limit_reached = limit_reached
         self._user = ""
         self._vhost = ""
         self._is_open = False
@@ -24,6 +26,8 @@ class ConnectionLimits:
 
     def refusal(self, user: str, vhost: VhostRecord) -> Refusal | None:
         """Why there may be no more connections of this user to this vhost, or None."""
+        if self._limit_reached is not None:
+            return refusals.node_connection_limit(self._limit_reached)
         cluster = self._cluster
         counts = cluster.access_counts
         most = allowed(vhost, MAX_CONNECTIONS)

@@ -9,7 +9,7 @@ is dropped, as in RabbitMQ: requesters have a time limit.  queue.declare with an
 there.  Datagrams between nodes, in the frames between them and in their order:
 
     REPLY  any -> requester's node   key length u16, names length u16, header length u32, then key, names, header, body
-    ASK    any -> requester's node   number u64, key
+    ASK    any -> requester's node   number u64, key                            (`node.peer_questions`)
     TOLD   requester's node -> any   number u64, whether the key is known u8
 """
 
@@ -24,6 +24,7 @@ from typing import Final
 from node.amqp.content import Content
 from node.broker.cluster_facade import ClusterEvents, Done
 from node.datagram_kinds import ASK, REPLY, TOLD
+from node.peer_questions import PeerQuestions
 
 logger = logging.getLogger(__name__)
 
@@ -35,8 +36,8 @@ ANSWER_WITHIN_MS: Final = 5000
 """A node that has not said whether it knows an address counts as one that does not."""
 
 _REPLY_HEAD: Final = Struct("<HHI")
-_NUMBER: Final = Struct("<Q")
-_TOLD: Final = Struct("<QB")
+_KNOWN: Final = b"\x01"
+_UNKNOWN: Final = b"\x00"
 
 
 def is_address(name: str) -> bool:
@@ -70,11 +71,8 @@ class DirectReplies:
         self.node_id: int = node_id
         self._send = send
         self._events = events
-        self._reachable: set[int] = set()
-        self._asked: dict[int, tuple[int, int, Done]] = {}
-        """By number: the node, since when, and who waits."""
-        self._next_number = 1
-        self._now_ms = 0
+        self._questions: PeerQuestions = PeerQuestions(send, ASK, TOLD, ANSWER_WITHIN_MS)
+        self._questions.answer = self._answer
 
     # -- for the broker -------------------------------------------------------------
 
@@ -88,7 +86,7 @@ class DirectReplies:
             events = self._events()
             if events is not None:
                 events.reply_came(key, content)
-        elif node_id in self._reachable:
+        elif self._questions.can_reach(node_id):
             octets = key.encode("utf-8", "surrogateescape")
             names, header = content.exchange_and_key, content.header
             head = _REPLY_HEAD.pack(len(octets), len(names), len(header))
@@ -103,49 +101,33 @@ class DirectReplies:
         node_id, key = parsed
         if node_id == self.node_id:
             done(self._is_known(key))
-        elif node_id in self._reachable:
-            number = self._next_number
-            self._next_number = number + 1
-            self._asked[number] = (node_id, self._now_ms, done)
-            self._send(node_id, ASK, _NUMBER.pack(number) + key.encode("utf-8", "surrogateescape"))
         else:
-            done(False)
+            question = key.encode("utf-8", "surrogateescape")
+            self._questions.ask(node_id, question, lambda told: done(told == _KNOWN))
 
     # -- for the node ---------------------------------------------------------------
 
     def peer_up(self, node_id: int) -> None:
         """The stream to a node opened."""
-        self._reachable.add(node_id)
+        self._questions.peer_up(node_id)
 
     def peer_down(self, node_id: int) -> None:
         """The stream to a node broke."""
-        self._reachable.discard(node_id)
-        self._give_up([number for number, asked in self._asked.items() if asked[0] == node_id])
+        self._questions.peer_down(node_id)
 
     def tick(self, now_ms: int) -> None:
         """Time has passed."""
-        self._now_ms = now_ms
-        if self._asked:
-            late_ms = now_ms - ANSWER_WITHIN_MS
-            self._give_up([number for number, asked in self._asked.items() if asked[1] <= late_ms])
+        self._questions.tick(now_ms)
 
     def datagram(self, node_id: int, kind: int, data: bytes) -> None:
         """A datagram of another node.  What cannot be read is dropped."""
+        if kind != REPLY:
+            self._questions.datagram(node_id, kind, data)
+            return
         try:
-            if kind == REPLY:
-                self._reply_came(data)
-            elif kind == ASK:
-                (number,) = _NUMBER.unpack_from(data)
-                key = data[_NUMBER.size :].decode("utf-8", "surrogateescape")
-                self._send(node_id, TOLD, _TOLD.pack(number, self._is_known(key)))
-            elif kind == TOLD:
-                number, is_known = _TOLD.unpack(data)
-                asked = self._asked.get(number)
-                if asked is not None and asked[0] == node_id:
-                    del self._asked[number]
-                    asked[2](is_known == 1)
+            self._reply_came(data)
         except (struct.error, ValueError) as error:
-            logger.warning("a datagram of kind %d from node %d cannot be read: %s", kind, node_id, error)
+            logger.warning("a direct reply from node %d cannot be read: %s", node_id, error)
 
     # -- inside ---------------------------------------------------------------------
 
@@ -161,10 +143,9 @@ class DirectReplies:
         if events is not None:
             events.reply_came(key, Content(data[names_at:header_at], data[header_at:body_at], data[body_at:]))
 
+    def _answer(self, question: bytes) -> bytes:
+        return _KNOWN if self._is_known(question.decode("utf-8", "surrogateescape")) else _UNKNOWN
+
     def _is_known(self, key: str) -> bool:
         events = self._events()
         return events is not None and events.awaits_reply(key)
-
-    def _give_up(self, numbers: list[int]) -> None:
-        for number in numbers:
-            self._asked.pop(number)[2](False)

@@ -69,6 +69,11 @@ def vhost_connection_limit(vhost: str, user: str, most: int) -> Refusal:
     return Refusal(NOT_ALLOWED, text, hard=True)
 
 
+def node_connection_limit(most: int) -> Refusal:
+    """The node has as many connections as it takes; closes the connection."""
+    return Refusal(NOT_ALLOWED, f"connection refused: node connection limit ({most}) is reached", hard=True)
+
+
 def user_connection_limit(user: str, most: int) -> Refusal:
     """The user has as many connections as allowed; closes the connection."""
     text = f"connection refused for user '{user}': user connection limit ({most}) is reached"

@@ -18,7 +18,7 @@ from node.command_line import exit_codes
 from node.command_line.local_cluster import ClusterError
 from node.command_line.parent import stop_with_parent
 from node.command_line.processes import refuse_surplus, run_processes
-from node.open_files import raise_open_files_limit
+from node.open_files import allowed_files, raise_open_files_limit, share_out
 from node.process_memory import share_one_heap
 from node.settings import NodeSettings, SettingsError, setting_help, setting_keys, setting_kind
 from node.settings.kinds import Switch
@@ -76,7 +76,9 @@ def command(config: Path | None, stop_with_parent: int | None, log_as: str, **op
     configure_logging(settings.log_level, log_as)
     _LOG.info("mayfly %s", describe_version())
     _LOG.info("settings: %s", ", ".join(f"{key}={value}" for key, value in settings.describe().items() if value))
-    _LOG.info("open files allowed: %s", raise_open_files_limit())
+    raise_open_files_limit()
+    if settings.processes == 1:
+        _say_how_many_clients_fit()
     try:
         if settings.processes > 1:
             sys.exit(run_processes(settings, given, config))
@@ -85,6 +87,14 @@ def command(config: Path | None, stop_with_parent: int | None, log_as: str, **op
     except ClusterError as error:
         raise click.ClickException(str(error)) from None
     sys.exit(_event_loop_runner()(_serve(settings, supervised=stop_with_parent is not None)))
+
+
+def _say_how_many_clients_fit() -> None:
+    files = share_out(allowed_files())
+    if files.warning is not None:
+        _LOG.warning("%s", files.warning)
+    else:
+        _LOG.info("open files allowed: %s", files.allowed)
 
 
 _follow_parent = stop_with_parent

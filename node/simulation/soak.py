@@ -30,7 +30,7 @@ from cluster.simulator.host_group import draw_scenario as draw_host_scenario
 from cluster.simulator.machine_loss import MachineLoss, draw_machines
 from cluster.simulator.raft_group import RaftGroup
 from node.simulation.__main__ import failure_of as cluster_failure
-from node.simulation.forming import FormingRun
+from node.simulation.forming.run import FormingRun
 from node.simulation.lease_edges.__main__ import failure_of as lease_failure
 
 REPORT_EVERY_S = 60.0

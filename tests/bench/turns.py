@@ -24,7 +24,7 @@ from cluster.transport.outgoing import PeerLink
 from cluster.transport.peer_transport import LocalPeer, PeerTransport
 from cluster.transport.spool import SnapshotSpool
 from cluster.versions import PROTOCOLS
-from node.drive import Drive
+from node.drive import Drive, Outlets
 from node.listener import AmqpListener, ClientProtocol
 from tests.bench.low_rate import CASES, CLIENT_US, FRAME_US, SETTLE_MS, WRITE_US, Flow, TimedBrokers
 from tests.broker.three_brokers import TICK_MS, NodeWorld
@@ -152,13 +152,8 @@ class Shells(TimedBrokers):
 
     def _drive(self, node: NodeWorld) -> Drive:
         loop = cast(asyncio.AbstractEventLoop, self.loop)
-        drive = Drive(loop, node.engine, cast(Any, Clock(self)), NeverFails(), TICK_MS)
-        drive.writer = cast(Any, Writer(self, node.id, drive.written))
-        drive.listener = AmqpListener(node.broker, "", 0, drive.schedule_pump)
-        others = {id: f"node{id}:1" for id in self.ids if id != node.id}
-        drive.transport = PeerTransport(
-            LocalPeer(node.id, f"node{node.id}", "cluster"), "", others, drive.on_frame, drive.on_peer_up,
-            drive.on_peer_down, drive.on_snapshot_sent,
+        drive = Drive(
+            loop, node.engine, cast(Any, Clock(self)), NeverFails(), TICK_MS, lambda drive: self._outlets(node, drive)
         )
         drive.transport._count_peers()
         self._incoming[node.id] = Incoming(
@@ -166,6 +161,15 @@ class Shells(TimedBrokers):
             SnapshotSpool(Path("nowhere")), ThreadPoolExecutor(1), PROTOCOLS,
         )
         return drive
+
+    def _outlets(self, node: NodeWorld, drive: Drive) -> Outlets:
+        others = {id: f"node{id}:1" for id in self.ids if id != node.id}
+        transport = PeerTransport(
+            LocalPeer(node.id, f"node{node.id}", "cluster"), "", others, drive.on_frame, drive.on_peer_up,
+            drive.on_peer_down, drive.on_snapshot_sent,
+        )
+        writer = cast(Any, Writer(self, node.id, drive.written))
+        return Outlets(writer, transport, AmqpListener(node.broker, "", 0, drive.schedule_pump))
 
     def _connect(self, id: int, peer: int) -> None:
         """Frames of a node for a peer."""

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
-from node.datagram_kinds import ANSWER, QUESTION
-from node.duties.peer_questions import ANSWER_WITHIN_MS, PeerQuestions
+from node.datagram_kinds import ANSWER, ASK, QUESTION, TOLD
+from node.peer_questions import PeerQuestions
 from tests.broker.three_brokers import ThreeBrokers
+
+WITHIN_MS = 700
 
 
 class Two:
@@ -27,7 +29,7 @@ class Two:
             assert to == other
             self.mail.append((to, kind, data))
 
-        return PeerQuestions(send)
+        return PeerQuestions(send, QUESTION, ANSWER, WITHIN_MS)
 
     def ask(self, question: bytes = b"what") -> None:
         self.nodes[1].ask(2, question, self.answers.append)
@@ -61,9 +63,9 @@ def test_what_gets_lost_is_given_up(two: Two, lost: int) -> None:
     if lost == ANSWER:
         two.carry()
     late, two.mail = two.mail, []
-    two.nodes[1].tick(1_000 + ANSWER_WITHIN_MS - 1)
+    two.nodes[1].tick(1_000 + WITHIN_MS - 1)
     assert two.answers == []
-    two.nodes[1].tick(1_000 + ANSWER_WITHIN_MS)
+    two.nodes[1].tick(1_000 + WITHIN_MS)
     assert two.answers == [None]
     two.mail = late
     two.carry()
@@ -85,12 +87,22 @@ def test_a_node_that_cannot_answer_says_nothing(two: Two) -> None:
     assert two.mail == []
 
 
+def test_who_is_reached(two: Two) -> None:
+    node = two.nodes[1]
+    assert node.can_reach(2) and not node.can_reach(3)
+    node.peer_down(2)
+    assert not node.can_reach(2)
+
+
 def test_answers_of_others_and_nonsense_are_dropped(two: Two) -> None:
     two.ask()
     ((_, _, question),) = two.mail
     two.nodes[1].datagram(3, ANSWER, question)
     two.nodes[1].datagram(2, ANSWER, b"short")
     two.nodes[1].datagram(2, ANSWER, bytes(8) + b"nobody asked")
+    two.nodes[1].datagram(2, TOLD, question)
+    two.nodes[2].datagram(1, ASK, question)
+    assert two.mail == [(2, QUESTION, question)]
     assert two.answers == []
 
 

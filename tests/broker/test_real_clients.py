@@ -161,25 +161,6 @@ def test_wrong_password(node: Any) -> None:
         pika.BlockingConnection(wrong)
 
 
-def test_connection_limit() -> None:
-    """So many are served, one more is not, and another one is when one of them has gone."""
-    with DirectNode(connection_limit=3) as node, contextlib.ExitStack() as closing:
-
-        def first_octets() -> tuple[socket.socket, bytes]:
-            raw = closing.enter_context(socket.create_connection(("127.0.0.1", node.port), timeout=BOUND_S))
-            with contextlib.suppress(ConnectionError):
-                raw.sendall(b"AMQP\x00\x00\x09\x01")
-                return raw, raw.recv(1)
-            return raw, b""
-
-        method_frame = b"\x01"
-        served = [first_octets() for _ in range(3)]
-        assert [octets for _, octets in served] == [method_frame] * 3
-        assert first_octets()[1] == b""
-        served[0][0].close()
-        wait_for(lambda: first_octets()[1] == method_frame, "room for another one")
-
-
 def test_shutdown_tells_clients_and_ends() -> None:
     with DirectNode() as node:
         connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", node.port))

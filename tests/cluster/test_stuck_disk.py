@@ -4,6 +4,7 @@ import pytest
 
 from cluster.disk_watch import DiskWatch
 from cluster.draining import REMEMBERED_MS, Draining
+from cluster.raft import Message, MessageType
 from tests.cluster.three_hosts import TICK_MS, Cluster
 
 ELECTION_TIMEOUT_MS = 500
@@ -127,10 +128,87 @@ def test_a_word_that_is_not_said_again_is_forgotten() -> None:
     """The node may have started again."""
     draining = Draining()
     assert draining.heard(1, b"\x02", 1000)
+    assert draining.disk_is_late(1, 1000 + REMEMBERED_MS) and not draining.disk_is_late(1, 1001 + REMEMBERED_MS)
     assert draining.wants_no_lead(1, 1000 + REMEMBERED_MS) and not draining.drains(1, 1000 + REMEMBERED_MS)
     assert not draining.wants_no_lead(1, 1001 + REMEMBERED_MS)
     assert draining.heard(1, b"\x02", 9000) and draining.heard(1, b"\x00", 9001)
     assert not draining.wants_no_lead(1, 9002)
+
+
+def _late_again_and_again(cluster: HangingCluster, id: int) -> None:
+    """A node's disk hangs so often that it is on probation for much longer than the limit."""
+    for _ in range(6):
+        _submit(cluster, id, [])
+        cluster.hang(id)
+        began = cluster.now
+        cluster.run_until(lambda began=began: cluster.now - began > ELECTION_TIMEOUT_MS)  # type: ignore[misc]
+        cluster.go_on(id)
+    cluster.step()
+
+
+def _asked_to_stand(cluster: HangingCluster, by: int) -> list[int]:
+    """Whom a node asks from now on."""
+    asked: list[int] = []
+
+    def note(sender: int, to: int, message: Message) -> bool:
+        if sender == by and message.type == MessageType.TIMEOUT_NOW:
+            asked.append(to)
+        return False
+
+    cluster.loses = note
+    return asked
+
+
+def _led_by_first() -> HangingCluster:
+    cluster = HangingCluster(3)
+    cluster.run_until(lambda: cluster.leader() == 1)
+    cluster.run_until(lambda: all(node.host.groups[0].sender.idle for node in cluster.nodes.values()))
+    return cluster
+
+
+def _hang_first_until_it_resigns(cluster: HangingCluster) -> None:
+    _submit(cluster, 1, [])
+    cluster.hang(1)
+    cluster.run_until(lambda: not cluster.nodes[1].host.groups[0].leads)
+
+
+@pytest.mark.parametrize(("late", "heir"), [(2, 3), (3, 2)])
+def test_who_resigns_asks_nobody_whose_disk_was_late(late: int, heir: int) -> None:
+    """That one would not stand: the group would have no leader until a follower's patience is at its end."""
+    cluster = _led_by_first()
+    _late_again_and_again(cluster, late)
+    asked = _asked_to_stand(cluster, 1)
+    _hang_first_until_it_resigns(cluster)
+    assert not cluster.nodes[late].host.disk.may_lead(cluster.now)
+    assert asked == [heir]
+    resigned = cluster.now
+    cluster.run_until(lambda: cluster.leader() == heir)
+    assert cluster.now - resigned <= 2 * TICK_MS
+
+
+def test_where_all_disks_were_late_nobody_is_asked() -> None:
+    cluster = _led_by_first()
+    for id in (2, 3):
+        _late_again_and_again(cluster, id)
+    assert cluster.leader() == 1
+    asked = _asked_to_stand(cluster, 1)
+    _hang_first_until_it_resigns(cluster)
+    assert asked == []
+    cluster.run_until(lambda: _others_lead(cluster, 1))
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_who_drains_is_asked_only_where_there_is_nobody_else(alone: bool) -> None:
+    cluster = _led_by_first()
+    cluster.nodes[2].host.set_draining(True)
+    if alone:
+        cluster.kill(3)
+        for _ in range(3 * ELECTION_TIMEOUT_MS // TICK_MS):
+            cluster.step()
+    cluster.step()
+    asked = _asked_to_stand(cluster, 1)
+    _hang_first_until_it_resigns(cluster)
+    assert asked == [2 if alone else 3]
 
 
 def test_what_it_had_proposed_is_applied_once() -> None:

@@ -1,15 +1,19 @@
-"""What is made or renamed stays after a crash of the machine: the folder that has its name was synced after it."""
+"""What is made, renamed or removed stays so after a crash of the machine: its folder was synced after it."""
 
 import os
 import stat
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cluster.log.batch import StoredSnapshot, WriteBatch
-from cluster.log.folder import make_folder
+from cluster.log.folder import make_folder, sync_folder
 from cluster.log.write_ahead_store import WriteAheadStore
 from cluster.raft import ConfState, Entry, HardState, SnapshotMetadata
+from node.arrival import begin_anew, joins_again
 from node.data_copy import copy_data
 from node.identity import Identity
 from node.restoring import restore
@@ -29,7 +33,9 @@ class Durable:
         def fsync(descriptor: int) -> None:
             real(descriptor)
             if stat.S_ISDIR(os.fstat(descriptor).st_mode):
-                self.names |= {(os.fstat(descriptor).st_ino, name) for name in os.listdir(descriptor)}
+                folder = os.fstat(descriptor).st_ino
+                self.names = {known for known in self.names if known[0] != folder}
+                self.names |= {(folder, name) for name in os.listdir(descriptor)}
 
         monkeypatch.setattr(os, "fsync", fsync)
 
@@ -38,6 +44,11 @@ class Durable:
         above = [parent for parent in (path, *path.parents) if below in parent.parents]
         known = [found for found in path.rglob("*") if found.name != LOCKS_OF_LMDB]
         return [each for each in (*above, *known) if (each.parent.stat().st_ino, each.name) not in self.names]
+
+    def brings_back(self, folder: Path) -> list[str]:
+        """The names that are gone from a folder and that a crash may bring back."""
+        present = os.listdir(folder)
+        return [name for of, name in self.names if of == folder.stat().st_ino and name not in present]
 
 
 @pytest.fixture
@@ -91,3 +102,63 @@ def test_data_that_was_restored(tmp_path: Path, durable: Durable) -> None:
     store.close()
     restore([tmp_path / "lost"], tmp_path / "new" / "data", MAP_BYTES)
     assert not durable.lacks(tmp_path / "new" / "data", tmp_path)
+
+
+def a_late_founder(data: Path) -> None:
+    """The data of a node that began as a founder, and has received a part of a snapshot."""
+    store = a_log(data / "log")
+    store.put_meta("identity", b"a founder")
+    store.close()
+    make_folder(data / "snapshots" / "parts")
+
+
+def test_data_that_was_given_up(tmp_path: Path, durable: Durable) -> None:
+    data = tmp_path / "data"
+    a_late_founder(data)
+    sync_folder(data)
+    begin_anew(data)
+    assert os.listdir(data) == ["join-again"]
+    assert not {"log", "snapshots"} & set(durable.brings_back(data))
+    assert not durable.lacks(data / "join-again", tmp_path)
+
+
+class Crash(BaseException):
+    """The process ends here."""
+
+
+def test_a_crash_while_data_is_given_up_leaves_all_of_it_or_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before each call that changes a folder: the node starts with its old data, or joins with an empty log."""
+    left: list[int] = []
+
+    def counted(real: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        if left and left[0] == 0:
+            raise Crash
+        if left:
+            left[0] -= 1
+        return real(*arguments, **named)
+
+    for name in ("rename", "unlink", "rmdir", "fsync"):
+        monkeypatch.setattr(os, name, partial(counted, getattr(os, name)))
+    found: list[bytes | None] = []
+    for calls in range(1_000):
+        data = tmp_path / str(calls)
+        a_late_founder(data)
+        left[:] = [calls]
+        try:
+            begin_anew(data)
+        except Crash:
+            left.clear()
+            store = a_log(data / "log")
+            found.append(store.get_meta("identity"))
+            store.close()
+            assert joins_again(data)
+            begin_anew(data)
+            assert os.listdir(data) == ["join-again"]
+        else:
+            break
+    left.clear()
+    assert found[0] == b"a founder" and found[-1] is None
+    assert found.index(None) == found.count(b"a founder"), "once it was gone it was there again"
+    assert calls > 8

@@ -26,6 +26,7 @@ SHELLS: Final = (
     "cluster.rpc",
     "cluster.transport",
     "node.__main__",
+    "node.acceptor",
     "node.arrival",
     "node.build",
     "node.catalog_at_start",

@@ -26,8 +26,8 @@ from node.forming import (
     Forming,
     stance_towards,
 )
-from node.simulation import forming as simulated
-from node.simulation.forming import FormingRun
+from node.simulation.forming import asking as simulated
+from node.simulation.forming.run import FormingRun
 from node.simulation.nodes import SimulatedNode
 
 SEEDS = 1_000

@@ -1,8 +1,10 @@
-"""Questions that a node asks another one for an operator, and their answers.  Pure.
+"""Questions of one node to another, and their answers.  Pure.
 
-Both are datagrams of a number, u64, and octets whose meaning is the business of who asks and answers
-(`node.operating.connections`). Nothing is repeated: a question whose answer gets lost, or that its node does not know,
-has no answer after a while.
+    question, answer    number u64, then octets whose meaning is the business of who asks and answers
+
+Nothing is repeated: a question has no answer when one of the two gets lost, the node's stream breaks, or the time is
+over. Each use has its own pair of kinds of datagrams (`node.datagram_kinds`): operators' questions about connections
+(`node.operating.connections`), and whether the channel of a direct reply is there (`node.broker.direct_replies`).
 """
 
 from __future__ import annotations
@@ -10,11 +12,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from typing import Final
-
-from node import datagram_kinds
-
-ANSWER_WITHIN_MS: Final = 2_000
-"""Later than that there is no answer."""
 
 _NUMBER: Final = struct.Struct("<Q")
 
@@ -25,11 +22,16 @@ Answered = Callable[[bytes | None], None]
 class PeerQuestions:
     """What one node has asked the others, and how it answers them."""
 
-    def __init__(self, send: Callable[[int, int, bytes], None]) -> None:
-        """`send(node id, kind, datagram)`."""
+    def __init__(
+        self, send: Callable[[int, int, bytes], None], question_kind: int, answer_kind: int, within_ms: int
+    ) -> None:
+        """`send(node id, kind, datagram)`; after `within_ms` there is no answer any more."""
         self.answer: Callable[[bytes], bytes] | None = None
-        """How this node answers; set by its shell. Must not raise."""
+        """How this node answers; without it, it says nothing. Must not raise."""
         self._send = send
+        self._question_kind = question_kind
+        self._answer_kind = answer_kind
+        self._within_ms = within_ms
         self._reachable: set[int] = set()
         self._asked: dict[int, tuple[int, int, Answered]] = {}
         """By number: the node, since when, and who waits."""
@@ -44,7 +46,11 @@ class PeerQuestions:
         number = self._next_number
         self._next_number = number + 1
         self._asked[number] = (node_id, self._now_ms, answered)
-        self._send(node_id, datagram_kinds.QUESTION, _NUMBER.pack(number) + question)
+        self._send(node_id, self._question_kind, _NUMBER.pack(number) + question)
+
+    def can_reach(self, node_id: int) -> bool:
+        """Whether the stream to a node is open."""
+        return node_id in self._reachable
 
     def peer_up(self, node_id: int) -> None:
         """The stream to a node opened."""
@@ -59,22 +65,22 @@ class PeerQuestions:
         """Time has passed."""
         self._now_ms = now_ms
         if self._asked:
-            late_ms = now_ms - ANSWER_WITHIN_MS
+            late_ms = now_ms - self._within_ms
             self._give_up([number for number, asked in self._asked.items() if asked[1] <= late_ms])
 
     def datagram(self, node_id: int, kind: int, data: bytes) -> None:
-        """A datagram of another node; one that is too short is dropped."""
-        if len(data) < _NUMBER.size:
+        """A datagram of another node; one of another kind, or that is too short, is dropped."""
+        if kind not in (self._question_kind, self._answer_kind) or len(data) < _NUMBER.size:
             return
         (number,) = _NUMBER.unpack_from(data)
-        if kind == datagram_kinds.QUESTION:
+        if kind == self._question_kind:
             if self.answer is not None:
-                self._send(node_id, datagram_kinds.ANSWER, _NUMBER.pack(number) + self.answer(data[_NUMBER.size :]))
-        elif kind == datagram_kinds.ANSWER:
-            asked = self._asked.get(number)
-            if asked is not None and asked[0] == node_id:
-                del self._asked[number]
-                asked[2](data[_NUMBER.size :])
+                self._send(node_id, self._answer_kind, _NUMBER.pack(number) + self.answer(data[_NUMBER.size :]))
+            return
+        asked = self._asked.get(number)
+        if asked is not None and asked[0] == node_id:
+            del self._asked[number]
+            asked[2](data[_NUMBER.size :])
 
     def _give_up(self, numbers: list[int]) -> None:
         for number in numbers:

@@ -1,0 +1,149 @@
+"""The door for clients: accepts connections, as far as the process may open files.
+
+The event loops' own servers accept all that wait in one go, also when that takes the last descriptor: from the log, and
+from other nodes. This one accepts a few in a turn, and closes those at once whose descriptors are kept for others.
+"""
+
+import asyncio
+import contextlib
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Final
+
+logger = logging.getLogger(__name__)
+
+_ACCEPTED_AT_ONCE: Final = 32
+"""Connections, before the loop may do something else."""
+_BACKLOG: Final = 1024
+AGAIN_SECONDS: Final = 1.0
+"""Where the system gives no descriptor, it is asked again after this."""
+
+
+class Acceptor:
+    """Makes a protocol for each connection."""
+
+    def __init__(
+        self,
+        make: Callable[[], asyncio.Protocol],
+        most_files: int | None,
+        shut_out: Callable[[], None],
+        handshake_seconds: float,
+    ) -> None:
+        """`most_files`: how many files may be opened for clients, beyond those that were open when this first listened;
+        None: any number. `shut_out()` is called for each connection that was closed because there were as many."""
+        self._make = make
+        self._most_files = most_files
+        self._shut_out = shut_out
+        self._handshake_seconds = handshake_seconds
+        self._listening: list[socket.socket] = []
+        self._again: dict[socket.socket, asyncio.TimerHandle] = {}
+        """Those that are not accepted from for a while."""
+        self._beginning: set[asyncio.Task[None]] = set()
+        self._first_kept: int | None = None
+        """The number of the first descriptor that is not for clients."""
+
+    async def open(self, host: str, port: int, reuse_port: bool, tls: ssl.SSLContext | None = None) -> int:
+        """Listen there (as well); the port. Raises OSError if the address cannot be had."""
+        loop = asyncio.get_running_loop()
+        opened = await _listen(loop, host, port, reuse_port)
+        self._listening += opened
+        if self._most_files is not None and self._first_kept is None:
+            # The system gives the lowest number that is free: all below are taken.
+            self._first_kept = opened[0].fileno() + self._most_files
+        for listening in opened:
+            loop.add_reader(listening.fileno(), self._accept, loop, listening, tls)
+        bound: int = opened[0].getsockname()[1]
+        return bound
+
+    def close(self) -> None:
+        """Listen no more; who has been accepted stays."""
+        loop = asyncio.get_running_loop()
+        for handle in self._again.values():
+            handle.cancel()
+        self._again.clear()
+        for listening in self._listening:
+            loop.remove_reader(listening.fileno())
+            listening.close()
+        self._listening = []
+
+    def give_up_handshakes(self) -> None:
+        """Drop those who have been accepted and whose TLS handshake is not over."""
+        for task in self._beginning:
+            task.cancel()
+
+    def _accept(
+        self, loop: asyncio.AbstractEventLoop, listening: socket.socket, tls: ssl.SSLContext | None
+    ) -> None:
+        for _ in range(_ACCEPTED_AT_ONCE):
+            try:
+                accepted, _address = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                self._pause(loop, listening, tls, error)
+                return
+            if self._first_kept is not None and accepted.fileno() >= self._first_kept:
+                accepted.close()
+                self._shut_out()
+                continue
+            accepted.setblocking(False)
+            task = loop.create_task(self._begin(loop, accepted, tls))
+            self._beginning.add(task)
+            task.add_done_callback(self._beginning.discard)
+
+    def _pause(
+        self, loop: asyncio.AbstractEventLoop, listening: socket.socket, tls: ssl.SSLContext | None, error: OSError
+    ) -> None:
+        """The connection goes on waiting, and would call again at once."""
+        logger.warning("no connection can be accepted, tried again in %g s: %s", AGAIN_SECONDS, error)
+        loop.remove_reader(listening.fileno())
+
+        def again() -> None:
+            del self._again[listening]
+            loop.add_reader(listening.fileno(), self._accept, loop, listening, tls)
+
+        self._again[listening] = loop.call_later(AGAIN_SECONDS, again)
+
+    async def _begin(
+        self, loop: asyncio.AbstractEventLoop, accepted: socket.socket, tls: ssl.SSLContext | None
+    ) -> None:
+        handshake_seconds = None if tls is None else self._handshake_seconds
+        try:
+            await loop.connect_accepted_socket(
+                self._make, accepted, ssl=tls, ssl_handshake_timeout=handshake_seconds
+            )
+        except OSError as error:
+            # It has gone already, or spoke no TLS, or not in time.
+            accepted.close()
+            logger.debug("a connection came to nothing: %s", error)
+        except BaseException:
+            accepted.close()
+            raise
+
+
+async def _listen(
+    loop: asyncio.AbstractEventLoop, host: str, port: int, reuse_port: bool
+) -> list[socket.socket]:
+    """A socket for each address of a host; all addresses for ""."""
+    found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    with contextlib.ExitStack() as opened:
+        listening = []
+        for family, kind, protocol, _, address in dict.fromkeys(found):
+            own = opened.enter_context(socket.socket(family, kind, protocol))
+            own.setblocking(False)
+            own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if reuse_port:
+                own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            if family == socket.AF_INET6:
+                own.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            try:
+                own.bind(address)
+            except OSError as error:
+                raise OSError(error.errno, f"can't listen on {address[0]}:{port}: {error.strerror}") from None
+            listening.append(own)
+        for own in listening:
+            own.listen(_BACKLOG)
+        opened.pop_all()
+    return listening

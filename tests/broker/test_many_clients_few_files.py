@@ -1,0 +1,202 @@
+"""More clients than a node takes: those beyond its limit hear why, and no client gets a descriptor that it keeps."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import resource
+import socket
+import ssl
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, cast
+
+import pika
+import pytest
+import uvloop
+from pika.exceptions import ProbableAccessDeniedError
+
+from node import acceptor as acceptor_module
+from node.acceptor import Acceptor
+from node.limits import SURPLUS_CONNECTIONS
+from tests.broker.direct_node import DirectNode
+from tests.waiting import wait_for
+
+LIMIT = 3
+
+
+@pytest.fixture
+def node() -> Iterator[DirectNode]:
+    with DirectNode(connection_limit=LIMIT) as running:
+        yield running
+
+
+def connect(node: DirectNode) -> pika.BlockingConnection:
+    return pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", node.port))
+
+
+def silent(node: DirectNode) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", node.port), 30)
+
+
+def test_a_client_beyond_the_limit_is_told_why_and_the_others_stay(node: DirectNode) -> None:
+    clients = [connect(node) for _ in range(LIMIT)]
+    for _ in range(3):
+        with pytest.raises(ProbableAccessDeniedError) as refused:
+            connect(node)
+        text = f"(530) 'NOT_ALLOWED - connection refused: node connection limit ({LIMIT}) is reached'"
+        assert str(refused.value).endswith(text)
+    for client in clients:
+        client.channel().queue_declare("q")
+    clients.pop().close()
+    wait_for(lambda: node.listener.connection_count == LIMIT - 1, "the place of the one that left")
+    clients.append(connect(node))
+    for client in clients:
+        client.close()
+
+
+def test_those_who_wait_to_be_told_are_few(node: DirectNode) -> None:
+    """They log in, or do not, and have a place while they try."""
+    with contextlib.ExitStack() as stack:
+        for _ in range(LIMIT + SURPLUS_CONNECTIONS):
+            stack.enter_context(silent(node))
+        wait_for(lambda: node.listener.connection_count == LIMIT + SURPLUS_CONNECTIONS, "all of them")
+        beyond = stack.enter_context(silent(node))
+        with contextlib.suppress(ConnectionResetError):
+            assert beyond.recv(1) == b""
+        assert node.listener.connection_count == LIMIT + SURPLUS_CONNECTIONS
+
+
+class Door:
+    """An acceptor in a loop, and who has come in through it."""
+
+    def __init__(self, most_files: int | None, tls: ssl.SSLContext | None = None) -> None:
+        self.inside: list[asyncio.Transport] = []
+        self.shut_out = 0
+        self.tls = tls
+        self.acceptor = Acceptor(lambda: Visitor(self), most_files, self._count, 10)
+
+    def _count(self) -> None:
+        self.shut_out += 1
+
+    async def open(self) -> tuple[str, int]:
+        return "127.0.0.1", await self.acceptor.open("127.0.0.1", 0, False, self.tls)
+
+    def close(self) -> None:
+        self.acceptor.close()
+        for transport in self.inside:
+            transport.abort()
+
+
+class Visitor(asyncio.Protocol):
+    def __init__(self, door: Door) -> None:
+        self._door = door
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._door.inside.append(cast(asyncio.Transport, transport))
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(30):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+
+
+Run = Callable[[Coroutine[Any, Any, None]], None]
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Run:
+    """Both loops that a node may run in."""
+    return uvloop.run if request.param == "uvloop" else asyncio.run
+
+
+def test_no_client_gets_a_descriptor_that_is_kept_for_others(run: Run) -> None:
+    """Not one of those that all wait already when the loop looks at them."""
+    most = 40
+
+    async def test() -> None:
+        with contextlib.ExitStack() as stack:
+            clients = [stack.enter_context(socket.socket()) for _ in range(most + 10)]
+            door = Door(most)
+            address = await door.open()
+            first_kept = door.acceptor._listening[0].fileno() + most
+            for client in clients:
+                client.setblocking(False)
+                client.connect_ex(address)
+            await until(lambda: door.shut_out + len(door.inside) == len(clients))
+            numbers = [each.get_extra_info("socket").fileno() for each in door.inside]
+            assert max(numbers) == first_kept - 1
+            assert door.shut_out >= 10
+            door.close()
+
+    run(test())
+
+
+def test_those_in_the_middle_of_a_tls_handshake_count(run: Run) -> None:
+    """They say nothing, and nobody is told of them before they do."""
+    most = 40
+
+    async def test() -> None:
+        with contextlib.ExitStack() as stack:
+            clients = [stack.enter_context(socket.socket()) for _ in range(most + 10)]
+            door = Door(most, ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+            address = await door.open()
+            for client in clients:
+                client.setblocking(False)
+                client.connect_ex(address)
+            await until(lambda: door.shut_out + len(door.acceptor._beginning) == len(clients))
+            assert door.shut_out >= 10 and door.inside == []
+            door.acceptor.give_up_handshakes()
+            await until(lambda: not door.acceptor._beginning)
+            door.close()
+
+    run(test())
+
+
+def test_where_there_is_no_descriptor_left_the_acceptor_waits_and_does_not_spin(
+    run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(acceptor_module, "AGAIN_SECONDS", 0.2)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    async def test() -> None:
+        door = Door(None)
+        address = await door.open()
+        with socket.socket() as client, socket.socket() as probe:
+            client.setblocking(False)
+            free = probe.fileno()
+            probe.close()
+            resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
+            try:
+                client.connect_ex(address)
+                await until(lambda: caplog.messages)
+                for _ in range(50):
+                    await asyncio.sleep(0)
+                assert len(caplog.messages) == 1, "it asks in each turn of the loop"
+                assert door.inside == []
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            await until(lambda: door.inside)
+        assert caplog.messages[0].startswith("no connection can be accepted, tried again in 0.2 s: ")
+        door.close()
+
+    run(test())
+
+
+def test_one_that_was_closed_while_it_waited_is_not_asked_again(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acceptor_module, "AGAIN_SECONDS", 0.001)
+
+    async def test() -> None:
+        door = Door(None)
+        await door.open()
+        (listening,) = door.acceptor._listening
+        door.acceptor._pause(asyncio.get_running_loop(), listening, None, OSError(24, "Too many open files"))
+        door.close()
+        assert not door.acceptor._again
+        await asyncio.sleep(0.01)
+        _, port = await door.open()
+        with socket.create_connection(("127.0.0.1", port), 30):
+            await until(lambda: door.inside)
+        door.close()
+
+    run(test())

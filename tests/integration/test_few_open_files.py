@@ -1,0 +1,94 @@
+"""Nodes that may open few files: clients take all that is theirs, and nobody else misses any."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pamqp import commands
+
+from node.command_line.local_cluster import this_mayfly
+from node.limits import SURPLUS_CONNECTIONS
+from node.open_files import KEPT_FOR_NODE, share_out
+from tests.integration.amqp_socket import AmqpSocket, login_octets
+from tests.integration.clients import PERSISTENT, channel
+from tests.integration.nodes import Nodes, wait_for
+
+pytestmark = [pytest.mark.processes]
+
+ALLOWED = 512
+SHARES = share_out(ALLOWED)
+TARGET = 1
+OTHER = 2
+SILENT = 300
+"""More than there are files left when all clients are in."""
+
+
+@pytest.fixture(scope="module")
+def cluster(folder: Path) -> Iterator[Nodes]:
+    """Three nodes whose processes may open so many files."""
+    nodes = Nodes(folder, 3, executable=["prlimit", f"--nofile={ALLOWED}:{ALLOWED}", *this_mayfly()])
+    try:
+        nodes.serve()
+        yield nodes
+    except BaseException:
+        nodes.stop()
+        raise
+    nodes.close()
+
+
+def open_files(nodes: Nodes, id: int) -> int:
+    return len(os.listdir(f"/proc/{nodes.pid(id)}/fd"))
+
+
+def is_let_in(client: AmqpSocket) -> bool:
+    """Log in; whether the node takes the client. If not, it has to say why."""
+    client.send(login_octets())
+    client.expect(commands.Connection.Start)
+    client.expect(commands.Connection.Tune)
+    _, answer = client.next()
+    if isinstance(answer, commands.Connection.OpenOk):
+        return True
+    assert isinstance(answer, commands.Connection.Close)
+    assert (answer.reply_code, answer.reply_text) == (
+        530, f"NOT_ALLOWED - connection refused: node connection limit ({SHARES.clients}) is reached"
+    )  # fmt: skip
+    return False
+
+
+def test_a_node_says_at_its_start_how_many_clients_fit(cluster: Nodes) -> None:
+    assert SHARES.warning is not None
+    for id in cluster.ids:
+        assert SHARES.warning in cluster.log_text(id)
+
+
+def test_clients_that_take_all_there_is_keep_nothing_from_the_log_and_the_other_nodes(cluster: Nodes) -> None:
+    with contextlib.ExitStack() as stack:
+        first = stack.enter_context(channel(cluster, TARGET, confirms=True))
+        first.queue_declare("few", durable=True)
+        for _ in range(SHARES.clients - 1):
+            assert is_let_in(stack.enter_context(AmqpSocket(cluster, TARGET)))
+        for _ in range(3):
+            with AmqpSocket(cluster, TARGET) as beyond:
+                assert not is_let_in(beyond)
+        # Those who say nothing are not told. The first few hold their places for a while, the others none.
+        for _ in range(SILENT):
+            stack.enter_context(AmqpSocket(cluster, TARGET))
+        cluster.kill(OTHER)
+        cluster.start(OTHER)
+        cluster.until_serving()
+        cluster.until_well()
+        first.basic_publish("", "few", b"x", PERSISTENT)
+        wait_for(lambda: cluster.ready(OTHER, "few") == 1, "the message at the node that came back")
+        assert SHARES.clients <= open_files(cluster, TARGET) <= SHARES.clients + SURPLUS_CONNECTIONS + KEPT_FOR_NODE
+
+
+def test_when_they_have_left_others_come_in(cluster: Nodes) -> None:
+    def let_in() -> bool:
+        with AmqpSocket(cluster, TARGET) as client:
+            return is_let_in(client)
+
+    wait_for(let_in, "a place")
+    with channel(cluster, TARGET) as again:
+        again.queue_delete("few")
