@@ -24,6 +24,7 @@ from node.simulation.actors import (
     Getter,
     Leaseholder,
     Publisher,
+    Reluctant,
     Remover,
     Tourist,
     Trader,
@@ -275,6 +276,12 @@ class Simulation:
             self.workers += self._limited_workers(until_us)
         if scenario.transactions:
             self.workers += self._trading_workers(until_us)
+        if scenario.reluctant:
+            heaped: Publisher.Target = ("", "heaped", ("heaped",), (None,))
+            self.workers += [
+                Publisher(world, "heaper", [heaped], scenario.gap_us // 4, until_us),
+                Reluctant(world, "reluctant", "heaped", until_us),
+            ]
         for worker in self.workers:
             worker.start()
 
