@@ -38,8 +38,8 @@ DRAIN_ACKS_MS = 300
 DRAIN_TIMEOUT_MS = 3_000
 SOCKET_BYTES = 8_000
 """What a socket keeps for a client that does not read before it says that this is much."""
-LARGEST_BYTES = 12_000
-"""More than any message of a run counts for, and than what else is sent to a client that consumes."""
+LARGEST_BYTES = 5_000
+"""More than any message of a run counts for, without dead letters."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,8 +106,8 @@ class NodeWorld(World):
 class ThreeBrokers:
     """Nodes 1, 2 and 3. `cut` nodes hear and reach nobody; `stuck` disks do not finish writes; with `running` off
     nothing happens but what clients send; `loses(sender, receiver, message)` says which Raft messages do not arrive;
-    of `silent` groups none does, so that they soon have no leader; what is sent to `late` nodes stays on its way. Unless
-    they are `patient`, `settle` does not let the few ms pass that some things wait for others to go with."""
+    of `silent` groups none does, so that they soon have no leader; what is sent to `late` nodes stays on its way.
+    Unless they are `patient`, `settle` does not let the few ms pass that some things wait for others to go with."""
 
     def __init__(
         self,

@@ -153,11 +153,10 @@ def test_a_client_that_does_not_read_costs_its_node_a_window_though_that_hears_l
     as much as without (the simulated sockets look). What it did not take is with others in the end, or comes to it."""
     scenario = with_reluctant(three_nodes(40))
     profile = replace(scenario.node_profile, window_bytes=2_000)
-    plan = tuple(
-        at(0.4 + 0.4 * turn, (faults.FREEZE, faults.PARTITION)[turn % 2], turn % 3 + 1, lasts=0.35) for turn in range(12)
-    )
-    scenario = replace(scenario, plan=plan, changes=(), gap_us=40_000, node_profile=profile)
+    kinds = (faults.FREEZE, faults.PARTITION)
+    plan = tuple(at(0.4 + 0.4 * turn, kinds[turn % 2], turn % 3 + 1, lasts=0.35) for turn in range(12))
+    scenario = replace(scenario, plan=plan, changes=(), gap_us=20_000, node_profile=profile)
     simulation = run(scenario)
     heaped = [delivery for delivery in simulation.history.deliveries if delivery.queue == "heaped"]
-    sizes = [int(len(content_of(each.message_id, 300))) for each in heaped]
+    sizes = [len(content_of(each.message_id, 300)) for each in heaped]
     assert sum(sizes) > 5 * most_unsent_bytes(profile.window_bytes)
