@@ -225,7 +225,7 @@ def test_windows_come_with_the_level(world: Any, client: Any) -> None:
     brokers.nodes[2].engine.submit_catalog(RaiseLevel(4, nodes), lambda _: None)
     brokers.run_until(lambda: catalog.level == 4)
     client.consume("q", "after")
-    windows = {}
+    windows: dict[int, int] = {}
     for each in brokers.nodes[1].engine.shards[1]._state.sessions.values():
         windows |= {who.order: who.window_bytes for who in each.values()}
     assert list(windows.values()) == [0, CONSUMER_WINDOW_BYTES]
