@@ -166,7 +166,7 @@ that send without reading get so many confirms and answers ahead."""
 
 CONSUMER_WINDOW_BYTES: Final = 8 * MIB
 """What a shard may give one consumer, as `Message.counted_bytes` counts, before its node has said that some of that was
-taken: also when that node lags behind. It is said for each quarter, so that 6 MiB last for a round trip: 80 ms of the
+taken: also when that node lags behind. It is said for each quarter, so that 6 MiB last for a round trip: 70 ms of the
 fastest queue. Each ATTACH carries its own, so another number here needs no feature level."""
 
 CONNECTION_WINDOWS_BYTES: Final = 16 * MIB

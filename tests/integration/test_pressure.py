@@ -19,6 +19,7 @@ MUCH = 240
 BODY = bytes(MIB)
 MOST = 400
 LOOKS = 100
+MOST_GIVEN = 30
 
 
 @pytest.fixture(scope="module")
@@ -145,8 +146,9 @@ def test_a_consumer_that_reads_nothing_costs_little(cluster: Nodes, leader: int)
 
         wait_for(is_settled, f"the same {LOOKS} times", 60)
         print(f"{(most - before) / MIB:.0f} MiB more than before, {left[-1]} messages left")
-        assert most - before < 64 * MIB
-        assert left[-1] > MUCH / 2
+        assert most - before < 48 * MIB
+        # A window, what the node keeps before it says that this is much, and what the kernel does: 8, 8 and some MiB.
+        assert MUCH - left[-1] <= MOST_GIVEN
         numbers: list[int] = []
         fresh = False
         while len(numbers) < MUCH:
