@@ -64,18 +64,23 @@ what is sent then goes by the version of the connection. 6 is the first with ran
 # --- what the log means --------------------------------------------------------------------------------
 
 LEVEL_LOWEST: Final = 1
-LEVEL_HIGHEST: Final = 3
+LEVEL_HIGHEST: Final = 4
 """Feature levels. To be raised with every new command, every other meaning of one, every new form of a snapshot; what
 is new then is written where `Catalog.level` has come so far, and not before.
 
 1: what nodes wrote before there were levels. 2: the catalog's snapshot says the level (its format 6). 3: new queues go
-to shards that the declaring node leads, `DeclareQueue.leader_locator` counts, and policies have keys for it."""
+to shards that the declaring node leads, `DeclareQueue.leader_locator` counts, and policies have keys for it. 4: ATTACH
+may give a consumer a window, TAKEN moves it, and a shard with such consumers has a snapshot of another version."""
 
 LEVEL_SNAPSHOT_SAYS_LEVEL: Final = 2
 LEVEL_LEADER_LOCATORS: Final = 3
+LEVEL_CONSUMER_WINDOWS: Final = 4
 
-SHARD_SNAPSHOT_VERSION: Final = 7
+SHARD_SNAPSHOT_VERSION: Final = 8
 """Of a shard's snapshot. All replicas have to read it, so another one comes with a level."""
+
+SHARD_SNAPSHOT_WITHOUT_WINDOWS: Final = 7
+"""The same of a shard in which no consumer has a window: as all levels read it."""
 
 # --- how a folder is laid out ---------------------------------------------------------------------------
 

@@ -167,6 +167,17 @@ OUTPUT_FULL_BYTES: Final = 16 * MIB
 """Unsent bytes of one connection above which it is not read from: what it asks for would be answered with more. Clients
 that send without reading get so many confirms and answers ahead."""
 
+CONSUMER_WINDOW_BYTES: Final = 8 * MIB
+"""What a shard may give one consumer, as `Message.counted_bytes` counts, before its node has said that some of that was
+taken: also when that node lags behind. It is said for each quarter, so that 6 MiB last for a round trip: 70 ms of the
+fastest queue. Each ATTACH carries its own, so another number here needs no feature level."""
+
+CONNECTION_WINDOWS_BYTES: Final = 16 * MIB
+"""Of a connection with several consumers the n-th to come gets the n-th part of this, if that is less..."""
+
+CONSUMER_WINDOW_LEAST_BYTES: Final = 32 * KIB
+"""...but no less than this: some messages in a round trip."""
+
 OUTPUT_STALL_SECONDS: Final = 300.0
 """A client that takes nothing of what waits for it is given up after this. One that agreed on heartbeats and does not
 send them goes sooner; RabbitMQ has heartbeats alone."""

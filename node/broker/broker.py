@@ -25,6 +25,7 @@ from node.broker.unfinished_messages import UnfinishedMessages
 from node.catalog import QueueRecord
 from node.limits import (
     CONSUMER_TIMEOUT_MS,
+    CONSUMER_WINDOW_BYTES,
     OPEN_TRANSACTIONS_BYTES,
     UNFINISHED_BYTES,
     UNFINISHED_BYTES_OF_CONNECTION,
@@ -42,7 +43,8 @@ logger = logging.getLogger(__name__)
 class BrokerSettings:
     """What a broker is told once.  `loopback_users` may log in from this machine only; `transactions_bytes` is what all
     open transactions may hold, `unfinished_bytes` what may have come of messages that are not whole yet;
-    `consumer_timeout_ms` is how long a delivery may be unacknowledged, 0 for ever."""
+    `consumer_timeout_ms` is how long a delivery may be unacknowledged, 0 for ever; `consumer_window_bytes` is the
+    largest window of a consumer."""
 
     def __init__(
         self,
@@ -52,6 +54,7 @@ class BrokerSettings:
         unfinished_bytes: int = UNFINISHED_BYTES,
         unfinished_bytes_of_connection: int = UNFINISHED_BYTES_OF_CONNECTION,
         consumer_timeout_ms: int = CONSUMER_TIMEOUT_MS,
+        consumer_window_bytes: int = CONSUMER_WINDOW_BYTES,
     ) -> None:
         self.connection: ConnectionSettings = connection or ConnectionSettings(VERSION)
         self.loopback_users: frozenset[str] = loopback_users
@@ -59,6 +62,7 @@ class BrokerSettings:
         self.unfinished_bytes: int = unfinished_bytes
         self.unfinished_bytes_of_connection: int = unfinished_bytes_of_connection
         self.consumer_timeout_ms: int = consumer_timeout_ms
+        self.consumer_window_bytes: int = consumer_window_bytes
 
 
 class Broker:

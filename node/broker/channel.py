@@ -363,6 +363,7 @@ class Channel:
         """Hold deliveries back as long as there is a reason to, and let them go on when there is none any more."""
         for consumer in self.consumers.values():
             consumer.set_paused(self.pauses(consumer))
+            consumer.report_taken()
 
     def pauses(self, consumer: Consumer) -> bool:
         """Whether there shall be no deliveries to this consumer: the node is about to stop, the client does not read,

@@ -9,13 +9,17 @@ from node.amqp.field_table import FieldTable, long_integer
 from node.broker.cluster_facade import Done, ShardHandle
 from node.broker.global_prefetch import HeldBack
 from node.broker.unacknowledged import Holder
-from node.shard.commands import encode_flow, encode_prefetch
-from node.shard.message import Message
+from node.shard.commands import encode_flow, encode_prefetch, encode_taken
+from node.shard.message import OVERHEAD_BYTES, Message
 
 if TYPE_CHECKING:
     from node.broker.channel import Channel
 
 DELIVERY_COUNT: Final = "x-delivery-count"
+
+_REPORTS: Final = 4
+"""What was taken is reported when it is this part of the window: the rest is what a shard may give before it hears of
+that."""
 
 
 class Consumer:
@@ -31,6 +35,7 @@ class Consumer:
         counts_deliveries: bool,
         prefetch: int = 0,
         obeys_global_prefetch: bool = True,
+        window_bytes: int = 0,
     ) -> None:
         self.channel: Channel = channel
         self.tag: str = tag
@@ -44,6 +49,10 @@ class Consumer:
         # Replicated queues tell how often a message came back, transient ones do not.
         self.counts_deliveries: bool = counts_deliveries
         self.paused: bool = False
+        # As it was attached with: the shard gives it no more than this beyond what it has said was taken. 0 for none.
+        self.window_bytes: int = window_bytes
+        self._taken_bytes = 0
+        self._reported_bytes = 0
 
     def deliver(self, first_delivery_id: int, messages: list[Message]) -> None:
         """Send messages to the client, in one go."""
@@ -55,6 +64,7 @@ class Consumer:
             return
         if self.obeys_global_prefetch and channel.global_prefetch.is_used:
             self._hold_back(first_delivery_id, messages)
+            self._take(sum([message.counted_bytes for message in messages]))
             return
         count = len(messages)
         if self.no_ack:
@@ -64,6 +74,7 @@ class Consumer:
         handle = self.handle
         index = -1
         data = b""
+        counted_bytes = 0
         deliveries: list[tuple[int, bool, Content]] = []
         for message in messages:
             if message.index != index:
@@ -72,6 +83,8 @@ class Consumer:
             start = message.offset
             header_at = start + message.key_length
             body_at = header_at + message.header_length
+            end = body_at + message.body_length
+            counted_bytes += OVERHEAD_BYTES + end - start
             header = data[header_at:body_at]
             redelivered = message.delivery_count > 0
             if redelivered and self.counts_deliveries:
@@ -80,7 +93,7 @@ class Consumer:
                 (
                     tag,
                     redelivered,
-                    Content(data[start:header_at], header, data[body_at : body_at + message.body_length]),
+                    Content(data[start:header_at], header, data[body_at:end]),
                 )
             )
             tag += 1
@@ -88,6 +101,7 @@ class Consumer:
         connection.amqp.output.send_deliveries(channel.channel_id, self.wire_tag, deliveries)
         connection.pressure.note_output()
         connection.mark()
+        self._take(counted_bytes)
 
     def _hold_back(self, first_delivery_id: int, messages: list[Message]) -> None:
         """Messages under a limit of the whole channel: at once what it allows, the rest later."""
@@ -124,6 +138,22 @@ class Consumer:
         holder = self.holder
         self.handle.submit(encode_flow(holder.queue_id, holder.holder_id, not paused), done)
         return True
+
+    def _take(self, counted_bytes: int) -> None:
+        """Deliveries that count for so much in the window have gone to where they wait for the client."""
+        self._taken_bytes += counted_bytes
+        self.report_taken()
+
+    def report_taken(self) -> None:
+        """Tell the shard what was taken, if that is much of the window, and the client takes what waits for it."""
+        unreported_bytes = self._taken_bytes - self._reported_bytes
+        if not self.window_bytes or unreported_bytes < max(1, self.window_bytes // _REPORTS):
+            return
+        if self.channel.pauses(self):
+            return
+        self._reported_bytes = self._taken_bytes
+        holder = self.holder
+        self.handle.submit(encode_taken(holder.queue_id, holder.holder_id, self._taken_bytes), None)
 
 
 class ReplyConsumer:

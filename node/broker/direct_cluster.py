@@ -10,13 +10,24 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from cluster.versions import LEVEL_HIGHEST
 from node.amqp.content import Content
 from node.broker.access_counts import AccessCounts
 from node.broker.cluster_facade import SESSION_LOST, TRANSIENT_SHARD_BASE, ClusterEvents, Done, ShardHandle
 from node.broker.direct_replies import DirectReplies
 from node.broker.local_shard import LocalHandle, LocalShard, UnreachableHandle
 from node.broker.lost_homes import LostHomes
-from node.catalog import Catalog, CatalogCommand, NodeStarted, QueueRecord, QueuesRemoved, RemoveQueues, decode, encode
+from node.catalog import (
+    Catalog,
+    CatalogCommand,
+    NodeStarted,
+    QueueRecord,
+    QueuesRemoved,
+    RaiseLevel,
+    RemoveQueues,
+    decode,
+    encode,
+)
 
 _ROUNDS: Final = 200
 _SESSION_TIMEOUT_MS: Final = 5_000
@@ -51,6 +62,7 @@ class DirectCluster:
             self.shards[shard_id] = local
             self._handles[shard_id] = LocalHandle(local, (node_id, self.incarnation), self._wake)
         self.catalog.apply(NodeStarted(node_id, self.incarnation, "direct"), now_ms)
+        self.catalog.apply(RaiseLevel(LEVEL_HIGHEST, ()), now_ms)
 
     # -- ClusterFacade ------------------------------------------------------------
 

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from node.limits import OUTPUT_FULL_BYTES, OUTPUT_HIGH_WATER_BYTES, WAITING_EVENTS_BYTES
+from cluster.versions import LEVEL_CONSUMER_WINDOWS
+from node.limits import (
+    CONNECTION_WINDOWS_BYTES,
+    CONSUMER_WINDOW_LEAST_BYTES,
+    OUTPUT_FULL_BYTES,
+    OUTPUT_HIGH_WATER_BYTES,
+    WAITING_EVENTS_BYTES,
+)
 
 if TYPE_CHECKING:
     from node.amqp.output import Output
@@ -65,6 +72,15 @@ class Pressure:
         has shown how much of it it takes: what a shard has at hand it delivers in one go."""
         if self._output.size_bytes > OUTPUT_HIGH_WATER_BYTES:
             self.set_output_blocked(True)
+
+    def next_window_bytes(self) -> int:
+        """The window of the consumer that comes next: what its shard may give it before this node has said that some of
+        that was taken, however late it hears and is heard. 0 is none: not all members know windows."""
+        if self._broker.cluster.catalog.level < LEVEL_CONSUMER_WINDOWS:
+            return 0
+        consumers = 1 + sum([len(channel.consumers) for channel in self._connection.channels.values()])
+        share_bytes = max(CONSUMER_WINDOW_LEAST_BYTES, CONNECTION_WINDOWS_BYTES // consumers)
+        return min(self._broker.settings.consumer_window_bytes, share_bytes)
 
     def takes_answers(self) -> bool:
         """Whether what the client asks for may be done now: there is room for the answer."""

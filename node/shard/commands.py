@@ -1,8 +1,8 @@
 """The commands of the queue state machine as bytes: how they are written, and what each one asks for. HOT.
 
 A command is a fixed little-endian head that begins with its kind, then what the head announces. Commands
-follow each other without gaps. PUBLISH, SETTLE, FLOW and PREFETCH have no answer; every other command of a session
-answers once. Commands of the shard's leader (``INTERNAL``) do not answer, and may be applied twice without
+follow each other without gaps. PUBLISH, SETTLE, FLOW, PREFETCH and TAKEN have no answer; every other command of a
+session answers once. Commands of the shard's leader (``INTERNAL``) do not answer, and may be applied twice without
 harm.
 """
 
@@ -27,6 +27,7 @@ NOOP: Final = 11
 PUBLISH_GUARDED: Final = 12
 TRANSACTION: Final = 13
 PREFETCH: Final = 14
+TAKEN: Final = 15
 EXPIRE_DUE: Final = 32
 EXPIRE_QUEUE: Final = 33
 ROUTE: Final = 34
@@ -72,6 +73,10 @@ SETTLE_HEAD: Final = Struct("<BBBxIQQ")
 GET_HEAD: Final = Struct("<BBQQ")
 # kind, flags, prefetch, queue, consumer, priority
 ATTACH_HEAD: Final = Struct("<BBIQQi")
+# bytes of the window, behind an ATTACH with FLAG_WINDOW
+WINDOW: Final = Struct("<I")
+# kind, queue, consumer, bytes
+TAKEN_HEAD: Final = Struct("<BQQQ")
 # kind, prefetch, queue, consumer
 PREFETCH_HEAD: Final = Struct("<BIQQ")
 # kind, flag, queue, consumer: DETACH (return messages), FLOW (active)
@@ -101,6 +106,7 @@ NUMBER_PAIR: Final = Struct("<QQ")
 
 FLAG_NO_ACK: Final = 1
 FLAG_EXCLUSIVE: Final = 2
+FLAG_WINDOW: Final = 4
 FLAG_IF_UNUSED: Final = 1
 FLAG_IF_EMPTY: Final = 2
 
@@ -174,11 +180,17 @@ def encode_get(queue_id: int, holder_id: int, no_ack: bool) -> bytes:
 
 
 def encode_attach(
-    queue_id: int, consumer_id: int, prefetch: int, no_ack: bool, exclusive: bool, priority: int
+    queue_id: int, consumer_id: int, prefetch: int, no_ack: bool, exclusive: bool, priority: int, window_bytes: int = 0
 ) -> bytes:
     """ATTACH a consumer; ``prefetch`` 0 is no limit. Answers Attached, Refused or Gone. Suspends the lease.
+
+    With ``window_bytes``, below 4 GiB, it is given no more before it has said what was TAKEN; 0 is no window. From
+    feature level LEVEL_CONSUMER_WINDOWS on.
     """
     flags = (FLAG_NO_ACK if no_ack else 0) | (FLAG_EXCLUSIVE if exclusive else 0)
+    if window_bytes:
+        head = ATTACH_HEAD.pack(ATTACH, flags | FLAG_WINDOW, prefetch, queue_id, consumer_id, priority)
+        return head + WINDOW.pack(window_bytes)
     return ATTACH_HEAD.pack(ATTACH, flags, prefetch, queue_id, consumer_id, priority)
 
 
@@ -200,6 +212,16 @@ def encode_flow(queue_id: int, consumer_id: int, active: bool) -> bytes:
 def encode_prefetch(queue_id: int, consumer_id: int, prefetch: int) -> bytes:
     """PREFETCH: from now on so many unsettled messages for this consumer, 0 is no limit. No answer."""
     return PREFETCH_HEAD.pack(PREFETCH, prefetch, queue_id, consumer_id)
+
+
+def encode_taken(queue_id: int, consumer_id: int, taken_bytes: int) -> bytes:
+    """TAKEN: of all that this consumer with a window was given since its ATTACH so much has gone on to its client, as
+    `Message.counted_bytes` counts. No answer.
+
+    No-op for a consumer that is not attached in this session or has no window, and where no more was taken than was
+    said before; more than was given counts as all of it.
+    """
+    return TAKEN_HEAD.pack(TAKEN, queue_id, consumer_id, taken_bytes)
 
 
 def encode_create_queue(queue_id: int, settings: ShardQueueSettings) -> bytes:

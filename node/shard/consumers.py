@@ -10,6 +10,8 @@ from typing import Final
 from node.shard.message import Message
 
 UNLIMITED: Final = 1 << 62
+NO_WINDOW: Final = 1 << 60
+"""Bytes left of a window that there is not: more than there can be, and a small number for the compiler."""
 
 
 class Holder:
@@ -18,6 +20,10 @@ class Holder:
     Ids are those of the session; ``order`` is unique in the shard and grows with every attach. Delivery ids
     count from 1 without gaps; ``held`` has what is unacknowledged, in rising order of id, none of it below
     ``first_held``; ``held_bytes`` of bodies.
+
+    A consumer with a window, ``window_bytes``, is given messages only while what it was given since it was attached,
+    ``given_bytes``, is ahead of what its node has said was taken, ``taken_bytes``, by less than that. So the last one
+    given may go beyond: else one larger than the window could never go.
     """
 
     __slots__ = (
@@ -25,6 +31,7 @@ class Holder:
         "attached",
         "exclusive",
         "first_held",
+        "given_bytes",
         "held",
         "held_bytes",
         "holder_id",
@@ -38,7 +45,9 @@ class Holder:
         "priority",
         "queue_id",
         "session",
+        "taken_bytes",
         "waiting",
+        "window_bytes",
     )
 
     def __init__(
@@ -62,13 +71,23 @@ class Holder:
         self.first_held = 1
         self.held: dict[int, Message] = {}
         self.held_bytes = 0
+        self.window_bytes = 0
+        self.given_bytes = 0
+        self.taken_bytes = 0
         self.pending: list[Message] = []
 
     def room(self) -> int:
-        """How many more messages it may be given."""
+        """How many more messages it may be given. What they count for in its window is not known: with any of that left
+        there is room for one."""
+        if self.window_bytes and self.given_bytes - self.taken_bytes >= self.window_bytes:
+            return 0
         if self.no_ack or self.prefetch == 0:
             return UNLIMITED
         return self.prefetch - len(self.held)
+
+    def window_left(self) -> int:
+        """How many bytes of messages it may be given, and one message beyond."""
+        return self.window_bytes - self.given_bytes + self.taken_bytes if self.window_bytes else NO_WINDOW
 
 
 class Band:
@@ -110,12 +129,12 @@ class Consumers:
                 return band
         return None
 
-    def credit(self) -> int:
-        """How many messages those who wait would take."""
+    def credit(self, counted_bytes: int = 0) -> int:
+        """How many messages those who wait would take, if they count for so many bytes together."""
         credit = 0
         for band in self.bands:
             for holder in band.waiting:
-                credit += holder.room()
+                credit += holder.room() if holder.window_left() >= counted_bytes else 1
                 if credit >= UNLIMITED:
                     return UNLIMITED
         return credit

@@ -2,16 +2,49 @@
 
 from typing import Final
 
-from node.shard.consumers import UNLIMITED, Band, Holder
+from node.shard.consumers import NO_WINDOW, Band, Holder
 from node.shard.effects import Deliver
 from node.shard.line import Line
-from node.shard.message import Message
+from node.shard.message import OVERHEAD_BYTES, Message
 from node.shard.outbox import MAXLEN
 from node.shard.queue import Queue
 from node.shard.state import State
 
 _FEW_CONSUMERS: Final = 32
 _NO_ENTRY: Final = -1
+
+
+class Portion:
+    """What may still be taken off a queue in one go: so many messages, bytes of bodies, and bytes as they count in a
+    consumer's window. The last message may go beyond either."""
+
+    __slots__ = ("body_bytes", "counted_bytes", "messages")
+
+    def __init__(self, messages: int, body_bytes: int, counted_bytes: int) -> None:
+        self.messages = messages
+        self.body_bytes = body_bytes
+        self.counted_bytes = counted_bytes
+
+    def is_open(self) -> bool:
+        """Whether one more may be taken."""
+        return self.messages > 0 and self.body_bytes > 0 and self.counted_bytes > 0
+
+    def add(self, messages: list[Message]) -> int:
+        """How many of these, the first ones, are taken."""
+        body_bytes = self.body_bytes
+        counted_bytes = self.counted_bytes
+        number = 0
+        for message in messages:
+            length = message.body_length
+            body_bytes -= length
+            counted_bytes -= OVERHEAD_BYTES + message.key_length + message.header_length + length
+            number += 1
+            if body_bytes <= 0 or counted_bytes <= 0:
+                break
+        self.messages -= number
+        self.body_bytes = body_bytes
+        self.counted_bytes = counted_bytes
+        return number
 
 
 def serve(state: State, queue: Queue) -> None:
@@ -75,81 +108,65 @@ def resume_lease(state: State, queue: Queue) -> None:
             state.lease_timers.arm(queue.queue_id, queue.lease.started_ms + queue.expires_ms)
 
 
-def take(state: State, queue: Queue, count: int, fresh_index: int, most_bytes: int = UNLIMITED) -> list[Message]:
-    """Take at most ``count`` live messages off the queue, the highest priority first and in each the returned ones;
-    expired heads leave on the way (T5).
+def take(state: State, queue: Queue, portion: Portion, fresh_index: int) -> list[Message]:
+    """Take live messages off the queue, at most the portion, which has what is left of it then: the highest priority
+    first and in each the returned ones; expired heads leave on the way (T5).
 
     A message whose deadline is this very moment is live only if it was enqueued by the entry ``fresh_index``:
-    TTL 0 gives it this one chance (RULES T8). Fewer than ``count`` come when the queue or the bound of
-    expiries ends, or when they have ``most_bytes`` of bodies or more.
+    TTL 0 gives it this one chance (RULES T8). Fewer than the portion come when the queue or the bound of expiries ends.
     """
     messages: list[Message] = []
     if queue.levels:
         for line in queue.lines():
             if line.items:
-                wanted = count - len(messages)
-                most_bytes = _take_from(state, queue, line, wanted, fresh_index, messages, most_bytes)
+                _take_from(state, queue, line, portion, fresh_index, messages)
                 if line.items:
                     return messages
         return messages
     if queue.returned.items:
-        most_bytes = _take_from(state, queue, queue.returned, count, fresh_index, messages, most_bytes)
+        _take_from(state, queue, queue.returned, portion, fresh_index, messages)
         if queue.returned.items:
             # There are more, or what heads the line is expired and the bound is reached: order is kept.
             return messages
-    if len(messages) < count and most_bytes > 0:
-        _take_from(state, queue, queue.ready, count - len(messages), fresh_index, messages, most_bytes)
+    _take_from(state, queue, queue.ready, portion, fresh_index, messages)
     return messages
 
 
 def _take_from(
-    state: State, queue: Queue, line: Line, count: int, fresh_index: int, messages: list[Message], most_bytes: int
-) -> int:
-    """Move at most ``count`` live messages from the line to ``messages``; how many bytes are left of the most."""
-    while count > 0 and most_bytes > 0 and line.items:
-        first = len(messages)
-        if line.timed == 0:
-            taken = line.items[line.head : line.head + count]
-            bytes_taken = 0
-            number = 0
-            for message in taken:
-                bytes_taken += message.body_length
-                number += 1
-                if bytes_taken >= most_bytes:
-                    break
-            if number < len(taken):
-                del taken[number:]
-            line.advance(number)
-            messages.extend(taken)
-            count -= number
-            most_bytes -= bytes_taken
+    state: State, queue: Queue, line: Line, portion: Portion, fresh_index: int, messages: list[Message]
+) -> None:
+    """Move live messages from the line to ``messages``, at most the portion."""
+    while portion.is_open() and line.items:
+        if line.timed:
+            if not _take_timed_from(state, queue, line, portion, fresh_index, messages):
+                break
             continue
-        left = _take_timed_from(state, queue, line, count, fresh_index, messages, most_bytes)
-        for message in messages[first:]:
-            most_bytes -= message.body_length
-        if left < 0:
-            break
-        count = left
-    return most_bytes
+        taken = line.items[line.head : line.head + portion.messages]
+        number = portion.add(taken)
+        if number < len(taken):
+            del taken[number:]
+        line.advance(number)
+        messages.extend(taken)
 
 
 def _take_timed_from(
-    state: State, queue: Queue, line: Line, count: int, fresh_index: int, messages: list[Message], most_bytes: int
-) -> int:
-    """As ``_take_from``, of those that are at hand in the line; how many are still wanted, -1 for none at all."""
+    state: State, queue: Queue, line: Line, portion: Portion, fresh_index: int, messages: list[Message]
+) -> bool:
+    """As ``_take_from``, of those that are at hand in the line; False when the bound of expiries is in the way."""
     items = line.items
     head = line.head
     now_ms = state.time_ms
     position = head
     end = len(items)
     timed = 0
-    while count and position < end and most_bytes > 0:
+    bounded = False
+    while position < end and portion.is_open():
         message = items[position]
         deadline_ms = message.deadline_ms
         if deadline_ms >= 0:
             if deadline_ms < now_ms or (deadline_ms == now_ms and message.index != fresh_index):
                 if state.expiry_budget <= 0:
-                    count = -1
+                    bounded = True
                     break
                 _expire(state, queue, message)
                 timed += 1
@@ -157,12 +174,13 @@ def _take_timed_from(
                 continue
             timed += 1
         messages.append(message)
-        most_bytes -= message.body_length
-        count -= 1
+        portion.messages -= 1
+        portion.body_bytes -= message.body_length
+        portion.counted_bytes -= message.counted_bytes
         position += 1
     line.timed -= timed
     line.advance(position - head)
-    return count
+    return not bounded
 
 
 def _expire_head(state: State, queue: Queue, line: Line) -> None:
@@ -225,8 +243,9 @@ def has_room(state: State, queue: Queue, body_bytes: int) -> bool:
     )
 
 
-def has_room_for(state: State, queue: Queue, messages: int, body_bytes: int) -> bool:
-    """Whether a queue that refuses what is too much takes so many messages together, with bodies of so many bytes.
+def has_room_for(state: State, queue: Queue, messages: int, body_bytes: int, counted_bytes: int) -> bool:
+    """Whether a queue that refuses what is too much takes so many messages together, with bodies of so many bytes, that
+    count for so many in a consumer's window.
 
     As with `has_room`, what its consumers would be given at once does not count.
     """
@@ -235,7 +254,8 @@ def has_room_for(state: State, queue: Queue, messages: int, body_bytes: int) -> 
     waiting = queue.ready_count() + messages
     if waiting <= queue.max_length and queue.ready_bytes + body_bytes <= queue.max_length_bytes:
         return True
-    return queue.ready_count() == 0 and min(queue.consumers.credit(), state.delivery_budget) >= messages
+    credit = queue.consumers.credit(counted_bytes)
+    return queue.ready_count() == 0 and min(credit, state.delivery_budget) >= messages
 
 
 def _expire(state: State, queue: Queue, message: Message) -> None:
@@ -254,27 +274,34 @@ def _deliver(state: State, queue: Queue) -> None:
         if band is None:
             break
         waiting = len(band.waiting)
+        window_left = NO_WINDOW
         if waiting == 1:
-            room = band.waiting[0].room()
+            holder = band.waiting[0]
+            room = holder.room()
+            window_left = holder.window_left()
         elif waiting <= _FEW_CONSUMERS:
             room = 0
             for holder in band.waiting:
                 room += holder.room()
+                # Up to here nobody's window is full: all go on taking their turns.
+                window_left = min(window_left, holder.window_left())
         else:
             room = waiting
-        messages = take(state, queue, min(room, state.delivery_budget), state.index, state.delivery_bytes)
+        portion = Portion(min(room, state.delivery_budget), state.delivery_bytes, window_left)
+        messages = take(state, queue, portion, state.index)
         if not messages:
             break
         state.delivery_budget -= len(messages)
-        for message in messages:
-            state.delivery_bytes -= message.body_length
+        state.delivery_bytes = portion.body_bytes
         if state.delivery_bytes <= 0:
             state.delivery_budget = 0
         queue.delivered += len(messages)
         if waiting == 1:
             holder = band.waiting[0]
+            if holder.window_bytes:
+                holder.given_bytes += window_left - portion.counted_bytes
             hand_over(state, queue, holder, messages)
-            if len(messages) >= room:
+            if holder.room() <= 0:
                 band.waiting.popleft()
                 holder.waiting = False
         else:
@@ -291,6 +318,8 @@ def _share_out(state: State, queue: Queue, band: Band, messages: list[Message]) 
         if not pending:
             served.append(holder)
         pending.append(message)
+        if holder.window_bytes:
+            holder.given_bytes += message.counted_bytes
         if holder.room() > len(pending):
             waiting.append(holder)
         else:
@@ -326,7 +355,7 @@ def hand_over(state: State, queue: Queue, holder: Holder, messages: list[Message
 
 def get_one(state: State, queue: Queue) -> Message | None:
     """Take the first live message for a basic.get; None when there is none."""
-    messages = take(state, queue, 1, _NO_ENTRY)
+    messages = take(state, queue, Portion(1, NO_WINDOW, NO_WINDOW), _NO_ENTRY)
     return messages[0] if messages else None
 
 

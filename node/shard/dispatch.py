@@ -32,8 +32,15 @@ def apply_client_command(
         _, flags, prefetch, queue_id, consumer_id, priority = head
         no_ack = (flags & commands.FLAG_NO_ACK) != 0
         exclusive = (flags & commands.FLAG_EXCLUSIVE) != 0
+        window_bytes = 0
+        if flags & commands.FLAG_WINDOW:
+            window_at = after
+            after = _after(commands.WINDOW, window_at, end)
+            (window_bytes,) = commands.WINDOW.unpack_from(data, window_at)
         results.append(
-            holders.attach(state, required(session), queue_id, consumer_id, prefetch, no_ack, exclusive, priority)
+            holders.attach(
+                state, required(session), queue_id, consumer_id, prefetch, no_ack, exclusive, priority, window_bytes
+            )
         )
     elif kind == commands.DETACH:
         after = _after(commands.CONSUMER_HEAD, position, end)
@@ -48,6 +55,10 @@ def apply_client_command(
         after = _after(commands.PREFETCH_HEAD, position, end)
         _, prefetch, queue_id, consumer_id = commands.PREFETCH_HEAD.unpack_from(data, position)
         holders.set_prefetch(state, required(session), queue_id, consumer_id, prefetch)
+    elif kind == commands.TAKEN:
+        after = _after(commands.TAKEN_HEAD, position, end)
+        _, queue_id, consumer_id, taken_bytes = commands.TAKEN_HEAD.unpack_from(data, position)
+        holders.note_taken(state, required(session), queue_id, consumer_id, taken_bytes)
     elif kind == commands.PUBLISH_GUARDED:
         _after(commands.LIST_HEAD, position, end)
         after = apply_guarded(state, position, end, results)

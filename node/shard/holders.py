@@ -84,6 +84,7 @@ def attach(
     no_ack: bool,
     exclusive: bool,
     priority: int,
+    window_bytes: int,
 ) -> Result:
     """basic.consume. The lease is suspended from here on (RULES L3)."""
     queue = state.queues.get(queue_id)
@@ -100,6 +101,7 @@ def attach(
     holder.no_ack = no_ack
     holder.exclusive = exclusive
     holder.priority = priority
+    holder.window_bytes = window_bytes
     queue.lease.suspended_by += 1
     state.used(queue, CONSUMED)
     state.lease_timers.cancel(queue_id)
@@ -180,6 +182,19 @@ def set_prefetch(
     if holder.room() <= 0:
         _suspend(state, queue, holder)
     elif queue.consumers.admit(holder):
+        state.touch(queue)
+
+
+def note_taken(
+    state: State, session: tuple[int, int], queue_id: int, consumer_id: int, taken_bytes: int
+) -> None:
+    """So much of all that a consumer with a window was given has gone on to its client (`commands.encode_taken`)."""
+    holder = find(state, session, queue_id, consumer_id)
+    if holder is None or not holder.attached or not holder.window_bytes or taken_bytes <= holder.taken_bytes:
+        return
+    holder.taken_bytes = min(taken_bytes, holder.given_bytes)
+    queue = state.queues[queue_id]
+    if queue.consumers.admit(holder):
         state.touch(queue)
 
 

@@ -7,6 +7,10 @@ from mypy_extensions import mypyc_attr
 NO_DEADLINE: Final = -1
 NO_TTL: Final = -1
 
+OVERHEAD_BYTES: Final = 256
+"""What a message counts for in a consumer's window besides its content: about what its frames and its place in memory
+take. It is part of what the log means: another number comes with a feature level."""
+
 
 def deadline_ms(enqueued_ms: int, ttl_ms: int, queue_ttl_ms: int) -> int:
     """The deadline of a message with this TTL of its own in a queue with that one, -1 for none (RULES T3, T4)."""
@@ -66,6 +70,11 @@ class Message:
     def content_length(self) -> int:
         """Bytes of the whole content in the entry's data, from ``offset`` on."""
         return self.key_length + self.header_length + self.body_length
+
+    @property
+    def counted_bytes(self) -> int:
+        """What it counts for in a consumer's window."""
+        return OVERHEAD_BYTES + self.key_length + self.header_length + self.body_length
 
     def returned(self) -> "Message":
         """The same message after it came back: same content and deadline (T4), one delivery more."""

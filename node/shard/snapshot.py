@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from cluster.versions import SHARD_SNAPSHOT_VERSION
+from cluster.versions import SHARD_SNAPSHOT_VERSION, SHARD_SNAPSHOT_WITHOUT_WINDOWS
 from node.shard.coming import Coming
 from node.shard.consumers import Holder
 from node.shard.delivery import note_due
@@ -50,6 +50,7 @@ _CONSUMER: Final = 2
 _ACTIVE: Final = 4
 _NO_ACK: Final = 8
 _EXCLUSIVE: Final = 16
+_VERSIONS: Final = (SHARD_SNAPSHOT_WITHOUT_WINDOWS, SHARD_SNAPSHOT_VERSION)
 
 
 def snapshot(state: State) -> bytes:
@@ -158,8 +159,9 @@ def _state_row(state: State, columns: _Columns) -> list[object]:
         _queue_row(queue, terms.setdefault(queue.terms_bytes, len(terms)), columns)
         for queue in state.queues.values()
     ]
+    has_windows = any(holder.window_bytes for queue in state.queues.values() for holder in queue.holders.values())
     return [
-        SHARD_SNAPSHOT_VERSION,
+        SHARD_SNAPSHOT_VERSION if has_windows else SHARD_SNAPSHOT_WITHOUT_WINDOWS,
         [state.time_ms, state.led_ms, state.next_order],
         [
             state.missing_targets, state.transfers_lost, state.refused_transfers, state.refused_routes,
@@ -224,8 +226,8 @@ class _Pace:
 def _restoring(state: State, data: bytes, pace: _Pace) -> Iterator[None]:
     """All of it, with a pause after each step."""
     row = msgspec.msgpack.decode(data)
-    if row[0] != SHARD_SNAPSHOT_VERSION:
-        raise ShardError(f"shard snapshot of version {row[0]}, {SHARD_SNAPSHOT_VERSION} expected")
+    if row[0] not in _VERSIONS:
+        raise ShardError(f"shard snapshot of version {row[0]!r}, one of {_VERSIONS} expected")
     _, times, counters, past, queues, tombstones, outbox, (state.queue_expired, remains), table = row
     state.time_ms, state.led_ms, state.next_order = times
     (
@@ -400,7 +402,13 @@ def _holder_row(holder: Holder, columns: _Columns) -> list[object]:
         holder.first_held,
         pack_numbers(holder.held),
         columns.pack(list(holder.held.values())),
+        *_window_row(holder),
     ]
+
+
+def _window_row(holder: Holder) -> list[int]:
+    """Nothing where there is no window: as it was before there were any."""
+    return [holder.window_bytes, holder.given_bytes, holder.taken_bytes] if holder.window_bytes else []
 
 
 def _restore_queue(
@@ -524,7 +532,7 @@ class _LineReading:
 def _restore_holder(state: State, queue: Queue, row: Any, pace: _Pace) -> Iterator[None]:
     (
         node, incarnation, holder_id, order, flags, prefetch, priority, last_delivery_id, first_held,
-        held_ids, held_messages,
+        held_ids, held_messages, *window_row,
     ) = row
     is_consumer = bool(flags & _CONSUMER)
     local = node == state.local_node
@@ -537,6 +545,8 @@ def _restore_holder(state: State, queue: Queue, row: Any, pace: _Pace) -> Iterat
     holder.priority = priority
     holder.last_delivery_id = last_delivery_id
     holder.first_held = first_held
+    if window_row:
+        holder.window_bytes, holder.given_bytes, holder.taken_bytes = window_row
     read = _Messages()
     yield from read.read(state, held_messages, pace)
     count = len(read.messages)

@@ -16,6 +16,7 @@ from node.shard.commands import (
 from node.shard.delivery import has_room_for
 from node.shard.errors import ShardError
 from node.shard.holders import find
+from node.shard.message import OVERHEAD_BYTES
 from node.shard.packing import NUMBER_BYTES, unpack_numbers
 from node.shard.publish import apply_publishes
 from node.shard.results import FULL, NOT_HELD, Done, Refused
@@ -37,7 +38,7 @@ def apply_transaction(state: State, session: tuple[int, int], position: int, end
     stop: int = first + size_bytes
     if stop > end:
         raise ShardError(f"TRANSACTION at {position} reaches to {stop}, its batch to {end}")
-    asked: dict[int, tuple[int, int]] = {}
+    asked: dict[int, tuple[int, int, int]] = {}
     settles_at = first
     for _ in range(publishes):
         settles_at = _read_publish(state, settles_at, stop, asked)
@@ -61,8 +62,9 @@ def apply_transaction(state: State, session: tuple[int, int], position: int, end
     return stop
 
 
-def _read_publish(state: State, position: int, stop: int, asked: dict[int, tuple[int, int]]) -> int:
-    """Where the PUBLISH at ``position`` ends; adds to ``asked``, by queue that may refuse: messages and bytes."""
+def _read_publish(state: State, position: int, stop: int, asked: dict[int, tuple[int, int, int]]) -> int:
+    """Where the PUBLISH at ``position`` ends; adds to ``asked``, by queue that may refuse: messages, bytes of bodies,
+    and what they count for in a consumer's window."""
     data = state.data
     if position + PUBLISH_HEAD.size > stop or data[position] != PUBLISH:
         raise ShardError(f"PUBLISH of a TRANSACTION expected at {position}")
@@ -76,8 +78,9 @@ def _read_publish(state: State, position: int, stop: int, asked: dict[int, tuple
     for queue_id in targets:
         queue = state.queues.get(queue_id)
         if queue is not None and queue.refuses:
-            messages, body_bytes = asked.get(queue_id, (0, 0))
-            asked[queue_id] = (messages + 1, body_bytes + body_length)
+            messages, body_bytes, counted_bytes = asked.get(queue_id, (0, 0, 0))
+            counted_bytes += OVERHEAD_BYTES + key_length + header_length + body_length
+            asked[queue_id] = (messages + 1, body_bytes + body_length, counted_bytes)
     return after
 
 
@@ -114,12 +117,12 @@ def _is_held(state: State, session: tuple[int, int], position: int, end: int) ->
     return last - first < len(held) and all(number in held for number in range(first, last + 1))
 
 
-def _is_too_much(state: State, asked: dict[int, tuple[int, int]]) -> bool:
+def _is_too_much(state: State, asked: dict[int, tuple[int, int, int]]) -> bool:
     """Whether a queue has no room for all of its publishes; those that have none count them as refused."""
     refused = False
-    for queue_id, (messages, body_bytes) in asked.items():
+    for queue_id, (messages, body_bytes, counted_bytes) in asked.items():
         queue = state.queues[queue_id]
-        if not has_room_for(state, queue, messages, body_bytes):
+        if not has_room_for(state, queue, messages, body_bytes, counted_bytes):
             queue.refused += messages
             refused = True
     return refused

@@ -251,6 +251,34 @@ class Worker(Actor):
         return REQUEUE if roll < self.reject + self.requeue else ACK
 
 
+class Reluctant(Actor):
+    """Consumes a queue without a prefetch, and again and again reads nothing for a while."""
+
+    def __init__(self, world: World, name: str, queue: str, until_us: int) -> None:
+        super().__init__(world, name)
+        self.queue = queue
+        self.until_us = until_us
+
+    def begin(self) -> None:
+        self.consume(self.queue, 0, lambda tag: self._stop_reading())
+
+    def _stop_reading(self) -> None:
+        if self.world.queue.now_us >= self.until_us:
+            self.finish()
+            return
+        self._read(False)
+        self.later(SECOND_US, self._read_again)
+
+    def _read_again(self) -> None:
+        self._read(True)
+        self.later(200 * MILLISECOND_US, self._stop_reading)
+
+    def _read(self, reads: bool) -> None:
+        if self._wire is not None:
+            self.world.cluster.trace.add("reads" if reads else "reads nothing", self.name)
+            self._wire.let_client_read(reads)
+
+
 class Getter(Worker):
     """Takes messages one by one with basic.get."""
 

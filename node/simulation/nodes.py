@@ -22,12 +22,13 @@ from cluster.log.memory_store import SimulatedDisk
 from cluster.log.snapshot_codec import carried
 from cluster.raft import Entry, MessageType
 from cluster.simulator.machine import Machine, ProcessEnds
-from node.broker.broker import Broker
+from node.broker.broker import Broker, BrokerSettings
 from node.broker.cluster_facade import Done
 from node.broker.connection import ClientConnection
 from node.catalog import Catalog
 from node.duties.drain import NOT_DRAINING, TEXT_OF_STOP, Drain, DrainSettings
 from node.engine import Engine, EngineSettings
+from node.limits import CONSUMER_WINDOW_BYTES
 from node.simulation.probe import Probe, Seen
 from node.simulation.sockets import Wire
 
@@ -35,6 +36,10 @@ MILLISECOND_US = 1_000
 CURRENT_AGAIN_US = 50_000
 DRAIN_ACKS_MS = 300
 DRAIN_TIMEOUT_MS = 3_000
+SOCKET_BYTES = 8_000
+"""What a socket keeps for a client that does not read before it says that this is much."""
+LARGEST_BYTES = 5_000
+"""More than any message of a run counts for, without dead letters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +59,7 @@ class NodeProfile:
     compact_bytes: int = 1 << 26
     compact_entries: int = 20_000
     cache_bytes: int = 1 << 20
+    window_bytes: int = CONSUMER_WINDOW_BYTES
 
 
 @dataclass(slots=True)
@@ -97,7 +103,9 @@ class SimulatedNode:
         self.first_write = self.engine.start(disk.load(), machine.now_ms())
         self.seen = [Seen(group_id, group) for group_id, group in self.engine.host.groups.items()]
         """What the probe saw of each group the last time."""
-        self.broker = Broker(probe.watch(self), random_token=lambda: random.randbytes(16))
+        self.broker = Broker(
+            probe.watch(self), lambda: random.randbytes(16), BrokerSettings(consumer_window_bytes=profile.window_bytes)
+        )
         self.engine.broker = probe.watch_effects(self, self.broker)
         self.drain = Drain(self.engine.host, self.broker, self, DrainSettings(0, DRAIN_ACKS_MS, DRAIN_TIMEOUT_MS))
         self._random = random
@@ -310,6 +318,9 @@ class ServerSocket:
         self.number = number
         self.connection: ClientConnection = node.broker.connect(self, f"client-{number}", True)
         self._wire = wire
+        self._unsent = b""
+        """What the client does not take."""
+        self._most_unsent = most_unsent_bytes(node.broker.settings.consumer_window_bytes)
         self._held: list[bytes] = []
 
     # What the wire calls.
@@ -325,6 +336,14 @@ class ServerSocket:
         """The client is gone."""
         self.node.forget(self)
         self.connection.lost()
+
+    def client_reads_again(self) -> None:
+        """What was kept goes to the client, unless it has stopped again."""
+        if self._wire.client_reads:
+            unsent, self._unsent = self._unsent, b""
+            if unsent:
+                self._wire.write_from_server(unsent)
+            self._drained()
 
     # What the broker calls.
 
@@ -346,11 +365,35 @@ class ServerSocket:
     def flush(self) -> None:
         """Send what the connection has to write."""
         octets = b"".join(self.connection.flush())
+        if self._unsent or not self._wire.client_reads:
+            self._keep(octets)
+            return
         # These sockets take everything at once.
-        self.connection.pressure.set_output_blocked(False)
-        self.connection.pressure.set_output_full(False)
+        self._drained()
         if octets:
             self._wire.write_from_server(octets)
+
+    def _keep(self, octets: bytes) -> None:
+        self._unsent += octets
+        if len(self._unsent) > SOCKET_BYTES:
+            self.connection.pressure.set_output_blocked(True)
+        if len(self._unsent) > self._most_unsent:
+            raise AssertionError(
+                f"{len(self._unsent)} octets wait for a client that does not read, {self._most_unsent} at most expected"
+            )
+
+    def _drained(self) -> None:
+        self.connection.pressure.set_output_blocked(False)
+        self.connection.pressure.set_output_full(False)
+
+
+def most_unsent_bytes(window_bytes: int) -> int:
+    """What may wait in a node for a client that has one consumer and does not read.
+
+    While its socket keeps less than is much, all that comes is said to be taken, and what comes then is a window more,
+    in the turn in which the socket finds out, and another one behind what was said in that turn.
+    """
+    return SOCKET_BYTES + 2 * (window_bytes + LARGEST_BYTES)
 
 
 def _make_engine(

@@ -17,6 +17,7 @@ from cluster.simulator.machine import Machine, MachineProfile
 from cluster.simulator.randomness import stream
 from cluster.simulator.trace import Trace
 from node.catalog.records import CATALOG_GROUP
+from node.limits import CONSUMER_WINDOW_BYTES
 from node.simulation.actor import Actor
 from node.simulation.actors import (
     Drainer,
@@ -24,6 +25,7 @@ from node.simulation.actors import (
     Getter,
     Leaseholder,
     Publisher,
+    Reluctant,
     Remover,
     Tourist,
     Trader,
@@ -275,6 +277,12 @@ class Simulation:
             self.workers += self._limited_workers(until_us)
         if scenario.transactions:
             self.workers += self._trading_workers(until_us)
+        if scenario.reluctant:
+            heaped: Publisher.Target = ("", "heaped", ("heaped",), (None,))
+            self.workers += [
+                Publisher(world, "heaper", [heaped], scenario.gap_us // 4, until_us),
+                Reluctant(world, "reluctant", "heaped", until_us),
+            ]
         for worker in self.workers:
             worker.start()
 
@@ -309,6 +317,9 @@ class Simulation:
     def _drain(self) -> Drainer:
         self.history.drain_us = self.queue.now_us
         self.trace.add("drain")
+        for program in self.programs():
+            # A message in a round trip would take too long.
+            program.broker.settings.consumer_window_bytes = CONSUMER_WINDOW_BYTES
         kept = [plan.name for plan in self.scenario.topology.queues.values() if self._is_kept(plan)]
         drainer = Drainer(self.world, "drainer", kept)
         drainer.start()

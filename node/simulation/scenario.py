@@ -12,6 +12,7 @@ from cluster.simulator.faults import Fault
 from cluster.simulator.membership_change import Change
 from cluster.simulator.network import LinkProfile
 from cluster.simulator.randomness import stream
+from node.limits import CONSUMER_WINDOW_BYTES
 from node.simulation.checker import Tolerance
 from node.simulation.membership import draw_changes
 from node.simulation.nodes import NodeProfile
@@ -21,6 +22,8 @@ SETUP_LIMIT_US = 8 * SECOND_US
 SPARED = (faults.FAILING_SYNC,)
 """What disks may do that takes no data away: all that clusters of one or two nodes can bear."""
 TTLS_MS = (50, 300, 800, 1_500)
+WINDOWS_BYTES = (1, 2_000, 20_000, CONSUMER_WINDOW_BYTES)
+"""Of one message at a time, some, and as many as there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,8 @@ class Scenario:
     """Whether there are queues with limits, and clients for them."""
     transactions: bool = False
     """Whether there are queues for transactions and priorities, and clients for them."""
+    reluctant: bool = False
+    """Whether there is a queue whose consumer does not read most of the time."""
     changes: tuple[Change, ...] = ()
 
     def describe(self) -> str:
@@ -109,7 +114,7 @@ def draw_scenario(seed: int) -> Scenario:
     scenario = Scenario(
         seed=seed,
         nodes=nodes,
-        node_profile=profile,
+        node_profile=replace(profile, window_bytes=stream(seed, "windows").choice(WINDOWS_BYTES)),
         links=links,
         topology=_draw_topology(random),
         timeline=timeline,
@@ -129,6 +134,7 @@ def draw_scenario(seed: int) -> Scenario:
     )
     scenario = with_limits(scenario) if stream(seed, "limits").random() < 0.5 else scenario
     scenario = with_transactions(scenario) if stream(seed, "transactions").random() < 0.5 else scenario
+    scenario = with_reluctant(scenario) if stream(seed, "reluctant").random() < 0.3 else scenario
     # Whom an operator takes out, and who stays away, could together be a majority.
     return scenario if scenario.absent else replace(scenario, changes=draw_changes(seed, timeline.chaos, timeline.calm))
 
@@ -181,6 +187,16 @@ def with_transactions(scenario: Scenario) -> Scenario:
     queues = [*scenario.topology.queues.values(), QueuePlan("traded"), QueuePlan("ranked", max_priority=2)]
     topology = Topology.of(queues, scenario.topology.exchanges.values())
     return replace(scenario, topology=topology, transactions=True)
+
+
+def with_reluctant(scenario: Scenario) -> Scenario:
+    """The scenario with a queue to whose consumer more is given than it reads.
+
+    What else the seed decides stays as it is.
+    """
+    queues = [*scenario.topology.queues.values(), QueuePlan("heaped")]
+    topology = Topology.of(queues, scenario.topology.exchanges.values())
+    return replace(scenario, topology=topology, reluctant=True)
 
 
 def _draw_profile(random: Random) -> NodeProfile:

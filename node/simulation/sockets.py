@@ -21,6 +21,10 @@ class ServerEnd(Protocol):
         """The client is gone."""
         ...
 
+    def client_reads_again(self) -> None:
+        """The client takes what was kept for it."""
+        ...
+
 
 class Wire:
     """One TCP connection between a client and a machine; reliable and in order, until either end is gone."""
@@ -31,6 +35,8 @@ class Wire:
         self._mean_us = mean_us
         self._clear_at_us = [0, 0]
         self.open = True
+        self.client_reads = True
+        """Whether the client takes what comes; else it stays at the node."""
         self.server: ServerEnd | None = None
         self.run_on_server: Callable[[Callable[[], None]], None] = lambda action: action()
         self.to_client: Callable[[bytes], None] = lambda octets: None
@@ -56,6 +62,17 @@ class Wire:
     def _serve(self, octets: bytes) -> None:
         if self.open and self.server is not None:
             self.server.receive(octets)
+
+    def let_client_read(self, reads: bool) -> None:
+        """The client takes nothing from now on, or goes on: the node is told of that by its socket."""
+        self.client_reads = reads
+
+        def arrive() -> None:
+            if self.open and self.server is not None:
+                self.run_on_server(self.server.client_reads_again)
+
+        if reads:
+            self._later(0, arrive)
 
     def write_from_server(self, octets: bytes) -> None:
         """The node sends."""

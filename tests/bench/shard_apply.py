@@ -21,6 +21,7 @@ from node.shard.commands import (
     encode_publish,
     encode_settle,
     encode_settle_up_to,
+    encode_taken,
 )
 from node.shard.effects import Deliver
 from node.shard.settings import ShardQueueSettings
@@ -32,6 +33,7 @@ BODY = bytes(1024)
 SESSION = (1, 1)
 ROUNDS = 500
 BATCH = 200
+WINDOW_BYTES = 8 << 20
 
 
 class Driver:
@@ -64,16 +66,22 @@ def publishes(count: int, ttl_ms: int = -1, queues: int = 1) -> bytes:
 
 
 def cycle(
-    name: str, ttl_ms: int = -1, consumers: int = 1, queues: int = 1, single_acks: bool = False
+    name: str,
+    ttl_ms: int = -1,
+    consumers: int = 1,
+    queues: int = 1,
+    single_acks: bool = False,
+    window_bytes: int = 0,
 ) -> None:
     """Publish, deliver and acknowledge in three-step rounds."""
     driver = Driver()
     for queue in range(1, queues + 1):
         driver.entry(encode_create_queue(queue, ShardQueueSettings(name=f"q{queue}")))
         for consumer in range(consumers):
-            driver.entry(encode_attach(queue, queue * 100 + consumer, 1000, False, False, 0))
+            driver.entry(encode_attach(queue, queue * 100 + consumer, 1000, False, False, 0, window_bytes))
     data = publishes(BATCH, ttl_ms, queues)
     driver.spent_seconds = publish_seconds = ack_seconds = 0.0
+    taken_bytes = reported_bytes = 0
     for _ in range(ROUNDS):
         before = driver.spent_seconds
         effects = driver.entry(data)
@@ -83,6 +91,11 @@ def cycle(
             assert isinstance(effect, Deliver)
             first, count = effect.first_delivery_id, len(effect.messages)
             queue = effect.consumer_id // 100
+            if window_bytes:
+                taken_bytes += sum([message.counted_bytes for message in effect.messages])
+                if taken_bytes - reported_bytes >= window_bytes // 4:
+                    reported_bytes = taken_bytes
+                    settles.append(encode_taken(queue, effect.consumer_id, taken_bytes))
             if single_acks:
                 numbers = list(range(first, first + count))
                 settles.append(encode_settle(queue, effect.consumer_id, ACK, numbers[::-1]))
@@ -186,6 +199,7 @@ def main() -> None:
     gc.freeze()
     print("compiled" if compiled else "not compiled", f"batches of {BATCH}, 1 KB bodies")
     cycle("one consumer, multiple acks")
+    cycle("one consumer with a window, multiple acks", window_bytes=WINDOW_BYTES)
     cycle("one consumer, acks one by one, out of order", single_acks=True)
     cycle("one consumer, message TTL", ttl_ms=60_000)
     cycle("eight consumers in turn", consumers=8)

@@ -106,8 +106,8 @@ class NodeWorld(World):
 class ThreeBrokers:
     """Nodes 1, 2 and 3. `cut` nodes hear and reach nobody; `stuck` disks do not finish writes; with `running` off
     nothing happens but what clients send; `loses(sender, receiver, message)` says which Raft messages do not arrive;
-    of `silent` groups none does, so that they soon have no leader. Unless they are `patient`, `settle` does not let the
-    few ms pass that some things wait for others to go with."""
+    of `silent` groups none does, so that they soon have no leader; what is sent to `late` nodes stays on its way.
+    Unless they are `patient`, `settle` does not let the few ms pass that some things wait for others to go with."""
 
     def __init__(
         self,
@@ -125,6 +125,7 @@ class ThreeBrokers:
         self.cut = set(cut)
         self.stuck: set[int] = set()
         self.silent: set[int] = set()
+        self.late: set[int] = set()
         self.running = True
         self.patient = True
         self.frames = 0
@@ -186,7 +187,8 @@ class ThreeBrokers:
                 node.write = None
                 node.engine.persisted(self.now_ms)
                 moved = True
-        mail, self._mail = self._mail, []
+        mail = [each for each in self._mail if each[1] not in self.late]
+        self._mail = [each for each in self._mail if each[1] in self.late]
         for sender, to, frame in mail:
             if not {sender, to} & self.cut:
                 lose(frame, sender, to, partial(self._is_lost, sender, to))

@@ -551,6 +551,22 @@ TIME_BUGS = [
         "tests/shard/test_length_limits.py::test_d8_a_full_target_in_the_same_shard_gets_a_lane",
         "assert",
     ),
+    Bug(
+        "gives a consumer more than its window",
+        "node/shard/delivery.py",
+        "            window_left = holder.window_left()\n",
+        "",
+        "tests/shard/test_windows.py::test_a_consumer_is_given_what_its_window_takes",
+        "['0', '1', '2']",
+    ),
+    Bug(
+        "says that a client took what it does not read",
+        "node/broker/consumers.py",
+        "        if self.channel.pauses(self):\n            return\n        self._reported_bytes",
+        "        self._reported_bytes",
+        "tests/broker/test_consumer_windows.py::test_nothing_is_told_while_the_client_does_not_read",
+        "said.taken() == []",
+    ),
 ]
 
 BUGS = RAFT_BUGS + GROUP_BUGS + DISK_BUGS + HOST_BUGS + TIME_BUGS

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.versions import LEVELS
+from cluster.versions import LEVEL_LEADER_LOCATORS, LEVELS
 from tests.integration.clients import channel
 from tests.integration.nodes import Nodes
 from tests.integration.operators import ask, put_policy
@@ -70,10 +70,10 @@ def test_two_of_three_serve_with_it_before_the_third_has_started(founders: Nodes
 def test_a_limit_holds_the_level_until_all_have_been_started_without(founders: Nodes) -> None:
     """What needs the level waits for it; then definitions come as at any raise."""
     for id in founders.ids:
-        founders.configure(id, feature_level_limit=LEVELS.highest - 1)
+        founders.configure(id, feature_level_limit=LEVEL_LEADER_LOCATORS - 1)
     founders.start()
     founders.until_serving()
-    assert {level_of(founders, id) for id in founders.ids} == {LEVELS.highest - 1}
+    assert {level_of(founders, id) for id in founders.ids} == {LEVEL_LEADER_LOCATORS - 1}
     assert "keeps it from" in founders.log_text(1)
     for id in founders.ids:
         founders.kill(id)

@@ -19,6 +19,7 @@ MUCH = 240
 BODY = bytes(MIB)
 MOST = 400
 LOOKS = 100
+MOST_GIVEN = 30
 
 
 @pytest.fixture(scope="module")
@@ -118,34 +119,36 @@ def test_a_node_short_of_memory_blocks_publishers_of_all(cluster: Nodes, watchin
     assert cluster.page(1, "/health/ready")[1]["alarms"] == []
 
 
-def test_a_consumer_that_reads_nothing_costs_little(cluster: Nodes) -> None:
+@pytest.mark.parametrize("leader", [1, 3])
+def test_a_consumer_that_reads_nothing_costs_little(cluster: Nodes, leader: int) -> None:
     """Of a replicated queue, without a prefetch: the rest stays in the log. It gets everything later. The queue's
-    leader is the consumer's node: another one goes on until that node, which may lag behind it, has said that it is
-    enough.
+    leader is another node than the consumer's, which may lag behind it, or the same.
     """
-    with channel(cluster, 3, confirms=True) as publishing:
-        publishing.queue_declare("much", durable=True)
+    much = f"much{leader}"
+    with channel(cluster, leader, confirms=True) as publishing:
+        publishing.queue_declare(much, durable=True)
         for number in range(MUCH):
-            publishing.basic_publish("", "much", b"%06d" % number + BODY, PERSISTENT)
+            publishing.basic_publish("", much, b"%06d" % number + BODY, PERSISTENT)
     before = cluster.metric(3, "mayfly_memory_used_bytes")
     with AmqpSocket(cluster, 3) as client:
         client.login()
         client.open_channel()
-        client.send(method_frame(commands.Basic.Consume(queue="much", no_ack=True), 1))
-        wait_for(lambda: cluster.ready(3, "much") < MUCH, "something is delivered")
-        most, left = before, [cluster.ready(3, "much")]
+        client.send(method_frame(commands.Basic.Consume(queue=much, no_ack=True), 1))
+        wait_for(lambda: cluster.ready(3, much) < MUCH, "something is delivered")
+        most, left = before, [cluster.ready(3, much)]
 
         def is_settled() -> bool:
             """Nothing more is delivered, as often as it is looked at; what comes after the last look comes below."""
             nonlocal most
             most = max(most, cluster.metric(3, "mayfly_memory_used_bytes"))
-            left.append(cluster.ready(3, "much"))
+            left.append(cluster.ready(3, much))
             return len(left) > LOOKS and len(set(left[-LOOKS:])) == 1
 
         wait_for(is_settled, f"the same {LOOKS} times", 60)
         print(f"{(most - before) / MIB:.0f} MiB more than before, {left[-1]} messages left")
-        assert most - before < 64 * MIB
-        assert left[-1] > MUCH / 2
+        assert most - before < 48 * MIB
+        # A window, what the node keeps before it says that this is much, and what the kernel does: 8, 8 and some MiB.
+        assert MUCH - left[-1] <= MOST_GIVEN
         numbers: list[int] = []
         fresh = False
         while len(numbers) < MUCH:

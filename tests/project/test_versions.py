@@ -15,6 +15,7 @@ from node.shard import commands as shard_commands
 SHARD_KINDS = {
     1: "PUBLISH", 2: "SETTLE", 3: "GET", 4: "ATTACH", 5: "DETACH", 6: "CREATE_QUEUE", 7: "TOUCH_QUEUE", 8: "PURGE",
     9: "DELETE_QUEUE", 10: "FLOW", 11: "NOOP", 12: "PUBLISH_GUARDED", 13: "TRANSACTION", 14: "PREFETCH",
+    15: "TAKEN",
     32: "EXPIRE_DUE", 33: "EXPIRE_QUEUE", 34: "ROUTE", 35: "TRANSFER", 36: "SETTLED", 37: "LANE_CLOSED",
     38: "FORGET_DELETED", 39: "DROP_QUEUE", 40: "UPDATE_QUEUES", 41: "RETRY_PARKED", 42: "DROP_PARKED",
 }
@@ -27,8 +28,8 @@ CATALOG_COMMANDS = {
     "remove_member", "remove_queues", "set_limit", "set_permissions", "set_policy", "set_topic_permissions", "unbind",
     "upgrade_password",
 }
-FORMS = {"shard snapshot": 7, "catalog snapshot": 6, "group state": 1, "entry": 1}
-"""At level 3."""
+FORMS = {"shard snapshot": 8, "catalog snapshot": 6, "group state": 1, "entry": 1}
+"""At level 4."""
 POLICY_KEYS = {
     "alternate-exchange", "dead-letter-exchange", "dead-letter-routing-key", "dead-letter-strategy", "delivery-limit",
     "expires", "max-length", "max-length-bytes", "message-ttl", "overflow", "queue-leader-locator",
@@ -38,7 +39,7 @@ POLICY_KEYS = {
 
 
 def test_what_the_log_may_hold_is_that_of_the_highest_level() -> None:
-    assert LEVEL_HIGHEST == 3
+    assert LEVEL_HIGHEST == 4
     for kind, name in SHARD_KINDS.items():
         assert getattr(shard_commands, name) == kind
     assert not [

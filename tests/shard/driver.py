@@ -185,9 +185,10 @@ def attach(
     no_ack: bool = False,
     exclusive: bool = False,
     priority: int = 0,
+    window_bytes: int = 0,
 ) -> bytes:
     """An ATTACH with defaults."""
-    return commands.encode_attach(queue_id, consumer, prefetch, no_ack, exclusive, priority)
+    return commands.encode_attach(queue_id, consumer, prefetch, no_ack, exclusive, priority, window_bytes)
 
 
 def update_queue(queue_id: int, settings: ShardQueueSettings) -> bytes:

@@ -42,8 +42,15 @@ class Person:
         self.priority = 0
         self.last = 0
         self.held: dict[int, Item] = {}
+        self.window = self.given = self.taken = 0
+
+    def window_left(self) -> int:
+        return self.window - (self.given - self.taken) if self.window else 1 << 60
 
     def has_room(self) -> bool:
+        return self.window_left() > 0 and self._may_hold_more()
+
+    def _may_hold_more(self) -> bool:
         return self.no_ack or self.prefetch == 0 or len(self.held) < self.prefetch
 
 
@@ -129,6 +136,8 @@ class Model:
         self.effects: list[tuple[object, ...]] = []
         self.expiry_left = 0
         self.delivery_left = 0
+        self.sizes: dict[str, int] = {}
+        """What each body counts for in a window, with its key, its header and what is fixed."""
 
     # -- an entry --
 
@@ -221,6 +230,7 @@ class Model:
             person = next(person for person in row.waiting if person.priority == best)
             row.waiting.remove(person)
             person.last += 1
+            person.given += self.sizes[item.body] if person.window else 0
             if not person.no_ack:
                 person.held[person.last] = item
             self.effects.append((person.session, person.number, person.last, item.body, item.count))
@@ -315,7 +325,10 @@ class Model:
         sizes = [len(body) for body in bodies]
         if row.is_over(sizes):
             self.serve(row)
+        together = sum(self.sizes[body] for body in bodies)
         rooms = [99 if p.no_ack or not p.prefetch else p.prefetch - len(p.held) for p in row.waiting]
+        # Who may not have room for all of them in its window is sure to take one.
+        rooms = [room if p.window_left() >= together else 1 for room, p in zip(rooms, row.waiting, strict=True)]
         idle = not (row.ready or row.returned) and min(sum(rooms), self.delivery_left) >= len(bodies)
         return idle or not row.is_over(sizes)
 
@@ -412,7 +425,7 @@ class Model:
 
     def attach(
         self, session: tuple[int, int], number: int, consumer: int, prefetch: int, no_ack: bool,
-        exclusive: bool, priority: int,
+        exclusive: bool, priority: int, window: int = 0,
     ) -> object:  # fmt: skip
         row = self.rows.get(number)
         if row is None:
@@ -430,6 +443,7 @@ class Model:
             exclusive,
             priority,
         )
+        person.window = window
         self.used(row)
         if row.single is None:
             row.single = person
@@ -488,6 +502,14 @@ class Model:
             self.admit(row, person)
         elif person in row.waiting:
             row.waiting.remove(person)
+
+    def take(self, session: tuple[int, int], number: int, consumer: int, taken: int) -> None:
+        """A consumer's node has said what the client has taken of it all."""
+        row = self.rows.get(number)
+        person = self.person(session, row, consumer)
+        if row is not None and person is not None and person.attached and person.taken < taken:
+            person.taken = min(taken, person.given)
+            self.admit(row, person)
 
     def held(self, session: tuple[int, int], number: int, holder: int) -> list[int]:
         """The delivery ids of what somebody holds."""

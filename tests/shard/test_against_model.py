@@ -13,12 +13,15 @@ from node.amqp.content import build_header
 from node.shard import commands
 from node.shard.commands import Content, RouteDecision
 from node.shard.effects import ConsumerCancelled, Deliver
+from node.shard.message import OVERHEAD_BYTES
 from node.shard.results import Attached, Deleted, GetResult, Gone, Published, Purged, QueueCounts, Refused
 from node.shard.settings import ShardQueueSettings, encode_terms
 from node.shard.shard import Shard
 from tests.shard.driver import Batch, Close, Entry, update_queue
 from tests.shard.model import Item, Model, priority_in
 
+KEY = b"\x00\x01k"
+DEAD_KEY = b"\x03dlx\x01k"
 EXPIRIES = 3
 DELIVERIES = 4
 PIECE = 1
@@ -34,6 +37,9 @@ HOLDERS = st.integers(5, 7)
 ANY_HOLDER = st.integers(5, 8)
 PREFETCH = st.integers(0, 3)
 PRIORITY = st.integers(-1, 1)
+# A message counts for some 300: none fits, one, some.
+WINDOWS = st.sampled_from([0, 0, 1, 300, 700, 1500])
+TAKEN = st.one_of(st.integers(0, 4000), st.just(1 << 40))
 OUTCOME = st.integers(0, 2)
 IDS = st.lists(st.integers(1, 9), max_size=5)
 FLAGS = st.booleans()
@@ -76,10 +82,11 @@ STEP = st.one_of(
     st.tuples(st.just("update"), QUEUES, RETROACTIVE),
     st.tuples(st.just("touch"), SESSIONS, QUEUES),
     st.tuples(st.just("get"), SESSIONS, QUEUES, FLAGS),
-    st.tuples(st.just("attach"), SESSIONS, QUEUES, HOLDERS, PREFETCH, FLAGS, st.just(False), PRIORITY),
+    st.tuples(st.just("attach"), SESSIONS, QUEUES, HOLDERS, PREFETCH, FLAGS, st.just(False), PRIORITY, WINDOWS),
     st.tuples(st.just("attach"), SESSIONS, QUEUES, HOLDERS, PREFETCH, st.just(False), FLAGS, st.just(0)),
     st.tuples(st.just("detach"), SESSIONS, QUEUES, ANY_HOLDER, FLAGS),
     st.tuples(st.just("flow"), SESSIONS, QUEUES, HOLDERS, FLAGS),
+    st.tuples(st.just("taken"), SESSIONS, QUEUES, HOLDERS, TAKEN),
     st.tuples(st.just("prefetch"), SESSIONS, QUEUES, HOLDERS, PREFETCH),
     st.tuples(st.just("settle"), SESSIONS, QUEUES, ANY_HOLDER, OUTCOME, IDS),
     st.tuples(st.just("settle up to"), SESSIONS, QUEUES, ANY_HOLDER, OUTCOME, st.integers(0, 12)),
@@ -131,9 +138,11 @@ class Run:
         start = message.offset + message.key_length + message.header_length
         return self.log[message.index].data[start : start + message.body_length].decode()
 
-    def new_body(self) -> str:
+    def new_body(self, key: bytes = KEY) -> str:
         self.bodies += 1
-        return "b" * (self.bodies % 3) + str(self.bodies)
+        body = "b" * (self.bodies % 3) + str(self.bodies)
+        self.model.sizes[body] = OVERHEAD_BYTES + len(key) + len(header_of(body)) + len(body)
+        return body
 
     def entry(self, steps: list[tuple[Any, ...]]) -> None:
         """One entry of several steps: encode them, apply everywhere, compare everything."""
@@ -221,12 +230,12 @@ class Run:
                 assert coming or timed == sum(item.deadline >= 0 for item in part)
             for (messages, _, _), part in zip(lines, parts, strict=True):
                 assert [self.item(message) for message in messages] == [self.item_of(item) for item in part]
-            people = [(p.session, p.number, p.attached, p.last, p.held) for p in row.people]
+            people = [(p.session, p.number, p.attached, p.last, p.held, p.given, p.taken) for p in row.people]
             holders = [
-                (h.session, h.holder_id, h.attached, h.last_delivery_id, h.held)
+                (h.session, h.holder_id, h.attached, h.last_delivery_id, h.held, h.given_bytes, h.taken_bytes)
                 for h in queue.holders.values()
             ]
-            assert [person[:4] for person in people] == [holder[:4] for holder in holders]
+            assert [(*each[:4], *each[5:]) for each in people] == [(*each[:4], *each[5:]) for each in holders]
             for person, holder in zip(people, holders, strict=True):
                 held = {number: self.item_of(item) for number, item in person[4].items()}
                 # What is held is judged when it comes back (T10): its deadline is worked out then.
@@ -277,7 +286,7 @@ class Run:
         body = self.new_body()
         self.model.publish(queues, body, None if ttl < 0 else ttl)
         parts: list[bytes] = []
-        commands.encode_publish(parts, queues, ttl, b"\x00\x01k", header_of(body), body.encode())
+        commands.encode_publish(parts, queues, ttl, KEY, header_of(body), body.encode())
         return ((1, 7), b"".join(parts))
 
     def do_burst(self, wanted: list[object], queue: int, count: int, ttl: int) -> Batch:
@@ -292,7 +301,7 @@ class Run:
             body = self.new_body()
             if self.model.guarded(queues, body, None if ttl < 0 else ttl):
                 refused.append(place)
-            commands.encode_publish(parts, queues, ttl, b"\x00\x01k", header_of(body), body.encode())
+            commands.encode_publish(parts, queues, ttl, KEY, header_of(body), body.encode())
         wanted.append(("published", refused))
         return (session, b"".join(parts))
 
@@ -313,7 +322,7 @@ class Run:
         publishes = [(queues, self.new_body()) for queues in targets]
         parts: list[bytes] = []
         for queues, body in publishes:
-            commands.encode_publish(parts, queues, ttl, b"\x00\x01k", header_of(body), body.encode())
+            commands.encode_publish(parts, queues, ttl, KEY, header_of(body), body.encode())
         if not self.model.holds(session, queue, holder, ids):
             wanted.append(("refused", "not-held"))
         elif self.model.transaction(publishes, None if ttl < 0 else ttl):
@@ -358,6 +367,10 @@ class Run:
     def do_flow(self, wanted: list[object], session: tuple[int, int], *arguments: Any) -> Batch:
         self.model.flow(session, *arguments)
         return (session, commands.encode_flow(*arguments))
+
+    def do_taken(self, wanted: list[object], session: tuple[int, int], *arguments: Any) -> Batch:
+        self.model.take(session, *arguments)
+        return (session, commands.encode_taken(*arguments))
 
     def do_prefetch(self, wanted: list[object], session: tuple[int, int], *arguments: Any) -> Batch:
         self.model.set_prefetch(session, *arguments)
@@ -415,17 +428,17 @@ class Run:
         decisions = []
         # One too early, and maybe some too many.
         for sequence in range(max(1, first - 1), first + count):
-            body = self.new_body()
+            body = self.new_body(DEAD_KEY)
             self.model.route(sequence, outcome, local, remote, body)
             pairs = [(6, lane) for lane in remote]
-            content = Content(b"\x03dlx\x01k", header_of(body), body.encode())
+            content = Content(DEAD_KEY, header_of(body), body.encode())
             decisions.append(RouteDecision(sequence, outcome, local, pairs, content))
         return (None, commands.encode_route(decisions))
 
     def do_transfer(self, wanted: list[object], source: int, lane: int, first: int, count: int) -> Batch:
         bodies = [self.new_body() for _ in range(count)]
         self.model.transfer(source, lane, first, bodies)
-        contents = [Content(b"\x00\x01k", header_of(body), body.encode()) for body in bodies]
+        contents = [Content(KEY, header_of(body), body.encode()) for body in bodies]
         return (None, commands.encode_transfer(source, lane, first, contents))
 
     def do_settled(self, wanted: list[object], lane: int, up_to: int) -> Batch:

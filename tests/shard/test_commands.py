@@ -31,6 +31,8 @@ EVERY = {
     "transaction": commands.encode_transaction(1, [publish("body", 1), commands.encode_settle(1, 5, ACK, [2])]),
     "get": commands.encode_get(1, 99, False),
     "attach": attach(1, 8),
+    "attach with a window": attach(1, 9, window_bytes=5000),
+    "taken": commands.encode_taken(1, 5, 100),
     "detach": commands.encode_detach(1, 5, True),
     "create": commands.encode_create_queue(3, ShardQueueSettings(name="q3")),
     "touch": commands.encode_touch_queue(1),
@@ -56,7 +58,7 @@ def prepared() -> Driver:
     driver = Driver()
     driver.create(1, message_ttl_ms=5000, dead_letter_exchange="dlx")
     driver.create(2)
-    driver.run(attach(1, 5, prefetch=3), *(publish(str(i)) for i in range(5)))
+    driver.run(attach(1, 5, prefetch=3, window_bytes=1000), *(publish(str(i)) for i in range(5)))
     driver.run(commands.encode_settle(1, 5, commands.REJECT, [1]))
     return driver
 
@@ -96,7 +98,7 @@ def test_unknown_commands_are_refused(kind: int) -> None:
 def test_commands_of_consumers_need_a_session() -> None:
     driver = prepared()
     before = driver.shard.digest()
-    for name in ("settle list", "get", "attach", "detach", "flow", "prefetch", "transaction"):
+    for name in ("settle list", "get", "attach", "detach", "flow", "prefetch", "taken", "transaction"):
         with pytest.raises(ShardError):
             attempt(driver.shard, driver, EVERY[name], len(EVERY[name]), None)
     assert driver.shard.digest() == before

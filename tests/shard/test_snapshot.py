@@ -35,11 +35,12 @@ def everything() -> Driver:
         commands.encode_transfer(9, 3, 1, [routed(1, "t", [], []).content] * 2),  # type: ignore[list-item]
     )
     driver.run(attach(2, 5, prefetch=1), attach(2, 6, no_ack=True, priority=-1), attach(3, 5, prefetch=2))
-    driver.run(attach(3, 5, exclusive=False), commands.encode_get(1, 9, False), session=B)
+    driver.run(attach(3, 5, window_bytes=300), commands.encode_get(1, 9, False), session=B)
     driver.run(publish("live", 1, ttl_ms=50), publish("held", 1), commands.encode_get(1, 99, False))
     driver.run(commands.encode_settle(2, 5, commands.REQUEUE, [1]), commands.encode_flow(3, 5, False))
     driver.run(commands.encode_delete_queue(4, False, False))
     driver.run(publish("k", 3), publish("k", 2, 3, ttl_ms=9999))
+    driver.run(commands.encode_taken(3, 5, 200), session=B)
     return driver
 
 

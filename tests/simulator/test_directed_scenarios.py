@@ -9,8 +9,10 @@ import pytest
 from cluster.simulator import faults
 from cluster.simulator.clocks import EPOCH_MS
 from cluster.simulator.events import SECOND_US
-from node.simulation.scenario import with_limits, with_transactions
+from node.simulation.nodes import most_unsent_bytes
+from node.simulation.scenario import with_limits, with_reluctant, with_transactions
 from node.simulation.topology import QueuePlan
+from node.simulation.world import content_of
 from tests.simulator.scenarios import at, run, three_nodes
 
 LATE_CLOCK_MS = 60_000
@@ -144,3 +146,17 @@ def test_a_transaction_counts_once_though_sessions_end_while_it_is_on_its_way() 
     profile = replace(scenario.node_profile, compact_entries=15, session_timeout_ms=5_000)
     simulation = run(replace(scenario, plan=plan, changes=(), node_profile=profile))
     assert len(simulation.history.exchanges) > 100
+
+
+def test_a_client_that_does_not_read_costs_its_node_a_window_though_that_hears_late() -> None:
+    """Its node is cut off or frozen again and again while others lead on and publish: what is given to it meanwhile is
+    as much as without (the simulated sockets look). What it did not take is with others in the end, or comes to it."""
+    scenario = with_reluctant(three_nodes(40))
+    profile = replace(scenario.node_profile, window_bytes=2_000)
+    kinds = (faults.FREEZE, faults.PARTITION)
+    plan = tuple(at(0.4 + 0.4 * turn, kinds[turn % 2], turn % 3 + 1, lasts=0.35) for turn in range(12))
+    scenario = replace(scenario, plan=plan, changes=(), gap_us=20_000, node_profile=profile)
+    simulation = run(scenario)
+    heaped = [delivery for delivery in simulation.history.deliveries if delivery.queue == "heaped"]
+    sizes = [len(content_of(each.message_id, 300)) for each in heaped]
+    assert sum(sizes) > 5 * most_unsent_bytes(profile.window_bytes)

@@ -73,13 +73,14 @@ def consume(channel: Channel, method: Any, arguments: bytes) -> Steps:
     consumer_id = broker.new_id()
     no_ack = bool(method.no_ack)
     own_prefetch = channel.prefetch
+    window_bytes = connection.pressure.next_window_bytes()
     # What is delivered before the pause takes effect would only be held back, with all that waits already.
     obeys = not no_ack and not _is_quorum(found)
     attached_with = 1 if obeys and channel.global_prefetch.is_full else channel.global_prefetch.of(own_prefetch)
 
     def attach(record: QueueRecord) -> bytes:
         return encode_attach(
-            record.id, consumer_id, attached_with, no_ack, bool(method.exclusive), priority
+            record.id, consumer_id, attached_with, no_ack, bool(method.exclusive), priority, window_bytes
         )
 
     record, result = yield from on_queue(channel, name, attach)
@@ -96,6 +97,7 @@ def consume(channel: Channel, method: Any, arguments: bytes) -> Steps:
         record.replicated,
         own_prefetch,
         not _is_quorum(record),
+        window_bytes,
     )
     channel.consumers[tag] = consumer
     broker.add_consumer(consumer)
