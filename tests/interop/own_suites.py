@@ -496,7 +496,7 @@ def _namespace(name: str) -> Iterator[str]:
 
 
 def _end_processes(namespace: str) -> None:
-    """Whatever runs in a namespace of this program: nodes, also those that were about to start, and what they started."""
+    """Whatever runs in a namespace of this program: nodes, those included that were about to start, and so on."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         told: set[int] = set()
         until = time.monotonic() + _STOP_S
