@@ -23,11 +23,10 @@ async def listed(request: web.Request, what: str, some: Some) -> web.Response:
     too many."""
     if "page" in request.query:
         return await _page(request, some)
-    total, _ = await some(0, 0)
+    total, rows = await some(0, MOST_ROWS)
     if total > MOST_ROWS:
         pages = f"?page=1&page_size={MOST_OF_A_PAGE}"
         return _bad_request(f"there are {total} {what}: ask for pages, with {pages}")
-    _, rows = await some(0, MOST_ROWS)
     return answer(rows)
 
 
