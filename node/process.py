@@ -52,7 +52,8 @@ from node.membership_shell import MembershipShell
 from node.node_view import NodeView
 from node.open_files import FileShares, allowed_files, share_out
 from node.operating.access import Access
-from node.operating.connections import Connections
+from node.operating.client_views import ClientViews
+from node.operating.clients import Clients
 from node.operating.dead_letter_office import DeadLetterOffice
 from node.operating.definitions_office import DefinitionsOffice
 from node.operating.management import Management
@@ -260,9 +261,9 @@ class NodeProcess:
             self._logins, self.membership, DeadLetterOffice(self.engine), self.clock.now_ms, self.drive.schedule_pump,
             self, own_token,
         )
-        connections = Connections(self.engine, self._broker, self.drive.schedule_pump)
+        clients = Clients(self.engine, ClientViews(self.engine, self._broker), self.drive.schedule_pump)
         management = Management(
-            self.engine, self.membership, self._logins, self.drive.schedule_pump, self.view, connections
+            self.engine, self.membership, self._logins, self.drive.schedule_pump, self.view, clients
         )
         access = Access(self.engine, self.membership, self._logins, self._logins.threads)
         address = self.settings.http_address

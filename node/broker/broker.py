@@ -14,6 +14,7 @@ from node.broker.channel import Channel
 from node.broker.client_socket import ClientSocket
 from node.broker.cluster_facade import ClusterFacade, Done
 from node.broker.connection import ClientConnection, ConnectionHost
+from node.broker.consumer_terms import USUAL_TERMS, ConsumerTerms
 from node.broker.consumers import Consumer
 from node.broker.credentials import CredentialCache
 from node.broker.failed_logins import FailedLogins
@@ -90,6 +91,8 @@ class Broker:
             self.connections, self.settings.unfinished_bytes, self.settings.unfinished_bytes_of_connection
         )
         self._consumers: dict[int, Consumer] = {}
+        self._terms: dict[int, ConsumerTerms] = {}
+        """By consumer id, where they are not the usual ones."""
         self.reply_channels: dict[str, Channel] = {}
         """Channels that consume direct replies, by the key in their address."""
         self.open_transactions: OpenTransactions = OpenTransactions(self.settings.transactions_bytes)
@@ -193,13 +196,20 @@ class Broker:
         self._next_id = id + 1
         return id
 
-    def add_consumer(self, consumer: Consumer) -> None:
+    def add_consumer(self, consumer: Consumer, terms: ConsumerTerms) -> None:
         """Deliveries for this consumer's id go to it from now on."""
         self._consumers[consumer.holder.holder_id] = consumer
+        if not terms.are_usual:
+            self._terms[consumer.holder.holder_id] = terms
+
+    def terms_of(self, consumer: Consumer) -> ConsumerTerms:
+        """What the client has asked for."""
+        return self._terms.get(consumer.holder.holder_id, USUAL_TERMS)
 
     def forget_consumer(self, consumer: Consumer) -> None:
         """Deliveries that are still on their way to the consumer are dropped: its shard takes them back."""
         self._consumers.pop(consumer.holder.holder_id, None)
+        self._terms.pop(consumer.holder.holder_id, None)
 
     @property
     def consumer_count(self) -> int:

@@ -40,6 +40,12 @@ class Confirms:
         """Whether `take` would answer anything."""
         return self.told < self.lowest_open or bool(self.ahead_untold)
 
+    @property
+    def unsettled(self) -> int:
+        """How many are neither stored nor refused."""
+        ahead = sum(last - first + 1 for first, (last, _, _) in self.ahead.items())
+        return self.next_sequence - self.lowest_open - ahead
+
     def acknowledge(self, first: int, last: int) -> None:
         """All numbers first..last are stored (or unroutable)."""
         if first == self.lowest_open:

@@ -86,6 +86,16 @@ class Transaction:
         # Up to here nothing is outstanding that is not settled in here.
         self._all_up_to: int = 0
 
+    @property
+    def publishes(self) -> int:
+        """How many wait for the commit."""
+        return len(self._waiting) + len(self.replies)
+
+    @property
+    def settlements(self) -> int:
+        """How many deliveries the commit will settle."""
+        return len(self._settled_tags)
+
     # -- what the client does -------------------------------------------------------
 
     def publish(self, content: Content, returned: Content | None, ttl_ms: int, queues: list[QueueRecord]) -> None:

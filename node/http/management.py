@@ -8,7 +8,8 @@ name and password (basic authentication):
     queues              tag administrator or monitoring, or policymaker or management with permissions in the vhost;
                         to delete one, the permission to configure it as well
     overview            the same tags; management and policymaker see what is in their vhosts
-    connections         the same tags; management and policymaker see their own; to close others' takes an administrator
+    connections,        the same tags; management and policymaker see their own; to close others' connections takes an
+    channels, consumers administrator
     nodes               tag administrator or monitoring
 """
 
@@ -19,7 +20,7 @@ from typing import Any, Final
 import msgspec
 from aiohttp import web
 
-from node.http.connections import ConnectionPages
+from node.http.clients import ClientPages
 from node.http.operating import answer, credentials, is_loopback, not_authorised
 from node.http.provider import ManagementPort, PolicyWish
 
@@ -29,6 +30,8 @@ PAGES: Final = {
     "/api/queues/{vhost}/{name}": "a queue; GET and DELETE, as in RabbitMQ; /api/queues[/{vhost}] lists",
     "/api/overview": "the cluster, its listeners and totals, as in RabbitMQ",
     "/api/connections/{name}": "a connection; GET and DELETE; /api/connections lists, ?page= ?page_size=",
+    "/api/channels/{name}": "a channel; /api/channels lists, and /api/connections/{name}/channels",
+    "/api/consumers": "consumers of all queues; /api/consumers/{vhost} those in a vhost",
     "/api/nodes": "its nodes, as in RabbitMQ; /api/nodes/{name} is one of them",
 }
 
@@ -64,10 +67,17 @@ class ManagementPages:
         router.add_get("/api/queues/{vhost}/{name}", self._for(readers, self._queue, may_see))
         router.add_delete("/api/queues/{vhost}/{name}", self._for(readers, self._delete_queue, may_see))
         router.add_get("/api/overview", self._for(readers, self._overview, may_see))
-        connections = ConnectionPages(self._port)
-        router.add_get("/api/connections", self._for(readers, connections.all, may_see))
-        router.add_get("/api/connections/{name}", self._for(readers, connections.one, may_see))
-        router.add_delete("/api/connections/{name}", self._for(readers, connections.close, may_see))
+        clients = ClientPages(self._port)
+        router.add_get("/api/connections", self._for(readers, clients.connections, may_see))
+        router.add_get("/api/connections/{name}", self._for(readers, clients.connection, may_see))
+        router.add_delete("/api/connections/{name}", self._for(readers, clients.close, may_see))
+        router.add_get("/api/connections/{name}/channels", self._for(readers, clients.channels_of_connection, may_see))
+        router.add_get("/api/vhosts/{vhost}/connections", self._for(readers, clients.connections, may_see))
+        router.add_get("/api/channels", self._for(readers, clients.channels, may_see))
+        router.add_get("/api/channels/{name}", self._for(readers, clients.channel, may_see))
+        router.add_get("/api/vhosts/{vhost}/channels", self._for(readers, clients.channels, may_see))
+        router.add_get("/api/consumers", self._for(readers, clients.consumers, may_see))
+        router.add_get("/api/consumers/{vhost}", self._for(readers, clients.consumers, _anybody_may))
         monitors = {_ADMINISTRATOR, "monitoring"}
         router.add_get("/api/nodes", self._for(monitors, self._nodes, may_see))
         router.add_get("/api/nodes/{name}", self._for(monitors, self._node, may_see))
@@ -119,6 +129,11 @@ class ManagementPages:
         name = request.match_info["name"]
         found = next((row for row in self._port.nodes() if row["name"] == name), None)
         return answer(NOT_FOUND, HTTPStatus.NOT_FOUND) if found is None else answer(found)
+
+
+def _anybody_may(_user: str, _vhost: str) -> bool:
+    """For pages that show nothing but what the user may see."""
+    return True
 
 
 class _PolicyPages:

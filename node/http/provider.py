@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
+from node.operating.client_selection import ClientSelection, Kind
 from node.operating.parked_selection import Selection
 from node.operating.queue_selection import QueueSelection
 
@@ -192,26 +193,28 @@ class AccessPort(Protocol):
         """Take it away."""
 
 
-class ConnectionsPort(Protocol):
-    """Connections of clients over all nodes, in RabbitMQ's shape."""
+class ClientsPort(Protocol):
+    """Connections, channels and consumers over all nodes, in RabbitMQ's shape."""
 
     def sees_all(self, user: str) -> bool:
-        """Whether the user has a tag with which all connections are seen, not the own ones alone."""
+        """Whether the user has a tag with which those of all users are seen, not the own ones alone."""
 
     def may_close_all(self, user: str) -> bool:
         """Whether the user may close the connections of others."""
 
-    async def connections(self, user: str, start: int, most: int) -> tuple[int, list[dict[str, Any]]]:
-        """How many there are, of one user or (empty) of all, and so many of them from a place on."""
+    async def clients(
+        self, kind: Kind, selection: ClientSelection, start: int, most: int
+    ) -> tuple[int, list[dict[str, Any]]]:
+        """How many there are, and so many of them from a place on."""
 
-    async def connection(self, name: str) -> dict[str, Any] | None:
-        """The one of that name; None where there is none."""
+    async def client(self, kind: Kind, name: str) -> dict[str, Any] | None:
+        """The connection or channel of that name; None where there is none."""
 
     async def close_connection(self, name: str, reason: str) -> bool:
         """Close it with 320; False if there is none."""
 
 
-class ManagementPort(ConnectionsPort, Protocol):
+class ManagementPort(ClientsPort, Protocol):
     """What RabbitMQ's management API asks for; `operator` means operator policies instead of policies."""
 
     async def login(self, user: str, password: str, loopback: bool) -> User | None:

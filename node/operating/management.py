@@ -26,7 +26,8 @@ from node.engine import Engine
 from node.http.management import NOT_FOUND
 from node.http.provider import PolicyWish
 from node.membership_shell import MembershipShell
-from node.operating.connections import Connections
+from node.operating.client_selection import ClientSelection, Kind
+from node.operating.clients import Clients
 from node.operating.operator_login import Logins
 from node.operating.overview import TotalsOfUser, listener_rows, node_rows, overview, totals_of_all
 from node.operating.status import managed_queue
@@ -60,10 +61,10 @@ class Management:
 
     def __init__(
         self, engine: Engine, membership: MembershipShell, logins: Logins, pump: Callable[[], None],
-        this_node: ThisNode | None = None, connections: Connections | None = None,
+        this_node: ThisNode | None = None, clients: Clients | None = None,
     ) -> None:  # fmt: skip
         """`pump` has what was given to the engine go on its way."""
-        self._connections = connections
+        self._clients = clients
         self._pump = pump
         self._engine = engine
         self._catalog = engine.catalog
@@ -161,26 +162,28 @@ class Management:
         return totals.shown()
 
     def sees_all(self, user: str) -> bool:
-        """See `ConnectionsPort.sees_all`."""
+        """See `ClientsPort.sees_all`."""
         record = self._catalog.user(user)
         return record is not None and bool(_SEES_ALL & set(record.tags))
 
     def may_close_all(self, user: str) -> bool:
-        """See `ConnectionsPort.may_close_all`."""
+        """See `ClientsPort.may_close_all`."""
         record = self._catalog.user(user)
         return record is not None and _ADMINISTRATOR in record.tags
 
-    async def connections(self, user: str, start: int, most: int) -> tuple[int, list[dict[str, Any]]]:
-        """See `ConnectionsPort.connections`."""
-        return (0, []) if self._connections is None else await self._connections.some(user, start, most)
+    async def clients(
+        self, kind: Kind, selection: ClientSelection, start: int, most: int
+    ) -> tuple[int, list[dict[str, Any]]]:
+        """See `ClientsPort.clients`."""
+        return (0, []) if self._clients is None else await self._clients.some(kind, selection, start, most)
 
-    async def connection(self, name: str) -> dict[str, Any] | None:
-        """See `ConnectionsPort.connection`."""
-        return None if self._connections is None else await self._connections.one(name)
+    async def client(self, kind: Kind, name: str) -> dict[str, Any] | None:
+        """See `ClientsPort.client`."""
+        return None if self._clients is None else await self._clients.one(kind, name)
 
     async def close_connection(self, name: str, reason: str) -> bool:
-        """See `ConnectionsPort.close_connection`."""
-        return self._connections is not None and await self._connections.close(name, reason)
+        """See `ClientsPort.close_connection`."""
+        return self._clients is not None and await self._clients.close(name, reason)
 
     def nodes(self) -> list[dict[str, Any]]:
         """See `ManagementPort.nodes`."""

@@ -156,3 +156,16 @@ def test_any_order_settles_everything_once_and_right(seed: int) -> None:
             assert outcomes == wanted
     settle(outcomes, confirms.take())
     assert outcomes == wanted
+
+
+def test_how_many_are_unsettled() -> None:
+    confirms = Confirms()
+    confirms.assign(10)
+    for first, last in ((3, 4), (9, 9), (1, 1)):
+        confirms.acknowledge(first, last)
+    confirms.refuse(6, 6)
+    assert confirms.unsettled == 5
+    confirms.take()
+    assert confirms.unsettled == 5
+    confirms.acknowledge(2, 2)
+    assert confirms.unsettled == 4

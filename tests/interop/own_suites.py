@@ -23,12 +23,14 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import FrameType
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -37,6 +39,9 @@ RABBITMQ_SERVER: Final = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 PORT: Final = 5672
 CONTAINERS_PORT: Final = 2375
 _SUITE_S: Final = 1_200
+_ENDING_SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+_STOP_S: Final = 15.0
+"""So long processes may take to end when they are asked to."""
 _NODE_LINE: Final = re.compile(r"^# (pass|fail|skipped) (\d+)$", re.MULTILINE)
 _NODE_FAILURE: Final = re.compile(r"^ *not ok \d+ - (.*)\n *---\n((?: .*\n)*?) *\.\.\.$", re.MULTILINE)
 _RUBY_EXTRAS: Final = re.compile(r"RabbitMQ::HTTP|Toxiproxy|TLS connection")
@@ -216,7 +221,8 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, help="folder for what the suites print")
     parser.add_argument("--checkouts", type=Path, help="folder of the checkouts")
     arguments = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # Nodes and namespaces go with it.
+    for number in _ENDING_SIGNALS:
+        signal.signal(number, _end)
     if os.geteuid() != 0:
         sys.exit("network namespaces need root")
     if arguments.rabbitmq and not RABBITMQ_SERVER.exists():
@@ -239,6 +245,13 @@ def main() -> None:
             worse = worse or not fails_there
             print(f"{name}: {test}" + (" (on RabbitMQ as well)" if fails_there else ""))
     sys.exit(int(worse))
+
+
+def _end(number: int, _frame: FrameType | None) -> None:
+    """Ends the program, and nodes and namespaces go with it; no other signal is to interrupt that."""
+    for each in _ENDING_SIGNALS:
+        signal.signal(each, signal.SIG_IGN)
+    sys.exit(f"ended by {signal.Signals(number).name}")
 
 
 def place_of(suite: Suite, folder: Path, checkouts: Path | None) -> Path | None:
@@ -357,30 +370,42 @@ def run(suite: Suite, place: Path, namespace: str, folder: Path, options: argpar
         environment["PYTHONPATH"] = _needed(suite, folder, options.checkouts)
         words = [sys.executable, "-m", "pytest", "-q", "-W", "ignore", "-p", "no:cacheprovider"]
         words += [f"--junitxml={report}", *suite.words]
+    kept = (options.keep or folder) / f"{suite.name}-{namespace.partition('-')[0]}.txt"
     with _containers(namespace) if "DOCKER_HOST" in suite.environment else nullcontext():
-        done = subprocess.run(
-            [*_inside(namespace), *words],
-            cwd=place,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=_SUITE_S,
-            check=False,
-        )
+        in_time = _printed_to(kept, [*_inside(namespace), *words], place, environment)
+    printed = kept.read_text(encoding="utf-8", errors="replace")
+    if not in_time:
+        print(f"{suite.name} did not end in {_SUITE_S} s:\n{printed[-2_000:]}")
+        return Outcome(0, 0, [f"it did not end in {_SUITE_S} s"])
     if suite.name in _RUBY:
-        outcome = _of_rspec(done.stdout)
+        outcome = _of_rspec(printed)
     elif suite.name in _NODE:
-        outcome = _of_node(done.stdout)
+        outcome = _of_node(printed)
     elif suite.name in _NODE_CHECKOUT:
-        outcome = _of_zunit(done.stdout)
+        outcome = _of_zunit(printed)
     else:
         outcome = _of_pytest(report)
     if outcome is None:
-        print(f"{suite.name} did not run:\n{done.stdout[-2_000:]}{done.stderr[-2_000:]}")
+        print(f"{suite.name} did not run:\n{printed[-4_000:]}")
         return Outcome(0, 0, ["it did not run"])
-    if options.keep:
-        (options.keep / f"{suite.name}-{namespace.partition('-')[0]}.txt").write_text(done.stdout + done.stderr)
     return outcome
+
+
+def _printed_to(kept: Path, words: list[str], place: Path, environment: dict[str, str]) -> bool:
+    """Run a suite, and see in the file how far it is; False if it did not end in time. What it started ends with it."""
+    with kept.open("wb") as file:
+        suite = subprocess.Popen(
+            words, cwd=place, env=environment, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        try:
+            suite.wait(_SUITE_S)
+        except subprocess.TimeoutExpired:
+            return False
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(suite.pid, signal.SIGKILL)
+            suite.wait()
+    return True
 
 
 def _put(namespace: str, page: str, content: dict[str, str]) -> None:
@@ -466,7 +491,26 @@ def _namespace(name: str) -> Iterator[str]:
             subprocess.run(["ip", "-n", full, *words.split()], check=True)
         yield full
     finally:
+        _end_processes(full)
         subprocess.run(["ip", "netns", "delete", full], check=False)
+
+
+def _end_processes(namespace: str) -> None:
+    """Whatever runs in a namespace of this program: nodes, those included that were about to start, and so on."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        told: set[int] = set()
+        until = time.monotonic() + _STOP_S
+        while (pids := _processes(namespace)) and time.monotonic() < until:
+            for pid in pids - told:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, number)
+            told |= pids
+            time.sleep(0.1)
+
+
+def _processes(namespace: str) -> set[int]:
+    listed = subprocess.run(["ip", "netns", "pids", namespace], stdout=subprocess.PIPE, text=True, check=False)
+    return {int(pid) for pid in listed.stdout.split()}
 
 
 @contextmanager
@@ -484,22 +528,20 @@ def mayfly(folder: Path) -> Iterator[str]:
             yield namespace
         finally:
             nodes.terminate()
-            nodes.wait()
+            with suppress(subprocess.TimeoutExpired):
+                nodes.wait(_STOP_S)
 
 
 @contextmanager
 def rabbitmq(folder: Path) -> Iterator[str]:
-    """Three nodes of the packaged server; the namespace in which they listen."""
+    """Three nodes of the packaged server; the namespace in which they listen, and with which they end."""
     with _namespace("rabbitmq") as namespace:
-        script = ["ip", "netns", "exec", namespace, str(SHARED / "bench" / "rabbitmq-cluster"), "--management"]
+        script = [*_inside(namespace), str(SHARED / "bench" / "rabbitmq-cluster"), "--management", "start"]
         environment = {**os.environ, "RMQ_BASE": str(folder), "RMQ_PORT": str(PORT)}
-        try:
-            started = subprocess.run([*script, "start"], env=environment, capture_output=True, text=True, timeout=300)
-            if started.returncode:
-                sys.exit(f"RabbitMQ does not start: {started.stdout}{started.stderr}")
-            yield namespace
-        finally:
-            subprocess.run([*script, "stop"], env=environment, capture_output=True, timeout=120)
+        started = subprocess.run(script, env=environment, capture_output=True, text=True, timeout=300)
+        if started.returncode:
+            sys.exit(f"RabbitMQ does not start: {started.stdout}{started.stderr}")
+        yield namespace
 
 
 if __name__ == "__main__":

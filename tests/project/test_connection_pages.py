@@ -9,8 +9,9 @@ from urllib.parse import quote
 import pika
 import pytest
 
-from node.http import connections as pages
-from node.operating import connections
+from node.http import listing
+from node.operating import client_views
+from node.operating.json_values import json_value
 from tests.project.test_managed_queues import NOT_FOUND, Node
 
 FIELDS = {
@@ -153,7 +154,7 @@ def test_pages(node: Node, clients: Clients) -> None:
 
 
 def test_without_pages_there_is_a_bound(node: Node, clients: Clients, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pages, "MOST_CONNECTIONS", 2)
+    monkeypatch.setattr(listing, "MOST_ROWS", 2)
     for _ in range(3):
         clients.connect("mine")
     status, content = node.ask("GET", "/api/connections", "mine")
@@ -163,7 +164,7 @@ def test_without_pages_there_is_a_bound(node: Node, clients: Clients, monkeypatc
 
 def test_many_are_asked_for_bit_by_bit(node: Node, clients: Clients, monkeypatch: pytest.MonkeyPatch) -> None:
     """All come, however little an answer may have."""
-    monkeypatch.setattr(connections, "_BYTES_AT_ONCE", 1)
+    monkeypatch.setattr(client_views, "_BYTES_AT_ONCE", 1)
     names = sorted(name_of(clients.connect("mine")) for _ in range(3))
     assert [row["name"] for row in shown(node, user="mine")] == names
 
@@ -185,4 +186,4 @@ def test_properties_that_no_json_has(node: Node, clients: Clients) -> None:
     assert (properties["decimal"], properties["none"], properties["large"]) == ("1.5", None, 2**62)
     assert "in" in properties["nested"]
     odd = {"float": 1.5, "infinite": float("inf"), "no text \udcff": "\udcff"}  # which pika does not send
-    assert connections._json(odd, 0) == {"float": 1.5, "infinite": "inf", "no text ?": "?"}
+    assert json_value(odd) == {"float": 1.5, "infinite": "inf", "no text ?": "?"}

@@ -43,7 +43,7 @@ SHELLS: Final = (
     "node.node_view",
     "node.open_files",
     "node.operating.access",
-    "node.operating.connections",
+    "node.operating.clients",
     "node.operating.current_replicas",
     "node.operating.definitions_office",
     "node.operating.management",

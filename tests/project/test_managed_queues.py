@@ -50,7 +50,8 @@ class Node:
         return done.result(30)
 
     def stop(self) -> None:
-        self.connection.close()
+        if self.connection.is_open:
+            self.connection.close()
         self.run(self.process.stop())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)

@@ -8,6 +8,7 @@ from pamqp import commands
 
 from node.amqp.field_table import types_of
 from node.amqp.methods import unchecked
+from node.broker.consumer_terms import ConsumerTerms
 from node.broker.consumers import Consumer, ReplyConsumer, content_of
 from node.broker.direct_replies import REPLY_TO, make_address
 from node.broker.global_prefetch import NO_LIMIT
@@ -100,7 +101,7 @@ def consume(channel: Channel, method: Any, arguments: bytes) -> Steps:
         window_bytes,
     )
     channel.consumers[tag] = consumer
-    broker.add_consumer(consumer)
+    broker.add_consumer(consumer, ConsumerTerms(bool(method.exclusive), arguments))
     if not method.nowait:
         channel.send(unchecked(commands.Basic.ConsumeOk, consumer_tag=tag))
     if broker.deliveries_stopped:
