@@ -58,7 +58,7 @@ _TCP_SILENCE: Final = Struct("=2xB53xI")
 
 
 class AmqpListener:
-    """Accepts AMQP connections on one address."""
+    """Accepts AMQP connections: on one address, or plain ones there and TLS on another."""
 
     def __init__(
         self,
@@ -73,14 +73,18 @@ class AmqpListener:
         stall_seconds: float = OUTPUT_STALL_SECONDS,
         keepalive_idle_seconds: int = KEEPALIVE_IDLE_SECONDS,
         keepalive_interval_seconds: int = KEEPALIVE_INTERVAL_SECONDS,
+        tls_address: tuple[str, int] | None = None,
     ) -> None:
         """`port` 0 takes a free one.  With `reuse_port` other processes may listen there as well.
         `user_of` says whom the certificate of a client names, where clients have to show one.
+        `tls_address` is for TLS alone, and `port` plain then; without it `port` is for TLS, if there is `tls`.
         `schedule()` must lead to a call of `flush` soon, after the cluster was given the chance to do what the clients
         asked for."""
         self.broker: Broker = broker
         self.port: int = port
+        self.tls_port: int = 0 if tls_address is None else tls_address[1]
         self._host = host
+        self._tls_host = None if tls_address is None else tls_address[0]
         self._reuse_port = reuse_port
         self.schedule: Callable[[], None] = schedule
         self._tls = tls
@@ -89,7 +93,7 @@ class AmqpListener:
         self.stall_ms: int = int(stall_seconds * 1000)
         self.keepalive_idle_seconds: int = keepalive_idle_seconds
         self.keepalive_interval_seconds: int = keepalive_interval_seconds
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
         self._protocols: set[ClientProtocol] = set()
         self._dirty: list[ClientProtocol] = []
         self._ticker: asyncio.Handle | None = None
@@ -104,24 +108,35 @@ class AmqpListener:
         self._ticker = loop.call_later(_TICK_SECONDS, self._tick, loop)
 
     async def open_door(self) -> None:
-        """Take clients (again).  Raises OSError if the address cannot be had."""
+        """Take clients (again).  Raises OSError, and takes none, if an address cannot be had."""
+        try:
+            self.port = await self._listen(self._host, self.port, self._tls if self._tls_host is None else None)
+            if self._tls_host is not None:
+                self.tls_port = await self._listen(self._tls_host, self.tls_port, self._tls)
+        except OSError:
+            self.close_door()
+            raise
+
+    async def _listen(self, host: str, port: int, tls: ssl.SSLContext | None) -> int:
+        """Listen there as well; the port."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
+        server = await loop.create_server(
             lambda: ClientProtocol(self, loop),
-            self._host,
-            self.port,
+            host,
+            port,
             reuse_port=self._reuse_port or None,
-            ssl=self._tls,
-            ssl_handshake_timeout=HANDSHAKE_SECONDS if self._tls else None,
+            ssl=tls,
+            ssl_handshake_timeout=HANDSHAKE_SECONDS if tls else None,
             backlog=_BACKLOG,
         )
-        self.port = self._server.sockets[0].getsockname()[1]
+        self._servers.append(server)
+        taken: int = server.sockets[0].getsockname()[1]
+        return taken
 
     def close_door(self) -> None:
         """Take no more clients; those that are connected stay."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        while self._servers:
+            self._servers.pop().close()
 
     async def stop(self, text: str = TEXT_OF_STOP) -> None:
         """Stop listening and close the connections, waiting for their close-ok for a bounded time."""

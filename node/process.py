@@ -161,11 +161,12 @@ class NodeProcess:
         )
         self._broker = Broker(self.engine, lambda: random.SystemRandom().randbytes(16), own)
         self.engine.broker = self._broker
-        amqp = settings.amqp_address
+        amqp, beside = settings.amqp_address, settings.amqp_tls_address
         tls = client_tls(settings.amqp_tls)
         self._listener = AmqpListener(
             self._broker, amqp.host, amqp.port, self.drive.schedule_pump, None if tls is None else tls.front,
             reuse_port=settings.amqp_reuse_port,
+            tls_address=None if beside is None else (beside.host, beside.port),
             user_of=self._user_of_certificate if settings.amqp_tls_ca is not None else None,
         )
         self.drive.listener = self._listener

@@ -18,6 +18,7 @@ import pika.exceptions
 import pytest
 
 from tests.integration.nodes import Nodes, wait_for
+from tests.integration.operators import run_mayfly
 
 pytestmark = [
     pytest.mark.processes,
@@ -139,6 +140,46 @@ def test_a_client_in_plain_and_one_that_trusts_others_get_nowhere(cluster: Nodes
         pika.BlockingConnection(pika.ConnectionParameters(address.host, address.port, socket_timeout=3))
     with pytest.raises((pika.exceptions.AMQPConnectionError, ssl.SSLError)):
         connect(cluster, 1, ssl.create_default_context(cafile=str(files.theirs.certificate)))
+
+
+def test_tls_at_an_address_of_its_own_leaves_the_other_one_plain(cluster: Nodes, files: Files) -> None:
+    """So that clients can change over one after the other. Both are closed by a drain, and opened again."""
+    there = dict(cluster.settings[2])
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    cluster.kill(2)
+    cluster.configure(2, amqp_tls_address=f"127.0.0.1:{port}")
+    cluster.start(2)
+    cluster.until_serving()
+    plain = cluster.plan(2).amqp
+    context = client_context(files)
+    encrypted = pika.SSLOptions(context, "127.0.0.1")
+
+    def both_serve() -> bool:
+        for parameters in (
+            pika.ConnectionParameters(plain.host, plain.port, socket_timeout=5),
+            pika.ConnectionParameters("127.0.0.1", port, ssl_options=encrypted, socket_timeout=5),
+        ):
+            try:
+                connection = pika.BlockingConnection(parameters)
+            except pika.exceptions.AMQPConnectionError:
+                return False
+            connection.channel().queue_declare("changing-over", durable=True)
+            connection.close()
+        return True
+
+    assert both_serve()
+    with pytest.raises(pika.exceptions.AMQPConnectionError):
+        pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port, socket_timeout=3))
+    assert run_mayfly(cluster, 2, "drain").returncode == 0
+    for closed in (plain.port, port):
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", closed), 5).close()
+    assert run_mayfly(cluster, 2, "revive").returncode == 0
+    wait_for(both_serve, "a node that takes clients again")
+    cluster.kill(2)
+    cluster.settings[2] = there
+    cluster.heal()
 
 
 # -- certificates that are replaced under load ----------------------------------------------------------------

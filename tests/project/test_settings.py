@@ -253,6 +253,8 @@ def test_unreadable_files_are_refused(toml: Any, tmp_path: Path) -> None:
         ({"frames_address": "127.0.0.1:25672"}, "an address other than that of peer_address"),
         ({"amqp_address": "127.0.0.1:30672"}, "an address other than that of amqp_address"),
         ({"peer_tls_cert": __file__}, "peer_tls_ca = '' (with the other settings): expected a file"),
+        ({"amqp_tls_address": "127.0.0.1:5671"}, "amqp_tls_cert = '' (with the other settings): expected a file"),
+        ({"amqp_tls_address": "127.0.0.1:5672"}, "an address other than that of amqp_address"),
         ({"amqp_tls_ca": __file__}, "amqp_tls_cert = '' (with the other settings): expected a file"),
     ],
 )
