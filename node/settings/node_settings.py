@@ -100,7 +100,7 @@ class NodeSettings:
     processes: int = _setting(
         Number(1, MOST_PROCESSES),
         1,
-        "how many nodes to run here as processes: they share the addresses for clients, and have other ports from those given on",
+        "how many nodes to run here as processes: they share clients' addresses, and have other ports each",
     )
     amqp_reuse_port: bool = _setting(
         Switch(), False, "let other nodes on this machine serve the same amqp_address (SO_REUSEPORT)"

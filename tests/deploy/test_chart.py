@@ -345,7 +345,7 @@ def test_only_nodes_reach_the_ports_of_peers(chart: Any) -> None:
     assert {port["port"] for rule in rules for port in rule["ports"]} == {"peers", "frames", "http", "amqp"}
 
 
-@pytest@pytest.mark.parametrize(
+@pytest.mark.parametrize(
     ("tls", "ports", "told"),
     [
         ({}, {"amqp": ("amqp", 5672)}, (None, None)),
@@ -379,7 +379,7 @@ def test_where_clients_find_tls(
     assert command[4] == f"mq-mayfly:{max(ports.items())[1][1]}"
 
 
-.mark.parametrize(
+@pytest.mark.parametrize(
     ("values", "warnings"),
     [
         ({}, []),

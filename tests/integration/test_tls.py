@@ -18,7 +18,7 @@ import pika.exceptions
 import pytest
 
 from tests.integration.nodes import Nodes, wait_for
-from tests.integration.operators import run_mayfly
+from tests.integration.operators import ask, run_mayfly
 
 pytestmark = [
     pytest.mark.processes,
@@ -169,6 +169,9 @@ def test_tls_at_an_address_of_its_own_leaves_the_other_one_plain(cluster: Nodes,
         return True
 
     assert both_serve()
+    listeners = ask(cluster, 2, "GET", "overview")[1]["listeners"]
+    own = {(each["protocol"], each["port"]) for each in listeners if each["node"] == "node2"}
+    assert {("amqp", plain.port), ("amqp/ssl", port)} < own
     with pytest.raises(pika.exceptions.AMQPConnectionError):
         pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port, socket_timeout=3))
     assert run_mayfly(cluster, 2, "drain").returncode == 0

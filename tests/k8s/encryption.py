@@ -81,7 +81,7 @@ def between_nodes(release: Release) -> str:
     stop_s = time.monotonic() - began_s
     for pod in cluster.pods():
         _speaks_tls(pod.status.pod_ip, authority_of(cluster, SET, "peers"))
-    return f"it stopped at {first}, two went on serving; then those were deleted, and all were ready {stop_s:.0f} s later"
+    return f"it stopped at {first}, two went on serving; those were deleted, and all were ready {stop_s:.0f} s later"
 
 
 def _is_running(pod: Any) -> bool:

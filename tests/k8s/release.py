@@ -80,7 +80,7 @@ class Release:
     # ------------------------------------------------------------------ an operator's commands
 
     def mayfly(self, *words: str) -> str:
-        """What a command prints, given outside of the pods with the administrator's login. Raises CalledProcessError."""
+        """What a command prints, given outside of the pods with the administrator's login."""
         login = {"MAYFLY_USER": self.login.user, "MAYFLY_PASSWORD": self.login.password}
         command = [sys.executable, "-m", "node", *words, "--node", f"{self.cluster.address()}:15672"]
         environment = {**os.environ, **login}

@@ -32,7 +32,7 @@ from typing import Any, Final
 
 sys.path.append(str(Path(__file__).resolve().parent.parent.parent))
 
-from tests.k8s import (  # noqa: E402
+from tests.k8s import (
     encryption,
     from_secrets,
     load,
@@ -41,9 +41,9 @@ from tests.k8s import (  # noqa: E402
     scaling,
     upgrades,
 )
-from tests.k8s.cluster import RELEASE, Cluster  # noqa: E402
-from tests.k8s.release import CHART, Release  # noqa: E402
-from tests.k8s.transcript import Steps  # noqa: E402
+from tests.k8s.cluster import RELEASE, Cluster
+from tests.k8s.release import CHART, Release
+from tests.k8s.transcript import Steps
 
 RATE: Final = 150.0
 UNDER_LOAD: Final[tuple[tuple[str, str, upgrades.Scene], ...]] = (

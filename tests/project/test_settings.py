@@ -77,6 +77,7 @@ def test_all_keys_can_be_set_in_all_sources(toml: Any, tmp_path: Path) -> None:
         "ssl_cert_login_san_type": "email",
         "load_definitions": str(certificate),
         **{key: str(certificate) for key in setting_keys() if "_tls_" in key},
+        "amqp_tls_address": "[::1]:4",
         **{key: "67108864" for key in setting_keys() if key.endswith("_bytes")},
     }
     numbers = {
