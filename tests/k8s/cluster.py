@@ -120,8 +120,11 @@ class Cluster:
         with self.helm() as helm:
             for release in releases:
                 helm.uninstall(release, ignore_not_found=True)
-        self.core.delete_namespace(NAMESPACE)
         deadline_s = time.monotonic() + WITHIN_S
+        # A namespace with pods in it is looked at again only when their whole grace period may be over.
+        while self.pods() and time.monotonic() < deadline_s:
+            time.sleep(1)
+        self.core.delete_namespace(NAMESPACE)
         while any(each.metadata.name == NAMESPACE for each in self.core.list_namespace().items):
             assert time.monotonic() < deadline_s, f"the namespace {NAMESPACE} does not end"
             time.sleep(1)
