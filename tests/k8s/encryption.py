@@ -64,6 +64,37 @@ def between_nodes(release: Release) -> str:
     """The upgrade stands still at its first pod, which finds nobody; the others are told to stop together, and all come
     back with TLS."""
     cluster = release.cluster
+    first = _until_first_waits(release)
+    before = cluster.ids()
+    began_s = time.monotonic()
+    for name in before:
+        if name != first:
+            delete_pod(release, name, GRACE_S)
+    release.until(lambda: release.kept(before) == 1, "other pods")
+    release.until_ready(len(before))
+    stop_s = time.monotonic() - began_s
+    for pod in cluster.pods():
+        _speaks_tls(pod.status.pod_ip, authority_of(cluster, SET, "peers"))
+    return f"it stopped at {first}, two went on serving; those were deleted, and all were ready {stop_s:.0f} s later"
+
+
+def not_between_nodes(release: Release) -> str:
+    """The same upgrade, taken back while its first pod waits."""
+    there = release.values
+    before = release.cluster.ids()
+    first = _until_first_waits(release)
+    began_s = time.monotonic()
+    release.roll_back()
+    release.values = there
+    release.until_ready(len(before))
+    assert release.kept(before) == len(before) - 1, f"{release.kept(before)} pods were left alone"
+    back_s = time.monotonic() - began_s
+    return f"it stopped at {first}, two went on serving; the rollback had that one ready {back_s:.0f} s later"
+
+
+def _until_first_waits(release: Release) -> str:
+    """Upgrade to TLS between nodes, and see that nothing follows the first pod; its name."""
+    cluster = release.cluster
     before = cluster.ids()
     first = f"{SET}-{len(before) - 1}"
     release.upgrade({"tls": {**release.values["tls"], "peers": {"enabled": True, "existingSecret": f"{SET}-peers"}}})
@@ -73,15 +104,7 @@ def between_nodes(release: Release) -> str:
     assert release.kept(before) == len(before) - 1, f"{release.kept(before)} pods were left alone"
     serving = {pod.metadata.name for pod in cluster.pods() if is_ready(pod)}
     assert serving == set(before) - {first}, f"{serving} serve"
-    began_s = time.monotonic()
-    for name in serving:
-        delete_pod(release, name, GRACE_S)
-    release.until(lambda: not release.kept(before), "other pods")
-    release.until_ready(len(before))
-    stop_s = time.monotonic() - began_s
-    for pod in cluster.pods():
-        _speaks_tls(pod.status.pod_ip, authority_of(cluster, SET, "peers"))
-    return f"it stopped at {first}, two went on serving; those were deleted, and all were ready {stop_s:.0f} s later"
+    return first
 
 
 def _is_running(pod: Any) -> bool:

@@ -59,6 +59,7 @@ UNDER_LOAD: Final[tuple[tuple[str, str, upgrades.Scene], ...]] = (
     ("blind", "scale out, 3 to 5, pods may not ask the API server from then on", scaling.grow_blind),
     ("blind", "scale in, 5 to 3, without the API server", scaling.shrink),
     ("tls", "TLS for clients, at a port beside the plain one", encryption.clients_beside),
+    ("tls", "TLS between nodes, rolled back", encryption.not_between_nodes),
     ("tls", "TLS between nodes", encryption.between_nodes),
     ("test", "helm test again", Release.test),
 )
