@@ -52,6 +52,8 @@ def make_engine(
         "http": str(settings.http_address),
         "peer": str(settings.reachable_peer_address),
     }
+    if settings.amqp_tls_address is not None:
+        addresses["amqps"] = str(settings.amqp_tls_address)
     engine = EngineSettings(
         name, identity.shards, settings.expiry_tick_ms, addresses, lambda: Catalog(identity.shards), identity.store,
         founders(settings, identity), members.version, settings.failure_domain or socket.gethostname(),

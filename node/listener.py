@@ -59,7 +59,7 @@ _TCP_SILENCE: Final = Struct("=2xB53xI")
 
 
 class AmqpListener:
-    """Accepts AMQP connections on one address."""
+    """Accepts AMQP connections: on one address, or plain ones there and TLS on another."""
 
     def __init__(
         self,
@@ -75,15 +75,19 @@ class AmqpListener:
         stall_seconds: float = OUTPUT_STALL_SECONDS,
         keepalive_idle_seconds: int = KEEPALIVE_IDLE_SECONDS,
         keepalive_interval_seconds: int = KEEPALIVE_INTERVAL_SECONDS,
+        tls_address: tuple[str, int] | None = None,
     ) -> None:
         """`port` 0 takes a free one.  With `reuse_port` other processes may listen there as well.
         `user_of` says whom the certificate of a client names, where clients have to show one.
         `is_limit_of_files`: the process may not open files for more connections than `connection_limit`.
+        `tls_address` is for TLS alone, and `port` plain then; without it `port` is for TLS, if there is `tls`.
         `schedule()` must lead to a call of `flush` soon, after the cluster was given the chance to do what the clients
         asked for."""
         self.broker: Broker = broker
         self.port: int = port
+        self.tls_port: int = 0 if tls_address is None else tls_address[1]
         self._host = host
+        self._tls_host = None if tls_address is None else tls_address[0]
         self._reuse_port = reuse_port
         self.schedule: Callable[[], None] = schedule
         self._tls = tls
@@ -111,8 +115,17 @@ class AmqpListener:
         self._ticker = loop.call_later(_TICK_SECONDS, self._tick, loop)
 
     async def open_door(self) -> None:
-        """Take clients (again).  Raises OSError if the address cannot be had."""
-        self.port = await self._acceptor.open(self._host, self.port, self._reuse_port, self._tls)
+        """Take clients (again).  Raises OSError, and takes none, if an address cannot be had."""
+        beside = self._tls_host
+        try:
+            self.port = await self._acceptor.open(
+                self._host, self.port, self._reuse_port, self._tls if beside is None else None
+            )
+            if beside is not None:
+                self.tls_port = await self._acceptor.open(beside, self.tls_port, self._reuse_port, self._tls)
+        except OSError:
+            self.close_door()
+            raise
 
     def close_door(self) -> None:
         """Take no more clients; those that are connected stay."""

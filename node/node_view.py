@@ -97,7 +97,7 @@ class NodeView:
 
     def clients_use_tls(self) -> bool:
         """See `ThisNode.clients_use_tls`."""
-        return self._settings.amqp_tls is not None
+        return self._settings.amqp_tls is not None and self._settings.amqp_tls_address is None
 
     def resources(self) -> dict[str, Any]:
         """See `ThisNode.resources`."""

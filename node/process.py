@@ -208,10 +208,12 @@ class NodeProcess:
             self.engine, self.identity, settings, drive.schedule_pump, self._send_away, self._members.stores,
             lambda: self._unproven and self._members.version == 0 and self.engine.untouched,
         )
+        amqp, beside = settings.amqp_address, settings.amqp_tls_address
         listener = AmqpListener(
-            self._broker, settings.amqp_address.host, settings.amqp_address.port, drive.schedule_pump,
+            self._broker, amqp.host, amqp.port, drive.schedule_pump,
             None if tls is None else tls.front, self._files.clients, self._files.allowed is not None,
             reuse_port=settings.amqp_reuse_port,
+            tls_address=None if beside is None else (beside.host, beside.port),
             user_of=self._user_of_certificate if settings.amqp_tls_ca is not None else None,
         )
         transport = self._make_transport(drive, starts, previous)

@@ -156,9 +156,11 @@ async def _run(process: "NodeProcess", settings: NodeSettings, stop_asked: async
         await asyncio.wait({starting})
         return 0
     await starting
+    beside = settings.amqp_tls_address
     _LOG.info(
-        "%s (node %d) serves: AMQP %s, HTTP %s, peers %s, their frames %s, data in %s",
-        *(process.name, process.identity.node, settings.amqp_address, settings.http_address),
+        "%s (node %d) serves: AMQP %s%s, HTTP %s, peers %s, their frames %s, data in %s",
+        *(process.name, process.identity.node, settings.amqp_address),
+        *("" if beside is None else f" (TLS {beside})", settings.http_address),
         *(settings.peer_address, settings.frames_listen_address, settings.data_dir),
     )
     running = asyncio.create_task(process.run_until_stopped())

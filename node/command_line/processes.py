@@ -70,10 +70,13 @@ def plan_processes(
     settings: NodeSettings, amqp: Address, given: Mapping[str, object], config: Path | None
 ) -> list[ProcessPlan]:
     """A plan for each process. `given` are the options of this command; what file and environment say counts too.
-    All of them serve `amqp`, which is the AMQP address of the settings with the port that was had."""
+    All of them serve `amqp`, which is the AMQP address of the settings with the port that was had, and the same address
+    for TLS, if there is one."""
     plans = []
     for number in range(1, settings.processes + 1):
         own = settings_of_process(settings, number) | {"amqp_address": amqp}
+        if settings.amqp_tls_address is not None:
+            own["amqp_tls_address"] = settings.amqp_tls_address
         each = dataclasses.replace(settings, **own)
         plans.append(
             ProcessPlan(
@@ -117,7 +120,9 @@ def run_processes(settings: NodeSettings, given: Mapping[str, object], config: P
     """Run all processes until SIGTERM or SIGINT; the exit code. Raises ClusterError if they can't be started."""
     refuse_surplus(settings)
     with ExitStack() as held, StopSignals(hang_up=settings.has_tls) as signals:
-        amqp = _hold(settings.amqp_address, held)
+        amqp = _hold("amqp_address", settings.amqp_address, held)
+        if settings.amqp_tls_address is not None:
+            _hold("amqp_tls_address", settings.amqp_tls_address, held)
         plans = plan_processes(settings, amqp, given, config)
         taken = taken_addresses([dataclasses.replace(plan, amqp=plan.http) for plan in plans])
         if taken:
@@ -125,7 +130,7 @@ def run_processes(settings: NodeSettings, given: Mapping[str, object], config: P
         return Supervisor(LocalCluster(plans, log_files=False), signals, patience_s(settings)).run()
 
 
-def _hold(address: Address, held: ExitStack) -> Address:
+def _hold(key: str, address: Address, held: ExitStack) -> Address:
     """Hold an address where nobody listens, so that our processes can share it; with port 0, the one that the system
     has chosen. Nothing listens here, so no client is sent here."""
     try:
@@ -134,7 +139,7 @@ def _hold(address: Address, held: ExitStack) -> Address:
             probe.close()
         holders = bound_sockets(address, socket.SO_REUSEPORT)
     except OSError as error:
-        raise ClusterError(f"amqp_address {address} can't be had: {error.strerror or error}") from None
+        raise ClusterError(f"{key} {address} can't be had: {error.strerror or error}") from None
     for holder in holders:
         held.enter_context(closing(holder))
     return Address(address.host, holders[0].getsockname()[1])

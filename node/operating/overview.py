@@ -12,7 +12,7 @@ from node.engine import Engine
 from node.shard.statistics import QueueStatistics
 from node.version import RABBITMQ_VERSION, VERSION
 
-_LISTENERS: Final = {"amqp": "amqp", "http": "http", "peer": "clustering"}
+_LISTENERS: Final = {"amqp": "amqp", "amqps": "amqp/ssl", "http": "http", "peer": "clustering"}
 """What the addresses of nodes are called here and there."""
 
 

@@ -100,7 +100,7 @@ class NodeSettings:
     processes: int = _setting(
         Number(1, MOST_PROCESSES),
         1,
-        "how many nodes to run here as processes: they share amqp_address, and have other ports from those given on",
+        "how many nodes to run here as processes: they share clients' addresses, and have other ports each",
     )
     amqp_reuse_port: bool = _setting(
         Switch(), False, "let other nodes on this machine serve the same amqp_address (SO_REUSEPORT)"
@@ -222,6 +222,9 @@ class NodeSettings:
     amqp_tls_ca: Path | None = _setting(
         _FILE, None, "clients must show a certificate signed by this; with SASL EXTERNAL it says which user they are"
     )
+    amqp_tls_address: Address | None = _setting(
+        OptionalAddress(), None, "where clients speak TLS; amqp_address stays plain then [default: amqp_address]"
+    )
     ssl_cert_login_from: str = _setting(
         Choice(*LOGIN_FROM), LOGIN_FROM[0], "what of a client's certificate is the user's name, for SASL EXTERNAL"
     )
@@ -310,12 +313,14 @@ class NodeSettings:
         peer = {"peer_tls_cert": self.peer_tls_cert, "peer_tls_key": self.peer_tls_key}
         yield from _incomplete_tls(peer | {"peer_tls_ca": self.peer_tls_ca})
         amqp = {"amqp_tls_cert": self.amqp_tls_cert, "amqp_tls_key": self.amqp_tls_key}
-        yield from _incomplete_tls(amqp, wanted=self.amqp_tls_ca is not None)
+        yield from _incomplete_tls(amqp, wanted=self.amqp_tls_ca is not None or self.amqp_tls_address is not None)
 
     def _address_contradictions(self) -> Iterator[tuple[str, str]]:
         taken: dict[Address, str] = {}
         addresses = {key: getattr(self, key) for key in ("amqp_address", "peer_address", "http_address")}
         addresses["frames_address"] = self.frames_listen_address
+        if self.amqp_tls_address is not None:
+            addresses["amqp_tls_address"] = self.amqp_tls_address
         for key, address in addresses.items():
             if address.port and address in taken:
                 yield key, f"an address other than that of {taken[address]}"

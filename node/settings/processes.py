@@ -64,11 +64,16 @@ def _contradictions(settings: NodeSettings) -> Iterator[tuple[str, str]]:
     for key in ("peer_address", "http_address"):
         if getattr(settings, key).port == 0:
             yield key, "a port other than 0, because every process takes one of its own from there on"
+    shared = settings.amqp_tls_address
+    if shared is not None and shared.port == 0:
+        yield "amqp_tls_address", "a port other than 0, because all processes listen there"
     if is_any_host(settings.reachable_peer_address.host):
         yield "advertised_peer_address", "an address at which the processes and other nodes can connect to process 1"
     if settings.name and len(f"{settings.name}-{settings.processes}") > 63:
         yield "name", f"a shorter name: the processes are called {settings.name}-2 and so on"
     taken = [("amqp_address", settings.amqp_address.host, _ports(settings.amqp_address.port, 1))]
+    if shared is not None:
+        taken.append(("amqp_tls_address", shared.host, _ports(shared.port, 1)))
     for key, each in _ports_in_use(settings):
         value: Address | int = settings.frames_listen_address if key == "frames_address" else getattr(settings, key)
         host, first = (value.host, value.port) if isinstance(value, Address) else (_LOOPBACK, value)

@@ -46,6 +46,11 @@ MATRIX: Final[dict[str, dict[str, Any]]] = {
         "extraEnvVarsSecret": "more",
     },
     "cert-manager": {"tls": {"enabled": True, "peers": {"enabled": True}, **CERTIFICATES}},
+    "TLS beside": {
+        "tls": {"enabled": True, "listen": "beside", **CERTIFICATES},
+        "service": {"type": "NodePort", "nodePorts": {"amqp": 30672, "amqps": 30671}},
+    },
+    "TLS only": {"tls": {"enabled": True, "listen": "only", **CERTIFICATES}},
     "watched": {
         "metrics": {
             "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
@@ -117,6 +122,12 @@ REFUSED: Final[dict[str, tuple[dict[str, Any], str]]] = {
     "a wrong name inside": ({"tls": {"enable": True}}, "enable"),
     "a wrong service": ({"service": {"type": "Nodeport"}}, "type"),
     "TLS without files": ({"tls": {"enabled": True}}, "tls.existingSecret"),
+    "a port for TLS alone": ({"tls": {"listen": "beside"}}, "tls.listen=beside takes tls.enabled"),
+    "TLS somewhere": ({"tls": {"enabled": True, "existingSecret": "web", "listen": "both"}}, "listen"),
+    "an address that is closed": (
+        {"tls": {"enabled": True, "existingSecret": "web", "listen": "only"}, "settings": {"amqp_address": "x:1"}},
+        "use tls.listen",
+    ),
     "TLS of peers without files": ({"tls": {"peers": {"enabled": True}}}, "tls.peers.existingSecret"),
     "cert-manager without an issuer": ({"tls": {"enabled": True, "certManager": {"enabled": True}}}, "issuerRef.name"),
     "definitions without a secret": ({"loadDefinition": {"enabled": True}}, "loadDefinition.existingSecret"),
@@ -332,6 +343,40 @@ def test_only_nodes_reach_the_ports_of_peers(chart: Any) -> None:
             nodes = {"app.kubernetes.io/name": "mayfly", "app.kubernetes.io/instance": "mq"}
             assert rule["from"] == [{"podSelector": {"matchLabels": nodes}}]
     assert {port["port"] for rule in rules for port in rule["ports"]} == {"peers", "frames", "http", "amqp"}
+
+
+@pytest.mark.parametrize(
+    ("tls", "ports", "told"),
+    [
+        ({}, {"amqp": ("amqp", 5672)}, (None, None)),
+        ({"enabled": True, "listen": None}, {"amqps": ("amqp", 5672)}, (None, None)),
+        ({"enabled": True}, {"amqps": ("amqp", 5672)}, (None, None)),
+        (
+            {"enabled": True, "listen": "beside"}, {"amqp": ("amqp", 5672), "amqps": ("amqps", 5671)},
+            (None, "0.0.0.0:5671"),
+        ),
+        (
+            {"enabled": True, "listen": "only"}, {"amqps": ("amqps", 5671)}, ("127.0.0.1:5672", "0.0.0.0:5671"),
+        ),
+    ],
+)  # fmt: skip
+def test_where_clients_find_tls(
+    chart: Any, tls: dict[str, Any], ports: dict[str, tuple[str, int]], told: tuple[str | None, str | None]
+) -> None:
+    """In the services, the pod, the network policy, what the node is told, and what `helm test` asks."""
+    objects = rendered(chart, {"tls": {"existingSecret": "web", **tls}}, is_install=False, is_upgrade=True)
+    inside = {each["name"]: each["containerPort"] for each in pod_of(objects)["spec"]["containers"][0]["ports"]}
+    for service in ("mq-mayfly", "mq-mayfly-headless"):
+        found = {each["name"]: each for each in only(objects, "Service", service)["spec"]["ports"]}
+        assert {name: (found[name]["targetPort"], found[name]["port"]) for name in found if "amqp" in name} == ports
+    assert {name: inside[name] for name in inside if "amqp" in name} == dict(ports.values())
+    rules = only(objects, "NetworkPolicy")["spec"]["ingress"]
+    allowed = {port["port"] for rule in rules for port in rule["ports"]}
+    assert allowed - {"peers", "frames", "http"} == {target for target, _ in ports.values()}
+    environment = {each["name"]: each.get("value") for each in pod_of(objects)["spec"]["containers"][0]["env"]}
+    assert (environment.get("MAYFLY_AMQP_ADDRESS"), environment.get("MAYFLY_AMQP_TLS_ADDRESS")) == told
+    command = only(objects, "Pod")["spec"]["containers"][0]["command"]
+    assert command[4] == f"mq-mayfly:{max(ports.items())[1][1]}"
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,7 @@ class World:
         self.pod = lifecycle.Pod(environment)
         self.states: dict[int, str] | None = None
         self.current = True
+        self.own_is_current = True
         self.replicas: int | None = None
         self.commands: list[tuple[str, ...]] = []
         self.failures = 0
@@ -76,7 +77,7 @@ class World:
             return {"status": "live"}
         if host == "127.0.0.1" and path == "/cluster/members" and self.lives:
             present = [{"name": self.pod.name, "state": "member", "up": True}, *self.others]
-            return {"members": present, "cluster": self.cluster}
+            return {"members": present, "cluster": self.cluster, "current": self.own_is_current}
         if path == "/status" or self.states is None or host in self.silent:
             raise OSError("connection refused")
         rows = self.stale.get(host, self.states)
@@ -167,6 +168,22 @@ def test_a_restart_waits_for_the_others_while_it_serves(
     asked = ("ready", "--without", "mq-1", "--node", "127.0.0.1:15672", "--timeout")
     assert [words for words in world.commands if words[0] == "ready"] == [(*asked, "300"), (*asked, "10")]
     assert [words[0] for words in world.commands] == ["ready", "drain", "ready"]
+
+
+def test_who_is_cut_off_asks_others_whether_it_is_spared(
+    lifecycle: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the first pod whose node speaks TLS to the others: to its own node they all seem to be down."""
+    world = World(lifecycle, monkeypatch, 2)
+    world.serve()
+    world.replicas, world.own_is_current = 3, False
+    world.states = {1: "member", 2: "member", 9: "member"}
+    world.silent = {f"mq-0.{DOMAIN}"}
+    for others, host in ((True, f"mq-1.{DOMAIN}"), (False, "127.0.0.1")):
+        world.current = others
+        world.commands.clear()
+        lifecycle.stop(world.pod)
+        assert {command[4] for command in world.commands if command[0] == "ready"} == {f"{host}:15672"}
 
 
 def test_a_node_that_hangs_is_not_waited_for(lifecycle: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ import pika.exceptions
 import pytest
 
 from tests.integration.nodes import Nodes, wait_for
+from tests.integration.operators import ask, run_mayfly
 
 pytestmark = [
     pytest.mark.processes,
@@ -98,6 +99,13 @@ def client_context(files: Files) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=str(files.ours.certificate))
 
 
+def node_context(files: Files) -> ssl.SSLContext:
+    context = client_context(files)
+    context.load_cert_chain(files.member.certificate, files.member.key)
+    context.set_alpn_protocols(["h2"])
+    return context
+
+
 def connect(nodes: Nodes, id: int, context: ssl.SSLContext) -> pika.BlockingConnection:
     address = nodes.plan(id).amqp
     return pika.BlockingConnection(
@@ -139,6 +147,49 @@ def test_a_client_in_plain_and_one_that_trusts_others_get_nowhere(cluster: Nodes
         pika.BlockingConnection(pika.ConnectionParameters(address.host, address.port, socket_timeout=3))
     with pytest.raises((pika.exceptions.AMQPConnectionError, ssl.SSLError)):
         connect(cluster, 1, ssl.create_default_context(cafile=str(files.theirs.certificate)))
+
+
+def test_tls_at_an_address_of_its_own_leaves_the_other_one_plain(cluster: Nodes, files: Files) -> None:
+    """So that clients can change over one after the other. Both are closed by a drain, and opened again."""
+    there = dict(cluster.settings[2])
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    cluster.kill(2)
+    cluster.configure(2, amqp_tls_address=f"127.0.0.1:{port}")
+    cluster.start(2)
+    cluster.until_serving()
+    plain = cluster.plan(2).amqp
+    context = client_context(files)
+    encrypted = pika.SSLOptions(context, "127.0.0.1")
+
+    def both_serve() -> bool:
+        for parameters in (
+            pika.ConnectionParameters(plain.host, plain.port, socket_timeout=5),
+            pika.ConnectionParameters("127.0.0.1", port, ssl_options=encrypted, socket_timeout=5),
+        ):
+            try:
+                connection = pika.BlockingConnection(parameters)
+            except pika.exceptions.AMQPConnectionError:
+                return False
+            connection.channel().queue_declare("changing-over", durable=True)
+            connection.close()
+        return True
+
+    assert both_serve()
+    listeners = ask(cluster, 2, "GET", "overview")[1]["listeners"]
+    own = {(each["protocol"], each["port"]) for each in listeners if each["node"] == "node2"}
+    assert {("amqp", plain.port), ("amqp/ssl", port)} < own
+    with pytest.raises(pika.exceptions.AMQPConnectionError):
+        pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port, socket_timeout=3))
+    assert run_mayfly(cluster, 2, "drain").returncode == 0
+    for closed in (plain.port, port):
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", closed), 5).close()
+    assert run_mayfly(cluster, 2, "revive").returncode == 0
+    wait_for(both_serve, "a node that takes clients again")
+    cluster.kill(2)
+    cluster.settings[2] = there
+    cluster.heal()
 
 
 # -- certificates that are replaced under load ----------------------------------------------------------------
@@ -234,9 +285,7 @@ def test_certificates_are_replaced_under_load_and_no_connection_is_lost(
     """Publishers and consumers stay on their connections, others come and go all the time, nodes stay linked; from
     the moment on that a node has read the files, who connects sees what is in them, at every port."""
     context = client_context(files)
-    as_node = client_context(files)
-    as_node.load_cert_chain(files.member.certificate, files.member.key)
-    as_node.set_alpn_protocols(["h2"])
+    as_node = node_context(files)
     marks = {id: len(cluster.log_text(id)) for id in cluster.ids}
     got: list[bytes] = []
 
@@ -302,3 +351,49 @@ def test_a_node_without_the_right_certificate_is_kept_out(cluster: Nodes, files:
     cluster.kill(3)
     cluster.settings[3] = right
     cluster.heal()
+
+
+def test_tls_between_nodes_is_turned_on_with_a_stop_of_all_but_one(cluster: Nodes, files: Files) -> None:
+    """The one that was changed first waits, and the others serve; then those change together. What was confirmed is
+    there, whoever was up at the time."""
+    context = client_context(files)
+    keys = ("peer_tls_cert", "peer_tls_key", "peer_tls_ca")
+    with_tls = {id: {key: cluster.settings[id][key] for key in keys} for id in cluster.ids}
+    cluster.kill(*cluster.ids)
+    for id in cluster.ids:
+        for key in keys:
+            del cluster.settings[id][key]
+    cluster.start(*cluster.ids)
+    cluster.until_serving()
+
+    def publish(bodies: tuple[bytes, ...]) -> None:
+        connection = connect(cluster, 1, context)
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.queue_declare("turned-on", durable=True)
+        for body in bodies:
+            channel.basic_publish("", "turned-on", body, mandatory=True)
+        connection.close()
+
+    def change(*ids: int) -> None:
+        cluster.kill(*ids)
+        for id in ids:
+            cluster.configure(id, **with_tls[id])
+        cluster.start(*ids)
+
+    publish((b"plain",))
+    mark = len(cluster.log_text(3))
+    change(3)
+    wait_for(lambda: "can't reach node 1" in cluster.log_text(3)[mark:], "a node that finds nobody")
+    publish((b"without node 3",))
+    assert cluster.page(3, "/health/ready")[0] == 503
+    change(1, 2)
+    cluster.until_serving()
+    cluster.heal()
+    publish((b"encrypted",))
+    connection = connect(cluster, 3, context)
+    channel = connection.channel()
+    bodies = [channel.basic_get("turned-on", auto_ack=True)[2] for _ in range(3)]
+    connection.close()
+    assert bodies == [b"plain", b"without node 3", b"encrypted"]
+    assert shown(cluster.plan(1).frames.port, node_context(files))

@@ -5,9 +5,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import ssl
-from pathlib import Path
 from typing import Any, Final
+
+from tests.k8s.cluster import NAMESPACE, WITHIN_S, Cluster, is_ready
+from tests.k8s.encryption import connect, make_certificates
+from tests.k8s.release import CHART, Release
 
 RELEASE: Final = "safe"
 SERVICE: Final = f"{RELEASE}-mayfly"
@@ -18,6 +20,21 @@ QUEUE: Final = "new"
 _SALT: Final = b"salt"
 
 
+def install(release: Release) -> str:
+    """Instead of the first release; `helm test`, a client."""
+    cluster = release.cluster
+    release.uninstall()
+    make_certificates(cluster, SERVICE)
+    _make_secrets(cluster)
+    with cluster.helm() as helm:
+        # The definitions are loaded by a hook: this returns when its job has succeeded.
+        helm.install(CHART, RELEASE, {**release.values, **values()}, timeout=round(WITHIN_S))
+        release.until(lambda: sum(map(is_ready, cluster.pods())) == 3, "3 ready pods")
+        helm.test(RELEASE, timeout=round(WITHIN_S))
+    _check(cluster)
+    return "definitions loaded, `helm test` succeeded, the user of the definitions published and got through TLS"
+
+
 def values() -> dict[str, Any]:
     """Of the chart. Nothing is kept: the volumes are of the first release."""
     return {
@@ -25,30 +42,21 @@ def values() -> dict[str, Any]:
         "loadDefinition": {"enabled": True, "existingSecret": "definitions"},
         "tls": {
             "enabled": True,
-            "existingSecret": "client-tls",
-            "peers": {"enabled": True, "existingSecret": "peer-tls"},
+            "existingSecret": f"{SERVICE}-clients",
+            "peers": {"enabled": True, "existingSecret": f"{SERVICE}-peers"},
         },
         "persistence": {"enabled": False},
     }
 
 
-def make_secrets(core: Any, namespace: str, folder: Path) -> Path:
-    """All of them; the authority's certificate, for clients."""
-    from node.command_line.certificate_authority import issue, make_authority
-
-    domain = f"{SERVICE}-headless.{namespace}.svc.cluster.local"
-    made = {}
-    for name, hosts in (("client-tls", [SERVICE]), ("peer-tls", [f"{SERVICE}-{n}.{domain}" for n in range(3)])):
-        make_authority(folder / name, name, 10)
-        certificate, key = issue(folder / name, hosts, 10, False)
-        made[name] = {"tls.crt": certificate.read_bytes(), "tls.key": key.read_bytes()}
-        made[name]["ca.crt"] = (folder / name / "ca.pem").read_bytes()
-    made["login"] = {"username": LOGIN[0].encode(), "password": LOGIN[1].encode()}
-    made["definitions"] = {"definitions.json": json.dumps(definitions()).encode()}
+def _make_secrets(cluster: Cluster) -> None:
+    made = {
+        "login": {"username": LOGIN[0].encode(), "password": LOGIN[1].encode()},
+        "definitions": {"definitions.json": json.dumps(definitions()).encode()},
+    }
     for name, data in made.items():
         encoded = {key: base64.b64encode(octets).decode() for key, octets in data.items()}
-        core.create_namespaced_secret(namespace, {"metadata": {"name": name}, "data": encoded})
-    return folder / "client-tls" / "ca.pem"
+        cluster.core.create_namespaced_secret(NAMESPACE, {"metadata": {"name": name}, "data": encoded})
 
 
 def definitions() -> dict[str, Any]:
@@ -69,24 +77,22 @@ def definitions() -> dict[str, Any]:
     }
 
 
-def check(address: str, authority: Path) -> None:
+def _check(cluster: Cluster) -> None:
     """The client of the definitions has its queue, through TLS and in no other way."""
     import pika
     import pika.exceptions
 
-    context = ssl.create_default_context(cafile=str(authority))
-    login = pika.PlainCredentials(*CLIENT)
-    encrypted = pika.SSLOptions(context, server_hostname=SERVICE)
-    connection = pika.BlockingConnection(
-        pika.ConnectionParameters(address, 5672, VHOST, login, ssl_options=encrypted)
-    )
+    connection = connect(cluster, CLIENT, SERVICE, 5672, VHOST)
     channel = connection.channel()
     channel.confirm_delivery()
     channel.basic_publish("", QUEUE, b"through TLS", mandatory=True)
     assert channel.basic_get(QUEUE, auto_ack=True)[2] == b"through TLS"
     connection.close()
+    plain = pika.ConnectionParameters(
+        cluster.address(SERVICE), 5672, VHOST, pika.PlainCredentials(*CLIENT), socket_timeout=5
+    )
     try:
-        pika.BlockingConnection(pika.ConnectionParameters(address, 5672, VHOST, login, socket_timeout=5))
+        pika.BlockingConnection(plain)
     except pika.exceptions.AMQPConnectionError:
         pass
     else:

@@ -86,6 +86,16 @@ def test_the_first_is_the_node_of_the_settings_and_the_others_join_through_it() 
     assert second.join == third.join == alone.peer_address
 
 
+def test_all_have_the_same_address_for_tls() -> None:
+    files = {"amqp_tls_cert": __file__, "amqp_tls_key": __file__}
+    settings = planned(processes="2", amqp_tls_address="127.0.0.1:5671", **files)
+    assert [str(each.amqp_tls_address) for each in settings] == ["127.0.0.1:5671", "127.0.0.1:5671"]
+    for wrong, expected in (
+        ("127.0.0.1:0", "a port other than 0"), ("127.0.0.1:15674", "ports other than those of amqp_tls_address"),
+    ):
+        assert expected in problems_of(processes="4", amqp_tls_address=wrong, **files)
+
+
 def test_one_command_for_three_machines() -> None:
     """With seeds the first processes found the cluster; only the node's own address differs from machine to machine."""
     seeds = "a:25672,b:25672,c:25672"

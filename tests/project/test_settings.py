@@ -77,6 +77,7 @@ def test_all_keys_can_be_set_in_all_sources(toml: Any, tmp_path: Path) -> None:
         "ssl_cert_login_san_type": "email",
         "load_definitions": str(certificate),
         **{key: str(certificate) for key in setting_keys() if "_tls_" in key},
+        "amqp_tls_address": "[::1]:4",
         **{key: "67108864" for key in setting_keys() if key.endswith("_bytes")},
     }
     numbers = {
@@ -253,6 +254,8 @@ def test_unreadable_files_are_refused(toml: Any, tmp_path: Path) -> None:
         ({"frames_address": "127.0.0.1:25672"}, "an address other than that of peer_address"),
         ({"amqp_address": "127.0.0.1:30672"}, "an address other than that of amqp_address"),
         ({"peer_tls_cert": __file__}, "peer_tls_ca = '' (with the other settings): expected a file"),
+        ({"amqp_tls_address": "127.0.0.1:5671"}, "amqp_tls_cert = '' (with the other settings): expected a file"),
+        ({"amqp_tls_address": "127.0.0.1:5672"}, "an address other than that of amqp_address"),
         ({"amqp_tls_ca": __file__}, "amqp_tls_cert = '' (with the other settings): expected a file"),
     ],
 )

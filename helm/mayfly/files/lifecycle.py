@@ -319,13 +319,26 @@ def number_of(pod: Pod, name: str) -> int:
 
 
 def until_spared(pod: Pod, within_s: float) -> bool:
-    """Wait until no shard would lose its majority with this node, but no longer than that; whether it is so."""
+    """Wait until no shard would lose its majority with this node, but no longer than that; whether it is so.
+
+    A node that reaches nobody takes all others for down, and would wait for them in vain: another one is asked."""
     try:
         page("127.0.0.1", "/health/live")
     except (OSError, ValueError) as error:
         say(f"the node does not answer, nobody has it any more: {error}")
         return True
-    return mayfly("ready", "--without", pod.name, "--node", "127.0.0.1:15672", "--timeout", f"{within_s:.0f}")
+    return mayfly("ready", "--without", pod.name, "--node", f"{who_knows(pod)}:15672", "--timeout", f"{within_s:.0f}")
+
+
+def who_knows(pod: Pod) -> str:
+    """Where a node is asked who is up: the own one, unless it has missed changes and another one has not."""
+    for host in ("127.0.0.1", *map(pod.host, pod.others())):
+        try:
+            if page(host, "/cluster/members").get("current") is True:
+                return host
+        except (OSError, ValueError):
+            continue
+    return "127.0.0.1"
 
 
 def leave(pod: Pod, staying: list[int], gone: Sequence[str] = ()) -> None:

@@ -130,6 +130,28 @@ resources:
 {{- end -}}
 {{- end -}}
 
+{{/* Where TLS is spoken to clients: "" nowhere, else as tls.listen has it. Values of an older chart lack that. */}}
+{{- define "mayfly.tlsListen" -}}
+{{- if .Values.tls.enabled }}{{ default "instead" .Values.tls.listen }}{{ end -}}
+{{- end -}}
+
+{{/* Clients' ports, as JSON: of each its name for others, that of the container, and that of its number and nodePort among
+   the values. */}}
+{{- define "mayfly.clientPorts" -}}
+{{- $listen := include "mayfly.tlsListen" . -}}
+{{- $number := int .Values.service.ports.amqp -}}
+{{- $found := list -}}
+{{- if ne $listen "only" -}}
+{{- $name := ternary "amqps" "amqp" (eq $listen "instead") -}}
+{{- $found = append $found (dict "name" $name "target" "amqp" "number" $number "inside" 5672 "nodePort" .Values.service.nodePorts.amqp) -}}
+{{- end -}}
+{{- if has $listen (list "beside" "only") -}}
+{{- $number = int (default 5671 .Values.service.ports.amqps) -}}
+{{- $found = append $found (dict "name" "amqps" "target" "amqps" "number" $number "inside" 5671 "nodePort" .Values.service.nodePorts.amqps) -}}
+{{- end -}}
+{{- dict "ports" $found "number" $number | toJson -}}
+{{- end -}}
+
 {{- define "mayfly.tlsSecret" -}}
 {{- default (printf "%s-tls" (include "mayfly.fullname" .)) .Values.tls.existingSecret -}}
 {{- end -}}
@@ -155,6 +177,9 @@ resources:
 {{- $spare := include "mayfly.spareTimeout" . | int -}}
 {{- if ge (add $drain $spare) (int64 .Values.terminationGracePeriodSeconds) -}}
 {{- fail (printf "drainTimeoutSeconds (%d) and spareTimeoutSeconds (%d) together must be less than terminationGracePeriodSeconds (%d)" $drain $spare (int .Values.terminationGracePeriodSeconds)) -}}
+{{- end -}}
+{{- if and (ne (default "instead" .Values.tls.listen) "instead") (not .Values.tls.enabled) -}}
+{{- fail (printf "tls.listen=%s takes tls.enabled" .Values.tls.listen) -}}
 {{- end -}}
 {{- if and .Values.tls.enabled (not .Values.tls.existingSecret) (not .Values.tls.certManager.enabled) -}}
 {{- fail "tls.enabled takes tls.existingSecret or tls.certManager.enabled" -}}
@@ -184,7 +209,10 @@ resources:
 {{- $_ := set $own "failure_domain" "failureDomainFromNode=false and no failureDomainFromLabel" -}}
 {{- end -}}
 {{- if .Values.tls.enabled -}}
-{{- $_ := merge $own (dict "amqp_tls_cert" "tls.existingSecret" "amqp_tls_key" "tls.existingSecret" "amqp_tls_ca" "tls.verifyClients") -}}
+{{- $_ := merge $own (dict "amqp_tls_cert" "tls.existingSecret" "amqp_tls_key" "tls.existingSecret" "amqp_tls_ca" "tls.verifyClients" "amqp_tls_address" "tls.listen") -}}
+{{- end -}}
+{{- if eq (include "mayfly.tlsListen" .) "only" -}}
+{{- $_ := set $own "amqp_address" "tls.listen" -}}
 {{- end -}}
 {{- if .Values.tls.peers.enabled -}}
 {{- $_ := merge $own (dict "peer_tls_cert" "tls.peers.existingSecret" "peer_tls_key" "tls.peers.existingSecret" "peer_tls_ca" "tls.peers.existingSecret") -}}
