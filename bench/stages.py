@@ -1,8 +1,8 @@
 """Which stage of a message's way a sampled stack belongs to: pure.
 
 A stack is a line of py-spy's raw format: frames from the outermost to the innermost with ";" between, and a count. The
-innermost frame that a rule knows decides, so what a stage calls (a compiled module, the C library, a system call)
-counts with it.
+innermost frame that a rule knows decides, so what a stage calls (the C library, a system call) counts with it. Where no
+frame is known, as in a stack of C that only interpreted code has called, the rules for the event loop decide.
 """
 
 import re
@@ -10,39 +10,46 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
-READ, PARSE, ROUTE, REPLICATE, LOG, APPLY, DELIVER, CONFIRM, WRITE, DRIVE, OTHER = (
-    "event loop and read", "parse", "route", "replicate", "log", "apply", "deliver and acknowledge", "confirm",
+READ, PARSE, ROUTE, REPLICATE, LOG, APPLY, CONFIRM, DELIVER, ACKNOWLEDGE, WRITE, DRIVE, OTHER = (
+    "event loop and read", "parse", "route", "replicate", "log", "apply", "confirm", "deliver", "acknowledge",
     "write to clients", "drive", "other",
 )
-STAGES: Final = (READ, PARSE, ROUTE, REPLICATE, LOG, APPLY, DELIVER, CONFIRM, WRITE, DRIVE, OTHER)
+STAGES: Final = (READ, PARSE, ROUTE, REPLICATE, LOG, APPLY, CONFIRM, DELIVER, ACKNOWLEDGE, WRITE, DRIVE, OTHER)
 """In the order of a message's way."""
 
-# The first rule that fits a frame counts. Frames read "function (file:line)"; those of compiled modules, which only a
-# profile with native frames has, name the module in the function: CPyDef_shard___publish___apply_publishes.
-_RULES: Final = tuple(
-    (stage, re.compile(pattern))
-    for stage, pattern in (
-        (WRITE, r"ClientProtocol\.flush|AmqpListener\.flush|uv__write|uv__try_write"),
-        (READ, r"\(node/listener\.py|\(uvloop/|\(node/command_line/"),
-        (CONFIRM, r"\(node/broker/confirms\.py"),
-        (DELIVER, r"\(node/amqp/frame_writer\.py|CPyDef_frame_writer|content_frames|deliver_frames"),
-        (DELIVER, r"\(node/broker/(consumers|unacknowledged)\.py|[Dd]eliver|[Ss]ettle.*\(node/broker"),
-        (PARSE, r"\(node/amqp/|\(pamqp/|CPyDef_(amqp___)?(frames|content|connection|channels?|output|handshake)___"),
-        (ROUTE, r"\(node/(broker|catalog)/|CPyDef_(broker|catalog)___"),
-        (LOG, r"\(node/log_writer\.py|\(cluster/log/|CPyDef_(log___)?group_log"),
-        (APPLY, r"\(cluster/applying\.py|\(node/(shard|catalog_machine)|CPyDef_shard___|_apply_all"),
-        (REPLICATE, r"\(cluster/|\(grpc/|cygrpc|_poll_wrapper|CPyDef_raft___"),
-        (DRIVE, r"\(node/(drive|engine|process|duties)"),
-    )
+def _rules(*rules: tuple[str, str]) -> tuple[tuple[str, re.Pattern[str]], ...]:
+    return tuple((stage, re.compile(pattern)) for stage, pattern in rules)
+
+
+# The first rule that fits a frame counts. Frames read "function (file:line)", compiled ones have no line.
+_RULES: Final = _rules(
+    (WRITE, r"ClientProtocol\.flush|AmqpListener\.flush"),
+    (READ, r"\(node/listener\.py|\(node/command_line/"),
+    (CONFIRM, r"\(node/broker/confirms\.py"),
+    (DELIVER, r"\(node/amqp/frame_writer\.py|\(node/broker/consumers\.py|\(node/shard/delivery\.py"),
+    (ACKNOWLEDGE, r"\(node/broker/unacknowledged\.py|\(node/shard/settle\.py|settle\w* \(node/"),
+    (PARSE, r"\(node/amqp/"),
+    (ROUTE, r"\(node/(broker|catalog)/|encode_\w+ \(node/shard/commands"),
+    (LOG, r"\(node/log_writer\.py|\(cluster/log/"),
+    (APPLY, r"\(cluster/applying\.py|\(node/(shard|catalog_machine)"),
+    (REPLICATE, r"\(cluster/|\(grpc/|cygrpc|_poll_wrapper"),
+    (DRIVE, r"\(node/(drive|engine|process|duties)"),
+)
+_RULES_OF_THE_LOOP: Final = _rules(
+    (WRITE, r"UVStream_.*write|_exec_queued_writes"),
+    (LOG, r"\bmdb_|fdatasync|io_submit"),
+    (READ, r"\buv_|uvloop"),
 )
 
 
 def stage_of(stack: str) -> str:
     """The stage of one stack, its count left out."""
-    for frame in reversed(stack.split(";")):
-        for stage, pattern in _RULES:
-            if pattern.search(frame):
-                return stage
+    frames = stack.split(";")
+    for rules in (_RULES, _RULES_OF_THE_LOOP):
+        for frame in reversed(frames):
+            for stage, pattern in rules:
+                if pattern.search(frame):
+                    return stage
     return OTHER
 
 
@@ -59,7 +66,7 @@ def hottest(lines: Iterable[str], most: int) -> list[tuple[str, str, int]]:
     counts: Counter[tuple[str, str]] = Counter()
     for stack, count in map(_parted, lines):
         frames = [re.sub(r":\d+\)", ")", frame) for frame in stack.split(";")]
-        own = [frame for frame in frames if re.search(r"\((node|cluster)/|CPyDef_", frame)]
+        own = [frame for frame in frames if re.search(r"\((node|cluster)/", frame)]
         counts[stage_of(stack), (own or frames)[-1]] += count
     return [(stage, frame, count) for (stage, frame), count in counts.most_common(most)]
 

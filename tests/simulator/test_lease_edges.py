@@ -127,8 +127,8 @@ def test_l5_l6_the_leader_goes_a_millisecond_before_and_after(kind: str, delta_u
 def story_of(gone_us: int | None = 2_000_000) -> tuple[Story, EdgePlan]:
     """A queue with a lease of one second, used at 1 s through a leader that stays, gone at 2 s."""
     plan = plan_of(1_000, edges.NOTHING)
-    story = Story(1_000, shard_of={"edge0": 1}, ended_us=3_000_000)
-    story.lives[1] = Life("edge0", 1, 900_000, gone_us, "expired")
+    story = Story(1_000, ended_us=3_000_000)
+    story.lives[1] = Life("edge0", 1, 1, 900_000, gone_us, "expired")
     story.leading.append((500_000, 1, 1, True))
     story.established.append((500_000, 1, 1, True))
     story.uses.append(Use("edge0", edges.PASSIVE, 1_000_000, 1_001_000, OK))
@@ -152,6 +152,12 @@ def test_the_judge_sees_leases_that_end_early_and_late() -> None:
     assert "L4" in rules_of(*story_of(1_990_000))
     assert rules_of(*story_of(2_600_000)) == {"L6"}
     assert "L6" in rules_of(*story_of(None))
+
+
+def test_the_judge_looks_at_the_shard_in_which_the_queue_was_and_not_at_that_of_the_next_of_its_name() -> None:
+    story, plan = story_of()
+    story.lives[2] = Life("edge0", 2, 2, 2_001_000)
+    assert {"L4", "L7"}.isdisjoint(rules_of(story, plan)), "shard 2 had no leader all the time"
 
 
 def test_the_judge_sees_that_time_without_a_leader_was_charged() -> None:

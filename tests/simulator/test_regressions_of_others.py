@@ -177,7 +177,7 @@ def test_d6_d8_a_dead_letter_worker_that_restarts_in_a_loop() -> None:
     stage.ask(1, commands.Queue.Bind(0, "dead", "amq.fanout", ""))
     for name in ("s1", "s2", "s3", "s4"):
         stage.declare(3, name, **timed)
-    assert {stage.story.shard_of[name] for name in ("s1", "s2", "s3", "s4")} == {1, 2}
+    assert {stage.story.shard_of(name) for name in ("s1", "s2", "s3", "s4")} == {1, 2}
     stage.consume_dead(2, "dead")
     now_us = stage.queue.now_us
     storm = [Fault(now_us + n * 100 * MILLISECOND_US, faults.TRANSFER, (n % 3 + 1,), 0, n % 3) for n in range(40)]

@@ -114,8 +114,7 @@ class EdgeRun:
             seen.applied = applied
             for record in program.engine.catalog.queues():
                 if record.id not in self.story.lives:
-                    self.story.lives[record.id] = Life(record.name, record.id, self.queue.now_us)
-                    self.story.shard_of[record.name] = record.shard
+                    self.story.lives[record.id] = Life(record.name, record.id, record.shard, self.queue.now_us)
 
     def _note(self, node: int, shard: int, now: tuple[bool, bool]) -> None:
         before = self._seen[node].seen.get(shard, (False, False))
@@ -220,7 +219,7 @@ class EdgeRun:
         """Clients of all queues get ready, holders attach, then one client renews every lease in one go; the true
         times at which they end."""
         for edge in self.plan.edges:
-            shard = self.story.shard_of[edge.queue]
+            shard = self.story.shard_of(edge.queue)
             leader = self.leader_of(shard) or 1
             node = leader if edge.by_leader else 1 + leader % len(NODES)
             self._client(edge.queue, node)
@@ -249,7 +248,7 @@ class EdgeRun:
 
     def _deadline_us(self, queue: str) -> int:
         """When the lease of the queue would end, if nothing happened to it or to its leader."""
-        shard = self.story.shard_of[queue]
+        shard = self.story.shard_of(queue)
         program = self._program(self.leader_of(shard))
         ids = [life.queue_id for life in self.story.lives.values() if life.queue == queue]
         found = None if program is None else program.engine.shards[shard].queue(ids[-1])
@@ -265,7 +264,7 @@ class EdgeRun:
     def _schedule(self, edge: Edge, deadline_us: int) -> None:
         at_us = deadline_us
         if edge.aim == DECISION:
-            machine = self.cluster.machines[self.leader_of(self.story.shard_of[edge.queue])]
+            machine = self.cluster.machines[self.leader_of(self.story.shard_of(edge.queue))]
             tick_us = machine.profile.tick_us
             ticks = -(-(deadline_us - machine.next_tick_us) // tick_us)
             at_us = machine.next_tick_us + ticks * tick_us
@@ -315,7 +314,7 @@ class EdgeRun:
         if fault is None:
             return deadline_us + (self.plan.expires_ms if self._loses_a_node() else 0) * MILLISECOND_US
         at_us = deadline_us + fault.delta_us
-        leader = self.leader_of(self.story.shard_of[self.plan.edges[0].queue])
+        leader = self.leader_of(self.story.shard_of(self.plan.edges[0].queue))
         whom = {LEADER: (leader,), ALL: NODES}.get(fault.whom, (1 + leader % len(NODES),))
         if fault.kind == CLOCK:
             step = Fault(at_us - 1, faults.CLOCK_STEP, whom, 0, fault.step_us)
@@ -323,7 +322,7 @@ class EdgeRun:
             if fault.duration_us:
                 self._break(CRASH, whom, at_us, fault.duration_us)
         elif fault.kind == TRANSFER:
-            heir, shard = 1 + leader % len(NODES), self.story.shard_of[self.plan.edges[0].queue]
+            heir, shard = 1 + leader % len(NODES), self.story.shard_of(self.plan.edges[0].queue)
             self.story.fault_us = (at_us, at_us)
             self.cluster.schedule([Fault(at_us, faults.TRANSFER, (heir,), 0, shard)])
         else:

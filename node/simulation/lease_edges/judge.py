@@ -37,7 +37,7 @@ def check_charged(story: Story, plan: EdgePlan) -> list[Violation]:
         last_us = max((use.invoked_us for use in _answered_by(life, story)), default=-1)
         if last_us < 0:
             continue
-        leaderless_us = without(story.leading, story.shard_of[life.queue], last_us, life.gone_us)
+        leaderless_us = without(story.leading, life.shard, last_us, life.gone_us)
         if life.gone_us - last_us - leaderless_us < shortest_us:
             violations.append(
                 Violation(
@@ -97,7 +97,7 @@ def check_prompt(story: Story, plan: EdgePlan) -> list[Violation]:
     for life in story.lives.values():
         last_us = _last_possible_use_us(life, story, plan)
         gone_us = story.ended_us if life.gone_us is None else life.gone_us
-        shard = story.shard_of[life.queue]
+        shard = life.shard
         # A leader continues the led clock from the last heartbeat it got.
         lost_us = changes(story.established, shard, last_us, gone_us) * (profile.heartbeat_ms + profile.tick_ms) * 1_000
         if plan.stops_all:

@@ -40,6 +40,7 @@ class Life:
 
     queue: str
     queue_id: int
+    shard: int
     born_us: int
     gone_us: int | None = None
     reason: str = ""
@@ -60,7 +61,6 @@ class Story:
     """When, of which shard, who began or ceased to lead; a process that dies ceases."""
     established: list[tuple[int, int, int, bool]] = field(default_factory=list)
     """The same for leaders that may decide, and can (not frozen, not cut off)."""
-    shard_of: dict[str, int] = field(default_factory=dict)
     fault_us: tuple[int, int] = (-1, -1)
     """When something went wrong, and until when."""
     final: dict[str, str] = field(default_factory=dict)
@@ -68,6 +68,10 @@ class Story:
     left_behind: list[str] = field(default_factory=list)
     """What replicas still had at the end."""
     ended_us: int = 0
+
+    def shard_of(self, queue: str) -> int:
+        """Where the latest queue of that name is, or was."""
+        return max((life for life in self.lives.values() if life.queue == queue), key=lambda life: life.queue_id).shard
 
 
 def without(events: list[tuple[int, int, int, bool]], shard: int, start_us: int, end_us: int) -> int:
