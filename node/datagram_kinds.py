@@ -17,7 +17,7 @@ REPLY: Final = 16
 ASK: Final = 17
 TOLD: Final = 18
 
-# Questions of operators (node.operating.connections, by node.peer_questions)
+# Questions of operators (node.operating.clients, by node.peer_questions)
 QUESTION: Final = 247
 ANSWER: Final = 248
 

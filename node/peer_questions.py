@@ -4,7 +4,7 @@
 
 Nothing is repeated: a question has no answer when one of the two gets lost, the node's stream breaks, or the time is
 over. Each use has its own pair of kinds of datagrams (`node.datagram_kinds`): operators' questions about connections
-(`node.operating.connections`), and whether the channel of a direct reply is there (`node.broker.direct_replies`).
+(`node.operating.clients`), and whether the channel of a direct reply is there (`node.broker.direct_replies`).
 """
 
 from __future__ import annotations
