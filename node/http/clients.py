@@ -68,10 +68,13 @@ class ClientPages:
         own = None if self._port.sees_all(user) else user
         selection = ClientSelection(own, request.match_info.get("vhost"), connection)
 
+        async def count() -> int:
+            return await self._port.count_clients(kind, selection)
+
         async def some(start: int, most: int) -> tuple[int, list[dict[str, Any]]]:
             return await self._port.clients(kind, selection, start, most)
 
-        return await listed(request, kind, some)
+        return await listed(request, kind, count, some)
 
     async def _shown(self, request: web.Request, user: str, kind: Kind) -> web.Response:
         found = await self._found(request, user, kind, self._port.sees_all(user))

@@ -1,33 +1,54 @@
 """Lists that may be long, whole or in pages, as RabbitMQ has them."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Any, Final, TypeAlias
 
+import msgspec
 from aiohttp import web
 
-from node.http.operating import answer
+from node.http.operating import answer, answer_in_json
 
 MOST_ROWS: Final = 10_000
 """How many are listed without pages."""
 USUAL_PAGE: Final = 100
 MOST_OF_A_PAGE: Final = 500
 """As RabbitMQ has it."""
+_WRITTEN_AT_ONCE: Final = 500
+"""Rows that become JSON before other work gets its turn."""
 
+Count: TypeAlias = Callable[[], Awaitable[int]]
+"""How many rows there are, which is told sooner than they are."""
 Some: TypeAlias = Callable[[int, int], Awaitable[tuple[int, list[dict[str, Any]]]]]
 """Takes a place and a number: how many rows there are, and so many of them from there on."""
 
 
-async def listed(request: web.Request, what: str, some: Some) -> web.Response:
+async def listed(request: web.Request, what: str, count: Count, some: Some) -> web.Response:
     """All rows, or with `page` and, if wanted, `page_size` those of one page. `what` they are, for whoever asks for
-    too many."""
+    too many: nobody has to find them first."""
     if "page" in request.query:
         return await _page(request, some)
-    total, rows = await some(0, MOST_ROWS)
+    total = await count()
+    rows: list[dict[str, Any]] = []
+    if total <= MOST_ROWS:
+        total, rows = await some(0, MOST_ROWS)
     if total > MOST_ROWS:
         pages = f"?page=1&page_size={MOST_OF_A_PAGE}"
         return _bad_request(f"there are {total} {what}: ask for pages, with {pages}")
-    return answer(rows)
+    return await _written(rows)
+
+
+async def _written(rows: list[dict[str, Any]]) -> web.Response:
+    """The rows as JSON. Nothing is done with all of them at once, not even letting them go: that takes time, too."""
+    content = bytearray(b"[")
+    while rows:
+        content += msgspec.json.encode(rows[:_WRITTEN_AT_ONCE])[1:-1]
+        del rows[:_WRITTEN_AT_ONCE]
+        content += b"," if rows else b""
+        await asyncio.sleep(0)
+    content += b"]\n"
+    return answer_in_json(content)
 
 
 async def _page(request: web.Request, some: Some) -> web.Response:

@@ -206,9 +206,13 @@ class OperatorPages:
 
 def answer(content: dict[str, Any] | list[dict[str, Any]], status: HTTPStatus = HTTPStatus.OK) -> web.Response:
     """JSON that nobody keeps: a page of one moment is never the right answer later."""
-    body = msgspec.json.encode(content) + b"\n"
+    return answer_in_json(msgspec.json.encode(content) + b"\n", status)
+
+
+def answer_in_json(content: bytes | bytearray, status: HTTPStatus = HTTPStatus.OK) -> web.Response:
+    """`answer` with what is JSON already."""
     headers = {"Cache-Control": "no-store"}
-    return web.Response(body=body, status=status, content_type=_JSON, headers=headers)
+    return web.Response(body=content, status=status, content_type=_JSON, headers=headers)
 
 
 def not_authorised(reason: str) -> web.Response:

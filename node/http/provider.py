@@ -202,6 +202,9 @@ class ClientsPort(Protocol):
     def may_close_all(self, user: str) -> bool:
         """Whether the user may close the connections of others."""
 
+    async def count_clients(self, kind: Kind, selection: ClientSelection) -> int:
+        """How many there are."""
+
     async def clients(
         self, kind: Kind, selection: ClientSelection, start: int, most: int
     ) -> tuple[int, list[dict[str, Any]]]:

@@ -1,7 +1,13 @@
-"""Connections, channels and consumers of this node as RabbitMQ's management API shows them.  Pure."""
+"""Connections, channels and consumers of this node as RabbitMQ's management API shows them.  Pure.
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, TypeVar
+Nothing here looks at all connections at once: there may be tens of thousands, and all else waits meanwhile. Who asks
+goes through them by their numbers, which are in the order in which they came.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import islice
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 
@@ -17,12 +23,32 @@ from node.operating.json_values import json_value
 from node.shard.shard import Shard
 
 Row = dict[str, Any]
-_Shown = TypeVar("_Shown")
+Number = Annotated[int, msgspec.Meta(ge=0, le=2**48)]
+"""A place, or the number of a connection; what a peer says is held to that."""
 
 AT_ONCE: Final = 100
 """Rows of one answer, and consumers that are shown with their channel."""
+LOOKED_AT: Final = 1000
+"""Connections and their channels that are looked at for one answer, but for the channels of one connection more."""
 _BYTES_AT_ONCE: Final = 128 * 1024
 """What one answer has at most, but for one row more: other things wait behind it."""
+
+
+class Holder(NamedTuple):
+    """A connection that has so many of what is asked for, with the name operators know it by. Its key is
+    `ClientConnection.name`."""
+
+    name: str
+    key: str
+    held: int
+
+
+class Part(NamedTuple):
+    """Of what a connection has, so many from a place on."""
+
+    key: str
+    start: Number
+    most: Number
 
 
 class ClientViews:
@@ -32,58 +58,108 @@ class ClientViews:
         self._engine = engine
         self._broker = broker
 
-    def some(self, kind: Kind, selection: ClientSelection, start: int, most: int) -> tuple[int, list[Row]]:
-        """How many there are here, and so many of them from a place on, `AT_ONCE` at most: by connection, number of
-        the channel and consumer tag."""
-        connections = [
-            each for each in self._running() if selection.has(each.user, each.vhost, each.socket.name)
-        ]
-        if most > 0:
-            connections.sort(key=_name)
-        end = start + min(most, AT_ONCE)
-        if kind == "connections":
-            return len(connections), _rows(connections[start:end], self._connection)
-        channels = [channel for each in connections for _, channel in sorted(each.channels.items()) if channel.open]
-        if kind == "channels":
-            return len(channels), _rows(channels[start:end], self._channel)
-        consumers = [consumer for each in channels for consumer in self._consumers(each)]
-        return len(consumers), _rows(consumers[start:end], self._consumer)
+    def count(self, kind: Kind, selection: ClientSelection, after: int) -> tuple[int, int | None]:
+        """How many there are, of some connections behind that number; and the number behind which there may be more,
+        None if there is no further connection."""
+        connections, further = self._some(kind, selection, after)
+        return sum([_count(kind, each) for each in connections]), further
 
-    def one(self, kind: Kind, name: str) -> Row | None:
-        """The connection or channel of that name."""
+    def holders(self, kind: Kind, selection: ClientSelection, after: int) -> tuple[list[Holder], int | None]:
+        """Who has them, in no order: the same connections as for `count`."""
+        connections, further = self._some(kind, selection, after)
+        counted = [(each, _count(kind, each)) for each in connections]
+        return [Holder(each.socket.name, each.name, count) for each, count in counted if count], further
+
+    def rows(self, kind: Kind, selection: ClientSelection, parts: list[Part]) -> tuple[list[Row], list[Part]]:
+        """The rows of parts, in their order, as many as one answer may have; and which parts are left. In a connection
+        they are in the order of its channels' numbers, and in a channel in that in which its consumers came."""
+        rows: list[Row] = []
+        size_bytes = places = looked_at = 0
+        for number, (key, start, most) in enumerate(parts):
+            if looked_at >= LOOKED_AT:
+                return rows, parts[number:]
+            connection = self._broker.connections.get(key)
+            looked_at += 1
+            if connection is None or not _is_meant(connection, selection):
+                continue
+            if kind != "connections":
+                looked_at += len(connection.channels)
+            for done, row in enumerate(self._rows_of(kind, connection, start, most), 1):
+                if row is not None:
+                    rows.append(row)
+                    size_bytes += len(msgspec.msgpack.encode(row))
+                places += 1
+                if places >= AT_ONCE or size_bytes > _BYTES_AT_ONCE:
+                    rest = [Part(key, start + done, most - done)] if done < most else []
+                    return rows, rest + parts[number + 1 :]
+        return rows, []
+
+    def find(self, name: str, after: int) -> tuple[str | None, int | None]:
+        """The key of the connection of that name, if it is among some behind that number; and as `count` has it, the
+        number behind which to look further."""
+        found, further = self._some("connections", ClientSelection(connection=name), after)
+        return (found[0].name if found else None), further
+
+    def one(self, kind: Kind, key: str, name: str) -> Row | None:
+        """The connection or channel of that name, of the connection with that key."""
+        connection = self._broker.connections.get(key)
+        if connection is None or not _is_meant(connection, ClientSelection(connection=connection_of(kind, name))):
+            return None
         if kind == "connections":
-            connection = self._find(name)
-            return None if connection is None else self._connection(connection)
-        connection_name, _, number = name.removesuffix(")").rpartition(" (")
-        connection = self._find(connection_name)
-        if connection is None or not (number.isascii() and number.isdigit() and len(number) <= 5):
+            return self._connection(connection)
+        number = name.removesuffix(")").rpartition(" (")[2]
+        if not (number.isascii() and number.isdigit() and len(number) <= 5):
             return None
         channel = connection.channels.get(int(number))
         if channel is None or not channel.open or _name_of_channel(channel) != name:
             return None
-        return {
-            **self._channel(channel),
-            "consumer_details": _rows(self._consumers(channel)[:AT_ONCE], self._consumer),
-        }
+        shown = [self._consumer(each) for each in islice(channel.consumers.values(), AT_ONCE)]
+        return {**self._channel(channel), "consumer_details": [row for row in shown if row is not None]}
 
-    def close(self, name: str, reason: str) -> bool:
-        """Close the connection of that name (320); False if there is none here."""
-        connection = self._find(name)
-        if connection is not None:
-            connection.force_close(reason)
-        return connection is not None
+    def close(self, key: str, name: str, reason: str) -> bool:
+        """Close the connection of that key and name (320); False if there is none here."""
+        connection = self._broker.connections.get(key)
+        if connection is None or not _is_meant(connection, ClientSelection(connection=name)):
+            return False
+        connection.force_close(reason)
+        return True
 
-    def _running(self) -> Iterable[ClientConnection]:
-        return [each for each in self._broker.connections.values() if each.is_running]
+    def _some(
+        self, kind: Kind, selection: ClientSelection, after: int
+    ) -> tuple[list[ClientConnection], int | None]:
+        """Those that are meant, of some behind that number; see `count`."""
+        connections = list(self._broker.connections.values())
+        meant = []
+        looked_at = 0
+        for connection in islice(connections, bisect_right(connections, after, key=_number), None):
+            looked_at += 1
+            if _is_meant(connection, selection):
+                meant.append(connection)
+                if kind != "connections":
+                    looked_at += len(connection.channels)
+            if looked_at >= LOOKED_AT:
+                return meant, _number(connection)
+        return meant, None
 
-    def _find(self, name: str) -> ClientConnection | None:
-        return next((each for each in self._running() if each.socket.name == name), None)
-
-    def _consumers(self, channel: Channel) -> list[tuple[Consumer, QueueRecord]]:
-        """Those of queues, by tag. Where the queue is gone the consumer is about to."""
-        by_id = self._engine.catalog.queue_by_id
-        with_queues = [(each, by_id(each.holder.queue_id)) for _, each in sorted(channel.consumers.items())]
-        return [(consumer, queue) for consumer, queue in with_queues if queue is not None]
+    def _rows_of(self, kind: Kind, connection: ClientConnection, start: int, most: int) -> Iterator[Row | None]:
+        """For each of so many places from one on; None where there is nothing to show any more."""
+        if kind == "connections":
+            if start == 0:
+                yield self._connection(connection)
+            return
+        channels = _open_channels(connection)
+        if kind == "channels":
+            for channel in channels[start : start + most]:
+                yield self._channel(channel)
+            return
+        end = start + most
+        for channel in channels:
+            count = len(channel.consumers)
+            if start < count and end > 0:
+                for consumer in islice(channel.consumers.values(), max(start, 0), end):
+                    yield self._consumer(consumer)
+            start -= count
+            end -= count
 
     @property
     def _node(self) -> str:
@@ -144,8 +220,11 @@ class ClientViews:
             },
         }
 
-    def _consumer(self, shown: tuple[Consumer, QueueRecord]) -> Row:
-        consumer, queue = shown
+    def _consumer(self, consumer: Consumer) -> Row | None:
+        """Where the queue is gone the consumer is about to."""
+        queue = self._engine.catalog.queue_by_id(consumer.holder.queue_id)
+        if queue is None:
+            return None
         channel = consumer.channel
         connection = channel.connection
         terms = self._broker.terms_of(consumer)
@@ -191,20 +270,36 @@ class ClientViews:
         return False, "waiting"
 
 
-def _rows(shown: Sequence[_Shown], row_of: Callable[[_Shown], Row]) -> list[Row]:
-    """Their rows, as many as one answer may have."""
-    rows: list[Row] = []
-    size_bytes = 0
-    for each in shown:
-        rows.append(row_of(each))
-        size_bytes += len(msgspec.msgpack.encode(rows[-1]))
-        if size_bytes > _BYTES_AT_ONCE:
-            break
-    return rows
+def connection_of(kind: Kind, name: str) -> str:
+    """The name of the connection, in that of one or of a channel."""
+    return name if kind == "connections" else name.removesuffix(")").rpartition(" (")[0]
 
 
-def _name(connection: ClientConnection) -> str:
-    return connection.socket.name
+def _is_meant(connection: ClientConnection, selection: ClientSelection) -> bool:
+    if not connection.is_running:
+        return False
+    # To put the name together costs more than all else here.
+    name = "" if selection.connection is None else connection.socket.name
+    return selection.has(connection.user, connection.vhost, name)
+
+
+def _number(connection: ClientConnection) -> int:
+    """Connections are numbered as they come, and kept in that order: `Broker.connect`."""
+    return int(connection.name.rpartition("#")[2])
+
+
+def _open_channels(connection: ClientConnection) -> list[Channel]:
+    """By number."""
+    return [channel for _, channel in sorted(connection.channels.items()) if channel.open]
+
+
+def _count(kind: Kind, connection: ClientConnection) -> int:
+    if kind == "connections":
+        return 1
+    channels = connection.channels.values()
+    if kind == "channels":
+        return sum([channel.open for channel in channels])
+    return sum([len(channel.consumers) for channel in channels if channel.open])
 
 
 def _name_of_channel(channel: Channel) -> str:

@@ -171,6 +171,10 @@ class Management:
         record = self._catalog.user(user)
         return record is not None and _ADMINISTRATOR in record.tags
 
+    async def count_clients(self, kind: Kind, selection: ClientSelection) -> int:
+        """See `ClientsPort.count_clients`."""
+        return 0 if self._clients is None else await self._clients.count(kind, selection)
+
     async def clients(
         self, kind: Kind, selection: ClientSelection, start: int, most: int
     ) -> tuple[int, list[dict[str, Any]]]:

@@ -12,7 +12,7 @@ from node.broker.client_socket import ClientSocket
 from node.broker.consumer_terms import KEPT_BYTES
 from node.operating import client_views
 from node.operating.client_selection import ClientSelection, Kind
-from node.operating.client_views import ClientViews
+from node.operating.client_views import ClientViews, Part
 from node.operating.clients import Clients
 from tests.broker.conftest import Client
 from tests.broker.three_brokers import TICK_MS, ThreeBrokers
@@ -147,14 +147,16 @@ def test_what_a_channel_holds_and_waits_for(seen: Seen) -> None:
         client.publish(2, "replicated")
         client.publish(3, "q")
     client.send(3, commands.Basic.Ack(1))
-    first, second, third = seen.views[1].some("channels", ALL, 0, 10)[1]
+    name = client.connection.name
+    (first, second, third), left = seen.views[1].rows("channels", ALL, [Part(name, 0, 10)])
+    assert left == []
     assert (first["prefetch_count"], first["global_prefetch_count"], first["messages_unacknowledged"]) == (5, 9, 1)
     assert (second["confirm"], second["messages_unconfirmed"], second["transactional"]) == (True, 4, False)
     assert (third["transactional"], third["confirm"], third["messages_uncommitted"]) == (True, False, 4)
     assert (third["acks_uncommitted"], third["messages_unacknowledged"]) == (1, 2)
     seen.brokers.running = True
     seen.brokers.settle()
-    assert seen.views[1].some("channels", ALL, 1, 1)[1][0]["messages_unconfirmed"] == 0
+    assert seen.views[1].rows("channels", ALL, [Part(name, 1, 1)])[0][0]["messages_unconfirmed"] == 0
 
 
 @pytest.mark.parametrize("durable", [True, False])
