@@ -263,11 +263,15 @@ class ClientProtocol(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client is there."""
         self._transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        if peer is None:
+            # It was reset. What it sent can be read all the same, but not where it came from, and so what it may do.
+            self._transport.abort()
+            return
         limit_reached = self._listener.connection_limit if self._listener.is_full else None
         if not self._listener.opened(self):
             self._transport.abort()
             return
-        peer = transport.get_extra_info("peername")
         own_socket = transport.get_extra_info("socket")
         if own_socket is not None and own_socket.family in (socket.AF_INET, socket.AF_INET6):
             own_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -486,18 +490,19 @@ def _is_gone(own_socket: Any, gone_ms: int) -> bool:
 def _name_of(peer: Any) -> str:
     if isinstance(peer, tuple) and len(peer) >= 2:
         return f"{peer[0]}:{peer[1]}"
-    return str(peer or "local")
+    return str(peer or "unknown")
 
 
 def _host_and_port(address: Any) -> tuple[str, int]:
     if isinstance(address, tuple) and len(address) >= 2:
         return str(address[0]), int(address[1])
-    return str(address or "local"), 0
+    return str(address or "unknown"), 0
 
 
 def _is_loopback(peer: Any) -> bool:
-    if not isinstance(peer, tuple):
-        return True
+    """Whether that is an address of this machine alone. What is no address is not."""
+    if not isinstance(peer, tuple) or not peer:
+        return False
     try:
         address = ipaddress.ip_address(str(peer[0]).partition("%")[0])
     except ValueError:

@@ -3,12 +3,19 @@
 import asyncio
 import socket
 import ssl
+import struct
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import pytest
+import uvloop
 
 from node.broker.broker import Broker
 from node.broker.direct_cluster import DirectCluster
-from node.listener import AmqpListener
+from node.listener import AmqpListener, _is_loopback
+
+AT_ONCE = struct.pack("ii", 1, 0)
+"""SO_LINGER of who closes with a reset."""
 
 
 def test_a_door_that_can_not_be_opened_leaves_none_open() -> None:
@@ -27,3 +34,47 @@ def test_a_door_that_can_not_be_opened_leaves_none_open() -> None:
                 await asyncio.open_connection("127.0.0.1", listener.port)
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_a_client_that_was_reset_before_it_was_accepted_is_dropped(
+    run: Callable[[Coroutine[Any, Any, None]], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Linux hands it over with its octets to be read, and does not say any more where it came from."""
+    connected: list[str] = []
+    come = asyncio.Event()
+    connect = Broker.connect
+
+    def note(self: Broker, host: Any, peer: str, *rest: Any) -> Any:
+        connected.append(peer)
+        come.set()
+        return connect(self, host, peer, *rest)
+
+    monkeypatch.setattr(Broker, "connect", note)
+
+    async def test() -> None:
+        listener = AmqpListener(Broker(DirectCluster(), lambda: b"\0" * 16), "127.0.0.1", 0, lambda: None)
+        await listener.start()
+        # No turn of the loop between these.
+        with socket.socket() as gone:
+            gone.connect(("127.0.0.1", listener.port))
+            gone.sendall(b"AMQP\x00\x00\x09\x01")
+            gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, AT_ONCE)
+        with socket.create_connection(("127.0.0.1", listener.port)) as stays:
+            async with asyncio.timeout(30):
+                await come.wait()
+            assert connected == ["{}:{}".format(*stays.getsockname())]
+            assert listener.connection_count == 1
+        await listener.stop()
+
+    run(test())
+
+
+@pytest.mark.parametrize("peer", [None, "", b"", "/run/socket", (), ("",), ("localhost", 1), ("192.0.2.1", 1)])
+def test_who_has_no_address_of_this_machine_is_not_taken_for_local(peer: object) -> None:
+    assert not _is_loopback(peer)
+
+
+@pytest.mark.parametrize("peer", [("127.0.0.1", 1), ("::1", 1, 0, 0), ("::ffff:127.0.0.1", 1, 0, 0)])
+def test_who_has_an_address_of_this_machine_is_local(peer: object) -> None:
+    assert _is_loopback(peer)
