@@ -1,7 +1,8 @@
 """The door for clients: accepts connections, as far as the process may open files.
 
 The event loops' own servers accept all that wait in one go, also when that takes the last descriptor: from the log, and
-from other nodes. This one accepts a few in a turn, and closes those at once whose descriptors are kept for others.
+from other nodes. This one accepts a few in a turn, counts those whose TLS handshake is not over as well, and closes at
+once whoever is too many.
 """
 
 import asyncio
@@ -27,31 +28,33 @@ class Acceptor:
     def __init__(
         self,
         make: Callable[[], asyncio.Protocol],
-        most_files: int | None,
-        shut_out: Callable[[], None],
+        inside: Callable[[], int],
+        most: int,
+        first_kept_file: int | None,
+        shut_out: Callable[[bool], None],
         handshake_seconds: float,
     ) -> None:
-        """`most_files`: how many files may be opened for clients, beyond those that were open when this first listened;
-        None: any number. `shut_out()` is called for each connection that was closed because there were as many."""
+        """`inside()`: how many have come in (see `came_in`) and not left; they and those who are about to are `most`.
+        `first_kept_file`: the first descriptor that no client gets; None: they get any.
+        `shut_out(few_files)` is called for each connection that was closed for one of these."""
         self._make = make
-        self._most_files = most_files
+        self._inside = inside
+        self._most = most
+        self._first_kept_file = first_kept_file
         self._shut_out = shut_out
         self._handshake_seconds = handshake_seconds
         self._listening: list[socket.socket] = []
         self._again: dict[socket.socket, asyncio.TimerHandle] = {}
         """Those that are not accepted from for a while."""
         self._beginning: set[asyncio.Task[None]] = set()
-        self._first_kept: int | None = None
-        """The number of the first descriptor that is not for clients."""
+        self._outside: set[asyncio.Protocol] = set()
+        """Of those who have been accepted and are not in."""
 
     async def open(self, host: str, port: int, reuse_port: bool, tls: ssl.SSLContext | None = None) -> int:
         """Listen there (as well); the port. Raises OSError if the address cannot be had."""
         loop = asyncio.get_running_loop()
         opened = await _listen(loop, host, port, reuse_port)
         self._listening += opened
-        if self._most_files is not None and self._first_kept is None:
-            # The system gives the lowest number that is free: all below are taken.
-            self._first_kept = opened[0].fileno() + self._most_files
         for listening in opened:
             loop.add_reader(listening.fileno(), self._accept, loop, listening, tls)
         bound: int = opened[0].getsockname()[1]
@@ -67,6 +70,10 @@ class Acceptor:
             loop.remove_reader(listening.fileno())
             listening.close()
         self._listening = []
+
+    def came_in(self, protocol: asyncio.Protocol) -> None:
+        """Its connection is made: from here on it is one of those `inside`."""
+        self._outside.discard(protocol)
 
     def give_up_handshakes(self) -> None:
         """Drop those who have been accepted and whose TLS handshake is not over."""
@@ -84,14 +91,26 @@ class Acceptor:
             except OSError as error:
                 self._pause(loop, listening, tls, error)
                 return
-            if self._first_kept is not None and accepted.fileno() >= self._first_kept:
+            # The system gives the lowest number that is free: with this one all below are taken.
+            few_files = self._first_kept_file is not None and accepted.fileno() >= self._first_kept_file
+            if few_files or self._inside() + len(self._outside) >= self._most:
                 accepted.close()
-                self._shut_out()
+                self._shut_out(few_files)
                 continue
             accepted.setblocking(False)
-            task = loop.create_task(self._begin(loop, accepted, tls))
-            self._beginning.add(task)
-            task.add_done_callback(self._beginning.discard)
+            self._begin(loop, accepted, tls)
+
+    def _begin(self, loop: asyncio.AbstractEventLoop, accepted: socket.socket, tls: ssl.SSLContext | None) -> None:
+        protocol = self._make()
+        self._outside.add(protocol)
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._beginning.discard(task)
+            self._outside.discard(protocol)
+
+        task = loop.create_task(self._let_in(loop, protocol, accepted, tls))
+        self._beginning.add(task)
+        task.add_done_callback(ended)
 
     def _pause(
         self, loop: asyncio.AbstractEventLoop, listening: socket.socket, tls: ssl.SSLContext | None, error: OSError
@@ -106,13 +125,14 @@ class Acceptor:
 
         self._again[listening] = loop.call_later(AGAIN_SECONDS, again)
 
-    async def _begin(
-        self, loop: asyncio.AbstractEventLoop, accepted: socket.socket, tls: ssl.SSLContext | None
-    ) -> None:
+    async def _let_in(
+        self, loop: asyncio.AbstractEventLoop, protocol: asyncio.Protocol, accepted: socket.socket,
+        tls: ssl.SSLContext | None,
+    ) -> None:  # fmt: skip
         handshake_seconds = None if tls is None else self._handshake_seconds
         try:
             await loop.connect_accepted_socket(
-                self._make, accepted, ssl=tls, ssl_handshake_timeout=handshake_seconds
+                lambda: protocol, accepted, ssl=tls, ssl_handshake_timeout=handshake_seconds
             )
         except OSError as error:
             # It has gone already, or spoke no TLS, or not in time.

@@ -69,7 +69,7 @@ class AmqpListener:
         schedule: Callable[[], None],
         tls: ssl.SSLContext | None = None,
         connection_limit: int = CONNECTIONS,
-        is_limit_of_files: bool = False,
+        first_kept_file: int | None = None,
         reuse_port: bool = False,
         user_of: Callable[[Mapping[str, Any]], str | None] | None = None,
         stall_seconds: float = OUTPUT_STALL_SECONDS,
@@ -79,7 +79,7 @@ class AmqpListener:
     ) -> None:
         """`port` 0 takes a free one.  With `reuse_port` other processes may listen there as well.
         `user_of` says whom the certificate of a client names, where clients have to show one.
-        `is_limit_of_files`: the process may not open files for more connections than `connection_limit`.
+        `first_kept_file`: the first descriptor that no client gets, however few there are.
         `tls_address` is for TLS alone, and `port` plain then; without it `port` is for TLS, if there is `tls`.
         `schedule()` must lead to a call of `flush` soon, after the cluster was given the chance to do what the clients
         asked for."""
@@ -97,9 +97,8 @@ class AmqpListener:
         self.keepalive_idle_seconds: int = keepalive_idle_seconds
         self.keepalive_interval_seconds: int = keepalive_interval_seconds
         self._acceptor = Acceptor(
-            lambda: ClientProtocol(self, asyncio.get_running_loop()),
-            connection_limit + SURPLUS_CONNECTIONS if is_limit_of_files else None,
-            self._count_refused, HANDSHAKE_SECONDS,
+            lambda: ClientProtocol(self, asyncio.get_running_loop()), lambda: len(self._protocols),
+            connection_limit + SURPLUS_CONNECTIONS, first_kept_file, self._count_refused, HANDSHAKE_SECONDS,
         )
         self._protocols: set[ClientProtocol] = set()
         self._dirty: list[ClientProtocol] = []
@@ -171,27 +170,23 @@ class AmqpListener:
 
     # -- for the protocols ----------------------------------------------------------
 
-    def opened(self, protocol: ClientProtocol) -> bool:
-        """A socket was accepted; False if there are too many even to be told so."""
+    def opened(self, protocol: ClientProtocol) -> None:
+        """A client has come in."""
         if self.is_full:
-            self._count_refused()
-            if len(self._protocols) >= self.connection_limit + SURPLUS_CONNECTIONS:
-                return False
+            self._count_refused(False)
+        self._acceptor.came_in(protocol)
         self._protocols.add(protocol)
-        return True
 
     @property
     def is_full(self) -> bool:
         """Whether there are as many connections as there may be."""
         return len(self._protocols) >= self.connection_limit
 
-    def _count_refused(self) -> None:
+    def _count_refused(self, few_files: bool) -> None:
         self._refused += 1
         if self._refused & (self._refused - 1) == 0:
-            logger.warning(
-                "%d connections are open, the limit is %d: %d refused so far",
-                len(self._protocols), self.connection_limit, self._refused,
-            )  # fmt: skip
+            why = "the process may open few more files" if few_files else f"the limit is {self.connection_limit}"
+            logger.warning("%d connections are open, %s: %d refused so far", len(self._protocols), why, self._refused)
 
     def closed(self, protocol: ClientProtocol) -> None:
         """A socket is gone."""
@@ -269,9 +264,7 @@ class ClientProtocol(asyncio.Protocol):
             self._transport.abort()
             return
         limit_reached = self._listener.connection_limit if self._listener.is_full else None
-        if not self._listener.opened(self):
-            self._transport.abort()
-            return
+        self._listener.opened(self)
         own_socket = transport.get_extra_info("socket")
         if own_socket is not None and own_socket.family in (socket.AF_INET, socket.AF_INET6):
             own_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -211,7 +211,7 @@ class NodeProcess:
         amqp, beside = settings.amqp_address, settings.amqp_tls_address
         listener = AmqpListener(
             self._broker, amqp.host, amqp.port, drive.schedule_pump,
-            None if tls is None else tls.front, self._files.clients, self._files.allowed is not None,
+            None if tls is None else tls.front, self._files.clients, self._files.first_kept,
             reuse_port=settings.amqp_reuse_port,
             tls_address=None if beside is None else (beside.host, beside.port),
             user_of=self._user_of_certificate if settings.amqp_tls_ca is not None else None,
