@@ -7,6 +7,7 @@ once whoever is too many.
 
 import asyncio
 import contextlib
+import errno
 import logging
 import socket
 import ssl
@@ -146,24 +147,52 @@ class Acceptor:
 async def _listen(
     loop: asyncio.AbstractEventLoop, host: str, port: int, reuse_port: bool
 ) -> list[socket.socket]:
-    """A socket for each address of a host; all addresses for ""."""
+    """A socket for each address of a host; all addresses for "". Port 0: the same free one for all.
+
+    Those of a kind that this machine lacks are left out. Raises OSError if one of the others can't be had, or there is
+    none.
+    """
     found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    listening: list[socket.socket] = []
+    missing: OSError | None = None
     with contextlib.ExitStack() as opened:
-        listening = []
-        for family, kind, protocol, _, address in dict.fromkeys(found):
-            own = opened.enter_context(socket.socket(family, kind, protocol))
-            own.setblocking(False)
-            own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if reuse_port:
-                own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            if family == socket.AF_INET6:
-                own.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        for family, kind, protocol, _, (name, _port, *rest) in dict.fromkeys(found):
             try:
-                own.bind(address)
+                own = _bound(socket.socket(family, kind, protocol), (name, port, *rest), reuse_port)
             except OSError as error:
-                raise OSError(error.errno, f"can't listen on {address[0]}:{port}: {error.strerror}") from None
-            listening.append(own)
+                fault = OSError(error.errno, f"can't listen on {name}:{port}: {error.strerror}")
+                if not _is_missing(family, error):
+                    raise fault from None
+                logger.info("left out: %s", fault.strerror)
+                missing = fault
+                continue
+            listening.append(opened.enter_context(own))
+            port = own.getsockname()[1]
+        if missing is not None and not listening:
+            raise missing
         for own in listening:
             own.listen(_BACKLOG)
         opened.pop_all()
     return listening
+
+
+def _bound(own: socket.socket, address: tuple[str | int, ...], reuse_port: bool) -> socket.socket:
+    try:
+        own.setblocking(False)
+        own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if reuse_port:
+            own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        if own.family == socket.AF_INET6:
+            own.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        own.bind(address)
+    except BaseException:
+        own.close()
+        raise
+    return own
+
+
+def _is_missing(family: int, error: OSError) -> bool:
+    """Whether this machine lacks such addresses, or may: the same error says that another machine has the address."""
+    if error.errno == errno.EADDRNOTAVAIL:
+        return family == socket.AF_INET6
+    return error.errno == errno.EAFNOSUPPORT
