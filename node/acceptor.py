@@ -19,6 +19,8 @@ logger = logging.getLogger(__name__)
 _ACCEPTED_AT_ONCE: Final = 32
 """Connections, before the loop may do something else."""
 _BACKLOG: Final = 1024
+_LACKING: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
+"""Errors of accept() after which the connection goes on waiting."""
 AGAIN_SECONDS: Final = 1.0
 """Where the system gives no descriptor, it is asked again after this."""
 
@@ -76,10 +78,12 @@ class Acceptor:
         """Its connection is made: from here on it is one of those `inside`."""
         self._outside.discard(protocol)
 
-    def give_up_handshakes(self) -> None:
+    async def give_up_handshakes(self) -> None:
         """Drop those who have been accepted and whose TLS handshake is not over."""
-        for task in self._beginning:
+        beginning = list(self._beginning)
+        for task in beginning:
             task.cancel()
+        await asyncio.gather(*beginning, return_exceptions=True)
 
     def _accept(
         self, loop: asyncio.AbstractEventLoop, listening: socket.socket, tls: ssl.SSLContext | None
@@ -87,11 +91,15 @@ class Acceptor:
         for _ in range(_ACCEPTED_AT_ONCE):
             try:
                 accepted, _address = listening.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            except BlockingIOError:
                 return
             except OSError as error:
-                self._pause(loop, listening, tls, error)
-                return
+                if error.errno in _LACKING:
+                    self._pause(loop, listening, tls, error)
+                    return
+                # Linux tells so what has become of one connection, which waits no longer.
+                logger.debug("a connection was gone before it was accepted: %s", error)
+                continue
             # The system gives the lowest number that is free: with this one all below are taken.
             few_files = self._first_kept_file is not None and accepted.fileno() >= self._first_kept_file
             if few_files or self._inside() + len(self._outside) >= self._most:
@@ -108,6 +116,8 @@ class Acceptor:
         def ended(task: asyncio.Task[None]) -> None:
             self._beginning.discard(task)
             self._outside.discard(protocol)
+            if task.cancelled():  # maybe before it began
+                accepted.close()
 
         task = loop.create_task(self._let_in(loop, protocol, accepted, tls))
         self._beginning.add(task)
@@ -139,7 +149,7 @@ class Acceptor:
             # It has gone already, or spoke no TLS, or not in time.
             accepted.close()
             logger.debug("a connection came to nothing: %s", error)
-        except BaseException:
+        except Exception:
             accepted.close()
             raise
 

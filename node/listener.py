@@ -139,7 +139,7 @@ class AmqpListener:
             self._emptied = asyncio.Event()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._emptied.wait(), CLOSE_OK_SECONDS)
-        self._acceptor.give_up_handshakes()
+        await self._acceptor.give_up_handshakes()
         for protocol in list(self._protocols):
             protocol.abort()
         if self._ticker is not None:

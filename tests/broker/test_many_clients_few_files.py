@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import os
 import resource
 import socket
 import ssl
@@ -187,13 +189,13 @@ def test_those_in_the_middle_of_a_tls_handshake_count(run: Run) -> None:
             connect_all(stack, address, most + 10)
             await until(lambda: len(door.shut_out) + len(door.acceptor._beginning) == most + 10)
             assert door.shut_out == [False] * 10 and door.inside == []
-            door.acceptor.give_up_handshakes()
-            await until(lambda: not door.acceptor._beginning)
+            await door.acceptor.give_up_handshakes()
+            assert not door.acceptor._beginning
             connect_all(stack, address, most)
             await until(lambda: len(door.acceptor._beginning) == most)
             assert door.shut_out == [False] * 10
-            door.acceptor.give_up_handshakes()
-            await until(lambda: not door.acceptor._beginning)
+            await door.acceptor.give_up_handshakes()
+            assert not door.acceptor._beginning
             door.close()
 
     run(test())
@@ -244,5 +246,105 @@ def test_one_that_was_closed_while_it_waited_is_not_asked_again(run: Run, monkey
         with socket.create_connection(("127.0.0.1", port), 30):
             await until(lambda: door.inside)
         door.close()
+
+    run(test())
+
+
+class Faulty:
+    """A listening socket: of its calls of accept the first ones fail with these errors."""
+
+    def __init__(self, own: socket.socket, *errors: int) -> None:
+        self._own = own
+        self._errors = list(errors)
+        self.accepted: list[socket.socket] = []
+        self.calls = 0
+
+    def fileno(self) -> int:
+        return self._own.fileno()
+
+    def close(self) -> None:
+        self._own.close()
+
+    def accept(self) -> tuple[socket.socket, object]:
+        self.calls += 1
+        if self._errors:
+            number = self._errors.pop(0)
+            raise OSError(number, os.strerror(number))
+        accepted, address = self._own.accept()
+        self.accepted.append(accepted)
+        return accepted, address
+
+
+async def faulty(door: Door, *errors: int) -> tuple[Faulty, tuple[str, int]]:
+    """What it listens at, and its address; nothing is accepted unless a test does so."""
+    address = await door.open()
+    (own,) = door.acceptor._listening
+    asyncio.get_running_loop().remove_reader(own.fileno())
+    listening = Faulty(own, *errors)
+    door.acceptor._listening = [cast(socket.socket, listening)]
+    return listening, address
+
+
+def accept(door: Door, listening: Faulty) -> None:
+    door.acceptor._accept(asyncio.get_running_loop(), cast(socket.socket, listening), None)
+
+
+OF_ONE = (errno.ECONNABORTED, errno.EPROTO, errno.EPERM, errno.ENETDOWN, errno.EHOSTUNREACH, errno.ETIMEDOUT)
+
+
+def test_an_error_of_one_connection_keeps_none_of_the_others_waiting(run: Run) -> None:
+    async def test() -> None:
+        with contextlib.ExitStack() as stack:
+            door = Door()
+            listening, address = await faulty(door, *OF_ONE)
+            connect_all(stack, address, 2)
+            accept(door, listening)
+            assert not door.acceptor._again
+            await until(lambda: len(door.inside) == 2)
+            door.close()
+
+    run(test())
+
+
+def test_errors_without_end_do_not_hold_the_loop_up(run: Run) -> None:
+    async def test() -> None:
+        door = Door()
+        listening, _ = await faulty(door, *[errno.ECONNABORTED] * 1000)
+        accept(door, listening)
+        assert listening.calls == 32
+        door.close()
+
+    run(test())
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM])
+def test_where_the_system_lacks_something_the_acceptor_waits(run: Run, number: int) -> None:
+    async def test() -> None:
+        door = Door()
+        listening, _ = await faulty(door, number)
+        accept(door, listening)
+        assert listening.calls == 1 and len(door.acceptor._again) == 1
+        door.close()
+
+    run(test())
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2])
+def test_who_is_given_up_before_it_is_in_is_closed(run: Run, steps: int) -> None:
+    """Also when nothing was done for it so far."""
+    async def test() -> None:
+        with contextlib.ExitStack() as stack:
+            door = Door(tls=ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+            listening, address = await faulty(door)
+            connect_all(stack, address, 1)
+            loop = asyncio.get_running_loop()
+            door.acceptor._accept(loop, cast(socket.socket, listening), door.tls)
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            await door.acceptor.give_up_handshakes()
+            assert not door.acceptor._beginning and not door.acceptor._outside
+            (accepted,) = listening.accepted
+            await until(lambda: accepted.fileno() == -1)
+            door.close()
 
     run(test())
