@@ -35,6 +35,7 @@ from node.duties.shard_leader import ShardLeader
 from node.limits import PENDING_BYTES_HIGH, PENDING_BYTES_LOW, TRANSIENT_BYTES_HIGH, TRANSIENT_BYTES_LOW
 from node.peer_questions import PeerQuestions
 from node.shard import commands
+from node.shard.room import Room
 from node.shard.shard import Shard
 
 OPERATORS_ANSWER_WITHIN_MS: Final = 2_000
@@ -460,7 +461,7 @@ class Engine:
             return self.transient.received_up_to(target_shard, queue, source)
         return self.shards[target_shard].received_up_to(queue, source)
 
-    def room(self, target_shard: int, queue: int, next_bytes: int) -> tuple[int, int]:
+    def room(self, target_shard: int, queue: int, next_bytes: int) -> Room:
         """See `LeaderPort.room`."""
         if target_shard >= TRANSIENT_SHARD_BASE:
             return self.transient.room(target_shard, queue, next_bytes)

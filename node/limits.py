@@ -175,8 +175,8 @@ fastest queue. Each ATTACH carries its own, so another number here needs no feat
 CONNECTION_WINDOWS_BYTES: Final = 16 * MIB
 """Of a connection with several consumers the n-th to come gets the n-th part of this, if that is less..."""
 
-CONSUMER_WINDOW_LEAST_BYTES: Final = 32 * KIB
-"""...but no less than this: some messages in a round trip."""
+CONSUMER_WINDOW_LEAST_BYTES: Final = 128 * KIB
+"""...but no less than this: a hundred messages of 1 KB in a round trip."""
 
 OUTPUT_STALL_SECONDS: Final = 300.0
 """A client that takes nothing of what waits for it is given up after this. One that agreed on heartbeats and does not

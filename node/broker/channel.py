@@ -55,6 +55,8 @@ class Channel:
         self.publisher: Publisher = Publisher(self, connection.routes)
         self.unacknowledged: Unacknowledged = Unacknowledged()
         self.consumers: dict[str, Consumer] = {}
+        # A consumer is to come: its shard has been asked.
+        self.is_attaching: bool = False
         self.reply_consumer: ReplyConsumer | None = None
         self.get_holders: dict[int, Holder] = {}
         """Who holds what basic.get has brought, by queue; of queues that are gone no more than of others."""

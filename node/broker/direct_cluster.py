@@ -28,6 +28,7 @@ from node.catalog import (
     decode,
     encode,
 )
+from node.shard.room import Room
 
 _ROUNDS: Final = 200
 _SESSION_TIMEOUT_MS: Final = 5_000
@@ -179,7 +180,7 @@ class DirectCluster:
         """See `LocalShardPort.received_up_to`."""
         return self.shards[target_shard].shard.received_up_to(queue, source)
 
-    def room(self, target_shard: int, queue: int, next_bytes: int) -> tuple[int, int]:
+    def room(self, target_shard: int, queue: int, next_bytes: int) -> Room:
         """See `LocalShardPort.room`."""
         return self.shards[target_shard].shard.room(queue, next_bytes)
 

@@ -18,6 +18,7 @@ from node.duties.policy_duties import PolicyDuties
 from node.duties.shard_duties import ShardDuties
 from node.shard import commands
 from node.shard.errors import ShardError
+from node.shard.room import Room
 from node.shard.shard import Shard
 
 logger = logging.getLogger(__name__)
@@ -50,7 +51,7 @@ class LocalShardPort(Protocol):
         (or is not known to have it)."""
         ...
 
-    def room(self, target_shard: int, queue: int, next_bytes: int) -> tuple[int, int]:
+    def room(self, target_shard: int, queue: int, next_bytes: int) -> Room:
         """See `DutyPort.room`."""
         ...
 
@@ -251,7 +252,7 @@ class LocalShard:
         """See `DutyPort.received_up_to`."""
         return self._port.received_up_to(target_shard, queue, source)
 
-    def room(self, target_shard: int, queue: int, next_bytes: int) -> tuple[int, int]:
+    def room(self, target_shard: int, queue: int, next_bytes: int) -> Room:
         """See `DutyPort.room`."""
         return self._port.room(target_shard, queue, next_bytes)
 

@@ -78,7 +78,9 @@ class Pressure:
         that was taken, however late it hears and is heard. 0 is none: not all members know windows."""
         if self._broker.cluster.catalog.level < LEVEL_CONSUMER_WINDOWS:
             return 0
-        consumers = 1 + sum([len(channel.consumers) for channel in self._connection.channels.values()])
+        # Those whose channels wait for their shards as well: all channels of a connection may attach at once.
+        channels = self._connection.channels.values()
+        consumers = 1 + sum([len(channel.consumers) + channel.is_attaching for channel in channels])
         share_bytes = max(CONSUMER_WINDOW_LEAST_BYTES, CONNECTION_WINDOWS_BYTES // consumers)
         return min(self._broker.settings.consumer_window_bytes, share_bytes)
 

@@ -19,7 +19,7 @@ from node.broker.remote_shard import BEAT_MS, SILENCE_MS, RemoteShard, Send
 from node.catalog import Catalog
 from node.shard.commands import ANSWERING, EXPIRE_DUE, TRANSFER, TRANSFER_HEAD
 from node.shard.effects import ConsumerCancelled, Deliver
-from node.shard.queue import UNLIMITED
+from node.shard.room import ANY_ROOM, Room
 
 logger = logging.getLogger(__name__)
 
@@ -238,14 +238,14 @@ class TransientShards:
             return -1
         return self._received.get((target_shard, queue, source), 0)
 
-    def room(self, target_shard: int, queue: int, next_bytes: int) -> tuple[int, int]:
+    def room(self, target_shard: int, queue: int, next_bytes: int) -> Room:
         """What the target takes, as far as is known here: nobody knows of another node's transient queues."""
         node_id = target_shard - TRANSIENT_SHARD_BASE
         if node_id <= 0:
             return self._port.room(target_shard, queue, next_bytes)
         if node_id == self.node_id:
             return self.local.shard.room(queue, next_bytes)
-        return UNLIMITED, UNLIMITED
+        return ANY_ROOM
 
     def _transfer_came(self, node_id: int, data: bytes) -> None:
         if len(data) < TRANSFER_HEAD.size or data[0] != TRANSFER:

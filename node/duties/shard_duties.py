@@ -29,9 +29,10 @@ from node.limits import (
     TRANSFER_BYTES,
 )
 from node.shard import commands
+from node.shard.consumers import NO_WINDOW, UNLIMITED
 from node.shard.message import Message
 from node.shard.outbox import Death, Lane
-from node.shard.queue import UNLIMITED
+from node.shard.room import Room
 from node.shard.shard import Shard
 
 logger = logging.getLogger(__name__)
@@ -73,7 +74,7 @@ class DutyPort(Protocol):
         """The highest sequence the target is known to have from `source`, 0 for none; -1 if it has no such queue."""
         ...
 
-    def room(self, target_shard: int, queue: int, next_bytes: int) -> tuple[int, int]:
+    def room(self, target_shard: int, queue: int, next_bytes: int) -> Room:
         """How many messages and bytes of bodies the target is known to take now, large numbers for no limit (D8). The
         first has a body of `next_bytes`, which alone may be more than the limit."""
         ...
@@ -333,15 +334,17 @@ class ShardDuties:
         last = lane.first_sequence + len(lane.items) - 1
         place = wanted - lane.first_sequence
         next_bytes = lane.items[place].body_length if place < len(lane.items) else 0
-        room, room_bytes = self._port.room(lane.target_shard, lane.target_queue, next_bytes)
-        last = min(last, wanted - 1 + room)
-        if room_bytes >= UNLIMITED:
+        room = self._port.room(lane.target_shard, lane.target_queue, next_bytes)
+        last = min(last, wanted - 1 + room.messages)
+        body_bytes, counted_bytes = room.body_bytes, room.counted_bytes
+        if body_bytes >= UNLIMITED and counted_bytes >= NO_WINDOW:
             return last
         fits = wanted - 1
         for message in islice(lane.items, wanted - lane.first_sequence, last + 1 - lane.first_sequence):
-            room_bytes -= message.body_length
-            if room_bytes < 0 or fits - wanted >= DEAD_LETTERS_UNDER_WAY:
+            body_bytes -= message.body_length
+            if body_bytes < 0 or counted_bytes <= 0 or fits - wanted >= DEAD_LETTERS_UNDER_WAY:
                 break
+            counted_bytes -= message.counted_bytes
             fits += 1
         return fits
 

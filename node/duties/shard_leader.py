@@ -19,6 +19,7 @@ from node.duties.policy_duties import PolicyDuties
 from node.duties.shard_duties import ShardDuties
 from node.limits import QUEUES_UPDATED_PER_ENTRY
 from node.shard import commands
+from node.shard.room import Room
 from node.shard.shard import Shard
 
 RECONCILE_EVERY_MS: Final = 30_000
@@ -52,7 +53,7 @@ class LeaderPort(Protocol):
         """See `DutyPort.received_up_to`."""
         ...
 
-    def room(self, target_shard: int, queue: int, next_bytes: int) -> tuple[int, int]:
+    def room(self, target_shard: int, queue: int, next_bytes: int) -> Room:
         """See `DutyPort.room`."""
         ...
 
@@ -213,7 +214,7 @@ class ShardLeader:
         """See `DutyPort.received_up_to`."""
         return self._port.received_up_to(target_shard, queue, source)
 
-    def room(self, target_shard: int, queue: int, next_bytes: int) -> tuple[int, int]:
+    def room(self, target_shard: int, queue: int, next_bytes: int) -> Room:
         """See `DutyPort.room`."""
         return self._port.room(target_shard, queue, next_bytes)
 

@@ -49,5 +49,5 @@ def _waits_for(engine: Engine, shard: Shard, lane: Lane, now_ms: int) -> str:
         lane.target_shard - TRANSIENT_SHARD_BASE, now_ms, engine.host.settings.election_timeout_ms
     ):
         return "node"
-    room, room_bytes = engine.room(lane.target_shard, lane.target_queue, lane.items[0].body_length)
-    return "room" if room == 0 or lane.items[0].body_length > room_bytes else ""
+    room = engine.room(lane.target_shard, lane.target_queue, lane.items[0].body_length)
+    return "room" if room.messages == 0 or lane.items[0].body_length > room.body_bytes else ""

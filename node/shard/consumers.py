@@ -139,6 +139,14 @@ class Consumers:
                     return UNLIMITED
         return credit
 
+    def window_left(self) -> int:
+        """For how many bytes of messages each of those who wait gets his turn: until the largest window is full."""
+        left = 0
+        for band in self.bands:
+            for holder in band.waiting:
+                left = max(left, holder.window_left())
+        return left
+
     def band(self, priority: int) -> Band:
         """The band of this priority, made if there is none."""
         place = 0

@@ -11,6 +11,7 @@ from node.shard.queue import Queue
 from node.shard.state import State
 
 _FEW_CONSUMERS: Final = 32
+_WORTH_COUNTING_BYTES: Final = 1024
 _NO_ENTRY: Final = -1
 
 
@@ -285,6 +286,9 @@ def _deliver(state: State, queue: Queue) -> None:
                 room += holder.room()
                 # Up to here nobody's window is full: all go on taking their turns.
                 window_left = min(window_left, holder.window_left())
+            if window_left < waiting * _WORTH_COUNTING_BYTES:
+                # Everybody who waits may have one: small portions would cost more than they save.
+                room, window_left = waiting, NO_WINDOW
         else:
             room = waiting
         portion = Portion(min(room, state.delivery_budget), state.delivery_bytes, window_left)

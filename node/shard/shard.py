@@ -22,6 +22,7 @@ from node.shard.outbox import Death, Lane
 from node.shard.publish import apply_publishes
 from node.shard.queue import UNLIMITED, Queue
 from node.shard.returns import settle_coming
+from node.shard.room import ANY_ROOM, Room
 from node.shard.snapshot import MESSAGES_PER_STEP, RestoreInSteps, SnapshotInSteps, restore, snapshot
 from node.shard.state import DELIVERIES_PER_ENTRY, EXPIRIES_PER_ENTRY, RETURNED_PER_ENTRY, State
 from node.shard.statistics import QueueStatistics, ShardStatistics
@@ -319,15 +320,14 @@ class Shard:
         queue = self._state.queues.get(queue_id)
         return -1 if queue is None else queue.received.get(source, 0)
 
-    def room(self, queue_id: int, next_bytes: int = 0) -> tuple[int, int]:
-        """How many messages and bytes of bodies a queue would take now, the first with a body of ``next_bytes``; large
-        numbers for as many as come.
+    def room(self, queue_id: int, next_bytes: int = 0) -> Room:
+        """What a queue would take now, the first with a body of ``next_bytes``.
 
         A hint for who sends dead letters (RULES D8): the queue decides when they get there.
         """
         queue = self._state.queues.get(queue_id)
         if queue is None or not queue.refuses or queue.refusals_die:
-            return UNLIMITED, UNLIMITED
+            return ANY_ROOM
         messages = queue.max_length - queue.ready_count()
         size_bytes = queue.max_length_bytes - queue.ready_bytes
         credit = 0
@@ -336,8 +336,8 @@ class Shard:
             size_bytes = max(size_bytes, next_bytes)
             credit = queue.consumers.credit()
         if credit:
-            return max(messages, 0) + credit, UNLIMITED
-        return max(messages, 0), max(size_bytes, 0)
+            return Room(max(messages, 0) + credit, UNLIMITED, queue.consumers.window_left())
+        return Room(max(messages, 0), max(size_bytes, 0))
 
     def statistics(self) -> ShardStatistics:
         """Counts of the whole shard; looks at every queue."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pamqp import commands
+from pamqp import commands, frame
 
 from cluster.versions import LEVEL_CONSUMER_WINDOWS, LEVEL_HIGHEST, VersionRange
 from node.broker.pressure import Pressure
@@ -158,7 +158,7 @@ def test_what_one_socket_takes_is_bounded_by_its_buffer_and_a_window(world: Any,
 
 
 def test_many_consumers_of_a_connection_share_what_one_may_have(world: Any, client: Any) -> None:
-    """The n-th gets the n-th part, but for a least one, so that a thousand have some 14 windows."""
+    """The n-th gets the n-th part, but for a least one, so that a thousand have some 24 windows."""
     pressure: Pressure = client.connection.pressure
     client.declare("q")
     windows = []
@@ -171,9 +171,46 @@ def test_many_consumers_of_a_connection_share_what_one_may_have(world: Any, clie
     assert windows[:2] == [CONSUMER_WINDOW_BYTES] * 2
     assert windows[3] == CONNECTION_WINDOWS_BYTES // 4
     assert windows[-1] == CONSUMER_WINDOW_LEAST_BYTES
-    assert sum(windows) < 120 * 1024 * 1024
+    assert sum(windows) < 192 * 1024 * 1024
     client.call(2, commands.Channel.Close(200, "bye", 0, 0))
     assert pressure.next_window_bytes() == CONSUMER_WINDOW_LEAST_BYTES
+
+
+def test_consumers_that_come_at_once_share_as_those_that_come_one_by_one(world: Any, client: Any) -> None:
+    """All channels of a connection ask for one in one write: each waits for its shard while the next one comes."""
+    client.declare("q")
+    channels = range(2, 52)
+    for channel in channels:
+        client.open_channel(channel)
+    attaching = b"".join(frame.marshal(commands.Basic.Consume(queue="q", no_ack=True), channel) for channel in channels)
+    client.send_bytes(attaching)
+    queues = [queue for local in world.cluster.shards.values() for queue in local.shard._state.queues.values()]
+    windows = [who.window_bytes for queue in queues for who in queue.holders.values()]
+    assert len(windows) == len(channels)
+    assert sum(windows) < 80 * 1024 * 1024
+    refused = client.connection.channels[3]
+    client.send(3, commands.Basic.Consume(queue="missing"))
+    assert not refused.is_attaching
+
+
+@pytest.mark.parametrize("window_bytes", [20 * MESSAGE_BYTES, CONSUMER_WINDOW_BYTES])
+def test_d8_dead_letters_go_as_fast_as_a_window_lets_them_and_none_is_turned_away(
+    world: Any, client: Any, window_bytes: int
+) -> None:
+    """RULES D8. The queue refuses what is too much, and one message already is; its consumer has no prefetch. What is
+    sent beyond the window is refused, and would come again and again."""
+    world.broker.settings.consumer_window_bytes = window_bytes
+    client.declare("dead", arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
+    client.declare("dies", arguments={
+        "x-message-ttl": 50, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead",
+        "x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish",
+    })  # fmt: skip
+    client.consume("dead", no_ack=True)
+    publish(world.client(), MESSAGES, "dies")
+    for _ in range(10):
+        world.advance(100)
+    assert numbers(client.take(1)) == list(range(MESSAGES))
+    assert sum(local.shard.statistics().refused_transfers for local in world.cluster.shards.values()) == 0
 
 
 def leader_of(brokers: ThreeBrokers) -> int:

@@ -8,6 +8,7 @@ from node.catalog import Catalog, DeclareQueue, QueueDeclared, QueueRecord
 from node.duties.shard_duties import AGAIN_MS, PARKED_REST_MS, ShardDuties
 from node.limits import DEAD_LETTERS_PER_ENTRY, DEAD_LETTERS_ROUTED_AHEAD
 from node.shard import commands
+from node.shard.room import ANY_ROOM, Room
 from tests.shard.driver import Driver
 
 DEATHS = 12_000
@@ -55,8 +56,8 @@ class Leader:
     def received_up_to(self, target_shard: int, queue: int, source: int) -> int:
         return 0
 
-    def room(self, target_shard: int, queue: int, next_bytes: int) -> tuple[int, int]:
-        return 1 << 40, 1 << 40
+    def room(self, target_shard: int, queue: int, next_bytes: int) -> Room:
+        return ANY_ROOM
 
     def remove_queues(self, ids: tuple[int, ...], done: Callable[[bool], None]) -> None:
         raise AssertionError("no queue goes")

@@ -24,6 +24,7 @@ from node.operating.status import LANES_SHOWN, engine_metrics
 from node.settings import NodeSettings
 from node.shard.lease import CONSUMED, CREATED, DECLARED, GOT, RELEASED
 from node.shard.message import Message
+from node.shard.room import ANY_ROOM, Room
 from node.shard.shard import Shard
 from node.shard.waiting import CHUNK
 from tests.broker.conftest import Client
@@ -341,8 +342,8 @@ class SomeCluster:
         clock = SimpleNamespace(current_ms=lambda now_ms: now_ms + 500, known_led_ms=0)
         return SimpleNamespace(leader=self._leaders[id], clock=clock)
 
-    def room(self, shard: int, queue: int, next_bytes: int) -> tuple[int, int]:
-        return (0, 0) if queue == 82 else (5, 2) if queue == 83 else (1 << 60, 1 << 60)
+    def room(self, shard: int, queue: int, next_bytes: int) -> Room:
+        return Room(0, 0) if queue == 82 else Room(5, 2) if queue == 83 else ANY_ROOM
 
     def queue_by_id(self, id: int) -> Any:
         return SimpleNamespace(vhost="/", name=f"q{id}") if id in self._queues else None

@@ -203,8 +203,10 @@ def frames(octets: bytes) -> None:
         for start in range(0, len(octets), size):
             events += client.feed(octets[start : start + size])
             assert client.connection._reader.buffered_bytes <= 4096 + 8
+        # Where frames can't be told apart any more, an answer to our close is looked for where a read ends.
+        state = None if client.connection._framing_lost else client.connection.state
         # As text: NaN in a table is not even equal to itself.
-        told.append((repr(plain_events(events)), b"".join(client.connection.take_output()), client.connection.state))
+        told.append((repr(plain_events(events)), b"".join(client.connection.take_output()), state))
     assert told[0] == told[1] == told[2], "the same octets in other pieces say something else"
 
 

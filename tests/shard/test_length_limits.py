@@ -17,11 +17,13 @@ from node.shard.commands import (
     encode_settle,
     encode_transfer,
 )
+from node.shard.consumers import NO_WINDOW, Holder
 from node.shard.errors import ShardError
 from node.shard.results import Attached, Deleted, GetResult, Published, Purged, QueueCounts
+from node.shard.room import Room
 from node.shard.settings import ShardQueueSettings, decode_settings, encode_settings
 from node.shard.shard import Shard
-from tests.shard.driver import Driver, attach, noop, publish, update_queue
+from tests.shard.driver import A, Driver, attach, noop, publish, update_queue
 
 REJECT = {"overflow": "reject-publish"}
 REJECT_DLX = {"overflow": "reject-publish-dlx"}
@@ -281,15 +283,15 @@ def test_d8_a_dead_letter_beyond_the_limit_goes_into_a_queue_where_nothing_waits
     driver.create(1, max_length_bytes=3, **REJECT)
     driver.create(2, max_length=0, **REJECT)
     letters = dead_letters("too long", "ok", "no")
-    assert driver.shard.room(1, 8)[1] == 8
+    assert driver.shard.room(1, 8).body_bytes == 8
     driver.lead(encode_transfer(8, 1, 1, letters))
     assert driver.shard.received_up_to(1, 8) == 1
-    assert driver.shard.room(1, 2)[1] == 0
+    assert driver.shard.room(1, 2).body_bytes == 0
     assert driver.get(1) == "too long"
     driver.lead(encode_transfer(8, 1, 2, letters[1:]))
     assert (driver.shard.received_up_to(1, 8), driver.drain(1)) == (2, ["ok"])
     driver.lead(encode_transfer(8, 2, 1, letters))
-    assert (driver.shard.received_up_to(2, 8), driver.shard.room(2, 2)[0]) == (0, 0)
+    assert (driver.shard.received_up_to(2, 8), driver.shard.room(2, 2).messages) == (0, 0)
 
 
 def test_d8_a_full_target_takes_what_fits_and_the_rest_comes_again() -> None:
@@ -299,9 +301,9 @@ def test_d8_a_full_target_takes_what_fits_and_the_rest_comes_again() -> None:
     letters = dead_letters("x", "yy", "z")
     for _ in range(3):
         driver.lead(encode_transfer(8, 1, 1, letters))
-        assert (driver.shard.received_up_to(1, 8), driver.shard.room(1)[0]) == (2, 0)
+        assert (driver.shard.received_up_to(1, 8), driver.shard.room(1).messages) == (2, 0)
     assert driver.get(1) == "x"
-    assert driver.shard.room(1)[0] == 1
+    assert driver.shard.room(1).messages == 1
     driver.lead(encode_transfer(8, 1, 3, letters[2:]))
     assert (driver.shard.received_up_to(1, 8), driver.drain(1)) == (3, ["yy", "z"])
     assert list(driver.shard.live_entries()) == []
@@ -356,16 +358,34 @@ def test_d9_a_dead_letter_dies_again_where_refused_publishes_die() -> None:
     assert (deaths(driver), driver.shard.received_up_to(1, 8)) == ([("y", "maxlen"), ("z", "maxlen")], 3)
 
 
+def holder_of(driver: Driver, consumer: int) -> Holder:
+    return driver.shard._state.sessions[A][(1, consumer)]
+
+
+def test_room_is_no_more_than_what_a_window_takes() -> None:
+    """What is sent beyond is turned away, and has to be sent again."""
+    driver = Driver()
+    driver.create(1, max_length=3, **REJECT)
+    driver.run(attach(1, 5, no_ack=True, window_bytes=1000))
+    assert driver.shard.room(1).counted_bytes == 1000
+    driver.run(publish("x"))
+    assert driver.shard.room(1).counted_bytes == 1000 - holder_of(driver, 5).given_bytes > 500
+    driver.run(attach(1, 6, no_ack=True, window_bytes=5000))
+    assert driver.shard.room(1).counted_bytes == 5000, "whoever has more is given his turn"
+    driver.run(attach(1, 7, no_ack=True))
+    assert driver.shard.room(1).counted_bytes == NO_WINDOW
+
+
 def test_room_knows_limits_and_consumers() -> None:
     driver = Driver()
     driver.create(1, max_length=3, max_length_bytes=10, **REJECT)
     driver.create(2, max_length=3)
     driver.run(publish("aaaa"))
-    assert driver.shard.room(1) == (2, 6)
+    assert driver.shard.room(1) == Room(2, 6)
     driver.run(attach(1, 5, prefetch=3))
-    assert driver.shard.room(1)[0] == 3 + 2
-    assert driver.shard.room(2)[0] > 1 << 40
-    assert driver.shard.room(99)[0] > 1 << 40
+    assert driver.shard.room(1).messages == 3 + 2
+    assert driver.shard.room(2).messages > 1 << 40
+    assert driver.shard.room(99).messages > 1 << 40
 
 
 # -- settings and snapshots

@@ -84,7 +84,11 @@ def consume(channel: Channel, method: Any, arguments: bytes) -> Steps:
             record.id, consumer_id, attached_with, no_ack, bool(method.exclusive), priority, window_bytes
         )
 
-    record, result = yield from on_queue(channel, name, attach)
+    channel.is_attaching = True
+    try:
+        record, result = yield from on_queue(channel, name, attach)
+    finally:
+        channel.is_attaching = False
     if isinstance(result, Refused):
         if result.reason == EXCLUSIVE:
             raise _in_exclusive_use(channel, name)
