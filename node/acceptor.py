@@ -1,11 +1,13 @@
 """The door for clients: accepts connections, as far as the process may open files.
 
 The event loops' own servers accept all that wait in one go, also when that takes the last descriptor: from the log, and
-from other nodes. This one accepts a few in a turn, and closes those at once whose descriptors are kept for others.
+from other nodes. This one accepts a few in a turn, counts those whose TLS handshake is not over as well, and closes at
+once whoever is too many.
 """
 
 import asyncio
 import contextlib
+import errno
 import logging
 import socket
 import ssl
@@ -17,6 +19,8 @@ logger = logging.getLogger(__name__)
 _ACCEPTED_AT_ONCE: Final = 32
 """Connections, before the loop may do something else."""
 _BACKLOG: Final = 1024
+_LACKING: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
+"""Errors of accept() after which the connection goes on waiting."""
 AGAIN_SECONDS: Final = 1.0
 """Where the system gives no descriptor, it is asked again after this."""
 
@@ -27,31 +31,33 @@ class Acceptor:
     def __init__(
         self,
         make: Callable[[], asyncio.Protocol],
-        most_files: int | None,
-        shut_out: Callable[[], None],
+        inside: Callable[[], int],
+        most: int,
+        first_kept_file: int | None,
+        shut_out: Callable[[bool], None],
         handshake_seconds: float,
     ) -> None:
-        """`most_files`: how many files may be opened for clients, beyond those that were open when this first listened;
-        None: any number. `shut_out()` is called for each connection that was closed because there were as many."""
+        """`inside()`: how many have come in (see `came_in`) and not left; they and those who are about to are `most`.
+        `first_kept_file`: the first descriptor that no client gets; None: they get any.
+        `shut_out(few_files)` is called for each connection that was closed for one of these."""
         self._make = make
-        self._most_files = most_files
+        self._inside = inside
+        self._most = most
+        self._first_kept_file = first_kept_file
         self._shut_out = shut_out
         self._handshake_seconds = handshake_seconds
         self._listening: list[socket.socket] = []
         self._again: dict[socket.socket, asyncio.TimerHandle] = {}
         """Those that are not accepted from for a while."""
         self._beginning: set[asyncio.Task[None]] = set()
-        self._first_kept: int | None = None
-        """The number of the first descriptor that is not for clients."""
+        self._outside: set[asyncio.Protocol] = set()
+        """Of those who have been accepted and are not in."""
 
     async def open(self, host: str, port: int, reuse_port: bool, tls: ssl.SSLContext | None = None) -> int:
         """Listen there (as well); the port. Raises OSError if the address cannot be had."""
         loop = asyncio.get_running_loop()
         opened = await _listen(loop, host, port, reuse_port)
         self._listening += opened
-        if self._most_files is not None and self._first_kept is None:
-            # The system gives the lowest number that is free: all below are taken.
-            self._first_kept = opened[0].fileno() + self._most_files
         for listening in opened:
             loop.add_reader(listening.fileno(), self._accept, loop, listening, tls)
         bound: int = opened[0].getsockname()[1]
@@ -68,10 +74,16 @@ class Acceptor:
             listening.close()
         self._listening = []
 
-    def give_up_handshakes(self) -> None:
+    def came_in(self, protocol: asyncio.Protocol) -> None:
+        """Its connection is made: from here on it is one of those `inside`."""
+        self._outside.discard(protocol)
+
+    async def give_up_handshakes(self) -> None:
         """Drop those who have been accepted and whose TLS handshake is not over."""
-        for task in self._beginning:
+        beginning = list(self._beginning)
+        for task in beginning:
             task.cancel()
+        await asyncio.gather(*beginning, return_exceptions=True)
 
     def _accept(
         self, loop: asyncio.AbstractEventLoop, listening: socket.socket, tls: ssl.SSLContext | None
@@ -79,19 +91,37 @@ class Acceptor:
         for _ in range(_ACCEPTED_AT_ONCE):
             try:
                 accepted, _address = listening.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            except BlockingIOError:
                 return
             except OSError as error:
-                self._pause(loop, listening, tls, error)
-                return
-            if self._first_kept is not None and accepted.fileno() >= self._first_kept:
+                if error.errno in _LACKING:
+                    self._pause(loop, listening, tls, error)
+                    return
+                # Linux tells so what has become of one connection, which waits no longer.
+                logger.debug("a connection was gone before it was accepted: %s", error)
+                continue
+            # The system gives the lowest number that is free: with this one all below are taken.
+            few_files = self._first_kept_file is not None and accepted.fileno() >= self._first_kept_file
+            if few_files or self._inside() + len(self._outside) >= self._most:
                 accepted.close()
-                self._shut_out()
+                self._shut_out(few_files)
                 continue
             accepted.setblocking(False)
-            task = loop.create_task(self._begin(loop, accepted, tls))
-            self._beginning.add(task)
-            task.add_done_callback(self._beginning.discard)
+            self._begin(loop, accepted, tls)
+
+    def _begin(self, loop: asyncio.AbstractEventLoop, accepted: socket.socket, tls: ssl.SSLContext | None) -> None:
+        protocol = self._make()
+        self._outside.add(protocol)
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._beginning.discard(task)
+            self._outside.discard(protocol)
+            if task.cancelled():  # maybe before it began
+                accepted.close()
+
+        task = loop.create_task(self._let_in(loop, protocol, accepted, tls))
+        self._beginning.add(task)
+        task.add_done_callback(ended)
 
     def _pause(
         self, loop: asyncio.AbstractEventLoop, listening: socket.socket, tls: ssl.SSLContext | None, error: OSError
@@ -106,19 +136,20 @@ class Acceptor:
 
         self._again[listening] = loop.call_later(AGAIN_SECONDS, again)
 
-    async def _begin(
-        self, loop: asyncio.AbstractEventLoop, accepted: socket.socket, tls: ssl.SSLContext | None
-    ) -> None:
+    async def _let_in(
+        self, loop: asyncio.AbstractEventLoop, protocol: asyncio.Protocol, accepted: socket.socket,
+        tls: ssl.SSLContext | None,
+    ) -> None:  # fmt: skip
         handshake_seconds = None if tls is None else self._handshake_seconds
         try:
             await loop.connect_accepted_socket(
-                self._make, accepted, ssl=tls, ssl_handshake_timeout=handshake_seconds
+                lambda: protocol, accepted, ssl=tls, ssl_handshake_timeout=handshake_seconds
             )
         except OSError as error:
             # It has gone already, or spoke no TLS, or not in time.
             accepted.close()
             logger.debug("a connection came to nothing: %s", error)
-        except BaseException:
+        except Exception:
             accepted.close()
             raise
 
@@ -126,24 +157,52 @@ class Acceptor:
 async def _listen(
     loop: asyncio.AbstractEventLoop, host: str, port: int, reuse_port: bool
 ) -> list[socket.socket]:
-    """A socket for each address of a host; all addresses for ""."""
+    """A socket for each address of a host; all addresses for "". Port 0: the same free one for all.
+
+    Those of a kind that this machine lacks are left out. Raises OSError if one of the others can't be had, or there is
+    none.
+    """
     found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    listening: list[socket.socket] = []
+    missing: OSError | None = None
     with contextlib.ExitStack() as opened:
-        listening = []
-        for family, kind, protocol, _, address in dict.fromkeys(found):
-            own = opened.enter_context(socket.socket(family, kind, protocol))
-            own.setblocking(False)
-            own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if reuse_port:
-                own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            if family == socket.AF_INET6:
-                own.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        for family, kind, protocol, _, (name, _port, *rest) in dict.fromkeys(found):
             try:
-                own.bind(address)
+                own = _bound(socket.socket(family, kind, protocol), (name, port, *rest), reuse_port)
             except OSError as error:
-                raise OSError(error.errno, f"can't listen on {address[0]}:{port}: {error.strerror}") from None
-            listening.append(own)
+                fault = OSError(error.errno, f"can't listen on {name}:{port}: {error.strerror}")
+                if not _is_missing(family, error):
+                    raise fault from None
+                logger.info("left out: %s", fault.strerror)
+                missing = fault
+                continue
+            listening.append(opened.enter_context(own))
+            port = own.getsockname()[1]
+        if missing is not None and not listening:
+            raise missing
         for own in listening:
             own.listen(_BACKLOG)
         opened.pop_all()
     return listening
+
+
+def _bound(own: socket.socket, address: tuple[str | int, ...], reuse_port: bool) -> socket.socket:
+    try:
+        own.setblocking(False)
+        own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if reuse_port:
+            own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        if own.family == socket.AF_INET6:
+            own.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        own.bind(address)
+    except BaseException:
+        own.close()
+        raise
+    return own
+
+
+def _is_missing(family: int, error: OSError) -> bool:
+    """Whether this machine lacks such addresses, or may: the same error says that another machine has the address."""
+    if error.errno == errno.EADDRNOTAVAIL:
+        return family == socket.AF_INET6
+    return error.errno == errno.EAFNOSUPPORT

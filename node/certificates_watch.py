@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from cluster.transport.tls import SwitchedContext
-from node.settings import TlsFiles
+from node.settings import NodeSettings, TlsFiles
 
 LOOK_S: Final = 1.0
 """A replaced file is noticed after at most twice this: it has to look the same two times, so that nothing half written
@@ -19,12 +19,44 @@ log = logging.getLogger("mayfly.tls")
 Look = tuple[tuple[int, int, int], ...]
 
 
+def check_files(settings: NodeSettings) -> None:
+    """Raises OSError, with file and setting, when a certificate or a key of this node can't be read or used."""
+    if settings.peer_tls is not None:
+        _check(settings.peer_tls, "peer")
+    if settings.amqp_tls is not None:
+        _check(settings.amqp_tls, "amqp")
+
+
+def _check(files: TlsFiles, whose: str) -> None:
+    settings = tuple(f"{whose}_tls_{what}" for what in ("cert", "key", "ca"))
+    named = dict(zip(settings, files, strict=True))
+    for setting, file in named.items():
+        try:
+            if file is not None:
+                file.read_bytes()
+        except OSError as error:
+            raise OSError(f"{setting} = {file} can't be read: {error.strerror}") from None
+    certificate, key, authority = (f"{setting} = {file}" for setting, file in named.items())
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(files.certificate, files.key)
+    except ssl.SSLError as error:
+        raise OSError(f"{certificate} and {key} are not a certificate and its key: {error}") from None
+    try:
+        if files.authority is not None:
+            context.load_verify_locations(files.authority)
+    except ssl.SSLError as error:
+        raise OSError(f"{authority} is not a certificate: {error}") from None
+
+
 def client_tls(files: TlsFiles | None) -> SwitchedContext | None:
-    """TLS towards clients; with an authority, clients have to show a certificate. Raises OSError."""
+    """TLS towards clients; with an authority, clients have to show a certificate. Raises OSError, with file and
+    setting, as its `reload` does."""
     return None if files is None else SwitchedContext(lambda: _client_context(files))
 
 
 def _client_context(files: TlsFiles) -> ssl.SSLContext:
+    _check(files, "amqp")
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(files.certificate, files.key)
     if files.authority is not None:

@@ -69,7 +69,7 @@ class AmqpListener:
         schedule: Callable[[], None],
         tls: ssl.SSLContext | None = None,
         connection_limit: int = CONNECTIONS,
-        is_limit_of_files: bool = False,
+        first_kept_file: int | None = None,
         reuse_port: bool = False,
         user_of: Callable[[Mapping[str, Any]], str | None] | None = None,
         stall_seconds: float = OUTPUT_STALL_SECONDS,
@@ -79,7 +79,7 @@ class AmqpListener:
     ) -> None:
         """`port` 0 takes a free one.  With `reuse_port` other processes may listen there as well.
         `user_of` says whom the certificate of a client names, where clients have to show one.
-        `is_limit_of_files`: the process may not open files for more connections than `connection_limit`.
+        `first_kept_file`: the first descriptor that no client gets, however few there are.
         `tls_address` is for TLS alone, and `port` plain then; without it `port` is for TLS, if there is `tls`.
         `schedule()` must lead to a call of `flush` soon, after the cluster was given the chance to do what the clients
         asked for."""
@@ -97,9 +97,8 @@ class AmqpListener:
         self.keepalive_idle_seconds: int = keepalive_idle_seconds
         self.keepalive_interval_seconds: int = keepalive_interval_seconds
         self._acceptor = Acceptor(
-            lambda: ClientProtocol(self, asyncio.get_running_loop()),
-            connection_limit + SURPLUS_CONNECTIONS if is_limit_of_files else None,
-            self._count_refused, HANDSHAKE_SECONDS,
+            lambda: ClientProtocol(self, asyncio.get_running_loop()), lambda: len(self._protocols),
+            connection_limit + SURPLUS_CONNECTIONS, first_kept_file, self._count_refused, HANDSHAKE_SECONDS,
         )
         self._protocols: set[ClientProtocol] = set()
         self._dirty: list[ClientProtocol] = []
@@ -140,7 +139,7 @@ class AmqpListener:
             self._emptied = asyncio.Event()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._emptied.wait(), CLOSE_OK_SECONDS)
-        self._acceptor.give_up_handshakes()
+        await self._acceptor.give_up_handshakes()
         for protocol in list(self._protocols):
             protocol.abort()
         if self._ticker is not None:
@@ -171,27 +170,23 @@ class AmqpListener:
 
     # -- for the protocols ----------------------------------------------------------
 
-    def opened(self, protocol: ClientProtocol) -> bool:
-        """A socket was accepted; False if there are too many even to be told so."""
+    def opened(self, protocol: ClientProtocol) -> None:
+        """A client has come in."""
         if self.is_full:
-            self._count_refused()
-            if len(self._protocols) >= self.connection_limit + SURPLUS_CONNECTIONS:
-                return False
+            self._count_refused(False)
+        self._acceptor.came_in(protocol)
         self._protocols.add(protocol)
-        return True
 
     @property
     def is_full(self) -> bool:
         """Whether there are as many connections as there may be."""
         return len(self._protocols) >= self.connection_limit
 
-    def _count_refused(self) -> None:
+    def _count_refused(self, few_files: bool) -> None:
         self._refused += 1
         if self._refused & (self._refused - 1) == 0:
-            logger.warning(
-                "%d connections are open, the limit is %d: %d refused so far",
-                len(self._protocols), self.connection_limit, self._refused,
-            )  # fmt: skip
+            why = "the process may open few more files" if few_files else f"the limit is {self.connection_limit}"
+            logger.warning("%d connections are open, %s: %d refused so far", len(self._protocols), why, self._refused)
 
     def closed(self, protocol: ClientProtocol) -> None:
         """A socket is gone."""
@@ -263,11 +258,13 @@ class ClientProtocol(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client is there."""
         self._transport = cast(asyncio.Transport, transport)
-        limit_reached = self._listener.connection_limit if self._listener.is_full else None
-        if not self._listener.opened(self):
+        peer = transport.get_extra_info("peername")
+        if peer is None:
+            # It was reset. What it sent can be read all the same, but not where it came from, and so what it may do.
             self._transport.abort()
             return
-        peer = transport.get_extra_info("peername")
+        limit_reached = self._listener.connection_limit if self._listener.is_full else None
+        self._listener.opened(self)
         own_socket = transport.get_extra_info("socket")
         if own_socket is not None and own_socket.family in (socket.AF_INET, socket.AF_INET6):
             own_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -486,18 +483,19 @@ def _is_gone(own_socket: Any, gone_ms: int) -> bool:
 def _name_of(peer: Any) -> str:
     if isinstance(peer, tuple) and len(peer) >= 2:
         return f"{peer[0]}:{peer[1]}"
-    return str(peer or "local")
+    return str(peer or "unknown")
 
 
 def _host_and_port(address: Any) -> tuple[str, int]:
     if isinstance(address, tuple) and len(address) >= 2:
         return str(address[0]), int(address[1])
-    return str(address or "local"), 0
+    return str(address or "unknown"), 0
 
 
 def _is_loopback(peer: Any) -> bool:
-    if not isinstance(peer, tuple):
-        return True
+    """Whether that is an address of this machine alone. What is no address is not."""
+    if not isinstance(peer, tuple) or not peer:
+        return False
     try:
         address = ipaddress.ip_address(str(peer[0]).partition("%")[0])
     except ValueError:

@@ -17,6 +17,10 @@ KEPT_FOR_NODE: Final = 192
 write-ahead files, listeners), and 4 more for each peer. So two dozen peers leave some sixty for snapshots under way,
 copies of the data, certificates, names that are looked up, and streams that are made anew while the old ones end."""
 
+KEPT_AT_LAST: Final = 64
+"""Of these the last, which no client gets even where the node itself has taken more than its own: what some two dozen
+peers leave. The shares alone see to it that these are free."""
+
 _LEAST_HTTP: Final = 16
 _HTTP_PART: Final = 8
 """HTTP gets an eighth, up to what it may have."""
@@ -34,6 +38,11 @@ class FileShares(NamedTuple):
     """None where the system has no limit, or more than is ever needed."""
     http: int
     clients: int
+
+    @property
+    def first_kept(self) -> int | None:
+        """The first descriptor that no client gets; None where there is no limit."""
+        return None if self.allowed is None else self.allowed - KEPT_AT_LAST
 
     @property
     def fault(self) -> str | None:

@@ -38,7 +38,7 @@ from node.broker.broker import Broker, BrokerSettings
 from node.broker.certificates import user_of_certificate
 from node.catalog import UpgradePassword
 from node.catalog_at_start import CatalogAtStart
-from node.certificates_watch import Certificates, client_tls
+from node.certificates_watch import Certificates, check_files, client_tls
 from node.data_copy import copy_data
 from node.drive import RETRY_FULL_DISK_S, Drive, Outlets
 from node.duties.drain import DRAINED, NOT_DRAINING, TEXT_OF_DRAIN, TEXT_OF_STOP, Drain, DrainSettings
@@ -129,6 +129,7 @@ class NodeProcess:
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         if self._files.fault is not None:
             raise NodeRefused(self._files.fault)
+        check_files(self.settings)
         starts, previous = await self._open_engine()
         own_token = await self._loop.run_in_executor(None, self._write_own_token)
         # No await in it, and nothing listens before it is done: a frame, or a page, finds all that it may need.
@@ -211,7 +212,7 @@ class NodeProcess:
         amqp, beside = settings.amqp_address, settings.amqp_tls_address
         listener = AmqpListener(
             self._broker, amqp.host, amqp.port, drive.schedule_pump,
-            None if tls is None else tls.front, self._files.clients, self._files.allowed is not None,
+            None if tls is None else tls.front, self._files.clients, self._files.first_kept,
             reuse_port=settings.amqp_reuse_port,
             tls_address=None if beside is None else (beside.host, beside.port),
             user_of=self._user_of_certificate if settings.amqp_tls_ca is not None else None,

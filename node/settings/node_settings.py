@@ -3,6 +3,7 @@
 Where values come from (defaults, TOML file, environment, command line) is in `node.settings.sources`.
 """
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -316,15 +317,17 @@ class NodeSettings:
         yield from _incomplete_tls(amqp, wanted=self.amqp_tls_ca is not None or self.amqp_tls_address is not None)
 
     def _address_contradictions(self) -> Iterator[tuple[str, str]]:
-        taken: dict[Address, str] = {}
         addresses = {key: getattr(self, key) for key in ("amqp_address", "peer_address", "http_address")}
         addresses["frames_address"] = self.frames_listen_address
         if self.amqp_tls_address is not None:
             addresses["amqp_tls_address"] = self.amqp_tls_address
-        for key, address in addresses.items():
-            if address.port and address in taken:
-                yield key, f"an address other than that of {taken[address]}"
-            taken[address] = key
+        for (key, address), (later, other) in itertools.combinations(addresses.items(), 2):
+            if not address.port or address.port != other.port or not hosts_meet(address.host, other.host):
+                continue
+            if address == other:
+                yield later, f"an address other than that of {key}"
+            else:
+                yield later, f"a port other than that of {key} ({address}): one of the two is for all hosts"
 
     def describe(self) -> dict[str, str]:
         """All settings as text, for the log and for people; secrets are hidden."""
@@ -342,6 +345,11 @@ def frames_address_beside(peer: Address) -> Address:
 def is_any_host(host: str) -> bool:
     """Whether a node that listens at this host can't be connected to by that name."""
     return host in _ANY_HOST
+
+
+def hosts_meet(host: str, other: str) -> bool:
+    """Whether who listens at one of these hosts has ports of the other, as far as their names tell."""
+    return host == other or is_any_host(host) or is_any_host(other)
 
 
 def setting_keys() -> tuple[str, ...]:

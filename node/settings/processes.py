@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from node.settings.kinds import LARGEST_PORT, Address
-from node.settings.node_settings import NodeSettings, Problem, SettingsError, is_any_host, show
+from node.settings.node_settings import NodeSettings, Problem, SettingsError, hosts_meet, is_any_host, show
 
 PORTS_OF_A_PROCESS: Final = {"peer_address": 1, "frames_address": 1, "http_address": 1, "aiomonitor_port": 3}
 """The settings with ports of which each process has its own, and how many: process n has those of process n - 1 and so
@@ -81,7 +81,7 @@ def _contradictions(settings: NodeSettings) -> Iterator[tuple[str, str]]:
         if first and ports[-1] > LARGEST_PORT:
             yield key, f"a port up to {LARGEST_PORT - len(ports) + 1}: {len(ports)} are needed from there on"
         for other, its_host, its in taken:
-            if first and its[0] and _meet(host, its_host) and ports[0] <= its[-1] and its[0] <= ports[-1]:
+            if first and its[0] and hosts_meet(host, its_host) and ports[0] <= its[-1] and its[0] <= ports[-1]:
                 yield key, f"ports other than those of {other}: {len(ports)} are needed ({_range(ports)})"
         taken.append((key, host, ports))
 
@@ -103,7 +103,3 @@ def _ports(first: int, count: int) -> range:
 
 def _range(ports: range) -> str:
     return f"{ports[0]} to {ports[-1]}" if len(ports) > 1 else str(ports[0])
-
-
-def _meet(host: str, other: str) -> bool:
-    return host == other or is_any_host(host) or is_any_host(other)

@@ -71,7 +71,7 @@ def test_memory_is_bounded() -> None:
     ("peer", "origin"),
     [
         ("10.0.0.1:5672", "10.0.0.1"), ("::ffff:10.0.0.1:5672", "10.0.0.1"), ("::1:5672", "::/64"),
-        ("2001:db8:1:2:3:4:5:6:5672", "2001:db8:1:2::/64"), ("fe80::1%eth0:5672", "fe80::/64"), ("local", "local"),
+        ("2001:db8:1:2:3:4:5:6:5672", "2001:db8:1:2::/64"), ("fe80::1%eth0:5672", "fe80::/64"), ("unknown", "unknown"),
     ],
 )  # fmt: skip
 def test_origins(peer: str, origin: str) -> None:

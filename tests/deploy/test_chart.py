@@ -51,6 +51,10 @@ MATRIX: Final[dict[str, dict[str, Any]]] = {
         "service": {"type": "NodePort", "nodePorts": {"amqp": 30672, "amqps": 30671}},
     },
     "TLS only": {"tls": {"enabled": True, "listen": "only", **CERTIFICATES}},
+    "TLS only, at the port that was plain": {
+        "tls": {"enabled": True, "listen": "only", **CERTIFICATES},
+        "service": {"ports": {"amqp": 5672, "amqps": 5672}},
+    },
     "watched": {
         "metrics": {
             "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
@@ -127,6 +131,17 @@ REFUSED: Final[dict[str, tuple[dict[str, Any], str]]] = {
     "an address that is closed": (
         {"tls": {"enabled": True, "existingSecret": "web", "listen": "only"}, "settings": {"amqp_address": "x:1"}},
         "use tls.listen",
+    ),
+    "one port for plain and TLS": (
+        {
+            "tls": {"enabled": True, "existingSecret": "web", "listen": "beside"},
+            "service": {"ports": {"amqp": 5671, "amqps": 5671}},
+        },
+        "service.ports.amqp and service.ports.amqps are both 5671: each takes a port of its own",
+    ),
+    "one port for AMQP and HTTP": (
+        {"service": {"ports": {"amqp": 15672}}},
+        "service.ports.amqp and service.ports.http are both 15672: each takes a port of its own",
     ),
     "TLS of peers without files": ({"tls": {"peers": {"enabled": True}}}, "tls.peers.existingSecret"),
     "cert-manager without an issuer": ({"tls": {"enabled": True, "certManager": {"enabled": True}}}, "issuerRef.name"),

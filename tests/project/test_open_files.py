@@ -13,6 +13,9 @@ from node.open_files import FILES_FOR_ALL, KEPT_FOR_NODE, LEAST_FILES, raise_ope
 from node.process import NodeProcess
 from node.settings import NodeSettings
 
+PEERS_AT_REST = 33 + 23 * 4
+"""Files of a node among 23 others at rest: see `node.open_files.KEPT_FOR_NODE`."""
+
 
 @pytest.mark.parametrize("allowed", [LEAST_FILES, 512, 1024, 4096, 65_536, FILES_FOR_ALL - 1, FILES_FOR_ALL, 1 << 20])
 def test_clients_and_http_leave_the_node_its_files(allowed: int) -> None:
@@ -20,13 +23,15 @@ def test_clients_and_http_leave_the_node_its_files(allowed: int) -> None:
     assert shares.fault is None
     assert 0 < shares.clients <= CONNECTIONS and 0 < shares.http <= HTTP_CONNECTIONS
     assert shares.clients + SURPLUS_CONNECTIONS + shares.http + KEPT_FOR_NODE <= allowed
+    in_use = shares.clients + SURPLUS_CONNECTIONS + shares.http + PEERS_AT_REST
+    assert shares.first_kept is not None and in_use <= shares.first_kept, "clients are shut out below their limit"
     assert (shares.clients == CONNECTIONS) == (allowed >= FILES_FOR_ALL) == (shares.warning is None)
 
 
 def test_without_a_limit_the_node_has_its_own_limits() -> None:
     shares = share_out(None)
     assert (shares.clients, shares.http) == (CONNECTIONS, HTTP_CONNECTIONS)
-    assert shares.fault is None and shares.warning is None
+    assert shares.fault is None and shares.warning is None and shares.first_kept is None
 
 
 def test_what_is_said_names_the_limit_the_setting_and_what_would_be_enough() -> None:

@@ -65,7 +65,7 @@ def test_all_keys_can_be_set_in_all_sources(toml: Any, tmp_path: Path) -> None:
         "peer_address": "0.0.0.0:2",
         "frames_address": "0.0.0.0:3",
         "advertised_peer_address": "127.0.0.1:25671",
-        "http_address": "localhost:3",
+        "http_address": "localhost:5",
         "seeds": three,
         "default_user": "u",
         "default_pass": "p",
@@ -256,6 +256,15 @@ def test_unreadable_files_are_refused(toml: Any, tmp_path: Path) -> None:
         ({"peer_tls_cert": __file__}, "peer_tls_ca = '' (with the other settings): expected a file"),
         ({"amqp_tls_address": "127.0.0.1:5671"}, "amqp_tls_cert = '' (with the other settings): expected a file"),
         ({"amqp_tls_address": "127.0.0.1:5672"}, "an address other than that of amqp_address"),
+        (
+            {"amqp_address": "0.0.0.0:5671", "amqp_tls_address": "127.0.0.1:5671"},
+            "amqp_tls_address = '127.0.0.1:5671' (with the other settings): expected a port other than that of "
+            "amqp_address (0.0.0.0:5671): one of the two is for all hosts",
+        ),
+        (
+            {"amqp_address": "10.0.0.1:15672", "http_address": "[::]:15672"},
+            "a port other than that of amqp_address (10.0.0.1:15672): one of the two is for all hosts",
+        ),
         ({"amqp_tls_ca": __file__}, "amqp_tls_cert = '' (with the other settings): expected a file"),
     ],
 )
@@ -278,6 +287,11 @@ def test_frames_have_an_address_of_their_own_beside_that_of_peers() -> None:
 def test_ports_chosen_by_the_system_do_not_collide() -> None:
     zero = "127.0.0.1:0"
     load_settings(options={"amqp_address": zero, "http_address": zero, "peer_address": zero})
+
+
+def test_one_port_at_two_hosts_is_two_addresses() -> None:
+    settings = load_settings(options={"amqp_address": "127.0.0.1:5672", "http_address": "127.0.0.2:5672"})
+    assert settings.amqp_address.port == settings.http_address.port
 
 
 def test_secrets_are_shown_nowhere(toml: Any) -> None:

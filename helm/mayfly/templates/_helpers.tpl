@@ -199,7 +199,24 @@ resources:
 {{- if and .Values.service.nodePorts.http (not .Values.service.publishHttp) -}}
 {{- fail "service.nodePorts.http takes service.publishHttp: HTTP is plain, and not published with AMQP" -}}
 {{- end -}}
+{{- include "mayfly.validatePorts" . -}}
 {{- include "mayfly.validateSettings" . -}}
+{{- end -}}
+
+{{/* A service can't have two ports of one number; which it has depends on where TLS is spoken, and on HTTP. */}}
+{{- define "mayfly.validatePorts" -}}
+{{- $ports := (include "mayfly.clientPorts" . | fromJson).ports -}}
+{{- if include "mayfly.publishesHttp" . -}}
+{{- $ports = append $ports (dict "target" "http" "number" .Values.service.ports.http) -}}
+{{- end -}}
+{{- $taken := dict -}}
+{{- range $ports -}}
+{{- $number := int .number | toString -}}
+{{- if hasKey $taken $number -}}
+{{- fail (printf "service.ports.%s and service.ports.%s are both %s: each takes a port of its own" (get $taken $number) .target $number) -}}
+{{- end -}}
+{{- $_ := set $taken $number .target -}}
+{{- end -}}
 {{- end -}}
 
 {{/* A name that is given twice in the environment has the value that stands last. */}}
