@@ -31,8 +31,8 @@ ENVIRONMENT: Final = os.environ | {"PYTHONPATH": str(Path(node.__file__).parent.
 
 @pytest.fixture
 def base_port() -> int:
-    """A base port whose neighbours, and those 10 000, 20 000 and 25 000 above, are free now. All are below those that the
-    system gives to outgoing connections: a node that starts again must find its own free."""
+    """A base port whose neighbours, and those 10 000, 20 000 and 25 000 above, are free now. All are below those that
+    the system gives to outgoing connections: a node that starts again must find its own free."""
     start = 5700 + os.getpid() % 100 * 10
     for port in range(start, start + 1000, 10):
         if not taken_addresses(plan_cluster(3, port, Path("unused"))):
