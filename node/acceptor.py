@@ -149,7 +149,7 @@ class Acceptor:
             # It has gone already, or spoke no TLS, or not in time.
             accepted.close()
             logger.debug("a connection came to nothing: %s", error)
-        except Exception:
+        except Exception:  # A defect: raised, but the socket has no other owner who would close it.
             accepted.close()
             raise
 

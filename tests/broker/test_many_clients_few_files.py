@@ -101,6 +101,7 @@ class Visitor(asyncio.Protocol):
 
 async def until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(30):
+        # Of what the kernel and other threads have done there is no event to wait for.
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.001)
 

@@ -140,10 +140,14 @@ def _late_again_and_again(cluster: HangingCluster, id: int) -> None:
     for _ in range(6):
         _submit(cluster, id, [])
         cluster.hang(id)
-        began = cluster.now
-        cluster.run_until(lambda began=began: cluster.now - began > ELECTION_TIMEOUT_MS)  # type: ignore[misc]
+        _let_an_election_timeout_pass(cluster)
         cluster.go_on(id)
     cluster.step()
+
+
+def _let_an_election_timeout_pass(cluster: HangingCluster) -> None:
+    began = cluster.now
+    cluster.run_until(lambda: cluster.now - began > ELECTION_TIMEOUT_MS)
 
 
 def _asked_to_stand(cluster: HangingCluster, by: int) -> list[int]:
