@@ -9,7 +9,6 @@ Client libraries check what they send, so everything here is written by hand. A 
 from __future__ import annotations
 
 import argparse
-import json
 import socket
 import struct
 import time
@@ -21,6 +20,7 @@ from pamqp import commands
 from pamqp import frame as frames
 
 from node.amqp.content import Content
+from tests.golden.one_answer_a_line import keep
 from tests.integration.amqp_socket import login_octets, method_frame, raw_frame
 
 RECORDING: Final = Path(__file__).parent / "bad-values-rabbitmq-3.10.8.json"
@@ -450,12 +450,7 @@ def main() -> None:
     parser.add_argument("port", type=int)
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
-    lines = [f"{json.dumps(name)}: {json.dumps(answer)}" for name, answer in record(options.port).items()]
-    text = "{\n" + ",\n".join(lines) + "\n}\n"
-    if options.write:
-        RECORDING.write_text(text, encoding="utf-8")
-    else:
-        print(text, end="")
+    keep(record(options.port), RECORDING, options.write)
 
 
 if __name__ == "__main__":

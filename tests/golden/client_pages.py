@@ -23,6 +23,8 @@ from urllib.parse import quote
 
 import pika
 
+from tests.golden.one_answer_a_line import keep
+
 RECORDING: Final = Path(__file__).parent / "client-pages-rabbitmq-3.10.8.json"
 SETTLE_S: Final = 12.0
 """After so long RabbitMQ shows what is."""
@@ -217,12 +219,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
     found = pages(options.amqp_port, options.http_port, SETTLE_S)
-    lines = [f"{json.dumps(name)}: {json.dumps(answer, sort_keys=True)}" for name, answer in found.items()]
-    text = "{\n" + ",\n".join(lines) + "\n}\n"
-    if options.write:
-        RECORDING.write_text(text, encoding="utf-8")
-    else:
-        print(text, end="")
+    keep(found, RECORDING, options.write)
 
 
 if __name__ == "__main__":

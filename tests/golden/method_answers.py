@@ -10,7 +10,6 @@ the vhost /, to be made by hand in RabbitMQ (`rabbitmqctl add_user`, `set_permis
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import socket
 import struct
@@ -24,6 +23,7 @@ from pamqp.base import Frame
 from pamqp.commands import Basic, Exchange, Queue
 
 from tests.golden.bad_values import publish
+from tests.golden.one_answer_a_line import keep
 from tests.integration.amqp_socket import login_octets, method_frame
 
 RECORDING: Final = Path(__file__).parent / "method-answers-rabbitmq-3.10.8.json"
@@ -322,12 +322,7 @@ def main() -> None:
     parser.add_argument("port", type=int)
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
-    lines = [f"{json.dumps(name)}: {json.dumps(answers)}" for name, answers in record(options.port).items()]
-    text = "{\n" + ",\n".join(lines) + "\n}\n"
-    if options.write:
-        RECORDING.write_text(text, encoding="utf-8")
-    else:
-        print(text, end="")
+    keep(record(options.port), RECORDING, options.write)
 
 
 if __name__ == "__main__":

@@ -23,14 +23,9 @@ def settings() -> dict[str, object]:
 @pytest.fixture(scope="module")
 def cluster(folder: Path, settings: dict[str, object]) -> Iterator[Nodes]:
     """Three nodes that serve. At the end their logs must be clean."""
-    nodes = Nodes(folder, 3, settings)
-    try:
+    with Nodes(folder, 3, settings) as nodes:
         nodes.serve()
         yield nodes
-    except BaseException:
-        nodes.stop()
-        raise
-    nodes.close()
 
 
 @pytest.fixture

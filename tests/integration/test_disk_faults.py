@@ -62,14 +62,9 @@ def _started(folder: Path, count: int, program: str = "") -> Iterator[Nodes]:
         folder.mkdir(parents=True)
         script.write_text(program, encoding="utf-8")
     executable = [sys.executable, "-P", str(script)] if program else None
-    nodes = Nodes(folder, count, {"cache_bytes": 1024 * 1024}, executable)
-    try:
+    with Nodes(folder, count, {"cache_bytes": 1024 * 1024}, executable) as nodes:
         nodes.serve()
         yield nodes
-    except BaseException:
-        nodes.stop()
-        raise
-    nodes.close()
 
 
 @pytest.fixture

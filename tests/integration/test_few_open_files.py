@@ -31,14 +31,9 @@ OPENED_LATER = 24
 @pytest.fixture(scope="module")
 def cluster(folder: Path) -> Iterator[Nodes]:
     """Three nodes whose processes may open so many files."""
-    nodes = Nodes(folder, 3, executable=["prlimit", f"--nofile={ALLOWED}:{ALLOWED}", *this_mayfly()])
-    try:
+    with Nodes(folder, 3, executable=["prlimit", f"--nofile={ALLOWED}:{ALLOWED}", *this_mayfly()]) as nodes:
         nodes.serve()
         yield nodes
-    except BaseException:
-        nodes.stop()
-        raise
-    nodes.close()
 
 
 def open_files(nodes: Nodes, id: int) -> int:
