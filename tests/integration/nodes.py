@@ -277,9 +277,8 @@ class Nodes:
         )
 
     def ready(self, id: int, name: str) -> int:
-        """Messages ready in a queue, as a node has it; -1 when it has no such queue."""
-        info = self.queue(id, name)
-        return -1 if info is None else int(info["ready"])
+        """Messages ready in a queue, as a node has it; -1 when it has no such queue, or knows of it and has it not yet."""
+        return int((self.queue(id, name) or {}).get("ready", -1))
 
     def leader_of(self, name: str, witness: int = 1) -> int:
         """The node that leads the queue's shard now; 0: none."""
