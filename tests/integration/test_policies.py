@@ -43,7 +43,7 @@ def test_set_on_one_node_seen_on_all_and_effective_on_a_queue_that_is_there(clus
 
         def one_expires() -> bool:
             """Messages from before the shard knew stay (T12), and those behind them (T6); not those after."""
-            if int((cluster.queue(leader, queue) or {})["expired"]) > 0:
+            if (cluster.queue(leader, queue) or {}).get("expired", 0) > 0:
                 return True
             where.queue_purge(queue)
             where.basic_publish("", queue, b"m", PERSISTENT)

@@ -225,4 +225,4 @@ def calm(run: Run, nodes: Nodes, clients: Clients, queues: list[str]) -> None:
 def is_drained(nodes: Nodes, queue: str) -> bool:
     """Whether there is a consumer and nothing is left for it."""
     info = nodes.queue(1, queue)
-    return info is not None and info["consumers"] > 0 and info["ready"] == 0
+    return info is not None and info.get("consumers", 0) > 0 and info["ready"] == 0

@@ -205,7 +205,7 @@ def _nothing_under_way(run: DeadLetterRun, nodes: Nodes) -> bool:
 def _emptied(nodes: Nodes, queue: str) -> bool:
     """Whether nothing is left for consumers, nor with them."""
     info = nodes.queue(1, queue)
-    return info is not None and info["ready"] == 0 and info["unacknowledged"] == 0
+    return info is not None and info.get("ready") == 0 and info["unacknowledged"] == 0
 
 
 def _count(run: DeadLetterRun, nodes: Nodes, clients: Clients) -> None:
