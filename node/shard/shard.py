@@ -23,7 +23,9 @@ from node.shard.publish import apply_publishes
 from node.shard.queue import UNLIMITED, Queue
 from node.shard.returns import settle_coming
 from node.shard.room import ANY_ROOM, Room
-from node.shard.snapshot import MESSAGES_PER_STEP, RestoreInSteps, SnapshotInSteps, restore, snapshot
+from node.shard.snapshot.pace import MESSAGES_PER_STEP
+from node.shard.snapshot.reader import RestoreInSteps, restore
+from node.shard.snapshot.writer import SnapshotInSteps, snapshot
 from node.shard.state import DELIVERIES_PER_ENTRY, EXPIRIES_PER_ENTRY, RETURNED_PER_ENTRY, State
 from node.shard.statistics import QueueStatistics, ShardStatistics
 from node.shard.timers import NEVER

@@ -1,6 +1,6 @@
 """Bugs made on purpose in the AMQP endpoint: the walks against the model find them without being told where to look."""
 
-from tests.bugs.bugs import Bug
+from tests.bugs.bug import Bug
 
 WALKS = "tests/fuzz/test_endpoint.py::test_walks_hold_against_the_model"
 FAULTS = "tests/fuzz/test_endpoint.py::test_all_that_is_wrong_ends_the_connection_with_its_code"
@@ -304,4 +304,4 @@ DECODER_BUGS = [
     ),
 ]
 
-BUGS = FRAME_BUGS + STATE_BUGS + CHANNEL_BUGS + LOGIN_BUGS + DECODER_BUGS
+AMQP_BUGS = FRAME_BUGS + STATE_BUGS + CHANNEL_BUGS + LOGIN_BUGS + DECODER_BUGS

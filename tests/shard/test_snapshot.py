@@ -6,7 +6,8 @@ import pytest
 from node.shard import commands
 from node.shard.errors import ShardError
 from node.shard.shard import Shard
-from node.shard.snapshot import RestoreInSteps, SnapshotInSteps, snapshot
+from node.shard.snapshot.reader import RestoreInSteps
+from node.shard.snapshot.writer import SnapshotInSteps, snapshot
 from node.shard.state import State
 from tests.shard.driver import B, Driver, attach, publish
 from tests.shard.test_dead_letters import routed

@@ -1,0 +1,88 @@
+"""A line of messages in the snapshot."""
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+from node.shard.coming import Coming
+from node.shard.errors import ShardError
+from node.shard.line import Line
+from node.shard.packed import AS_PACKED, BODY_LENGTH, INDEX, Packed
+from node.shard.retiming import Retiming
+from node.shard.settings import MAX_NUMBER
+from node.shard.snapshot.message_columns import MOST_ALIKE, MessageColumns, MessagesReading
+from node.shard.snapshot.pace import Pace
+from node.shard.state import State
+
+
+def line_row(line: Line, columns: MessageColumns) -> list[object]:
+    """A line as it is cut: what is packed goes as it is. Nothing for an empty line."""
+    if line.count() == 0:
+        return []
+    return [
+        columns.pack(line.items, line.head),
+        [_piece_row(piece, columns) for piece in line.packed],
+        columns.pack(line.back) if line.back else [],
+    ]
+
+
+def _piece_row(piece: Packed | Coming, columns: MessageColumns) -> list[object]:
+    """Packed messages as they are; what is still coming as it was held, behind a 0."""
+    if isinstance(piece, Coming):
+        retiming = retiming_row(piece.retiming)
+        return [0, piece.queue_ttl_ms, piece.counted, retiming, columns.pack(piece.held())]
+    return [piece.count, piece.queue_ttl_ms, *piece.columns]
+
+
+def retiming_row(retiming: Retiming | None) -> list[int]:
+    """When and to what the TTL of what is there was last changed; nothing if it never was."""
+    return [] if retiming is None else [retiming.ttl_ms, retiming.index, retiming.offset]
+
+
+class LineReading:
+    """A line of a ``line_row``, as it is read."""
+
+    __slots__ = ("body_bytes", "line")
+
+    def __init__(self, line: Line) -> None:
+        """``line`` is filled in."""
+        self.line = line
+        self.body_bytes = 0
+
+    def read(self, state: State, row: Any, pace: Pace) -> Iterator[None]:
+        """Read it, with pauses, and count its references."""
+        front_row, pieces, back_row = row
+        front, back = MessagesReading(), MessagesReading()
+        yield from front.read(state, front_row, pace)
+        packed: deque[Packed | Coming] = deque()
+        timed = front.timed
+        for piece_row in pieces:
+            if piece_row[0] == 0:
+                _, ttl_ms, counted, retimed, held_row = piece_row
+                held = MessagesReading()
+                yield from held.read(state, held_row, pace)
+                retiming = Retiming(*retimed) if retimed else None
+                packed.append(Coming(dict(enumerate(held.messages)), counted, retiming, ttl_ms))
+                self.body_bytes += held.body_bytes
+                continue
+            count, queue_ttl_ms, *piece_columns = piece_row
+            if not isinstance(queue_ttl_ms, int) or not AS_PACKED <= queue_ttl_ms <= MAX_NUMBER:
+                raise ShardError(f"messages packed with the TTL {queue_ttl_ms!r}")
+            piece = Packed(count, piece_columns, queue_ttl_ms)
+            packed.append(piece)
+            timed += self._count(state, piece)
+            if pace.is_over(piece.count):
+                yield
+        if back_row:
+            yield from back.read(state, back_row, pace)
+        self.body_bytes += front.body_bytes + back.body_bytes
+        self.line.put_together(front.messages, packed, back.messages, timed + back.timed)
+
+    def _count(self, state: State, piece: Packed) -> int:
+        """What is counted of messages that stay packed; how many of them have a deadline."""
+        piece.check(MOST_ALIKE)
+        live = state.live
+        for index in piece.column(INDEX):
+            live[index] = live.get(index, 0) + 1
+        self.body_bytes += sum(piece.column(BODY_LENGTH))
+        return piece.timed()

@@ -1,0 +1,98 @@
+"""A queue in the snapshot, with its lease, its lines and its consumers."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from node.shard.delivery import note_due
+from node.shard.lease import USES, Lease
+from node.shard.queue import Queue
+from node.shard.retiming import Retiming
+from node.shard.settings import ShardQueueSettings
+from node.shard.snapshot.holder_row import holder_row, restore_holder
+from node.shard.snapshot.line_row import LineReading, line_row, retiming_row
+from node.shard.snapshot.message_columns import MessageColumns
+from node.shard.snapshot.pace import Pace
+from node.shard.state import State
+
+
+def queue_row(queue: Queue, terms: int, columns: MessageColumns) -> list[object]:
+    """``terms``: the place of the queue's in the table of them."""
+    lease = queue.lease
+    single = queue.consumers.single
+    return [
+        queue.queue_id,
+        [queue.vhost, queue.name, terms, *retiming_row(queue.retiming)],
+        [lease.epoch, lease.started_ms, lease.last_activity_ms, USES.index(lease.last_use)],
+        [
+            queue.enqueued, queue.delivered, queue.acknowledged,
+            queue.expired, queue.dead_lettered, queue.duplicates,
+            queue.overflowed, queue.refused, queue.delivery_limited,
+        ],
+        list(queue.received.items()),
+        line_row(queue.returned, columns),
+        line_row(queue.ready, columns),
+        [holder_row(holder, columns) for holder in queue.holders.values()],
+        [
+            [band.priority, [holder.order for holder in band.waiting]]
+            for band in queue.consumers.bands
+            if band.waiting
+        ],
+        queue.consumers.single_active,
+        0 if single is None else single.order,
+        [
+            [level.priority, line_row(level.returned, columns), line_row(level.ready, columns)]
+            for level in queue.levels
+            if level.returned.items or level.ready.items
+        ],
+    ]
+
+
+def restore_queue(
+    state: State, row: Any, table: "list[tuple[bytes, ShardQueueSettings]]", pace: Pace
+) -> Iterator[None]:
+    """Put the queue of a ``queue_row`` into the state, and arm its timers. ``table``: all terms, as bytes and read."""
+    (
+        queue_id, (vhost, name, place, *retiming), lease_row, counters, received, returned, ready, holders, bands,
+        single_active, single, levels,
+    ) = row
+    lease = Lease(0, 0)
+    lease.epoch, lease.started_ms, lease.last_activity_ms, last_use = lease_row
+    lease.last_use = USES[last_use]
+    terms_bytes, terms = table[place]
+    queue = Queue(queue_id, vhost, name, terms, terms_bytes, lease, state.messages_per_piece)
+    if retiming:
+        queue.retiming = Retiming(*retiming)
+    (
+        queue.enqueued, queue.delivered, queue.acknowledged,
+        queue.expired, queue.dead_lettered, queue.duplicates,
+        queue.overflowed, queue.refused, queue.delivery_limited,
+    ) = counters
+    for source, sequence in received:
+        queue.note_received(source, sequence)
+    line_rows = [(queue.returned, returned), (queue.ready, ready)]
+    for priority, returned, ready in levels:
+        level = queue.level(priority)
+        line_rows += [(level.returned, returned), (level.ready, ready)]
+    for line, written in line_rows:
+        if written:
+            reading = LineReading(line)
+            yield from reading.read(state, written, pace)
+            queue.ready_bytes += reading.body_bytes
+    consumers = queue.consumers
+    consumers.single_active = single_active
+    for each in holders:
+        yield from restore_holder(state, queue, each, pace)
+    for priority, orders in bands:
+        band = consumers.band(priority)
+        for order in orders:
+            holder = queue.holders[order]
+            holder.waiting = True
+            band.waiting.append(holder)
+    if single:
+        consumers.single = queue.holders[single]
+    state.queues[queue_id] = queue
+    if queue.is_coming():
+        state.coming[queue_id] = queue
+    if queue.expires_ms >= 0 and lease.suspended_by == 0:
+        state.lease_timers.arm(queue_id, lease.started_ms + queue.expires_ms)
+    note_due(state, queue)

@@ -1,0 +1,103 @@
+"""The whole state as a row: clocks, counts, then all that stands in rows of its own."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from cluster.versions import SHARD_SNAPSHOT_VERSION, SHARD_SNAPSHOT_WITHOUT_WINDOWS
+from node.shard.errors import ShardError
+from node.shard.lease import USES
+from node.shard.line import Line
+from node.shard.outbox import REASONS
+from node.shard.remains import Remains
+from node.shard.settings import decode_settings, decode_terms, encode_settings
+from node.shard.snapshot.line_row import LineReading, line_row
+from node.shard.snapshot.message_columns import MessageColumns
+from node.shard.snapshot.outbox_row import outbox_row, restore_outbox
+from node.shard.snapshot.pace import LIST_COSTS, Pace
+from node.shard.snapshot.queue_row import queue_row, restore_queue
+from node.shard.state import Past, State
+from node.shard.tombstone import GONE_FOR, Tombstone
+
+_VERSIONS: Final = (SHARD_SNAPSHOT_WITHOUT_WINDOWS, SHARD_SNAPSHOT_VERSION)
+
+
+def state_row(state: State, columns: MessageColumns) -> list[object]:
+    """The state as it is now, between two entries; ``columns`` fills in the messages, step by step."""
+    past = state.past
+    terms: dict[bytes, int] = {}
+    rows = [
+        queue_row(queue, terms.setdefault(queue.terms_bytes, len(terms)), columns)
+        for queue in state.queues.values()
+    ]
+    has_windows = any(holder.window_bytes for queue in state.queues.values() for holder in queue.holders.values())
+    return [
+        SHARD_SNAPSHOT_VERSION if has_windows else SHARD_SNAPSHOT_WITHOUT_WINDOWS,
+        [state.time_ms, state.led_ms, state.next_order],
+        [
+            state.missing_targets, state.transfers_lost, state.refused_transfers, state.refused_routes,
+            list(state.dead_lettered_for.values()), list(state.gone_for.values()),
+        ],
+        [
+            past.enqueued, past.delivered, past.acknowledged,
+            past.expired, past.dead_lettered, past.duplicates,
+            past.overflowed, past.refused, past.delivery_limited,
+        ],
+        rows,
+        [_tombstone_row(queue_id, tombstone) for queue_id, tombstone in state.deleted.items()],
+        outbox_row(state.outbox, columns),
+        [state.queue_expired, [_remains_row(remains, columns) for remains in state.remains]],
+        list(terms),
+    ]
+
+
+def restore_state(state: State, data: bytes, pace: Pace) -> Iterator[None]:
+    """Fill a new state from a snapshot's bytes, with a pause after each step."""
+    row = msgspec.msgpack.decode(data)
+    if row[0] not in _VERSIONS:
+        raise ShardError(f"shard snapshot of version {row[0]!r}, one of {_VERSIONS} expected")
+    _, times, counters, past, queues, tombstones, outbox, (state.queue_expired, remains), table = row
+    state.time_ms, state.led_ms, state.next_order = times
+    (
+        state.missing_targets, state.transfers_lost, state.refused_transfers, state.refused_routes,
+        dead_lettered_for, gone_for,
+    ) = counters
+    state.dead_lettered_for = dict(zip(REASONS, dead_lettered_for, strict=True))
+    state.gone_for = dict(zip(GONE_FOR, gone_for, strict=True))
+    _restore_past(state.past, past)
+    terms = [(state.shared_terms(terms_bytes), decode_terms(terms_bytes)) for terms_bytes in table]
+    for each in queues:
+        if pace.is_over(LIST_COSTS):
+            yield
+        yield from restore_queue(state, each, terms, pace)
+    for queue_id, reason, time_ms, activity_ms, messages, vhost, name, use in tombstones:
+        state.deleted[queue_id] = Tombstone(
+            reason, time_ms, activity_ms, messages, vhost, name, USES[use]
+        )
+        if pace.is_over(1):
+            yield
+    yield from restore_outbox(state, outbox, pace)
+    for queue_id, settings_bytes, left_row in remains:
+        left = LineReading(Line(state.messages_per_piece))
+        yield from left.read(state, left_row, pace)
+        state.remains.append(Remains(queue_id, decode_settings(settings_bytes), left.line))
+
+
+def _restore_past(past: Past, row: Any) -> None:
+    (
+        past.enqueued, past.delivered, past.acknowledged,
+        past.expired, past.dead_lettered, past.duplicates,
+        past.overflowed, past.refused, past.delivery_limited,
+    ) = row
+
+
+def _remains_row(remains: Remains, columns: MessageColumns) -> list[object]:
+    return [remains.queue_id, encode_settings(remains.settings), line_row(remains.line, columns)]
+
+
+def _tombstone_row(queue_id: int, tombstone: Tombstone) -> list[object]:
+    return [
+        queue_id, tombstone.reason, tombstone.time_ms, tombstone.last_activity_ms, tombstone.messages,
+        tombstone.vhost, tombstone.name, USES.index(tombstone.last_use),
+    ]

@@ -1,0 +1,49 @@
+"""Bugs made on purpose: each breaks one promise by a change of a few characters, and must not get past the checks.
+
+A bug replaces a text in one source file. The text must be there exactly once: when the source has changed so that
+it is not, `broken_source` raises, and the bug has to be written anew.
+"""
+
+import shutil
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("cluster", "node")
+
+
+class Bug:
+    """What is changed where, the narrowest check that catches it, and what that check says then."""
+
+    def __init__(self, name: str, path: str, before: str, after: str, check: str, says: str) -> None:
+        self.name: str = name
+        self.path: str = path
+        self.before: str = before
+        self.after: str = after
+        self.check: str = check
+        """A pytest node id, from the root of the repository."""
+        self.says: str = says
+        """A part of what pytest prints, so that it isn't caught by accident."""
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def sound_source(folder: Path) -> None:
+    """A copy of the source tree as it is, with the tests as they are beside it."""
+    for package in PACKAGES:
+        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    (folder / "tests").symlink_to(ROOT / "tests", target_is_directory=True)
+    shutil.copy(ROOT / "pyproject.toml", folder)
+
+
+def broken_source(bug: Bug, folder: Path) -> None:
+    """A copy of the source tree with the bug in it. Raises LookupError when the source has changed."""
+    sound_source(folder)
+    source = folder / bug.path
+    text = source.read_text(encoding="utf-8")
+    if text.count(bug.before) != 1:
+        raise LookupError(
+            f"the bug {bug.name!r} replaces a text that is {text.count(bug.before)} times in {bug.path}, once is "
+            f"right: write the bug anew for the source as it is now\n{bug.before}"
+        )
+    source.write_text(text.replace(bug.before, bug.after), encoding="utf-8")
