@@ -13,8 +13,8 @@ The host is pure. The shell around it (asyncio, or the simulator) calls
 `pump` gathers what became due for all groups: one frame for each peer, one write batch for the disk. While a write is
 under way no other is returned; what comes due meanwhile goes into the next one. That is all the batching there is.
 
-Whom it hears is in `cluster.hearing`, what it sends them in `cluster.outgoing_frames`, who should lead and vote in
-`cluster.leadership`.
+Whom it hears is in `cluster.hearing`, what it sends them in `cluster.outgoing_frames`, what is to be written in
+`cluster.pending_writes`, who should lead and vote in `cluster.leadership`.
 
 All times are the node's process clock in ms (see `cluster.clock`).
 """
@@ -33,12 +33,13 @@ from cluster.group import Group
 from cluster.hearing import Hearing
 from cluster.host_settings import HostSettings
 from cluster.leadership import Leadership
-from cluster.log.batch import CorruptEntry, CorruptStore, GroupWrite, StoredGroup, WriteBatch
+from cluster.log.batch import CorruptEntry, CorruptStore, StoredGroup, WriteBatch
 from cluster.log.group_log import EntryCache
 from cluster.machine import GroupEvents, StateMachine
 from cluster.outgoing_frames import OutgoingFrames
+from cluster.pending_writes import PendingWrites
 from cluster.raft import Entry, HardState, LogLost, Message, MessageType, RaftError
-from cluster.rebuild import Rebuild, decode_request
+from cluster.rebuild import Rebuild, SilentReplicas, decode_request
 from cluster.sessions import NOT_HELD, EnvelopeError, check_batches
 from cluster.spares import NEVER_DUE
 
@@ -115,17 +116,14 @@ class Host:
         self._trace = trace
         self._detail = detail
         self._leaders_told: dict[int, tuple[int, int]] = {}
-        self._gathering: WriteBatch = WriteBatch()
-        self._gathering_ready: list[int] = []
-        self._writing: WriteBatch | None = None
-        self._writing_ready: list[int] = []
+        self._writes: PendingWrites = PendingWrites()
         self._dirty: dict[int, None] = {}
         self._ticks = 0
         self._held: dict[int, int] = {}
         """Groups for which commands wait for company -> until when."""
         self._next_balance_ms = 0
         self._excess_noted = False
-        self._asked_rebuild_ms: dict[tuple[int, int], int] = {}
+        self._silent_replicas: SilentReplicas = SilentReplicas()
         self.disk: DiskWatch = DiskWatch(settings.election_timeout_ms)
         self._draining: Draining = Draining()
         self.leadership: Leadership = Leadership(settings, self.groups, machines, self.hearing, self._draining)
@@ -178,18 +176,12 @@ class Host:
                     if not group.intake.is_busy(peer, now_ms):
                         self.send_datagram(peer, datagram_kinds.REBUILD, group.rebuild.request(group.id))
 
-    def _silent(self, id: int, now_ms: int) -> list[int]:
-        """Nodes whose replica of a group is damaged, as they said a moment ago: those will not lead it."""
-        recent_ms = now_ms - 3 * BALANCE_EVERY_MS
-        asked = self._asked_rebuild_ms.items()
-        return [peer for (group, peer), asked_ms in asked if group == id and asked_ms > recent_ms]
-
     def _send_rebuild(self, peer: int, data: bytes, now_ms: int) -> None:
         request = decode_request(data)
         if request is None or request[0] not in self.groups:
             self._refuse(peer, f"request of {len(data)} bytes to rebuild a group")
             return
-        self._asked_rebuild_ms[(request[0], peer)] = now_ms
+        self._silent_replicas.asked(request[0], peer, now_ms)
         self.groups[request[0]].send_rebuild(peer, request[1])
         self._dirty[request[0]] = None
 
@@ -250,7 +242,9 @@ class Host:
         self._ticks += 1
         for group in self.groups.values():
             raft = group.raw.raft
-            outvoted = excess > 0 and self.clocks.outvoted(group.conf_state.voters, self._silent(group.id, now_ms))
+            outvoted = excess > 0 and self.clocks.outvoted(
+                group.conf_state.voters, self._silent_replicas.of(group.id, now_ms)
+            )
             if stuck and group.leads and not group.decides_alone:
                 self._resign(group, now_ms)
             if outvoted and not group.leads and raft.election_elapsed + 1 >= raft.randomized_election_timeout:
@@ -474,7 +468,7 @@ class Host:
 
     def pump(self, now_ms: int) -> Output:
         """Do all that is due. See the module's text."""
-        sent_before = self._has_gathered
+        sent_before = self._writes.has_gathered
         if self._held:
             for id, due_ms in self._held.items():
                 if now_ms >= due_ms:
@@ -485,23 +479,16 @@ class Host:
             dirty, self._dirty = self._dirty, {}
             for id in dirty:
                 self._advance(self.groups[id], now_ms)
-        write: WriteBatch | None = None
+        write = self._writes.begin()
         write_waits = True
-        if self._writing is None and self._has_gathered:
-            write = self._writing = self._gathering
-            self._gathering = WriteBatch()
+        if write is not None:
             self.disk.began(now_ms)
-            self._writing_ready, self._gathering_ready = self._gathering_ready, []
             write_waits = sent_before or any(not self._waits_for_others(id) for id in write.groups)
         frames = self._outgoing.take(now_ms)
         due_ms = self._outgoing.due_ms()
         if self._held:
             due_ms = min(due_ms, min(self._held.values()))
         return Output(frames, write, NEVER if due_ms == NEVER_DUE else due_ms, write_waits)
-
-    @property
-    def _has_gathered(self) -> bool:
-        return bool(self._gathering.groups) and not self._gathering.empty()
 
     def _waits_for_others(self, id: int) -> bool:
         """Whether what is now written of a group, and leaves for the others in this turn, needs one of them as well to
@@ -517,7 +504,7 @@ class Host:
     @property
     def writing(self) -> bool:
         """Whether a write is under way."""
-        return self._writing is not None
+        return self._writes.under_way is not None
 
     def _advance(self, group: Group, now_ms: int) -> None:
         batches = group.route(now_ms)
@@ -536,32 +523,19 @@ class Host:
         self._tell_leader(group)
         self._outgoing.post(group.id, messages, now_ms)
         if write is not None:
-            self._gather(write)
+            self._writes.gather(write)
         if group.in_flight is not None:
-            self._gathering_ready.append(group.id)
+            self._writes.waiting.append(group.id)
         elif group.raw.has_ready() or group.proposes or (
             group.leader and group.broken_session() is None and group.sender.can_send
         ):
             self._dirty[group.id] = None
 
-    def _gather(self, write: GroupWrite) -> None:
-        """Put a group's write into the next batch, behind what is already there for it."""
-        present = self._gathering.groups.get(write.group)
-        if present is None or write.install:
-            self._gathering.groups[write.group] = write
-            return
-        present.release += write.release
-        present.snapshot = write.snapshot if write.snapshot is not None else present.snapshot
-        present.hard_state = write.hard_state if write.hard_state is not None else present.hard_state
-        present.entries += write.entries
-
     def persisted(self, now_ms: int) -> None:
         """The batch that `pump` returned last is on disk."""
         self.disk.looked(now_ms)
         self.disk.ended(now_ms)
-        ready, self._writing_ready = self._writing_ready, []
-        self._writing = None
-        for id in ready:
+        for id in self._writes.ended():
             self._outgoing.post(id, self.groups[id].persisted(), now_ms)
             self._dirty[id] = None
 

@@ -26,6 +26,9 @@ from cluster.raft import Message, MessageType
 
 _REQUEST: Final = struct.Struct("<IQQ")
 
+REMEMBERED_MS: Final = 3000
+"""For so long a request counts; a silent replica asks once a second."""
+
 
 class Rebuild:
     """What a silent replica waits for: `last_index` and `term` are of its damaged log and its intact hard state."""
@@ -49,6 +52,23 @@ class Rebuild:
     def is_covered_by(self, index: int, term: int, leader_term: int) -> bool:
         """Whether a leader's snapshot at this position covers it."""
         return index >= self.last_index or term == leader_term > self.term
+
+
+class SilentReplicas:
+    """Which replicas of other nodes are silent, as those nodes said a moment ago: they will not lead."""
+
+    def __init__(self) -> None:
+        self._asked_ms: dict[tuple[int, int], int] = {}
+        """(group, node) -> when it last asked."""
+
+    def asked(self, group: int, node: int, now_ms: int) -> None:
+        """A node asks for what its silent replica of a group waits for."""
+        self._asked_ms[(group, node)] = now_ms
+
+    def of(self, group: int, now_ms: int) -> list[int]:
+        """The nodes whose replica of a group is silent."""
+        recent_ms = now_ms - REMEMBERED_MS
+        return [node for (asked, node), asked_ms in self._asked_ms.items() if asked == group and asked_ms > recent_ms]
 
 
 def decode_request(data: bytes) -> tuple[int, Rebuild] | None:

@@ -16,7 +16,7 @@ class HangingCluster(Cluster):
     def go_on(self, id: int) -> None:
         self.stuck.discard(id)
         host = self.nodes[id].host
-        write = host._writing
+        write = host._writes.under_way
         assert write is not None
         self.nodes[id].store.write(write)
         host.persisted(self.now)
