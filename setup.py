@@ -23,24 +23,13 @@ def say(text: str) -> None:
     print(f"mayfly: {text}", file=sys.stderr)
 
 
-def matching(patterns: list[str]) -> set[Path]:
-    """The files that match a pattern, without those that match one that begins with an exclamation mark."""
-    found: set[Path] = set()
-    for pattern in patterns:
-        if pattern.startswith("!"):
-            found -= set(ROOT.glob(pattern[1:]))
-        else:
-            found |= set(ROOT.glob(pattern))
-    return found
-
-
 def module_groups() -> list[tuple[list[str], str | None]]:
     """The modules to compile that exist, by group: (paths from the root, name of the shared library)."""
     with (ROOT / "pyproject.toml").open("rb") as file:
         listed: dict[str, list[str]] = tomllib.load(file)["tool"]["mayfly"]["compiled"]
     groups: list[tuple[list[str], str | None]] = []
     for name, patterns in listed.items():
-        found = matching(patterns)
+        found = {path for pattern in patterns for path in ROOT.glob(pattern)}
         # A package's __init__ only re-exports: there is nothing in it to speed up.
         modules = sorted(path.relative_to(ROOT).as_posix() for path in found if path.name != "__init__.py")
         if modules:

@@ -35,18 +35,11 @@ class EntryCache:
     def __init__(self, budget_bytes: int) -> None:
         self.budget_bytes: int = budget_bytes
         self.used_bytes: int = 0
-        self.hits: int = 0
-        self.misses: int = 0
         self._entries: OrderedDict[int, Entry] = OrderedDict()
 
     def get(self, group: int, index: int) -> Entry | None:
-        """The entry, or None when it isn't cached. Counts as a hit or a miss."""
-        entry = self._entries.get((group << GROUP_SHIFT) | index)
-        if entry is None:
-            self.misses += 1
-        else:
-            self.hits += 1
-        return entry
+        """The entry, or None when it isn't cached."""
+        return self._entries.get((group << GROUP_SHIFT) | index)
 
     def put(self, group: int, entry: Entry) -> None:
         """Keep an entry, in place of one with the same index, and drop the oldest beyond the budget."""

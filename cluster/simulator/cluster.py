@@ -8,6 +8,7 @@ from functools import partial
 from random import Random
 from typing import Generic, TypeVar
 
+from cluster.log.memory_store import ROT_ENTRY, ROT_HARD_STATE, ROT_SNAPSHOT
 from cluster.simulator import faults
 from cluster.simulator.events import MILLISECOND_US, EventQueue
 from cluster.simulator.faults import Fault
@@ -25,7 +26,7 @@ RESTART_US = 200 * MILLISECOND_US
 """How long a supervisor waits before it starts a process again that has ended by itself."""
 
 
-_ROTS = {faults.ROT_ENTRY: "entry", faults.ROT_SNAPSHOT: "snapshot", faults.ROT_STATE: "hard state"}
+_ROTS = {faults.ROT_ENTRY: ROT_ENTRY, faults.ROT_SNAPSHOT: ROT_SNAPSHOT, faults.ROT_STATE: ROT_HARD_STATE}
 
 
 class SimulatedCluster(Generic[Frame, Write]):

@@ -27,7 +27,6 @@ class HostObserver(RaftObserver):
         self._hard_states: dict[tuple[int, int], tuple[int, int, int]] = {}
         self._states: dict[int, bytes] = {}
         self._counted: dict[tuple[int, int], int] = {}
-        self._tellers: dict[tuple[int, int], int] = {}
         self._stores: dict[tuple[int, int], int] = {}
 
     def teller(self, node: int, store: int) -> int:

@@ -295,7 +295,6 @@ class RaftGroup:
         conf_state = ConfState(voters=nodes[: self.size], learners=[])
         self.members = {node: RaftMember(node, self, conf_state) for node in nodes}
         self.proposed = 0
-        self.troubles = 0
         self.calm = False
 
     def write_us(self) -> int:
@@ -419,7 +418,6 @@ class RaftGroup:
             return
         self._schedule_trouble()
         random = self.random
-        self.troubles += 1
         member = self._victim()
         kind = random.choice(TROUBLES)
         self.trace.add("trouble", kind, member.id)

@@ -1,4 +1,4 @@
-"""What the transport counts, for the metrics."""
+"""What the transport counts."""
 
 
 class PeerCounters:
@@ -11,10 +11,7 @@ class PeerCounters:
         "frames_dropped",
         "frames_received",
         "frames_sent",
-        "snapshots_failed",
-        "snapshots_received",
         "snapshots_resumed",
-        "snapshots_sent",
     )
 
     def __init__(self) -> None:
@@ -26,10 +23,5 @@ class PeerCounters:
         self.frames_dropped = 0
         """Frames not sent because the peer was away, or its queue full."""
         self.connects = 0
-        self.snapshots_sent = 0
-        """Snapshots that arrived whole."""
         self.snapshots_resumed = 0
         """Transfers that went on where an earlier one stopped."""
-        self.snapshots_failed = 0
-        """Transfers that broke or were refused; Raft begins another one."""
-        self.snapshots_received = 0

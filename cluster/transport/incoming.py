@@ -311,7 +311,6 @@ class Incoming:
         if seen is None:
             # Without its clock there is no frame; the peer sends one before long, and the snapshot again.
             raise TurnedAway(grpc.StatusCode.UNAVAILABLE, f"nothing was heard of node {peer} yet")
-        counters.snapshots_received += 1
         header.snapshot.data, header.snapshot.body = body.state, body
         # From here on the file has no name, and goes with the last one that reads it.
         self._spool.drop(partial)

@@ -293,13 +293,10 @@ class PeerLink:
                     log.exception("snapshot of group %d for node %d", group, self._peer)
                     reason = str(error) or "failed"
                 if reason:
-                    self._counters.snapshots_failed += 1
                     log.info("snapshot of group %d did not reach node %d: %s", group, self._peer, reason)
                     # gRPC would wait before it connects again; what stopped is to go on soon.
                     await channel.close()
                     channel = self._channel()
-                else:
-                    self._counters.snapshots_sent += 1
                 newest, newest_snapshot = self._snapshots.pop(group)
                 if newest_snapshot is snapshot and newest.term == message.term:
                     _call(self._on_snapshot_sent, self._peer, group, not reason)

@@ -5,7 +5,6 @@ Names and the hard/soft split are those of AMQP 0-9-1 (section 1.2.1) as RabbitM
 
 from typing import Final
 
-REPLY_SUCCESS: Final = 200
 CONTENT_TOO_LARGE: Final = 311
 NO_ROUTE: Final = 312
 NO_CONSUMERS: Final = 313

@@ -1,9 +1,8 @@
 """A shard that lives in this process alone: no log, no replicas, no disk.
 
-It carries a node's exclusive, auto-delete and non-durable queues, and all queues of
-a `DirectCluster`.  Commands are gathered until `pump`, which applies them as one
-entry: what many clients do in one turn of the loop is one step of the queue state
-machine.  An entry's payload is kept while a message in it lives.
+It carries a node's exclusive, auto-delete and non-durable queues. Commands are gathered until `pump`, which applies
+them as one entry: what many clients do in one turn of the loop is one step of the queue state machine. An entry's
+payload is kept while a message in it lives.
 """
 
 from __future__ import annotations

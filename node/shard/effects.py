@@ -37,6 +37,3 @@ class ConsumerCancelled:
 
     def __repr__(self) -> str:
         return f"ConsumerCancelled({self.session}, consumer {self.consumer_id}, queue {self.queue_id})"
-
-
-Effect = Deliver | ConsumerCancelled

@@ -17,7 +17,6 @@ from node.shard.message import NO_TTL, Message, deadline_ms
 COLUMNS: Final = 10
 INDEX: Final = 0
 BODY_LENGTH: Final = 4
-ENQUEUED_MS: Final = 5
 DEADLINE_MS: Final = 6
 TTL_MS: Final = 8
 AS_PACKED: Final = -2

@@ -169,8 +169,6 @@ class History:
     """Queues that some replica still knew when the run ended."""
     calm_us: int = 0
     """From here on nothing went wrong."""
-    drain_us: int = 0
-    """From here on every queue was drained by a consumer that holds everything."""
     ended_us: int = 0
 
     def counts(self) -> dict[str, int]:

@@ -41,13 +41,12 @@ class StateError(AssertionError):
 class Seen:
     """A replica of one process, and what it showed the last time."""
 
-    __slots__ = ("applied", "group", "group_id", "led_ms", "led_term", "raft", "session_rows", "time_ms")
+    __slots__ = ("applied", "group", "group_id", "led_ms", "led_term", "raft", "time_ms")
 
     def __init__(self, group_id: int, group: Group) -> None:
         self.group_id = group_id
         self.group = group
         self.raft = group.raw.raft
-        self.session_rows: list[tuple[int, int, int, bool]] = []
         self.applied = 0
         self.led_term = 0
         self.time_ms = 0

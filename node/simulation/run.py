@@ -315,7 +315,6 @@ class Simulation:
         ]
 
     def _drain(self) -> Drainer:
-        self.history.drain_us = self.queue.now_us
         self.trace.add("drain")
         for program in self.programs():
             # A message in a round trip would take too long.

@@ -13,9 +13,9 @@ from pamqp.base import Frame
 from node.broker.broker import Broker
 from node.broker.cluster_facade import Done
 from node.broker.connection import ClientConnection
-from node.broker.direct_cluster import DirectCluster
 from node.catalog import PutUser, SetPermissions
 from node.catalog.passwords import check_and_renew, make_password_hash
+from tests.broker.direct_cluster import DirectCluster
 
 CAPABILITIES = {
     "basic.nack": True,

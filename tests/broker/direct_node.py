@@ -16,10 +16,10 @@ import time
 from typing import Any
 
 from node.broker.broker import Broker
-from node.broker.direct_cluster import DirectCluster
 from node.catalog import PutUser, SetPermissions
 from node.catalog.passwords import make_password_hash
 from node.listener import AmqpListener
+from tests.broker.direct_cluster import DirectCluster
 
 _QUICK_HASH_N = 16
 _STOPS_WITHIN_S = 30

@@ -12,8 +12,8 @@ import uvloop
 
 from node.acceptor import _listen
 from node.broker.broker import Broker
-from node.broker.direct_cluster import DirectCluster
 from node.listener import AmqpListener, _is_loopback
+from tests.broker.direct_cluster import DirectCluster
 
 AT_ONCE = struct.pack("ii", 1, 0)
 """SO_LINGER of who closes with a reset."""

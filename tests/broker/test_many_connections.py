@@ -7,8 +7,8 @@ from typing import Any, cast
 import pytest
 
 from node.broker.broker import Broker
-from node.broker.direct_cluster import DirectCluster
 from node.listener import AmqpListener
+from tests.broker.direct_cluster import DirectCluster
 
 
 class Quiet:

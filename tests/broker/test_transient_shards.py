@@ -13,7 +13,6 @@ from node import datagram_kinds
 from node.broker import remote_transient as wire
 from node.broker.broker import Broker
 from node.broker.cluster_facade import TRANSIENT_SHARD_BASE, Done, ShardHandle
-from node.broker.direct_cluster import DirectCluster
 from node.broker.remote_shard import BEAT_MS, SILENCE_MS
 from node.broker.transient_shards import TransientShards
 from node.catalog import Catalog, CatalogCommand
@@ -21,6 +20,7 @@ from node.shard.effects import ConsumerCancelled, Deliver
 from node.shard.message import Message
 from node.shard.results import Attached, Deleted, Detached, GetResult, Gone, Published, Purged, QueueCounts, Refused
 from node.shard.results import Done as Finished
+from tests.broker.direct_cluster import DirectCluster
 
 
 class Node(DirectCluster):

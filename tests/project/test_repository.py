@@ -39,8 +39,7 @@ def tracked_files() -> list[Path]:
 def hot_modules() -> set[str]:
     paths: set[Path] = set()
     for pattern in [pattern for group in project()["tool"]["mayfly"]["compiled"].values() for pattern in group]:
-        found = {path.relative_to(ROOT) for path in ROOT.glob(pattern.removeprefix("!"))}
-        paths = paths - found if pattern.startswith("!") else paths | found
+        paths |= {path.relative_to(ROOT) for path in ROOT.glob(pattern)}
     return {".".join(path.with_suffix("").parts) for path in paths if path.name != "__init__.py"}
 
 

@@ -94,7 +94,6 @@ class Clients(threading.Thread):
 
     def drain(self, queues: Sequence[str]) -> None:
         """Take whatever is left in the queues and keep it."""
-        self.history.drain_us = self.now_us()
         self._consumers = []
         self.consume(
             [Consumer(self, f"{queue} drain", min(self.nodes), self._random, queue, draining=True) for queue in queues]

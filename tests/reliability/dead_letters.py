@@ -38,7 +38,7 @@ EMPTIED_WITHIN_S: Final = 900.0
 
 @dataclass(slots=True)
 class DeadLetterRun(Run):
-    """What is to be run, and what has come of it. `seconds` and `settled_s` of its base mean nothing here."""
+    """What is to be run, and what has come of it. `seconds` of its base means nothing here."""
 
     messages: int = 5_000
     """So many are confirmed before the faults end."""

@@ -8,7 +8,7 @@ SECOND = 1_000_000
 
 def history(redelivered_to: str = "", outcome: str = CONFIRMED) -> History:
     """One message, consumed by `first` at 2 s; and once more, at 6 s, if somebody is named."""
-    made = History(calm_us=20 * SECOND, drain_us=25 * SECOND, ended_us=30 * SECOND)
+    made = History(calm_us=20 * SECOND, ended_us=30 * SECOND)
     made.publishes[1] = Publish(1, 1, 1, ("queue",), None, SECOND, outcome, SECOND + 1)
     made.attachments = [Attachment("queue", "first", 0, 1), Attachment("queue", "second", 0, 1)]
     made.attachments.append(Attachment("queue", "late", 5 * SECOND, 5 * SECOND))

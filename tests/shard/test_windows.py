@@ -16,7 +16,6 @@ from tests.shard.driver import A, B, Driver, attach, publish
 
 SMALL = len(publish("x")) - commands.PUBLISH_HEAD.size + OVERHEAD_BYTES
 """What a message with a body of one character counts for."""
-KEYS_AND_HEADER = SMALL - OVERHEAD_BYTES - 1
 
 
 def one_queue(**settings: object) -> Driver:

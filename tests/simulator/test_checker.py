@@ -52,7 +52,7 @@ TOPOLOGY = Topology.of(
 
 
 def history(*publishes: Publish, ended_s: float = 60) -> History:
-    made = History(calm_us=30 * SECOND, drain_us=50 * SECOND, ended_us=int(ended_s * SECOND))
+    made = History(calm_us=30 * SECOND, ended_us=int(ended_s * SECOND))
     for publish in publishes:
         made.publishes[publish.message_id] = publish
     return made

@@ -27,5 +27,4 @@ class Place:
         self.forming: Forming | None = None
         self.up = False
         self.life = 0
-        self.may_be_refused = False
         self.abandoned = AbandonedPlaces()

@@ -1,7 +1,6 @@
 """A whole cluster in this process: one node, no Raft, no disk, time given from outside.
 
-A real `ClusterFacade` for tests and for trying things out: catalog and shards are the
-same state machines, applied at `pump` instead of after replication.
+A real `ClusterFacade`: catalog and shards are the same state machines, applied at `pump` instead of after replication.
 """
 
 from __future__ import annotations
