@@ -1,112 +1,9 @@
 """A naive shard: plain lists, one message at a time, nothing derived. For comparison only."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-PRIORITIES = (3, 2, 1, 0)
-
-
-def priority_in(body: str) -> int:
-    """The priority property of a message: bodies are numbers behind some letters, and tell it."""
-    return int(body.lstrip("b")) % len(PRIORITIES)
-
-
-class Item:
-    """A message of the model: a name instead of a place in a log."""
-
-    def __init__(
-        self, entry: int, body: str, deadline: int, count: int = 0, priority: int = 0, born: int = 0,
-        ttl: int | None = None,
-    ) -> None:
-        self.entry = entry
-        self.born = born
-        self.ttl = ttl
-        self.body = body
-        self.deadline = deadline
-        self.count = count
-        self.priority = priority
-
-
-class Person:
-    """A consumer, or the gets of a channel."""
-
-    def __init__(self, session: tuple[int, int], number: int, order: int) -> None:
-        self.session = session
-        self.number = number
-        self.order = order
-        self.consumer = False
-        self.attached = False
-        self.active = True
-        self.prefetch = 0
-        self.no_ack = False
-        self.exclusive = False
-        self.priority = 0
-        self.last = 0
-        self.held: dict[int, Item] = {}
-        self.window = self.given = self.taken = 0
-
-    def window_left(self) -> int:
-        return self.window - (self.given - self.taken) if self.window else 1 << 60
-
-    def has_room(self) -> bool:
-        return self.window_left() > 0 and self._may_hold_more()
-
-    def _may_hold_more(self) -> bool:
-        return self.no_ack or self.prefetch == 0 or len(self.held) < self.prefetch
-
-
-class Row:
-    """A queue of the model."""
-
-    def __init__(self, number: int, settings: dict[str, object], led: int) -> None:
-        self.number = number
-        self.settings = settings
-        self.returned: list[Item] = []
-        self.ready: list[Item] = []
-        self.people: list[Person] = []
-        self.waiting: list[Person] = []
-        self.single: Person | None = None
-        self.received: dict[int, int] = {}
-        self.epoch = 1
-        self.started = led
-        self.kept = False
-        self.single_active = bool(settings.get("single_active_consumer"))
-        self.overflowed = self.refused = self.delivery_limited = 0
-
-    def setting(self, name: str) -> int | None:
-        value = self.settings.get(name)
-        assert value is None or isinstance(value, int)
-        return value
-
-    def deadline(self, born: int, ttl: int | None) -> int:
-        """Of a message enqueued then, with that TTL of its own; -1 for none."""
-        ttls = [value for value in (ttl, self.setting("message_ttl_ms")) if value is not None]
-        return born + min(ttls) if ttls else -1
-
-    def limited(self, drops: bool) -> bool:
-        """Whether it has a limit, and drops (or else refuses) what is too much."""
-        limits = (self.setting("max_length"), self.setting("max_length_bytes"))
-        return limits != (None, None) and (self.settings.get("overflow", "drop-head") == "drop-head") == drops
-
-    def is_over(self, more: Sequence[int] = ()) -> bool:
-        """Whether more is ready than may be, with bodies of these lengths on top."""
-        sizes = [len(item.body) for item in self.returned + self.ready] + list(more)
-        longest, largest = self.setting("max_length"), self.setting("max_length_bytes")
-        return (longest is not None and len(sizes) > longest) or (largest is not None and sum(sizes) > largest)
-
-    def lines(self) -> Iterator[tuple[list[Item], list[Item]]]:
-        """What leaves one after the other, in this order: a part of a list, and that list."""
-        for priority in PRIORITIES:
-            for line in (self.returned, self.ready):
-                yield [item for item in line if item.priority == priority], line
-
-    def is_empty(self) -> bool:
-        return not (self.ready or self.returned or any(person.held for person in self.people))
-
-    def consumers(self) -> list[Person]:
-        return [person for person in self.people if person.attached]
-
-    def suspended(self) -> bool:
-        return any(person.consumer for person in self.people)
+from tests.shard.model_outbox import ModelOutbox
+from tests.shard.model_queue import Item, Person, Row, priority_in
 
 
 class Model:
@@ -119,14 +16,10 @@ class Model:
         self.deliveries = deliveries
         self.rows: dict[int, Row] = {}
         self.deleted: dict[int, str] = {}
-        self.deaths: list[tuple[int, int, Item, str]] = []
-        self.parked: dict[int, tuple[int, int, Item, str]] = {}
-        self.lanes: dict[int, list[Item]] = {}
-        self.lane_first: dict[int, int] = {}
+        self.outbox = ModelOutbox()
         self.remains: list[tuple[int, list[Item]]] = []
         self.queue_expired = 0
         self.expired_queues = 0
-        self.next_death = 1
         self.next_order = 1
         self.now = 0
         self.led = 0
@@ -164,8 +57,7 @@ class Model:
             number, items = self.remains[0]
             self.expiry_left -= 1
             self.queue_expired += 1
-            self.deaths.append((self.next_death, number, items.pop(0), "queue_expired"))
-            self.next_death += 1
+            self.outbox.add(number, items.pop(0), "queue_expired")
             if not items:
                 self.remains.pop(0)
         while self.due_asked and self.expiry_left > 0:
@@ -203,8 +95,7 @@ class Model:
 
     def die(self, row: Row, item: Item, reason: str) -> None:
         if row.settings.get("dead_letter_exchange") is not None:
-            self.deaths.append((self.next_death, row.number, item, reason))
-            self.next_death += 1
+            self.outbox.add(row.number, item, reason)
 
     def next_live(self, row: Row, fresh: bool) -> Item | None:
         for part, line in row.lines():
@@ -618,21 +509,19 @@ class Model:
             self.detach(session, number, holder, True)
 
     def route(self, sequence: int, outcome: int, local: list[int], remote: list[int], body: str) -> None:
-        if not self.deaths or self.deaths[0][0] != sequence:
+        death = self.outbox.take(sequence)
+        if death is None:
             return
-        death = self.deaths.pop(0)
         if outcome == 1:
-            self.parked[sequence] = death
+            self.outbox.parked[sequence] = death
         elif outcome == 0:
             for number in local:
                 if number not in self.rows:
                     continue
-                if self.lanes.get(number) or not self.arrive(self.rows[number], body):
-                    self.lane_first.setdefault(number, 1)
-                    self.lanes.setdefault(number, []).append(Item(self.entry, body, -1))
+                if self.outbox.lanes.get(number) or not self.arrive(self.rows[number], body):
+                    self.outbox.line_up(number, Item(self.entry, body, -1))
             for lane in remote:
-                self.lane_first.setdefault(lane, 1)
-                self.lanes.setdefault(lane, []).append(Item(self.entry, body, -1))
+                self.outbox.line_up(lane, Item(self.entry, body, -1))
 
     def transfer(self, source: int, lane: int, first: int, bodies: list[str]) -> None:
         row = self.rows.get(lane)
@@ -644,29 +533,12 @@ class Model:
                     break
                 row.received[source] = sequence
 
-    def settled(self, lane: int, up_to: int) -> None:
-        while self.lanes.get(lane) and self.lane_first[lane] <= up_to:
-            self.lanes[lane].pop(0)
-            self.lane_first[lane] += 1
-
-    def lane_closed(self, lane: int) -> None:
-        self.lanes.pop(lane, None)
-        self.lane_first.pop(lane, None)
-
-    def retry_parked(self, sequence: int) -> None:
-        death = self.parked.pop(sequence, None)
-        if death:
-            self.deaths.append((self.next_death, *death[1:]))
-            self.next_death += 1
-
     # -- what is left --
 
     def live_entries(self) -> set[int]:
-        items = [death[2] for death in self.deaths] + [death[2] for death in self.parked.values()]
+        items = self.outbox.items()
         for _, left in self.remains:
             items += left
-        for lane in self.lanes.values():
-            items += lane
         for row in self.rows.values():
             items += row.ready + row.returned
             for person in row.people:

@@ -18,7 +18,8 @@ from node.shard.results import Attached, Deleted, GetResult, Gone, Published, Pu
 from node.shard.settings import ShardQueueSettings, encode_terms
 from node.shard.shard import Shard
 from tests.shard.driver import Batch, Close, Entry, update_queue
-from tests.shard.model import Item, Model, priority_in
+from tests.shard.model import Model
+from tests.shard.model_queue import Item, priority_in
 
 KEY = b"\x00\x01k"
 DEAD_KEY = b"\x03dlx\x01k"
@@ -251,10 +252,10 @@ class Run:
             assert counted == (row.overflowed, row.refused, row.delivery_limited)
         assert {number: tombstone.reason for number, tombstone in self.one.deleted.items()} == model.deleted
         deaths = [(d.sequence, d.queue_id, self.item(d.message), d.reason) for d in self.one.unrouted(10_000)]
-        assert deaths == [(s, q, self.item_of(item), reason) for s, q, item, reason in model.deaths]
-        assert {death.sequence for death in self.one.parked()} == set(model.parked)
+        assert deaths == [(s, q, self.item_of(item), reason) for s, q, item, reason in model.outbox.deaths]
+        assert {death.sequence for death in self.one.parked()} == set(model.outbox.parked)
         lanes = {lane.target_queue: [self.body(item) for item in lane.items] for lane in self.one.lanes()}
-        assert lanes == {lane: [item.body for item in items] for lane, items in model.lanes.items()}
+        assert lanes == {lane: [item.body for item in items] for lane, items in model.outbox.lanes.items()}
         for shard in self.shards():
             assert set(shard.live_entries()) == model.live_entries()
         assert self.one.due_leases(self.led) == model.due_leases()
@@ -424,7 +425,7 @@ class Run:
     def do_route(
         self, wanted: list[object], count: int, outcome: int, local: list[int], remote: list[int]
     ) -> Batch:
-        first = self.model.deaths[0][0] if self.model.deaths else 1
+        first = self.model.outbox.deaths[0][0] if self.model.outbox.deaths else 1
         decisions = []
         # One too early, and maybe some too many.
         for sequence in range(max(1, first - 1), first + count):
@@ -442,19 +443,19 @@ class Run:
         return (None, commands.encode_transfer(source, lane, first, contents))
 
     def do_settled(self, wanted: list[object], lane: int, up_to: int) -> Batch:
-        self.model.settled(lane, up_to)
+        self.model.outbox.settled(lane, up_to)
         return (None, commands.encode_settled(lane, up_to))
 
     def do_lane_closed(self, wanted: list[object], lane: int) -> Batch:
-        self.model.lane_closed(lane)
+        self.model.outbox.lane_closed(lane)
         return (None, commands.encode_lane_closed(lane))
 
     def do_retry(self, wanted: list[object], sequence: int) -> Batch:
-        self.model.retry_parked(sequence)
+        self.model.outbox.retry_parked(sequence)
         return (None, commands.encode_retry_parked([sequence]))
 
     def do_drop_parked(self, wanted: list[object], sequence: int) -> Batch:
-        self.model.parked.pop(sequence, None)
+        self.model.outbox.drop_parked(sequence)
         return (None, commands.encode_drop_parked([sequence]))
 
     def do_tick(self, wanted: list[object]) -> Batch:

@@ -1,0 +1,109 @@
+"""A queue of the naive shard in `model.py`: its messages, and who holds them."""
+
+from collections.abc import Iterator, Sequence
+
+PRIORITIES = (3, 2, 1, 0)
+
+
+def priority_in(body: str) -> int:
+    """The priority property of a message: bodies are numbers behind some letters, and tell it."""
+    return int(body.lstrip("b")) % len(PRIORITIES)
+
+
+class Item:
+    """A message of the model: a name instead of a place in a log."""
+
+    def __init__(
+        self, entry: int, body: str, deadline: int, count: int = 0, priority: int = 0, born: int = 0,
+        ttl: int | None = None,
+    ) -> None:
+        self.entry = entry
+        self.born = born
+        self.ttl = ttl
+        self.body = body
+        self.deadline = deadline
+        self.count = count
+        self.priority = priority
+
+
+class Person:
+    """A consumer, or the gets of a channel."""
+
+    def __init__(self, session: tuple[int, int], number: int, order: int) -> None:
+        self.session = session
+        self.number = number
+        self.order = order
+        self.consumer = False
+        self.attached = False
+        self.active = True
+        self.prefetch = 0
+        self.no_ack = False
+        self.exclusive = False
+        self.priority = 0
+        self.last = 0
+        self.held: dict[int, Item] = {}
+        self.window = self.given = self.taken = 0
+
+    def window_left(self) -> int:
+        return self.window - (self.given - self.taken) if self.window else 1 << 60
+
+    def has_room(self) -> bool:
+        return self.window_left() > 0 and self._may_hold_more()
+
+    def _may_hold_more(self) -> bool:
+        return self.no_ack or self.prefetch == 0 or len(self.held) < self.prefetch
+
+
+class Row:
+    """A queue of the model."""
+
+    def __init__(self, number: int, settings: dict[str, object], led: int) -> None:
+        self.number = number
+        self.settings = settings
+        self.returned: list[Item] = []
+        self.ready: list[Item] = []
+        self.people: list[Person] = []
+        self.waiting: list[Person] = []
+        self.single: Person | None = None
+        self.received: dict[int, int] = {}
+        self.epoch = 1
+        self.started = led
+        self.kept = False
+        self.single_active = bool(settings.get("single_active_consumer"))
+        self.overflowed = self.refused = self.delivery_limited = 0
+
+    def setting(self, name: str) -> int | None:
+        value = self.settings.get(name)
+        assert value is None or isinstance(value, int)
+        return value
+
+    def deadline(self, born: int, ttl: int | None) -> int:
+        """Of a message enqueued then, with that TTL of its own; -1 for none."""
+        ttls = [value for value in (ttl, self.setting("message_ttl_ms")) if value is not None]
+        return born + min(ttls) if ttls else -1
+
+    def limited(self, drops: bool) -> bool:
+        """Whether it has a limit, and drops (or else refuses) what is too much."""
+        limits = (self.setting("max_length"), self.setting("max_length_bytes"))
+        return limits != (None, None) and (self.settings.get("overflow", "drop-head") == "drop-head") == drops
+
+    def is_over(self, more: Sequence[int] = ()) -> bool:
+        """Whether more is ready than may be, with bodies of these lengths on top."""
+        sizes = [len(item.body) for item in self.returned + self.ready] + list(more)
+        longest, largest = self.setting("max_length"), self.setting("max_length_bytes")
+        return (longest is not None and len(sizes) > longest) or (largest is not None and sum(sizes) > largest)
+
+    def lines(self) -> Iterator[tuple[list[Item], list[Item]]]:
+        """What leaves one after the other, in this order: a part of a list, and that list."""
+        for priority in PRIORITIES:
+            for line in (self.returned, self.ready):
+                yield [item for item in line if item.priority == priority], line
+
+    def is_empty(self) -> bool:
+        return not (self.ready or self.returned or any(person.held for person in self.people))
+
+    def consumers(self) -> list[Person]:
+        return [person for person in self.people if person.attached]
+
+    def suspended(self) -> bool:
+        return any(person.consumer for person in self.people)
