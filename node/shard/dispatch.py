@@ -22,26 +22,13 @@ def apply_client_command(
 
     ShardError, or struct.error, for octets that are no such command."""
     data = state.data
+    # A chain and no table: compiled it is a switch, and the quicker of the two (docs/decisions.md).
     if kind == commands.GET:
         after = _after(commands.GET_HEAD, position, end)
         _, no_ack, queue_id, holder_id = commands.GET_HEAD.unpack_from(data, position)
         results.append(holders.get(state, required(session), queue_id, holder_id, no_ack != 0))
     elif kind == commands.ATTACH:
-        after = _after(commands.ATTACH_HEAD, position, end)
-        head = commands.ATTACH_HEAD.unpack_from(data, position)
-        _, flags, prefetch, queue_id, consumer_id, priority = head
-        no_ack = (flags & commands.FLAG_NO_ACK) != 0
-        exclusive = (flags & commands.FLAG_EXCLUSIVE) != 0
-        window_bytes = 0
-        if flags & commands.FLAG_WINDOW:
-            window_at = after
-            after = _after(commands.WINDOW, window_at, end)
-            (window_bytes,) = commands.WINDOW.unpack_from(data, window_at)
-        results.append(
-            holders.attach(
-                state, required(session), queue_id, consumer_id, prefetch, no_ack, exclusive, priority, window_bytes
-            )
-        )
+        after = _attach(state, session, position, end, results)
     elif kind == commands.DETACH:
         after = _after(commands.CONSUMER_HEAD, position, end)
         _, flag, queue_id, consumer_id = commands.CONSUMER_HEAD.unpack_from(data, position)
@@ -151,6 +138,27 @@ def required(session: SessionKey | None) -> SessionKey:
     if session is None:
         raise ShardError("a command of consumers without a session")
     return session
+
+
+def _attach(state: State, session: SessionKey | None, position: int, end: int, results: list[object]) -> int:
+    """ATTACH; where it ends."""
+    data = state.data
+    after = _after(commands.ATTACH_HEAD, position, end)
+    head = commands.ATTACH_HEAD.unpack_from(data, position)
+    _, flags, prefetch, queue_id, consumer_id, priority = head
+    no_ack = (flags & commands.FLAG_NO_ACK) != 0
+    exclusive = (flags & commands.FLAG_EXCLUSIVE) != 0
+    window_bytes = 0
+    if flags & commands.FLAG_WINDOW:
+        window_at = after
+        after = _after(commands.WINDOW, window_at, end)
+        (window_bytes,) = commands.WINDOW.unpack_from(data, window_at)
+    results.append(
+        holders.attach(
+            state, required(session), queue_id, consumer_id, prefetch, no_ack, exclusive, priority, window_bytes
+        )
+    )
+    return after
 
 
 def _after(head: struct.Struct, position: int, end: int) -> int:
