@@ -11,6 +11,7 @@ from collections.abc import Callable
 from cluster.simulator.host_group import HostSimulation, draw_scenario
 from cluster.simulator.machine_loss import MachineLoss, draw_machines
 from cluster.simulator.raft_group import RaftGroup
+from cluster.simulator.seed_options import add_seed_options, seeds_of
 
 Sink = Callable[[str], None] | None
 
@@ -51,27 +52,21 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m cluster.simulator", description=__doc__)
     parser.add_argument("--hosts", action="store_true", help="whole hosts in place of bare Raft groups")
     parser.add_argument("--machines", action="store_true", help="machines of two hosts, lost as a whole")
-    parser.add_argument("--seed", type=int, help="one seed")
-    parser.add_argument("--seeds", help="a range of seeds, the end left out: 1:5000")
-    parser.add_argument("--trace", action="store_true", help="print every event")
+    add_seed_options(parser)
     options = parser.parse_args()
     run = _run_machines if options.machines else _run_hosts if options.hosts else _run_raft_group
-    if options.seeds:
-        first, end = (int(part) for part in options.seeds.split(":"))
-    else:
-        first = options.seed if options.seed is not None else 1
-        end = first + 1
+    seeds = seeds_of(options)
     failed: list[int] = []
-    for seed in range(first, end):
+    for seed in seeds:
         try:
             told = run(seed, print if options.trace else None)
         except Exception as error:
             failed.append(seed)
             print(f"seed {seed}: {type(error).__name__}: {error}")
         else:
-            if end - first <= 20:
+            if len(seeds) <= 20:
                 print(f"seed {seed}: {told}")
-    print(f"{end - first} seeds, {len(failed)} failed {failed[:20] if failed else ''}")
+    print(f"{len(seeds)} seeds, {len(failed)} failed {failed[:20] if failed else ''}")
     return 1 if failed else 0
 
 

@@ -9,6 +9,7 @@ import time
 import traceback
 from collections.abc import Callable
 
+from cluster.simulator.seed_options import add_seed_options, seeds_of
 from node.simulation.run import Outcome, Simulation
 from node.simulation.scenario import Scenario, draw_scenario
 
@@ -69,18 +70,16 @@ def summary(outcome: Outcome) -> str:
 def main() -> int:
     """Run what the command line asks for; the exit code says whether all promises were kept."""
     parser = argparse.ArgumentParser(prog="python -m node.simulation", description=__doc__)
-    parser.add_argument("--seed", type=int, help="one seed")
-    parser.add_argument("--seeds", help="a range of seeds, the end left out: 1:5000")
-    parser.add_argument("--trace", action="store_true", help="print every event of the run")
+    add_seed_options(parser)
     options = parser.parse_args()
     logging.disable(logging.CRITICAL)
+    seeds = seeds_of(options)
     if options.seeds is None:
-        return 0 if run_seed(options.seed if options.seed is not None else 1, options.trace, True) else 1
-    first, end = (int(part) for part in options.seeds.split(":"))
+        return 0 if run_seed(seeds[0], options.trace, True) else 1
     started = time.perf_counter()
-    failed = [seed for seed in range(first, end) if not run_seed(seed, options.trace)]
+    failed = [seed for seed in seeds if not run_seed(seed, options.trace)]
     print(
-        f"{end - first} seeds in {time.perf_counter() - started:.0f} s, {len(failed)} failed"
+        f"{len(seeds)} seeds in {time.perf_counter() - started:.0f} s, {len(failed)} failed"
         + (f": {failed}" if failed else "")
     )
     return 1 if failed else 0

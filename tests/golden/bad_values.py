@@ -8,7 +8,6 @@ Client libraries check what they send, so everything here is written by hand. A 
 
 from __future__ import annotations
 
-import argparse
 import socket
 import struct
 import time
@@ -20,7 +19,7 @@ from pamqp import commands
 from pamqp import frame as frames
 
 from node.amqp.content import Content
-from tests.golden.one_answer_a_line import keep
+from tests.golden.one_answer_a_line import keep_what_is_asked_for
 from tests.integration.amqp_socket import login_octets, method_frame, raw_frame
 
 RECORDING: Final = Path(__file__).parent / "bad-values-rabbitmq-3.10.8.json"
@@ -446,11 +445,7 @@ def record(port: int) -> dict[str, Any]:
 
 def main() -> None:
     """See the module's text."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("port", type=int)
-    parser.add_argument("--write", action="store_true")
-    options = parser.parse_args()
-    keep(record(options.port), RECORDING, options.write)
+    keep_what_is_asked_for(record, RECORDING)
 
 
 if __name__ == "__main__":

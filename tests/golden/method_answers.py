@@ -9,7 +9,6 @@ the vhost /, to be made by hand in RabbitMQ (`rabbitmqctl add_user`, `set_permis
 
 from __future__ import annotations
 
-import argparse
 import re
 import socket
 import struct
@@ -23,7 +22,7 @@ from pamqp.base import Frame
 from pamqp.commands import Basic, Exchange, Queue
 
 from tests.golden.bad_values import publish
-from tests.golden.one_answer_a_line import keep
+from tests.golden.one_answer_a_line import keep_what_is_asked_for
 from tests.integration.amqp_socket import login_octets, method_frame
 
 RECORDING: Final = Path(__file__).parent / "method-answers-rabbitmq-3.10.8.json"
@@ -318,11 +317,7 @@ def record(port: int) -> dict[str, list[Any]]:
 
 def main() -> None:
     """See the module's text."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("port", type=int)
-    parser.add_argument("--write", action="store_true")
-    options = parser.parse_args()
-    keep(record(options.port), RECORDING, options.write)
+    keep_what_is_asked_for(record, RECORDING)
 
 
 if __name__ == "__main__":

@@ -367,6 +367,14 @@ def gives_up(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     monkeypatch.setattr(DirectWrites, "ended", ended)
 
 
+def give_up(store: WriteAheadStore, batch: WriteBatch, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """Write the batch directly, which ends with this error; later ones end as they should."""
+    gives_up(monkeypatch, number)
+    assert store.begin(batch)
+    assert store.end(wait=True) is False
+    monkeypatch.undo()
+
+
 def has_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(self: LmdbLogStore, *arguments: int) -> None:
         raise DiskFull("no room")
@@ -391,10 +399,7 @@ def test_what_a_direct_write_that_ended_badly_left_behind_is_cleared_before_a_sh
     store: WriteAheadStore, folder: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     """Else a crash behind the shorter one leaves octets that no start could take for anything but damage."""
-    gives_up(monkeypatch, number)
-    assert store.begin(batch_of(2, 3000))
-    assert store.end(wait=True) is False
-    monkeypatch.undo()
+    give_up(store, batch_of(2, 3000), monkeypatch, number)
     has_no_room(monkeypatch)
     store.write(batch_of(2, 3000))
     monkeypatch.undo()
@@ -407,10 +412,7 @@ def test_a_batch_that_was_given_up_is_not_replayed_over_what_came_instead(
     store: WriteAheadStore, folder: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     """Also when the log file is brought up to date between the two, in steps because it is nearly full."""
-    gives_up(monkeypatch, number)
-    assert store.begin(batch_of(2, 3000))
-    assert store.end(wait=True) is False
-    monkeypatch.undo()
+    give_up(store, batch_of(2, 3000), monkeypatch, number)
     real, calls = LmdbLogStore.write_together, [0]
 
     def once_full(self: LmdbLogStore, *arguments: Any, **named: Any) -> None:
@@ -439,10 +441,7 @@ def test_what_was_given_up_is_cleared_before_the_other_file_takes_records(
         store.write(batch_of(index, 1000))
         index += 1
     active = files._active
-    gives_up(monkeypatch, errno.EAGAIN)
-    assert store.begin(batch_of(index, 100))
-    assert store.end(wait=True) is False
-    monkeypatch.undo()
+    give_up(store, batch_of(index, 100), monkeypatch, errno.EAGAIN)
     instead = batch_of(index, 6000)
     instead.group(1).entries[0].term = 2
     store.write(instead)
@@ -454,10 +453,7 @@ def test_what_was_given_up_is_cleared_before_the_other_file_takes_records(
 def test_the_same_record_is_written_over_what_is_left_of_it_without_another_sync(
     store: WriteAheadStore, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gives_up(monkeypatch, errno.EAGAIN)
-    assert store.begin(batch_of(2, 3000))
-    assert store.end(wait=True) is False
-    monkeypatch.undo()
+    give_up(store, batch_of(2, 3000), monkeypatch, errno.EAGAIN)
     syncs = [0]
     real = os.fdatasync
 

@@ -9,12 +9,12 @@ from pamqp import commands
 
 from node.amqp.field_table import types_of
 from node.broker.operation import BarrierStep, CatalogStep, SpreadStep, Steps, as_error, check, known
-from node.broker.operations.steps import check_header_match
+from node.broker.operations.binding import change_binding
 from node.catalog import Bind, DeclareExchange, DeleteExchange, Refusal, Unbind, refusals
 from node.catalog.arguments import exchange_argument
 from node.catalog.declarations import RESERVED_PREFIX
 from node.catalog.exchange import EXCHANGE_TYPES
-from node.catalog.permissions import check_access, check_binding, check_declare_exchange
+from node.catalog.permissions import check_access, check_declare_exchange
 
 if TYPE_CHECKING:
     from node.broker.channel import Channel
@@ -102,7 +102,6 @@ def _change_binding(
     channel: Channel, method: Any, make: type[Bind] | type[Unbind], answer: Callable[[], Any], typed: bytes
 ) -> Steps:
     connection = channel.connection
-    cluster = channel.broker.cluster
     command = make(
         vhost=connection.vhost,
         source=method.source,
@@ -110,13 +109,7 @@ def _change_binding(
         destination=method.destination,
         routing_key=method.routing_key,
         arguments=method.arguments or {},
-        node_id=cluster.node_id,
+        node_id=channel.broker.cluster.node_id,
         connection=connection.name,
     )
-    check(check_binding(cluster.catalog, connection.user, command))
-    if typed:
-        check_header_match(channel, command, typed)
-    known((yield CatalogStep(command)))
-    if not method.nowait:
-        yield SpreadStep()
-        channel.send(answer())
+    yield from change_binding(channel, command, typed, None if method.nowait else answer)

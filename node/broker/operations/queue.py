@@ -26,11 +26,11 @@ from node.broker.operation import (
     check,
     known,
 )
+from node.broker.operations.binding import change_binding
 from node.broker.operations.steps import (
     NOT_FOUND,
     HomeUnreachable,
     QueueGone,
-    check_header_match,
     create_missing,
     on_queue,
     queue_name,
@@ -39,7 +39,7 @@ from node.broker.operations.steps import (
 from node.broker.queue_settings import shard_settings
 from node.catalog import Bind, DeclareQueue, QueueRecord, Refusal, RemoveQueues, Unbind, queue_settings, refusals
 from node.catalog.declarations import name_refusal
-from node.catalog.permissions import check_access, check_binding, check_declare_queue
+from node.catalog.permissions import check_access, check_declare_queue
 from node.limits import DECLARE_ATTEMPTS
 from node.shard.commands import (
     encode_create_queue,
@@ -225,7 +225,6 @@ def _change_binding(
     channel: Channel, method: Any, make: type[Bind] | type[Unbind], answer: Callable[[], Any], typed: bytes
 ) -> Steps:
     connection = channel.connection
-    cluster = channel.broker.cluster
     command = make(
         vhost=connection.vhost,
         source=method.exchange,
@@ -233,16 +232,10 @@ def _change_binding(
         destination=queue_name(channel, method.queue),
         routing_key=_binding_key(channel, method),
         arguments=method.arguments or {},
-        node_id=cluster.node_id,
+        node_id=channel.broker.cluster.node_id,
         connection=connection.name,
     )
-    check(check_binding(cluster.catalog, connection.user, command))
-    if typed:
-        check_header_match(channel, command, typed)
-    known((yield CatalogStep(command)))
-    if not getattr(method, "nowait", False):
-        yield SpreadStep()
-        channel.send(answer())
+    yield from change_binding(channel, command, typed, None if getattr(method, "nowait", False) else answer)
 
 
 def _binding_key(channel: Channel, method: Any) -> str:

@@ -6,12 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Final
 
-from node.amqp.field_table import types_of
 from node.broker.cluster_facade import SESSION_LOST
 from node.broker.operation import AmqpError, BarrierStep, Request, ShardStep, as_error, known
 from node.broker.queue_settings import shard_settings
-from node.catalog import Bind, QueueRecord, Refusal, Unbind, refusals
-from node.catalog.arguments import headers_binding_fault
+from node.catalog import QueueRecord, Refusal, refusals
 from node.limits import DECLARE_ATTEMPTS
 from node.shard.commands import encode_create_queue
 from node.shard.results import Gone
@@ -104,16 +102,3 @@ def refuse_unreachable(record: QueueRecord) -> None:
         raise HomeUnreachable(
             f"home node of queue '{record.name}' in vhost '{record.vhost}' is down or inaccessible", record.id
         )
-
-
-def check_header_match(channel: Channel, command: Bind | Unbind, arguments: bytes) -> None:
-    """Refuse a binding to a headers exchange whose x-match is none, by the types on the wire: the catalog has decimals
-    and octets as strings. Where an end is not known here, the catalog answers: 404 comes before this, and this before
-    405, as in RabbitMQ."""
-    catalog = channel.broker.cluster.catalog
-    source = catalog.exchange(command.vhost, command.source)
-    to = catalog.queue if command.destination_kind == "queue" else catalog.exchange
-    if source is not None and source.type == "headers" and to(command.vhost, command.destination) is not None:
-        fault = headers_binding_fault(command.arguments, types_of(arguments))
-        if fault is not None:
-            raise as_error(fault)

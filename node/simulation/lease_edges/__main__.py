@@ -9,6 +9,7 @@ import time
 import traceback
 from collections.abc import Callable
 
+from cluster.simulator.seed_options import add_seed_options, seeds_of
 from node.simulation.lease_edges.course import EdgeOutcome, EdgeRun
 from node.simulation.lease_edges.plan import draw_plan
 
@@ -40,17 +41,14 @@ def failure_of(
 def main() -> int:
     """Run what the command line asks for; the exit code says whether all promises were kept."""
     parser = argparse.ArgumentParser(prog="python -m node.simulation.lease_edges", description=__doc__)
-    parser.add_argument("--seed", type=int, help="one seed")
-    parser.add_argument("--seeds", help="a range of seeds, the end left out: 1:5000")
-    parser.add_argument("--trace", action="store_true", help="print every event of the run")
+    add_seed_options(parser)
     options = parser.parse_args()
     logging.disable(logging.CRITICAL)
+    seeds = seeds_of(options)
     if options.seeds is None:
-        seed = options.seed if options.seed is not None else 1
-        failure = failure_of(seed, print if options.trace else None)
-        print(failure or draw_plan(seed).describe())
+        failure = failure_of(seeds[0], print if options.trace else None)
+        print(failure or draw_plan(seeds[0]).describe())
         return 1 if failure else 0
-    first, end = (int(part) for part in options.seeds.split(":"))
     started, failed = time.process_time(), []
     answers: dict[str, int] = {}
 
@@ -59,14 +57,14 @@ def main() -> int:
             key = f"{use.kind}: {use.answer}"
             answers[key] = answers.get(key, 0) + 1
 
-    for seed in range(first, end):
+    for seed in seeds:
         failure = failure_of(seed, ended=count)
         if failure:
             failed.append(seed)
             print(failure)
     print("; ".join(f"{key} {number}" for key, number in sorted(answers.items())))
     print(
-        f"{end - first} seeds in {time.process_time() - started:.0f} s of CPU time, {len(failed)} failed"
+        f"{len(seeds)} seeds in {time.process_time() - started:.0f} s of CPU time, {len(failed)} failed"
         + (f": {failed}" if failed else "")
     )
     return 1 if failed else 0
