@@ -23,16 +23,21 @@ def leased(expires_ms: int = 1000, **settings: object) -> Driver:
     return driver
 
 
-def test_l2_an_idle_queue_goes_at_the_end_of_the_period_and_not_before() -> None:
-    """RULES L2, L4."""
-    driver = leased()
-    assert driver.shard.next_lease_due_ms() == driver.led_ms + 1000
+def ends_in_a_period(driver: Driver) -> None:
+    """The lease of ``leased`` has begun anew just now: the queue goes when it is over, and not before."""
     driver.pass_ms(999)
     driver.tick()
     assert driver.exists(1)
     driver.pass_ms(1)
     driver.tick()
     assert not driver.exists(1)
+
+
+def test_l2_an_idle_queue_goes_at_the_end_of_the_period_and_not_before() -> None:
+    """RULES L2, L4."""
+    driver = leased()
+    assert driver.shard.next_lease_due_ms() == driver.led_ms + 1000
+    ends_in_a_period(driver)
     assert driver.shard.next_lease_due_ms() == -1
 
 
@@ -60,12 +65,7 @@ def test_l2_declare_active_and_passive_and_get_renew() -> None:
             driver.tick()
             driver.run(use)
         assert driver.exists(1)
-        driver.pass_ms(999)
-        driver.tick()
-        assert driver.exists(1)
-        driver.pass_ms(1)
-        driver.tick()
-        assert not driver.exists(1)
+        ends_in_a_period(driver)
 
 
 def test_l2_a_leader_making_sure_of_a_queue_does_not_renew() -> None:
@@ -117,12 +117,7 @@ def test_l3_what_a_cancelled_consumer_holds_keeps_the_lease_suspended() -> None:
         driver.tick()
         assert driver.exists(1)
         driver.run(settled)
-        driver.pass_ms(999)
-        driver.tick()
-        assert driver.exists(1)
-        driver.pass_ms(1)
-        driver.tick()
-        assert not driver.exists(1)
+        ends_in_a_period(driver)
 
 
 def test_l3_what_was_got_and_not_acknowledged_is_no_use() -> None:

@@ -8,6 +8,7 @@ from node.shard.lease import USES, Lease
 from node.shard.queue import Queue
 from node.shard.retiming import Retiming
 from node.shard.settings import ShardQueueSettings
+from node.shard.snapshot.counts_row import counts_row, restore_counts
 from node.shard.snapshot.holder_row import holder_row, restore_holder
 from node.shard.snapshot.line_row import LineReading, line_row, retiming_row
 from node.shard.snapshot.message_columns import MessageColumns
@@ -23,11 +24,7 @@ def queue_row(queue: Queue, terms: int, columns: MessageColumns) -> list[object]
         queue.queue_id,
         [queue.vhost, queue.name, terms, *retiming_row(queue.retiming)],
         [lease.epoch, lease.started_ms, lease.last_activity_ms, USES.index(lease.last_use)],
-        [
-            queue.enqueued, queue.delivered, queue.acknowledged,
-            queue.expired, queue.dead_lettered, queue.duplicates,
-            queue.overflowed, queue.refused, queue.delivery_limited,
-        ],
+        counts_row(queue),
         list(queue.received.items()),
         line_row(queue.returned, columns),
         line_row(queue.ready, columns),
@@ -62,11 +59,7 @@ def restore_queue(
     queue = Queue(queue_id, vhost, name, terms, terms_bytes, lease, state.messages_per_piece)
     if retiming:
         queue.retiming = Retiming(*retiming)
-    (
-        queue.enqueued, queue.delivered, queue.acknowledged,
-        queue.expired, queue.dead_lettered, queue.duplicates,
-        queue.overflowed, queue.refused, queue.delivery_limited,
-    ) = counters
+    restore_counts(queue, counters)
     for source, sequence in received:
         queue.note_received(source, sequence)
     line_rows = [(queue.returned, returned), (queue.ready, ready)]

@@ -1,7 +1,7 @@
 """The whole state as a row: clocks, counts, then all that stands in rows of its own."""
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -12,12 +12,13 @@ from node.shard.line import Line
 from node.shard.outbox import REASONS
 from node.shard.remains import Remains
 from node.shard.settings import decode_settings, decode_terms, encode_settings
+from node.shard.snapshot.counts_row import counts_row, restore_counts
 from node.shard.snapshot.line_row import LineReading, line_row
 from node.shard.snapshot.message_columns import MessageColumns
 from node.shard.snapshot.outbox_row import outbox_row, restore_outbox
 from node.shard.snapshot.pace import LIST_COSTS, Pace
 from node.shard.snapshot.queue_row import queue_row, restore_queue
-from node.shard.state import Past, State
+from node.shard.state import State
 from node.shard.tombstone import GONE_FOR, Tombstone
 
 _VERSIONS: Final = (SHARD_SNAPSHOT_WITHOUT_WINDOWS, SHARD_SNAPSHOT_VERSION)
@@ -25,7 +26,6 @@ _VERSIONS: Final = (SHARD_SNAPSHOT_WITHOUT_WINDOWS, SHARD_SNAPSHOT_VERSION)
 
 def state_row(state: State, columns: MessageColumns) -> list[object]:
     """The state as it is now, between two entries; ``columns`` fills in the messages, step by step."""
-    past = state.past
     terms: dict[bytes, int] = {}
     rows = [
         queue_row(queue, terms.setdefault(queue.terms_bytes, len(terms)), columns)
@@ -39,11 +39,7 @@ def state_row(state: State, columns: MessageColumns) -> list[object]:
             state.missing_targets, state.transfers_lost, state.refused_transfers, state.refused_routes,
             list(state.dead_lettered_for.values()), list(state.gone_for.values()),
         ],
-        [
-            past.enqueued, past.delivered, past.acknowledged,
-            past.expired, past.dead_lettered, past.duplicates,
-            past.overflowed, past.refused, past.delivery_limited,
-        ],
+        counts_row(state.past),
         rows,
         [_tombstone_row(queue_id, tombstone) for queue_id, tombstone in state.deleted.items()],
         outbox_row(state.outbox, columns),
@@ -65,7 +61,7 @@ def restore_state(state: State, data: bytes, pace: Pace) -> Iterator[None]:
     ) = counters
     state.dead_lettered_for = dict(zip(REASONS, dead_lettered_for, strict=True))
     state.gone_for = dict(zip(GONE_FOR, gone_for, strict=True))
-    _restore_past(state.past, past)
+    restore_counts(state.past, past)
     terms = [(state.shared_terms(terms_bytes), decode_terms(terms_bytes)) for terms_bytes in table]
     for each in queues:
         if pace.is_over(LIST_COSTS):
@@ -82,14 +78,6 @@ def restore_state(state: State, data: bytes, pace: Pace) -> Iterator[None]:
         left = LineReading(Line(state.messages_per_piece))
         yield from left.read(state, left_row, pace)
         state.remains.append(Remains(queue_id, decode_settings(settings_bytes), left.line))
-
-
-def _restore_past(past: Past, row: Any) -> None:
-    (
-        past.enqueued, past.delivered, past.acknowledged,
-        past.expired, past.dead_lettered, past.duplicates,
-        past.overflowed, past.refused, past.delivery_limited,
-    ) = row
 
 
 def _remains_row(remains: Remains, columns: MessageColumns) -> list[object]:
