@@ -117,7 +117,7 @@ def test_delivery_tags_are_written_unsigned() -> None:
     largest = (1 << 64) - 1
     for tag in (0, 1 << 63, largest):
         method, _ = decode_method(method_frame(1, Basic.Ack(tag))[7:-1])
-        assert method.delivery_tag == tag
+        assert isinstance(method, Basic.Ack) and method.delivery_tag == tag
     for tag in (-1, largest + 1):
         with pytest.raises(TypeError, match=f"delivery_tag: {tag}, where 0 to {largest} can be written"):
             method_frame(1, Basic.Ack(tag))
