@@ -5,7 +5,6 @@ from functools import partial
 import pytest
 
 from cluster.compaction import times_too_long
-from cluster.group import Group
 from cluster.log.batch import MissingEntry
 from cluster.log_upkeep import TIMES_TOO_LONG
 from cluster.snapshot_offer import OFFER_KEPT_MS
@@ -35,15 +34,15 @@ def slow_cluster() -> Cluster:
     return cluster
 
 
-def compacted_once() -> tuple[Cluster, Node, Group]:
-    """A slow cluster whose leader has just compacted its log for the first time; the leader, and its group."""
+def compacted_once() -> tuple[Cluster, Node]:
+    """A slow cluster whose leader has just compacted its log for the first time, and the leader."""
     cluster = slow_cluster()
     node = cluster.nodes[cluster.leader()]
     group = node.host.groups[0]
     first = group.log.first_index()
     while group.log.first_index() == first:
         submit(cluster, 1)
-    return cluster, node, group
+    return cluster, node
 
 
 def stored(node: Node, index: int) -> bool:
@@ -56,14 +55,16 @@ def stored(node: Node, index: int) -> bool:
 
 def test_a_snapshot_is_made_over_many_ticks_while_entries_are_applied() -> None:
     """It is of the moment at which it was begun; what is applied meanwhile is still in the log after it."""
-    cluster, node, group = compacted_once()
+    _, node = compacted_once()
+    group = node.host.groups[0]
     index = group.log.snapshot_metadata.index
     assert group.applied >= index + STEPS - 5, "it was made in one go"
     assert group.log.term(group.applied) == group.term
 
 
 def test_what_dies_while_a_snapshot_is_made_is_deleted_with_the_rest() -> None:
-    cluster, node, group = compacted_once()
+    cluster, node = compacted_once()
+    group = node.host.groups[0]
     submit(cluster, 3)
     alive = set(node.machines[0].kept)
     index = group.log.snapshot_metadata.index
