@@ -537,3 +537,21 @@ def put_data(lifecycle: ModuleType) -> None:
 
 def has_data(lifecycle: ModuleType) -> bool:
     return bool((lifecycle.DATA / "log").exists())
+
+
+@pytest.mark.parametrize(("has_account", "slept_s"), [(False, 0.0), (True, 8.0)])
+def test_a_pod_without_an_account_does_not_ask_again_and_again(
+    lifecycle: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_account: bool, slept_s: float
+) -> None:
+    """It will be given none; an API server that does not answer may do so later."""
+    replicas = lifecycle.wanted_replicas
+    world = World(lifecycle, monkeypatch, 4)
+    account = tmp_path / "account"
+    account.mkdir()
+    if has_account:
+        (account / "token").write_text("secret")
+    monkeypatch.setattr(lifecycle, "ACCOUNT", account)
+    monkeypatch.setattr(lifecycle, "wanted_replicas", replicas)
+    world.started |= {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": "1"}
+    assert replicas(world.pod) is None
+    assert world.slept_s == slept_s

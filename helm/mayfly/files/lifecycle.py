@@ -229,6 +229,9 @@ def note_member() -> bool:
 
 def wanted_replicas(pod: Pod, tries: int = 5) -> int | None:
     """How many pods the set is to have; None: nobody can say, or the set is being deleted."""
+    if not (ACCOUNT / "token").exists():
+        say("may not ask for the set: the pod was given no account")
+        return None
     try:
         request = urllib.request.Request(
             f"https://{os.environ['KUBERNETES_SERVICE_HOST']}:{os.environ['KUBERNETES_SERVICE_PORT']}"
