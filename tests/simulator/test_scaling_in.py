@@ -14,7 +14,7 @@ from tests.simulator.catalog_changes import once_founded, run, submit
 
 LOOK_EVERY_US = 10 * MILLISECOND_US
 WITHIN_US = 2 * SECOND_US
-"""A look of the leader's at its groups (250 ms) for each step, and a barrier before it: votes, handover, votes, gone."""
+"""For each step (votes, handover, votes, gone) a look of the leader's at its groups, every 250 ms, and a barrier."""
 
 
 def _five_nodes(first_seed: int) -> Scenario:
