@@ -12,7 +12,7 @@ import random
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Mapping
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -108,6 +108,8 @@ class NodeProcess:
         self._watch: ResourceWatch
         self._tasks: set[asyncio.Task[None]] = set()
         """What runs beside the loop."""
+        self._ends: AsyncExitStack = AsyncExitStack()
+        """How each part ends that was opened, in the order of their beginnings; `stop` goes through it backwards."""
         self._memory: MemoryWatch = MemoryWatch(limit_bytes(settings.memory_limit_bytes, settings.memory_limit_percent))
         self._files: FileShares = share_out(allowed_files())
         self.serving = False
@@ -123,7 +125,20 @@ class NodeProcess:
     # ------------------------------------------------------------------ start and stop
 
     async def start(self) -> None:
-        """Open the log, join the cluster, listen. Raises NodeRefused, LogError or OSError with a clear text."""
+        """Open the log, join the cluster, listen. Raises NodeRefused, LogError or OSError with a clear text.
+
+        Where it raises, or is cancelled, whatever was opened is closed: the same data can be started again."""
+        try:
+            await self._start()
+        except BaseException:
+            try:
+                await self.stop()
+            except Exception:
+                # Why it could not start is what is to be told.
+                log.exception("a node that could not start did not end in order")
+            raise
+
+    async def _start(self) -> None:
         self._loop = asyncio.get_running_loop()
         gc.set_threshold(MANY_OBJECTS, 20, 100)
         sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -148,7 +163,10 @@ class NodeProcess:
     async def _open_engine(self) -> tuple[int, int]:
         """Who this node is, and its engine with what the log holds; the count of starts now, and at the one before."""
         settings = self.settings
-        self._store = await self._loop.run_in_executor(None, self._open_store)
+        opening = self._loop.run_in_executor(None, self._open_store)
+        self._ends.push_async_callback(self._close_store, opening)
+        # Shielded: the thread opens it whoever is cancelled meanwhile, and it is to be closed.
+        self._store = await asyncio.shield(opening)
         self.clock = await self._loop.run_in_executor(None, kept_clock, settings.data_dir, this_boot())
         try:
             self.identity, self._members = await establish_identity(settings, self._store)
@@ -162,15 +180,14 @@ class NodeProcess:
             if first is not None:
                 await self._loop.run_in_executor(None, self._store.write, first)
         except CorruptStore as error:
-            self._store.close()
             raise NodeRefused(f"the data in {settings.data_dir} is damaged: {error}") from error
-        except BaseException:
-            self._store.close()
-            raise
         return starts, previous
 
     def _assemble(self, starts: int, previous: int, own_token: OwnToken | None) -> None:
-        """All parts of the shell around the engine, none of which listens yet. Raises OSError: certificates."""
+        """All parts of the shell around the engine, none of which listens yet. Raises OSError: certificates.
+
+        Those that have threads or will listen are noted in `_ends` here, where they are all to be seen: each can be
+        ended whether or not it has begun. They end in this order turned round."""
         settings = self.settings
         tls = client_tls(settings.amqp_tls)
         self._broker = self._make_broker()
@@ -180,17 +197,24 @@ class NodeProcess:
             lambda drive: self._make_outlets(drive, starts, previous, tls),
         )
         self._writer, self._transport, self._listener = self.drive.writer, self.drive.transport, self.drive.listener
+        self._ends.push_async_callback(self._end_writer)
+        self._ends.push_async_callback(self._transport.stop)
         times = DrainSettings(settings.drain_notice_ms, settings.drain_acks_ms, settings.drain_timeout_ms)
         self.drain = Drain(self.engine.host, self._broker, self, times)
         self._watch = ResourceWatch(self.engine, self._store, self._memory, settings, self.drive.feed)
         self._certificates = self._make_certificates(tls)
         self._logins = Logins(self.engine.catalog, self._renew_password)
+        self._ends.callback(self._logins.close)
         self._definitions = DefinitionsOffice(self.engine, self.membership)
         self.view = NodeView(
             self, self.engine, settings, self.clock.now_ms, self.membership, self._memory, self._writer, self._logins,
             self._broker, self._watch,
         )
         self._http = self._make_http(own_token)
+        self._ends.push_async_callback(self._http.stop)
+        self._ends.push_async_callback(self._listener.stop)
+        self._ends.push_async_callback(self._end_tasks)
+        self._ends.callback(self.drive.end_ticks)
         self.engine.membership.changed = self._members_changed
         self.engine.membership.level_changed = self._level_changed
 
@@ -225,11 +249,7 @@ class NodeProcess:
         at_start = CatalogAtStart(
             self.engine, self.settings, self._definitions, self.drive.schedule_pump, self.stopped, lambda: self.failure
         )
-        try:
-            await at_start.wait()
-        except (NodeRefused, OSError):
-            await self.stop()
-            raise
+        await at_start.wait()
         if self._unproven:
             self._unproven = False
             await self._loop.run_in_executor(None, is_proven, self._store)
@@ -454,21 +474,28 @@ class NodeProcess:
         }
 
     async def stop(self) -> None:
-        """Stop serving; what is on disk stays."""
-        self.drive.end_ticks()
+        """Stop serving; what is on disk stays. Also for a node that was started in part; a second time it does nothing.
+        A part that fails to end keeps no other one from it; then this raises what that raised."""
+        try:
+            await self._ends.aclose()
+        finally:
+            self.stopped.set()
+
+    async def _end_tasks(self) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self.serving:
-            await self._listener.stop()
-        await self._http.stop()
-        self._logins.close()
-        await self._transport.stop()
+
+    async def _end_writer(self) -> None:
         self.drive.leave_log()
         await self._loop.run_in_executor(None, self._writer.stop)
-        # It waits for whoever is in the store, on a disk that may hang.
-        await self._loop.run_in_executor(None, self._store.close)
-        self.stopped.set()
+
+    async def _close_store(self, opening: asyncio.Future[WriteAheadStore]) -> None:
+        """Close the store, once it is open; there is nothing to close where it could not be opened."""
+        await asyncio.wait([opening])
+        if not opening.cancelled() and opening.exception() is None:
+            # It waits for whoever is in the store, on a disk that may hang.
+            await self._loop.run_in_executor(None, opening.result().close)
 
     def _read_entry(self, group: int, index: int) -> Entry:
         """Read an entry back; one that is damaged on disk stops the node, and its replica is rebuilt at the next start.

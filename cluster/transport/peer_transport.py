@@ -117,7 +117,8 @@ class PeerTransport:
         """The port for frames, known after `start`."""
 
     async def start(self) -> None:
-        """Listen, and begin to connect to peers. Raises `OSError`: address taken, TLS files or folder unusable."""
+        """Listen, and begin to connect to peers. Raises `OSError`: address taken, TLS files or folder unusable; then,
+        too, `stop` closes what is open."""
         self._node_tls = None if self._tls is None else NodeTls(self._tls)
         folder = self._snapshot_folder
         if folder is None:
@@ -125,11 +126,16 @@ class PeerTransport:
             folder = Path(self._temporary_folder.name)
         self._spool = SnapshotSpool(folder)
         self._spool.start()
-        server = grpc.aio.server(options=options.server_options(), compression=options.compression())
         incoming = Incoming(
             self._local.node_id, self._local.cluster_id, self.counters.get, self._on_frame, self._gate, self._let_in,
             self._spool, self._executor, self._local.protocols,
         )
+        tls = None if self._node_tls is None else self._node_tls.server_context
+        self._frame_listener = FrameListener(incoming.redeem, self._local.protocols, incoming.complaints, tls)
+        await self._frame_listener.start(*self._frames_address)
+        self.frames_port = incoming.frames_port = self._frame_listener.port
+        # After the port for frames: gRPC keeps its own from here on, and lets go of it only once it has served.
+        server = grpc.aio.server(options=options.server_options(), compression=options.compression())
         server.add_generic_rpc_handlers((incoming.handlers(),))
         try:
             if self._node_tls is None:
@@ -138,10 +144,6 @@ class PeerTransport:
                 self.port = server.add_secure_port(self._listen_address, self._node_tls.server_credentials)
         except RuntimeError:
             raise OSError(f"can't listen on {self._listen_address}: address taken, or not ours") from None
-        tls = None if self._node_tls is None else self._node_tls.server_context
-        self._frame_listener = FrameListener(incoming.redeem, self._local.protocols, incoming.complaints, tls)
-        await self._frame_listener.start(*self._frames_address)
-        self.frames_port = incoming.frames_port = self._frame_listener.port
         self._count_peers()
         await server.start()
         self._server = server

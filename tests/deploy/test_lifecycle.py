@@ -537,3 +537,39 @@ def put_data(lifecycle: ModuleType) -> None:
 
 def has_data(lifecycle: ModuleType) -> bool:
     return bool((lifecycle.DATA / "log").exists())
+
+
+@pytest.mark.parametrize(("has_account", "slept_s"), [(False, 0.0), (True, 8.0)])
+def test_a_pod_without_an_account_does_not_ask_again_and_again(
+    lifecycle: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_account: bool, slept_s: float
+) -> None:
+    """It will be given none; an API server that does not answer may do so later."""
+    replicas = lifecycle.wanted_replicas
+    world = World(lifecycle, monkeypatch, 4)
+    account = tmp_path / "account"
+    account.mkdir()
+    if has_account:
+        (account / "token").write_text("secret")
+    monkeypatch.setattr(lifecycle, "ACCOUNT", account)
+    monkeypatch.setattr(lifecycle, "wanted_replicas", replicas)
+    world.started |= {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": "1"}
+    assert replicas(world.pod) is None
+    assert world.slept_s == slept_s
+
+
+@pytest.mark.parametrize("may_open", [True, False])
+def test_what_a_hook_and_its_commands_say_is_in_the_pods_log(tmp_path: Path, may_open: bool) -> None:
+    """Where that can't be had they say it all the same."""
+    log = tmp_path / "log"
+    if may_open:
+        log.write_text("the node: \n")
+    script = (
+        f"import runpy, subprocess; from pathlib import Path; hook = runpy.run_path({str(FILE)!r})\n"
+        f"hook['speak_through'](Path({str(log)!r})); hook['say']('a word'); subprocess.run(['echo', 'another'])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    said = "lifecycle: a word\nanother\n"
+    if may_open:
+        assert (log.read_text(), done.stdout + done.stderr) == (f"the node: \n{said}", "")
+    else:
+        assert sorted((done.stdout, done.stderr)) == sorted(("another\n", "lifecycle: a word\n"))

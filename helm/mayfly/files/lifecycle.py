@@ -36,6 +36,8 @@ MEMBER = VOLUME / "member"
 """The id of the member whose data is here, and that of its cluster."""
 JOINED = VOLUME / "joined"
 """There: this node has joined a cluster that was there, though its number is one of those that begin."""
+LOG_OF_POD = Path("/proc/1/fd/2")
+"""What the first process of the container says is the pod's log."""
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 ASK_WITHIN_S = 3.0
 TRY_EVERY_S = 2.0
@@ -229,6 +231,9 @@ def note_member() -> bool:
 
 def wanted_replicas(pod: Pod, tries: int = 5) -> int | None:
     """How many pods the set is to have; None: nobody can say, or the set is being deleted."""
+    if not (ACCOUNT / "token").exists():
+        say("may not ask for the set: the pod was given no account")
+        return None
     try:
         request = urllib.request.Request(
             f"https://{os.environ['KUBERNETES_SERVICE_HOST']}:{os.environ['KUBERNETES_SERVICE_PORT']}"
@@ -395,5 +400,17 @@ def say(text: str) -> None:
     print(f"lifecycle: {text}", file=sys.stderr, flush=True)
 
 
+def speak_through(log: Path) -> None:
+    """Have this process and its commands write there, if that may be opened: a hook's own output is kept nowhere."""
+    try:
+        descriptor = os.open(log, os.O_WRONLY | os.O_APPEND)
+    except OSError:
+        return
+    os.dup2(descriptor, sys.stdout.fileno())
+    os.dup2(descriptor, sys.stderr.fileno())
+
+
 if __name__ == "__main__":
+    if sys.argv[1] == "stop":
+        speak_through(LOG_OF_POD)
     {"start": start, "stop": stop}[sys.argv[1]](Pod(dict(os.environ)))
