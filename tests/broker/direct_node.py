@@ -22,7 +22,7 @@ from node.listener import AmqpListener
 from tests.broker.direct_cluster import DirectCluster
 
 _QUICK_HASH_N = 16
-_STOPS_WITHIN_S = 30
+_STOPS_WITHIN_S = 60
 
 
 def add_user(cluster: DirectCluster, name: str, password: str, *permissions: str) -> None:

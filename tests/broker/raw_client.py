@@ -9,6 +9,7 @@ from pamqp.header import ContentHeader
 
 from node.limits import MIB
 from tests.broker.direct_node import DirectNode
+from tests.waiting import BOUND_S
 
 LARGEST_READ = 1 << 20
 
@@ -20,7 +21,7 @@ class Client:
         self.node = node
         self.socket = socket.socket()
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        self.socket.settimeout(20)
+        self.socket.settimeout(BOUND_S)
         self.socket.connect(("127.0.0.1", node.port))
         start = commands.Connection.StartOk(client_properties={}, mechanism="PLAIN", response="\0guest\0guest")
         tune = commands.Connection.TuneOk(0x7FF, 131_072, heartbeat)

@@ -14,6 +14,7 @@ from node.acceptor import _listen
 from node.broker.broker import Broker
 from node.listener import AmqpListener, _is_loopback
 from tests.broker.direct_cluster import DirectCluster
+from tests.waiting import BOUND_S
 
 AT_ONCE = struct.pack("ii", 1, 0)
 """SO_LINGER of who closes with a reset."""
@@ -62,7 +63,7 @@ def test_a_client_that_was_reset_before_it_was_accepted_is_dropped(
             gone.sendall(b"AMQP\x00\x00\x09\x01")
             gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, AT_ONCE)
         with socket.create_connection(("127.0.0.1", listener.port)) as stays:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(BOUND_S):
                 await come.wait()
             assert connected == ["{}:{}".format(*stays.getsockname())]
             assert listener.connection_count == 1

@@ -9,6 +9,7 @@ import os
 import resource
 import socket
 import ssl
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, cast
 
@@ -21,7 +22,7 @@ from node import acceptor as acceptor_module
 from node.acceptor import Acceptor
 from node.limits import SURPLUS_CONNECTIONS
 from tests.broker.direct_node import DirectNode
-from tests.waiting import wait_for
+from tests.waiting import BOUND_S, wait_for
 
 LIMIT = 3
 
@@ -37,7 +38,7 @@ def connect(node: DirectNode) -> pika.BlockingConnection:
 
 
 def silent(node: DirectNode) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", node.port), 30)
+    return socket.create_connection(("127.0.0.1", node.port), BOUND_S)
 
 
 def test_a_client_beyond_the_limit_is_told_why_and_the_others_stay(node: DirectNode) -> None:
@@ -100,7 +101,7 @@ class Visitor(asyncio.Protocol):
 
 
 async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(BOUND_S):
         # Of what the kernel and other threads have done there is no event to wait for.
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.001)
@@ -217,11 +218,13 @@ def test_where_there_is_no_descriptor_left_the_acceptor_waits_and_does_not_spin(
             probe.close()
             resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
             try:
+                began_s = time.monotonic()
                 client.connect_ex(address)
                 await until(lambda: caplog.messages)
                 for _ in range(50):
                     await asyncio.sleep(0)
-                assert len(caplog.messages) == 1, "it asks in each turn of the loop"
+                most = 1 + (time.monotonic() - began_s) // 0.2
+                assert len(caplog.messages) <= most, "it asks in each turn of the loop"
                 assert door.inside == []
             finally:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

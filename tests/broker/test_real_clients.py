@@ -134,7 +134,7 @@ def test_garbage_on_the_port(node: Any, connection: pika.BlockingConnection, cap
     wait_for(lambda: node.listener.connection_count == 1, "the end of the connections of other tests")
     with caplog.at_level(logging.WARNING):
         for number in range(400):
-            with socket.create_connection(("127.0.0.1", node.port), timeout=5) as raw:
+            with socket.create_connection(("127.0.0.1", node.port), timeout=BOUND_S) as raw:
                 raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 if number % 2:
                     raw.sendall(b"AMQP\x00\x00\x09\x01")
@@ -145,7 +145,7 @@ def test_garbage_on_the_port(node: Any, connection: pika.BlockingConnection, cap
 
 
 def test_wrong_protocol_header(node: Any) -> None:
-    with socket.create_connection(("127.0.0.1", node.port), timeout=5) as raw:
+    with socket.create_connection(("127.0.0.1", node.port), timeout=BOUND_S) as raw:
         raw.sendall(b"GET / HTTP/1.1\r\n\r\n")
         data = b""
         while chunk := raw.recv(100):
@@ -208,7 +208,7 @@ def test_tls(tmp_path: pathlib.Path) -> None:
         assert channel.basic_get(name, auto_ack=True)[2] == b"secret" * 100_000
         connection.close()
         # Somebody who speaks no TLS is let go without a trace.
-        with socket.create_connection(("127.0.0.1", node.port), timeout=5) as raw:
+        with socket.create_connection(("127.0.0.1", node.port), timeout=BOUND_S) as raw:
             raw.sendall(b"AMQP\x00\x00\x09\x01")
             with contextlib.suppress(ConnectionError):
                 raw.recv(100)

@@ -12,7 +12,7 @@ from pamqp.header import ContentHeader
 from node.limits import MIB, OUTPUT_FULL_BYTES, OUTPUT_HIGH_WATER_BYTES
 from tests.broker.direct_node import DirectNode
 from tests.broker.raw_client import Client, protocol_of
-from tests.waiting import wait_for
+from tests.waiting import until_judged, wait_for
 
 MESSAGES = 40
 STALL_S = 1.0
@@ -53,13 +53,14 @@ def full_queue(node: DirectNode, name: str) -> None:
 
 
 def most_unsent(client: Client) -> int:
-    """The most that waited for the client until it did not change for a while."""
-    most = last = changed = 0
+    """The most that waited for the client: once it was much, until it did not change for a while."""
+    wait_for(lambda: unsent(client) > OUTPUT_HIGH_WATER_BYTES, "much that waits for the client")
+    most = last = 0
     since = time.monotonic()
-    while time.monotonic() - since < 0.5 or not changed:
+    while time.monotonic() - since < 0.5:
         now = unsent(client)
         if now != last:
-            since, last, changed = time.monotonic(), now, changed + 1
+            since, last = time.monotonic(), now
         most = max(most, now)
         time.sleep(0.005)
     return most
@@ -72,7 +73,7 @@ def test_deliveries_stop_when_nothing_is_read(patient: DirectNode, no_ack: bool)
     client = Client(patient)
     client.send(1, commands.Basic.Consume(queue=f"d{no_ack}", no_ack=no_ack))
     # What some entries deliver until the shard hears that nothing is to be delivered.
-    assert OUTPUT_HIGH_WATER_BYTES < most_unsent(client) < OUTPUT_HIGH_WATER_BYTES + 16 * MIB
+    assert most_unsent(client) < OUTPUT_HIGH_WATER_BYTES + 16 * MIB
     assert client.bodies(MESSAGES) == list(range(MESSAGES))
     client.socket.close()
 
@@ -82,7 +83,7 @@ def test_what_is_asked_for_without_reading_is_not_done_ahead(patient: DirectNode
     full_queue(patient, "got")
     client = Client(patient)
     client.send(1, *[commands.Basic.Get(queue="got", no_ack=True)] * MESSAGES)
-    assert OUTPUT_HIGH_WATER_BYTES < most_unsent(client) < OUTPUT_FULL_BYTES + 4 * MIB
+    assert most_unsent(client) < OUTPUT_FULL_BYTES + 4 * MIB
     assert client.bodies(MESSAGES) == list(range(MESSAGES))
     client.socket.close()
 
@@ -101,20 +102,33 @@ def test_a_client_that_takes_nothing_is_given_up(node: DirectNode) -> None:
 
 
 def test_a_slow_client_that_takes_something_stays(node: DirectNode) -> None:
-    full_queue(node, "slow")
+    until_judged(lambda round: stays(node, f"slow {round}"), "a client that was slow and never stood still", rounds=10)
+
+
+def stays(node: DirectNode, name: str) -> bool:
+    """False if the client was given up because this machine kept it from reading."""
+    full_queue(node, name)
     client = Client(node)
-    client.send(1, commands.Basic.Consume(queue="slow", no_ack=True))
+    client.send(1, commands.Basic.Consume(queue=name, no_ack=True))
     wait_for(lambda: unsent(client) > OUTPUT_HIGH_WATER_BYTES, "much that waits for the client")
     # More than what the system keeps on the way, several times over, while something always waits in the node.
-    end = time.monotonic() + 2 * STALL_S
-    while time.monotonic() < end:
-        client.socket.recv(4096, socket.MSG_PEEK)
-        goal = len(client.buffer) + 400_000
-        while len(client.buffer) < goal:
-            client.receive(65_536)
-        time.sleep(0.05)
-    assert client.bodies(MESSAGES) == list(range(MESSAGES))
-    client.socket.close()
+    began_s = last_s = time.monotonic()
+    try:
+        while last_s < began_s + 2 * STALL_S:
+            goal = len(client.buffer) + 400_000
+            while len(client.buffer) < goal:
+                client.receive(65_536)
+            last_s = time.monotonic()
+            time.sleep(0.05)
+        bodies = client.bodies(MESSAGES)
+    except (AssertionError, OSError):
+        if time.monotonic() - last_s < STALL_S / 2:
+            raise
+        return False
+    finally:
+        client.socket.close()
+    assert bodies == list(range(MESSAGES))
+    return True
 
 
 def test_a_silent_client_goes_though_it_was_not_done_with_reading(patient: DirectNode) -> None:

@@ -17,6 +17,7 @@ from node.settings import NodeSettings, setting_keys
 from node.version import VERSION
 from tests.deploy import needed
 from tests.integration.nodes import Nodes
+from tests.waiting import BOUND_S
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
 DEPLOY: Final = ROOT / "deploy"
@@ -31,7 +32,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     try:
         nodes.start()
         nodes.until_serving()
-        with urlopen(f"http://{nodes.plan(1).http}/metrics", timeout=5) as answer:
+        with urlopen(f"http://{nodes.plan(1).http}/metrics", timeout=BOUND_S) as answer:
             yield answer.read().decode()
     finally:
         nodes.stop()

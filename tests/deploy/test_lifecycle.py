@@ -12,6 +12,8 @@ from typing import Any, Final
 
 import pytest
 
+from tests.waiting import BOUND_S
+
 FILE: Final = Path(__file__).resolve().parent.parent.parent / "helm" / "mayfly" / "files" / "lifecycle.py"
 DOMAIN: Final = "mq-headless.prod.svc.cluster.local"
 
@@ -508,7 +510,7 @@ os.execvp("python3", ["python3", "-c", {node!r}])
     process = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin is not None and process.stdout is not None
     assert process.stdout.readline() == b"alone\n"
-    process.wait(30)
+    process.wait(BOUND_S)
     process.stdin.write(b"x")
     process.stdin.close()
     assert process.stdout.read() == b"done"

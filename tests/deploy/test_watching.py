@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator
 from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
-from urllib.error import URLError
+from urllib.error import HTTPError, URLError
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
@@ -181,13 +181,14 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         _use(nodes)
         _stall(nodes)
         configuration = yaml.safe_load((DEPLOY / "prometheus.yaml").read_text())
-        configuration["global"]["scrape_interval"] = "1s"
+        configuration["global"] |= {"scrape_interval": "1s", "evaluation_interval": "1s"}
         targets = configuration["scrape_configs"][0]["static_configs"][0]["targets"]
         targets[:] = [str(nodes.plan(id).http) for id in nodes.ids]
         (folder / "prometheus.yaml").write_text(yaml.safe_dump(configuration))
         shutil.copy(DEPLOY / "alerts.yaml", folder)
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            address = f"127.0.0.1:{free.getsockname()[1]}"
+        # Ours as those of the nodes are, and behind them.
+        last = nodes.plans[-1].http
+        address = f"{last.host}:{last.port + 1}"
         words = [f"--config.file={folder}/prometheus.yaml", f"--storage.tsdb.path={folder}/tsdb"]
         words += [f"--web.listen-address={address}", "--log.level=warn"]
         with (folder / "prometheus.log").open("wb") as log:
@@ -231,12 +232,17 @@ def _stall(nodes: Nodes) -> None:
 
 
 def _answer(address: str, query: str) -> list[dict[str, Any]]:
-    """The series of an answer; none if there is no server yet. Raises HTTPError if it does not take the query."""
+    """The series of an answer; none if there is no server yet, or it still reads its data. Raises HTTPError if it does
+    not take the query."""
     try:
-        with urlopen(f"http://{address}/api/v1/query?{urlencode({'query': query})}", timeout=10) as page:
+        with urlopen(f"http://{address}/api/v1/query?{urlencode({'query': query})}", timeout=WITHIN_S) as page:
             answer = json.load(page)
     except ConnectionError:
         return []
+    except HTTPError as error:
+        if error.code == HTTPStatus.SERVICE_UNAVAILABLE:
+            return []
+        raise
     except URLError as error:
         if isinstance(error.reason, ConnectionError):
             return []
@@ -248,12 +254,23 @@ def _answer(address: str, query: str) -> list[dict[str, Any]]:
 
 @pytest.mark.processes
 def test_the_rules_are_loaded_and_nothing_is_wrong_with_nodes_that_are_well(watched: str) -> None:
-    """But for the dead letter that stands still on purpose."""
-    with urlopen(f"http://{watched}/api/v1/rules", timeout=10) as page:
+    """But for the dead letter that stands still on purpose, and a disk that may be slow. What a busy machine kept nodes
+    from for a moment passes, after the five minutes at most that rules look back."""
+    assert set(_rules(watched)) == set(TROUBLES) | {"MayflyNothingToldOf"}
+    on_purpose = {"MayflyLaneStands", "MayflyDeadLettersWait"}
+
+    def well() -> bool:
+        raised = {name for name, state in _rules(watched).items() if state != "inactive"} - {"MayflySlowDisk"}
+        return "MayflyLaneStands" in raised <= on_purpose
+
+    wait_for(well, "alerts of the dead letter that stands still, and no others", 6 * WITHIN_S, 0.2)
+
+
+def _rules(address: str) -> dict[str, str]:
+    """By name of the alert: whether it is raised."""
+    with urlopen(f"http://{address}/api/v1/rules", timeout=WITHIN_S) as page:
         (group,) = json.load(page)["data"]["groups"]
-    raised = {rule["name"] for rule in group["rules"] if rule["state"] != "inactive"}
-    assert {rule["name"] for rule in group["rules"]} == set(TROUBLES) | {"MayflyNothingToldOf"}
-    assert raised <= {"MayflyLaneStands", "MayflyDeadLettersWait"}
+    return {rule["name"]: rule["state"] for rule in group["rules"]}
 
 
 @pytest.mark.processes
@@ -267,4 +284,10 @@ def test_the_variable_of_the_dashboard_finds_the_job(watched: str) -> None:
     (variable,) = (each for each in DASHBOARD["templating"]["list"] if each["type"] == "query")
     found = re.fullmatch(r"label_values\((\w+), (\w+)\)", variable["query"]["query"])
     assert found
-    assert {series["metric"][found[2]] for series in _answer(watched, found[1])} == {"mayfly"}
+
+    def jobs() -> set[str]:
+        return {series["metric"][found[2]] for series in _answer(watched, found[1])}
+
+    # A scrape that came too late took its series with it until the next one.
+    wait_for(jobs, "series of the job", WITHIN_S, 0.2)
+    assert jobs() <= {"mayfly"}

@@ -19,7 +19,8 @@ ROOT: Final = Path(__file__).resolve().parent.parent.parent
 IMAGE: Final = os.environ.get("FAILOVER_IMAGE", "mayfly:test")
 DEMANDED: Final = os.environ.get("FAILOVER_DEMAND_ENGINE", "") not in ("", "0")
 """Set by .ci/run: without an engine the tests fail there instead of being skipped."""
-_ENGINE_WITHIN_S: Final = 20
+_ENGINE_WITHIN_S: Final = 60
+_STARTS_WITHIN_S: Final = 180
 _BUILD_WITHIN_S: Final = 1800
 _SOURCES: Final = ("cluster", "node", "deploy", "requirements", "pyproject.toml", "setup.py", "README.md", "LICENSE")
 
@@ -70,7 +71,7 @@ def release_of_image(image: str) -> Release:
 
 def _said_inside(image: str, *command: str) -> str:
     words = ["docker", "run", "--rm", "--entrypoint", command[0], image, *command[1:]]
-    return subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout.strip()
+    return subprocess.run(words, capture_output=True, text=True, check=True, timeout=_STARTS_WITHIN_S).stdout.strip()
 
 
 def make_next_image(image: str) -> str:

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.failover.engine import DEMANDED, IMAGE, make_image, why_no_engine
-from tests.integration.nodes import wait_for
+from tests.integration.nodes import START_WITHIN_S, wait_for
+
+STOP_WITHIN_S = 120
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
@@ -31,7 +33,7 @@ def test_a_container_that_is_stopped_while_it_starts_ends_at_once(image: str) ->
     """Python has no handler for SIGTERM yet then; 137 would be the engine's SIGKILL, when its patience was over."""
     made = docker("run", "--detach", image)
     try:
-        docker("stop", "--time", "30", made)
+        docker("stop", "--time", str(STOP_WITHIN_S), made)
         assert docker("inspect", "--format", "{{.State.ExitCode}}", made) in ("0", "143")
     finally:
         docker("rm", "--force", "--volumes", made)
@@ -42,10 +44,11 @@ def test_the_image_needs_no_rights_and_is_healthy(image: str) -> None:
     made = docker("run", "--detach", "--read-only", "--cap-drop", "ALL", "--health-interval", "1s", image)
     try:
         wait_for(
-            lambda: docker("inspect", "--format", "{{.State.Health.Status}}", made) == "healthy", "health", 60, 0.5
-        )
+            lambda: docker("inspect", "--format", "{{.State.Health.Status}}", made) == "healthy", "health",
+            START_WITHIN_S, 0.5,
+        )  # fmt: skip
         assert docker("exec", made, "id", "-u") == "10001"
-        docker("stop", "--time", "30", made)
+        docker("stop", "--time", str(STOP_WITHIN_S), made)
         assert docker("inspect", "--format", "{{.State.ExitCode}}", made) == "0"
     finally:
         docker("rm", "--force", "--volumes", made)
@@ -53,7 +56,7 @@ def test_the_image_needs_no_rights_and_is_healthy(image: str) -> None:
 
 def docker(*words: str) -> str:
     """What the command says."""
-    done = subprocess.run(["docker", *words], capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(["docker", *words], capture_output=True, text=True, check=False, timeout=3 * STOP_WITHIN_S)
     assert done.returncode == 0, f"docker {' '.join(words)}: {done.stderr}"
     return done.stdout.strip()
 

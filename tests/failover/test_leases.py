@@ -6,6 +6,7 @@ from pika.exceptions import ConnectionClosedByBroker
 
 from node.settings.kinds import Address
 from tests.failover.leases import Leases
+from tests.waiting import BOUND_S
 
 
 class Closed:
@@ -38,6 +39,6 @@ def test_a_node_that_is_stopped_meanwhile_ends_no_run(monkeypatch: pytest.Monkey
             leases.join(0.01)
     finally:
         leases.enough()
-    leases.join(20)
+    leases.join(BOUND_S)
     assert leases.failure is None
     assert leases.leases and leases.leases[0].gone_s

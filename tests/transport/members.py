@@ -10,6 +10,7 @@ from typing import TypeVar
 from cluster.frame import Frame
 from cluster.transport.peer_transport import LocalPeer, PeerTransport
 from cluster.transport.tls import TlsFiles
+from tests.waiting import BOUND_S
 from tests.waiting import until as until  # for the tests that want it with their members
 
 Result = TypeVar("Result")
@@ -105,10 +106,10 @@ atexit.register(RUNNER.close)
 
 
 def run(test: Awaitable[None]) -> None:
-    """Run a test to its end, for at most a minute."""
+    """Run a test to its end, up to a bound that only a broken program reaches."""
 
     async def bounded() -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(5 * BOUND_S):
             await test
 
     RUNNER.run(bounded())

@@ -19,6 +19,7 @@ from cluster.versions import PROTOCOL_LOWEST, PROTOCOLS
 from tests.transport.members import Member, Members, members, run, until
 from tests.transport.raw_peer import RawPeer
 from tests.transport.wire import Wire
+from tests.waiting import BOUND_S
 
 TICKET = bytes(framing.TICKET_BYTES)
 GREETING = encode_greeting(PROTOCOL_LOWEST, 2, TICKET)
@@ -102,6 +103,7 @@ def test_an_unordered_frame_that_comes_late_does_not_turn_the_peers_clock_back()
     run(scenario())
 
 
+@pytest.mark.usefixtures("nobody_asks_for_a_sign_of_life")
 @pytest.mark.parametrize("end", ["exchange", "frames"])
 def test_when_one_of_the_two_ends_the_peer_is_down_and_both_are_made_again(end: str) -> None:
     async def scenario() -> None:
@@ -118,8 +120,7 @@ def test_when_one_of_the_two_ends_the_peer_is_down_and_both_are_made_again(end: 
                 listener = two.transport._frame_listener
                 assert listener is not None
                 next(iter(listener._connections)).abort()
-            took_s = await until(lambda: one.events[:2] == [("up", 2), ("down", 2)], "down")
-            assert took_s < limits.KEEPALIVE_INTERVAL_MS / 1000, "only when it was asked for a sign of life"
+            await until(lambda: one.events[:2] == [("up", 2), ("down", 2)], "down")
             await until(lambda: one.events == [("up", 2), ("down", 2), ("up", 2)], "up again")
             one.transport.send(2, Frame(7))
             await until(lambda: two.clocks(1)[-1:] == [7], "a frame")
@@ -174,13 +175,23 @@ def test_a_ticket_ends_with_its_exchange_and_after_a_while(monkeypatch: pytest.M
     async def scenario() -> None:
         async with members() as group:
             one = await one_that_knows(group, 2)
-            two = await RawPeer(one, 2).greet()
+            two = await greeted_in_time(one)
             # Who never brings frames is turned away.
             assert await two.call.code() == grpc.StatusCode.DEADLINE_EXCEEDED
             assert await two.show(two.ticket) == b""
             await two.close()
 
     run(scenario())
+
+
+async def greeted_in_time(one: Member) -> RawPeer:
+    """Peer 2, whose hello a busy machine did not keep from being heard: who comes too late with that has no ticket."""
+    while True:
+        peer = RawPeer(one, 2)
+        try:
+            return await peer.greet()
+        except (KeyError, grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            await peer.close()
 
 
 def test_a_newer_stream_ends_the_older_one_with_all_that_belongs_to_it() -> None:
@@ -256,7 +267,7 @@ def test_of_too_many_without_a_ticket_the_eldest_goes(monkeypatch: pytest.Monkey
             two.send(Frame(7))
             await until(lambda: one.clocks(2) == [7], "a frame")
             assert connections(one) == 5, "four strangers and a peer"
-            strangers[0].settimeout(5)
+            strangers[0].settimeout(BOUND_S)
             assert strangers[0].recv(1) == b"", "the eldest was not closed"
             for stranger in strangers:
                 stranger.close()
@@ -286,6 +297,7 @@ def test_a_peer_that_answers_late_at_its_port_for_frames_is_tried_again(monkeypa
             await one.transport.set_peers({2: two.address})
             await until(lambda: one.transport._links[2].attempts >= 2, "another attempt")
             incoming.frames_port = right
+            monkeypatch.undo()
             await until(lambda: one.transport.is_up(2), "up when the peer answers again")
             silent.close()
 

@@ -19,12 +19,13 @@ from cluster.transport.framing import TICKET_BYTES, NotFrames, encode_greeting
 from cluster.transport.tls import TlsFiles
 from cluster.versions import PROTOCOL_LOWEST, PROTOCOLS
 from tests.transport.members import members, run, until
+from tests.waiting import BOUND_S
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs the openssl command")
 
 
 def openssl(*arguments: str) -> None:
-    subprocess.run(["openssl", *arguments], check=True, capture_output=True, timeout=30)
+    subprocess.run(["openssl", *arguments], check=True, capture_output=True, timeout=BOUND_S)
 
 
 def make_authority(folder: Path, name: str) -> Path:
@@ -239,7 +240,7 @@ def test_a_peer_that_speaks_before_it_is_accepted_is_heard_at_the_port_for_frame
             secured.do_handshake()
         peer.sendall(gone.read())
         peer.setblocking(False)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(BOUND_S):
             while True:
                 come.write(await asyncio.get_running_loop().sock_recv(peer, 65536))
                 try:

@@ -16,6 +16,8 @@ class Wire:
         self.cuts = 0
         self.bytes_there = 0
         self.port = 0
+        self.stops_at_bytes = 0
+        """When so much was carried there, nothing more is until `takes` is set; 0: never."""
         self.takes = asyncio.Event()
         """While this is not set, nothing is carried there."""
         self.takes.set()
@@ -60,6 +62,9 @@ class Wire:
                     await self.takes.wait()
                 carried += len(data) if there else 0
                 self.bytes_there += len(data) if there else 0
+                if there and 0 < self.stops_at_bytes <= self.bytes_there:
+                    self.stops_at_bytes = 0
+                    self.takes.clear()
                 writer.write(data)
                 await writer.drain()
                 if there and 0 < self.cut_every_bytes <= carried and self.cuts < self.most_cuts:
