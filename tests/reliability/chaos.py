@@ -28,6 +28,8 @@ from tests.reliability.network import Network
 NODES: Final = 3
 QUEUES_PER_LEADER: Final = 2
 WHOLE_WITHIN_S: Final = 180.0
+ENDED_WITHIN_S: Final = 180.0
+"""Clients that have nothing to wait for."""
 # Not guest, who may come from loopback only: where there are partitions, clients come over the network.
 LOGIN: Final = ("chaos", "chaos")
 
@@ -208,18 +210,18 @@ def calm(run: Run, nodes: Nodes, clients: Clients, queues: list[str]) -> None:
     """No more faults: everything is answered, consumers take what there is, and the rest is taken and kept."""
     clients.history.calm_us = clients.now_us()
     began_s = time.monotonic()
-    clients.stop_publishing(within_s=30)
+    clients.stop_publishing(within_s=ENDED_WITHIN_S)
     # What nobody acknowledges by then is looked for in the queues.
     deadline_s = time.monotonic() + 30
     while clients.outstanding() and time.monotonic() < deadline_s:
         clients.check()
         time.sleep(0.2)
     run.settled_s = time.monotonic() - began_s
-    clients.stop_consuming(within_s=30)
+    clients.stop_consuming(within_s=ENDED_WITHIN_S)
     nodes.until_well()
     clients.drain(queues)
-    wait_for(lambda: all(is_drained(nodes, queue) for queue in queues), "empty queues", 30, every_s=0.1)
-    clients.stop_consuming(within_s=30)
+    wait_for(lambda: all(is_drained(nodes, queue) for queue in queues), "empty queues", ENDED_WITHIN_S, 0.1)
+    clients.stop_consuming(within_s=ENDED_WITHIN_S)
 
 
 def is_drained(nodes: Nodes, queue: str) -> bool:
