@@ -16,6 +16,7 @@ from node.amqp.field_table import MalformedTableError, check_table, table_to_pyt
 
 Method = TypeVar("Method", bound=Frame)
 
+_LARGEST_LONGLONG: Final = (1 << 64) - 1
 _NUMBER_SIZES: Final[dict[str, int]] = {"octet": 1, "short": 2, "long": 4, "longlong": 8}
 _METHODS: Final[dict[int, type[Frame]]] = dict(commands.INDEX_MAPPING)
 _LAYOUTS: Final[dict[int, list[tuple[str, str]]]] = {
@@ -147,6 +148,11 @@ def method_frame(channel_id: int, method: Frame) -> bytes:
         value = getattr(method, name)
         if kind == "longstr" and isinstance(value, bytes):
             parts.append(_INDEX.pack(len(value)) + value)
+        elif kind == "longlong":
+            # Unsigned (AMQP 4.2.5.2), as it was read; pamqp writes signed ones.
+            if not isinstance(value, int) or not 0 <= value <= _LARGEST_LONGLONG:
+                raise TypeError(f"{method.name} {name}: {value!r}, where 0 to {_LARGEST_LONGLONG} can be written")
+            parts.append(value.to_bytes(8, "big"))
         else:
             parts.append(encode.by_type(value, kind))
     arguments = b"".join(parts)

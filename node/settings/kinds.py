@@ -244,16 +244,33 @@ class AddressList(Kind[tuple[Address, ...]]):
         return 'a list of addresses, such as ["10.0.0.1:25672", "10.0.0.2:25672"]'
 
 
+def _look_at(text: str) -> tuple[Path, bool]:
+    """The path, and whether something is there. ValueError if the system does not let this user look."""
+    if "\0" in text:
+        raise ValueError("a path without zero octets")
+    try:
+        path = Path(text).expanduser()
+    except RuntimeError as error:
+        raise ValueError("the path of a user that there is") from error
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return path, False
+    except OSError as error:
+        raise ValueError(f"a path that this user can look at ({error.strerror})") from error
+    return path, True
+
+
 class Folder(Kind[Path]):
     """A folder, which need not be there yet; relative to where the process is started."""
 
     placeholder = "FOLDER"
 
     def from_text(self, text: str) -> Path:
-        if not text or "\0" in text:
+        if not text:
             raise ValueError(self.hint())
-        path = Path(text).expanduser()
-        if path.exists() and not path.is_dir():
+        path, is_there = _look_at(text)
+        if is_there and not path.is_dir():
             raise ValueError("a folder, and this is a file")
         return path
 
@@ -269,8 +286,8 @@ class OptionalFile(Kind[Path | None]):
     def from_text(self, text: str) -> Path | None:
         if not text:
             return None
-        path = Path(text).expanduser()
-        if "\0" in text or not path.is_file():
+        path, is_there = _look_at(text)
+        if not is_there or not path.is_file():
             raise ValueError("the path of a file that is there")
         return path
 

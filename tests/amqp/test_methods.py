@@ -113,6 +113,16 @@ def test_delivery_tags_are_unsigned() -> None:
     assert decoded.delivery_tag == 2**64 - 1
 
 
+def test_delivery_tags_are_written_unsigned() -> None:
+    largest = (1 << 64) - 1
+    for tag in (0, 1 << 63, largest):
+        method, _ = decode_method(method_frame(1, Basic.Ack(tag))[7:-1])
+        assert isinstance(method, Basic.Ack) and method.delivery_tag == tag
+    for tag in (-1, largest + 1):
+        with pytest.raises(TypeError, match=f"delivery_tag: {tag}, where 0 to {largest} can be written"):
+            method_frame(1, Basic.Ack(tag))
+
+
 def test_long_strings_may_be_octets() -> None:
     method = unchecked(Connection.SecureOk, response=b"\xff\x00")
     decoded, _ = decode_method(method_frame(0, method)[7:-1])

@@ -96,6 +96,8 @@ def main() -> None:
     machine = Container()
     try:
         until(lambda: machine.run("systemctl", "is-system-running") in ("running", "degraded"), "systemd")
+        # As on a machine of its own: in a container systemd leaves mounts private, and credentials never arrive.
+        machine.run("mount", "--make-shared", "/run")
         starts_and_serves(machine)
         drains_at_a_stop(machine)
         comes_back_after_a_kill(machine)

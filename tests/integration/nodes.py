@@ -302,7 +302,7 @@ class Nodes:
         )
 
     def ready(self, id: int, name: str) -> int:
-        """Messages ready in a queue, as a node has it; -1 when it knows of none, or has it not yet."""
+        """Messages ready in a queue, as a node has it; -1 when it has no such queue, or not yet."""
         return int((self.queue(id, name) or {}).get("ready", -1))
 
     def leader_of(self, name: str, witness: int = 1) -> int:

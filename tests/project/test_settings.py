@@ -1,5 +1,6 @@
 """Settings of a node: precedence of sources, bad values refused in words, suggestions for unknown keys."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +146,11 @@ def test_all_keys_can_be_set_in_all_sources(toml: Any, tmp_path: Path) -> None:
         ("log_level", "loud", "one of debug, info, warning, error"),
         ("default_user", "", "1 to 255 characters"),
         ("peer_tls_cert", "/no/such/file", "a file that is there"),
+        ("peer_tls_cert", "/" + 300 * "x", "a path that this user can look at (File name too long)"),
+        ("peer_tls_cert", "~nobody-of-this-name/cert.pem", "a user that there is"),
         ("data_dir", "", "the path of a folder"),
+        ("data_dir", "/tmp/\0", "without zero octets"),
+        ("data_dir", "/" + 300 * "x", "a path that this user can look at (File name too long)"),
     ],
 )
 def test_a_bad_value_is_named_with_what_would_be_right(key: str, text: str, expected: str | None) -> None:
@@ -160,6 +165,20 @@ def test_a_bad_value_is_named_with_what_would_be_right(key: str, text: str, expe
         assert expected in problem
     assert option_of(key) in problems_of(options={key: text})
     assert variable_of(key) in problems_of(environment={variable_of(key): text})
+
+
+def test_a_file_that_this_user_may_not_look_at_is_refused(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir()
+    closed.chmod(0)
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(65534)
+    try:
+        problem = problems_of(options={"peer_tls_cert": str(closed / "cert.pem")})
+    finally:
+        os.seteuid(user)
+    assert "a path that this user can look at (Permission denied)" in problem
 
 
 def test_a_file_where_the_data_folder_should_be_is_refused(tmp_path: Path) -> None:
