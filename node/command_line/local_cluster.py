@@ -257,9 +257,9 @@ def why_not_ready(http_address: Address) -> str | None:
     return str(answer.get("reason", f"HTTP status {status}"))
 
 
-def fetch(http_address: Address, path: str) -> tuple[int, dict[str, Any]]:
-    """GET a page of a node: status code and JSON. Raises OSError if that cannot be had."""
-    connection = http.client.HTTPConnection(http_address.host, http_address.port, timeout=_HTTP_TIMEOUT_S)
+def fetch(http_address: Address, path: str, timeout_s: float = _HTTP_TIMEOUT_S) -> tuple[int, dict[str, Any]]:
+    """GET a page of a node: status code and JSON. Raises OSError if that cannot be had in time."""
+    connection = http.client.HTTPConnection(http_address.host, http_address.port, timeout=timeout_s)
     try:
         connection.request("GET", path)
         response = connection.getresponse()

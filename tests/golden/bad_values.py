@@ -176,8 +176,10 @@ class Header:
 class Talk:
     """A connection with channel 1 open, which is made again when the broker has closed it."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, patience_s: float = PATIENCE_S) -> None:
+        """`patience_s`: a broker that says nothing for so long gives no answer."""
         self._port = port
+        self._patience_s = patience_s
         self._socket: socket.socket | None = None
         self._buffer = b""
         self.connections = 0
@@ -191,7 +193,7 @@ class Talk:
 
     def _open(self) -> None:
         self.connections += 1
-        self._socket = socket.create_connection(("127.0.0.1", self._port), timeout=PATIENCE_S)
+        self._socket = socket.create_connection(("127.0.0.1", self._port), timeout=self._patience_s)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket.sendall(login_octets() + method_frame(commands.Channel.Open(), 1))
         self._read_open_ok()
@@ -395,7 +397,7 @@ def declare_dying(talk: Talk) -> None:
         assert isinstance(got, commands.Queue.DeclareOk), got
 
 
-COMES_S: Final = 20.0
+COMES_S: Final = 60.0
 GONE_S: Final = 1.0
 """A message that has not come out of the other queue by then is taken for lost, where none is expected."""
 

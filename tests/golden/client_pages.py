@@ -106,7 +106,7 @@ class Scene:
         self._delivered += 1
 
     def _wait(self, client: Any) -> None:
-        until = time.monotonic() + 20.0
+        until = time.monotonic() + 60.0
         while self._delivered < 3 and time.monotonic() < until:
             client.process_data_events(0.1)
         assert self._delivered == 3, f"{self._delivered} of 3 messages have come"
@@ -131,7 +131,7 @@ def ask(http_port: int, method: str, path: str, user: str, content: object = Non
         request.data = json.dumps(content).encode()
         request.add_header("Content-Type", "application/json")
     try:
-        with urllib.request.urlopen(request, timeout=20) as found:
+        with urllib.request.urlopen(request, timeout=60) as found:
             status, text = found.status, found.read()
     except urllib.error.HTTPError as error:
         status, text = error.code, error.read()

@@ -38,7 +38,7 @@ QUEUES: Final = ("q", "readable", "secret")
 REPLIES: Final = "amq.rabbitmq.reply-to"
 QUIET_S: Final = 0.4
 """No more deliveries are awaited once none has come for so long."""
-PATIENCE_S: Final = 10.0
+PATIENCE_S: Final = 60.0
 
 
 class Fill:
@@ -182,8 +182,9 @@ SCENES: Final[dict[str, list[Step]]] = {
 class Wire:
     """One connection with channel 1 open, made again when the broker has closed it."""
 
-    def __init__(self, port: int, user: str) -> None:
+    def __init__(self, port: int, user: str, quiet_s: float = QUIET_S) -> None:
         self._port = port
+        self._quiet_s = quiet_s
         self._user = user
         self._socket: socket.socket | None = None
         self._buffer = b""
@@ -226,7 +227,7 @@ class Wire:
 
     def deliveries(self) -> int:
         """How many have come, when no more do."""
-        got = self._next(QUIET_S)
+        got = self._next(self._quiet_s)
         assert got is TIMED_OUT, got
         count, self._deliveries = self._deliveries, 0
         return count
@@ -276,7 +277,7 @@ class Wire:
 TIMED_OUT: Final = object()
 
 
-def play(port: int, steps: list[Step]) -> list[Any]:
+def play(port: int, steps: list[Step], quiet_s: float = QUIET_S) -> list[Any]:
     """What a broker answers to a scene, step by step."""
     wires: dict[str, Wire] = {}
     helper = Wire(port, "guest")
@@ -285,7 +286,7 @@ def play(port: int, steps: list[Step]) -> list[Any]:
     answers: list[Any] = []
     for step in steps:
         user, deed = step if isinstance(step, tuple) else ("guest", step)
-        wire = wires.setdefault(user, Wire(port, user))
+        wire = wires.setdefault(user, Wire(port, user, quiet_s))
         if isinstance(deed, Fill):
             _fill(port, deed)
         elif isinstance(deed, Deliveries):

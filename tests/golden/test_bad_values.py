@@ -34,6 +34,7 @@ from tests.golden.bad_values import (
     publishes,
 )
 from tests.integration.amqp_socket import method_frame
+from tests.waiting import BOUND_S
 
 BYSTANDER = "bystander"
 NAMES = ("x-dead-letter-exchange", "x-dead-letter-routing-key", "alternate-exchange")
@@ -83,7 +84,7 @@ def state(node: DirectNode) -> tuple[bytes, list[str]]:
 
 def hold_against(node: DirectNode, cases: Iterator[Case], recorded: dict[str, Any], *queues: str) -> None:
     """Each case on one connection that has to last, with these queues, while another client publishes."""
-    talk, other = Talk(node.port), Talk(node.port)
+    talk, other = Talk(node.port, BOUND_S), Talk(node.port, BOUND_S)
     for queue in (BYSTANDER, *queues):
         other.ask(declare(PLAIN, queue), commands.Queue.DeclareOk)
     other.ask(method_frame(commands.Confirm.Select(), 1), commands.Confirm.SelectOk)
@@ -126,7 +127,7 @@ def test_t2_expirations_and_copies(node: DirectNode, recorded: dict[str, Any]) -
 def test_d3_d4_d5_histories_that_a_client_made_up(node: DirectNode, recorded: dict[str, Any]) -> None:
     """Every message with one is dead-lettered all the same, once, and tells of its true death first. Only a history
     that has been where it would go, with nobody who rejected it, makes a circle: that is what it says (D5)."""
-    talk, other = Talk(node.port), Talk(node.port)
+    talk, other = Talk(node.port, BOUND_S), Talk(node.port, BOUND_S)
     declare_dying(talk)
     for name, headers in forgeries():
         circle = name.endswith("the target, not rejected")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.broker.direct_node import DirectNode, add_user
-from tests.golden.method_answers import RECORDING, SCENES, USERS, play
+from tests.golden.method_answers import QUIET_S, RECORDING, SCENES, USERS, play
 
 
 @pytest.fixture(scope="module")
@@ -31,4 +31,9 @@ def test_every_conversation_is_recorded() -> None:
 
 @pytest.mark.parametrize("name", SCENES)
 def test_answers(node: DirectNode, name: str) -> None:
-    assert play(node.port, SCENES[name]) == recorded()[name]
+    """Where deliveries are counted, a busy machine may need longer until all have come."""
+    for quiet_s in (QUIET_S, 4 * QUIET_S, 16 * QUIET_S):
+        answers = play(node.port, SCENES[name], quiet_s)
+        if answers == recorded()[name]:
+            return
+    assert answers == recorded()[name]

@@ -9,6 +9,7 @@ from pamqp import frame as frames
 from pamqp.base import Frame
 
 from tests.integration.nodes import Nodes
+from tests.waiting import BOUND_S
 
 HEADER: Final = b"AMQP\x00\x00\x09\x01"
 FRAME_END: Final = b"\xce"
@@ -40,7 +41,7 @@ class AmqpSocket:
 
     def __init__(self, nodes: Nodes, id: int) -> None:
         address = nodes.plan(id).amqp
-        self._socket = socket.create_connection((address.host, address.port), timeout=10)
+        self._socket = socket.create_connection((address.host, address.port), timeout=BOUND_S)
         self._buffer = b""
 
     def __enter__(self) -> "AmqpSocket":

@@ -17,15 +17,19 @@ from tests.integration.nodes import Nodes
 from tests.waiting import BOUND_S, wait_for
 
 PERSISTENT: Final = pika.BasicProperties(delivery_mode=2)
+PUBLISHED_WITHIN_S: Final = 10 * BOUND_S
+"""For as many messages as a test likes."""
 _MOST_NAMES: Final = 100
 
 
 def connect(nodes: Nodes, id: int, blocked_after_s: float | None = None, **parameters: Any) -> BlockingConnection:
-    """A pika connection to a node. `blocked_after_s`: it gives up when it was blocked for so long."""
+    """A pika connection to a node that knows what others have answered. `blocked_after_s`: it gives up when it was
+    blocked for so long."""
+    nodes.until_told(id)
     address = nodes.plan(id).amqp
     return BlockingConnection(
         pika.ConnectionParameters(
-            address.host, address.port, heartbeat=0, socket_timeout=10,
+            address.host, address.port, heartbeat=0, socket_timeout=BOUND_S, stack_timeout=2 * BOUND_S,
             blocked_connection_timeout=blocked_after_s, **parameters,
         )
     )
@@ -107,6 +111,7 @@ def _declare_suitable(
 
 def publish_all(nodes: Nodes, id: int, queue: str, bodies: Sequence[bytes], **properties: Any) -> None:
     """Publish to a queue through a node; returns when all are confirmed, fails if one is not."""
+    nodes.until_told(id)
 
     async def run() -> None:
         connection = await aiormq.connect(url(nodes, id))
@@ -124,7 +129,7 @@ def publish_all(nodes: Nodes, id: int, queue: str, bodies: Sequence[bytes], **pr
         finally:
             await connection.close()
 
-    asyncio.run(asyncio.wait_for(run(), BOUND_S))
+    asyncio.run(asyncio.wait_for(run(), PUBLISHED_WITHIN_S))
 
 
 def drain(nodes: Nodes, id: int, queue: str) -> list[tuple[bytes, bool]]:
@@ -163,6 +168,8 @@ class Publisher(threading.Thread):
     ) -> None:
         """`count` ends it by itself; `rate` is messages per second at most."""
         super().__init__(name=f"publisher on node {id}", daemon=True)
+        self._nodes = nodes
+        self._id = id
         self._url = url(nodes, id)
         self._queue = queue
         self._count = count
@@ -180,6 +187,7 @@ class Publisher(threading.Thread):
     def run(self) -> None:
         """The thread."""
         try:
+            self._nodes.until_told(self._id)
             asyncio.run(self._publish())
         except BaseException as error:  # whatever the client raises is what a user would have seen
             self.error = repr(error)

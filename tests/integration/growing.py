@@ -6,11 +6,11 @@ import subprocess
 from pathlib import Path
 from typing import Any, Final
 
-from node.command_line.local_cluster import fetch, this_mayfly
-from tests.integration.nodes import Nodes
-from tests.waiting import wait_for
+from node.command_line.local_cluster import this_mayfly
+from tests.integration.nodes import Nodes, fetch
+from tests.waiting import BOUND_S, wait_for
 
-SETTLED_WITHIN_S: Final = 60.0
+SETTLED_WITHIN_S: Final = 5 * BOUND_S
 STOPS: Final = "stopping: |stopped by itself: "
 
 
@@ -67,8 +67,9 @@ class Growing(Nodes):
         """An operator's command."""
         environment = {**os.environ, "MAYFLY_PASSWORD": password}
         return subprocess.run(
-            [*this_mayfly(), *arguments], capture_output=True, text=True, timeout=90, check=False, env=environment
-        )
+            [*this_mayfly(), *arguments],
+            capture_output=True, text=True, timeout=5 * BOUND_S, check=False, env=environment,
+        )  # fmt: skip
 
     def remove(self, name: str, witness: int) -> None:
         """`mayfly cluster remove`, through a node that stays."""

@@ -18,15 +18,16 @@ from urllib.parse import quote
 from urllib.request import urlopen
 
 from cluster.placement import voters
+from node.command_line import local_cluster
 from node.command_line.local_cluster import (
     ChildEnd,
     LocalCluster,
     NodePlan,
-    fetch,
     plan_cluster,
     taken_addresses,
     this_mayfly,
 )
+from node.settings.kinds import Address
 from tests.waiting import BOUND_S
 from tests.waiting import bounded as bounded  # these two for the many tests that want them with their nodes
 from tests.waiting import wait_for as wait_for
@@ -37,6 +38,11 @@ _FIRST_PORT: Final = 5_700
 _LAST_PORT: Final = 6_980
 _PORT_STEP: Final = 10
 _LOG_LINE: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (\w+) +([\w.]+): ")
+
+
+def fetch(http_address: Address, path: str) -> tuple[int, dict[str, Any]]:
+    """A JSON page of a node, however long a busy machine takes. Raises OSError if that cannot be had."""
+    return local_cluster.fetch(http_address, path, BOUND_S)
 
 
 class Ports:
@@ -242,7 +248,7 @@ class Nodes:
 
     def metric(self, id: int, name: str) -> float:
         """The sum of a metric's samples, from `/metrics`."""
-        with urlopen(f"http://{self.plan(id).http}/metrics", timeout=5) as answer:
+        with urlopen(f"http://{self.plan(id).http}/metrics", timeout=BOUND_S) as answer:
             lines = answer.read().decode().splitlines()
         values = [float(line.rsplit(" ", 1)[1]) for line in lines if re.match(rf"{name}(\{{| )", line)]
         assert values, f"no metric {name}"
@@ -268,6 +274,25 @@ class Nodes:
         code, info = fetch(self.plan(id).http, f"/queues/%2F/{quote(name, safe='')}")
         assert code in (200, 404), info
         return info if code == 200 else None
+
+    def until_told(self, id: int) -> None:
+        """Wait until the node knows of the catalog what any node knows that runs now. Answers wait for it for
+        half a second only (`SPREAD_WITHIN_MS`), which is not enough on a machine that is busy with other things."""
+        awake = [each for each in self.ids if self.runs(each) and each not in self._frozen]
+        newest = max((self._catalog_applied(each) for each in awake), default=0)
+
+        def is_told() -> bool:
+            applied = self._catalog_applied(id)
+            return applied < 0 or applied >= newest
+
+        wait_for(is_told, f"node {id} has heard what was answered by others")
+
+    def _catalog_applied(self, id: int) -> int:
+        """How far a node has applied the catalog; -1 if it does not answer."""
+        try:
+            return int(self.groups(id)[0]["applied"])
+        except OSError:
+            return -1
 
     def until_nowhere(self, name: str, within_s: float = BOUND_S) -> None:
         """Wait until no running node knows the queue."""

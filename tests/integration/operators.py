@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from node.command_line import main
 from node.command_line.local_cluster import this_mayfly
 from tests.integration.nodes import Nodes
+from tests.waiting import BOUND_S
 
 GUEST: Final = ("guest", "guest")
 
@@ -26,7 +27,7 @@ def ask(
     request = urllib.request.Request(f"http://{nodes.plan(id).http}/api/{path}", body, method=method)
     request.add_header("Authorization", "Basic " + base64.b64encode(":".join(user).encode()).decode())
     try:
-        with urllib.request.urlopen(request, timeout=20) as answer:
+        with urllib.request.urlopen(request, timeout=BOUND_S) as answer:
             text = answer.read()
             return answer.status, json.loads(text) if text else None
     except urllib.error.HTTPError as error:
@@ -46,7 +47,7 @@ def run_mayfly(nodes: Nodes, id: int, *words: str, password: str = "guest") -> s
     """An operator's command for one node, as a process of its own."""
     environment = {**os.environ, "MAYFLY_PASSWORD": password}
     command = [*this_mayfly(), *words, "--node", str(nodes.plan(id).http)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=90, check=False, env=environment)
+    return subprocess.run(command, capture_output=True, text=True, timeout=5 * BOUND_S, check=False, env=environment)
 
 
 def mayfly(nodes: Nodes, id: int, *words: str) -> str:

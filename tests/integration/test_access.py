@@ -6,6 +6,7 @@ import shutil
 import signal
 import ssl
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ import pytest
 from node.command_line.certificate_authority import issue, make_authority
 from tests.integration.nodes import Nodes, wait_for
 from tests.integration.operators import ask as ask_as
+from tests.waiting import BOUND_S
 
 pytestmark = [pytest.mark.processes]
 
@@ -81,12 +83,13 @@ def connect(
     clients: str = "clients",
 ) -> pika.BlockingConnection:  # fmt: skip
     """As a user with a password, or (None) as alice, by her certificate."""
+    nodes.until_told(id)
     context = ssl.create_default_context(cafile=str(authorities["nodes"] / "ca.pem"))
     context.load_cert_chain(authorities[clients] / "alice.pem", authorities[clients] / "alice.key")
     address = nodes.plan(id).amqp
     credentials: Any = pika.credentials.ExternalCredentials() if user is None else pika.PlainCredentials(*user)
     parameters = pika.ConnectionParameters(
-        address.host, address.port, vhost, credentials, heartbeat=0, socket_timeout=10,
+        address.host, address.port, vhost, credentials, heartbeat=0, socket_timeout=BOUND_S, stack_timeout=2 * BOUND_S,
         ssl_options=pika.SSLOptions(context, address.host),
     )  # fmt: skip
     return pika.BlockingConnection(parameters)
@@ -95,7 +98,7 @@ def connect(
 def end_of(connection: pika.BlockingConnection) -> str:
     """Why the node closes the connection."""
     try:
-        for _ in range(60):  # it returns as soon as anything has come
+        for _ in range(int(2 * BOUND_S)):  # it returns as soon as anything has come
             connection.process_data_events(time_limit=0.5)
     except pika.exceptions.ConnectionClosedByBroker as closed:
         return f"{closed.reply_code} {closed.reply_text}"
@@ -145,8 +148,18 @@ def test_users_permissions_and_deletion_through_any_node(cluster: Nodes, authori
 
 def test_limits_count_over_all_nodes(cluster: Nodes, authorities: dict[str, Path]) -> None:
     good(ask(cluster, 1, "PUT", "user-limits/boss/max-connections", {"value": 2}))
-    first = connect(cluster, authorities, 1, ADMINISTRATOR)
-    second = connect(cluster, authorities, 2, ADMINISTRATOR)
+    opened: list[pika.BlockingConnection] = []
+
+    def is_let_in(id: int) -> bool:
+        try:
+            opened.append(connect(cluster, authorities, id, ADMINISTRATOR))
+        except pika.exceptions.ProbableAccessDeniedError:
+            return False
+        return True
+
+    for id in (1, 2):
+        wait_for(partial(is_let_in, id), f"node {id} has heard of the end of earlier connections", every_s=0.1)
+    first, second = opened
 
     def is_refused() -> bool:
         try:

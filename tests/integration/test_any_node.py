@@ -77,8 +77,8 @@ def test_published_on_one_got_on_another_whatever_node_leads(cluster: Nodes) -> 
                     assert get_at_once(channels[target], name) == body
         for name in names:
             assert channels[0].queue_delete(name).method.message_count == 0
-        for id in cluster.ids:
-            assert all(cluster.queue(id, name) is None for name in names)
+        for name in names:
+            cluster.until_nowhere(name)
 
 
 def test_consumers_on_all_nodes_share_a_queue_in_order(cluster: Nodes) -> None:
@@ -232,7 +232,7 @@ def test_a_transient_queue_from_all_nodes(cluster: Nodes) -> None:
     for publisher in publishers:
         publisher.start()
     for publisher in publishers:
-        publisher.join(30)
+        publisher.join(BOUND_S)
         publisher.finish()
         assert len(publisher.confirmed) == 200
     consumer = Consumer(cluster, 3, "transient").begin()

@@ -79,6 +79,7 @@ def test_d8_parked_ones_are_listed_dropped_and_released_on_any_node(cluster: Nod
                 "messages": 3,
             }  # fmt: skip
         assert "parking" in mayfly(cluster, 2, "deadletters", "list")
+        wait_for(partial(lists, cluster, 3, "other", 3), "node 3 lists those of the other queue")
         assert "3 dropped" in mayfly(cluster, 3, "deadletters", "drop", "--queue", "other", "--vhost", "/")
         wait_for(lambda: parked(cluster, 1, "other") == 0, "node 1 has heard of it")
         where.exchange_declare("nobody", "direct", durable=True)
@@ -119,7 +120,7 @@ def test_d6_d7_d8_dead_letters_wait_for_room_though_leaders_die(cluster: Nodes) 
             return (rows[0]["messages"], rows[0]["waits_for"]) if rows else (0, "")
 
         wait_for(lambda: lane() == (17, "room"), "the lane stands still")
-        assert "room" in mayfly(cluster, 1, "deadletters", "list")
+        wait_for(lambda: "room" in mayfly(cluster, 1, "deadletters", "list"), "node 1 lists it, too")
         got = take(where, target)
         cluster.kill(2)
 

@@ -21,9 +21,9 @@ from urllib.request import urlopen
 import pika
 import pytest
 
-from node.command_line.local_cluster import fetch
 from node.settings.kinds import Address
-from tests.integration.nodes import START_WITHIN_S, Ports, wait_for
+from tests.integration.nodes import START_WITHIN_S, Ports, fetch, wait_for
+from tests.waiting import BOUND_S
 
 pytestmark = [pytest.mark.processes]
 
@@ -118,7 +118,7 @@ class Named:
             process.terminate()
         for process in self._processes.values():
             try:
-                process.wait(30)
+                process.wait(BOUND_S)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
@@ -147,8 +147,7 @@ def test_one_cluster_forms_whoever_starts_first(named: Named) -> None:
     named.start(3, 1)
     wait_for(lambda: named.page(1, "/health/live")[0] == 200, "a lone founder that lives", START_WITHIN_S)
     wait_for(lambda: named.page(3, "/health/live")[0] == 200, "a node without a cluster that lives", START_WITHIN_S)
-    status, answer = named.page(1, "/health/ready")
-    assert status == 503 and "1 of 3 founders are there" in answer["reason"], answer
+    wait_for(lambda: waits_for_founders(named, 1), "a founder that says whom it waits for")
     named.resolve(0, 1, 2, service=(98, 1))
     named.start(2, 0)
     named.until_ready(0, 1, 2)
@@ -167,7 +166,14 @@ def test_one_cluster_forms_whoever_starts_first(named: Named) -> None:
     named.until_ready(0)
     with pika.BlockingConnection(pika.URLParameters(named.url(0))) as connection:
         assert connection.channel().basic_get("kept", auto_ack=True)[2] == b"said at the last one to come"
-    assert named.members(0)["mayfly-0"][0] == 5
+    wait_for(lambda: named.members(0).get("mayfly-0", (0, ""))[0] == 5, "another member in its place")
+
+
+def waits_for_founders(named: Named, number: int) -> bool:
+    """Whether the node is not ready, because it is the only founder so far."""
+    status, answer = named.page(number, "/health/ready")
+    assert status != 200, answer
+    return status == 503 and "1 of 3 founders are there" in answer["reason"]
 
 
 @pytest.fixture
@@ -188,7 +194,7 @@ def test_a_loop_that_is_stuck_is_not_live_and_goes_on_afterwards(formed: Named) 
     assert named.page(2, "/health/live")[0] == 200
     process.send_signal(signal.SIGUSR1)
     began_s = time.monotonic()
-    wait_for(lambda: not answers_in_time(named, 2), "a probe that times out", within_s=STALL_S)
+    wait_for(lambda: not answers_in_time(named, 2), "a probe that times out")
     wait_for(lambda: answers_in_time(named, 2), "a loop that turns again", every_s=0.1)
     assert time.monotonic() - began_s >= STALL_S / 2
     named.until_ready(2)

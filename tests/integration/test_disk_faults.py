@@ -13,6 +13,7 @@ from cluster.log import records
 from cluster.log.write_ahead_store import WriteAheadStore
 from tests.integration.clients import channel, connect, drain, publish_all
 from tests.integration.nodes import Nodes, wait_for
+from tests.waiting import BOUND_S
 
 pytestmark = [pytest.mark.processes]
 
@@ -90,7 +91,7 @@ def test_a_sync_that_fails_stops_the_node_and_a_restart_has_all_that_was_confirm
         publish_all(single, 1, "kept", [b"not confirmed"])
     assert single.ends_by_itself(1) == 1
     with pytest.raises(pika.exceptions.AMQPError):
-        watching.process_data_events(1)
+        watching.process_data_events(BOUND_S)
     assert "the log can't be written" in single.log_text(1)
     (failing_sync / single.plan(1).data_dir.name).unlink()
     single.start(1)
@@ -160,6 +161,8 @@ def test_damage_found_while_running_is_not_delivered_stops_the_node_and_is_rebui
     publish_all(three, 1, "kept", bodies)
     three.until_well()
     file = three.plan(3).data_dir / "log" / "data.mdb"
+    # What was written ahead is moved there by and by.
+    wait_for(lambda: bodies[0] in file.read_bytes(), "the first message in the log file", every_s=0.1)
     place = file.read_bytes().index(bodies[0]) + 20_000
     with file.open("r+b") as handle:
         handle.seek(place)

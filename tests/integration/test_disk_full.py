@@ -14,6 +14,7 @@ import pytest
 
 from tests.integration.clients import PERSISTENT, Publisher, channel, connect, drain, publish_all
 from tests.integration.nodes import Nodes, bounded, wait_for
+from tests.waiting import BOUND_S
 
 pytestmark = [pytest.mark.processes]
 
@@ -21,6 +22,7 @@ MIB = 1024 * 1024
 DISK_BYTES = 128 * MIB
 LIMIT_BYTES = 40 * MIB
 BODY = b"x" * 32_768
+FILLED_WITHIN_S = 10 * BOUND_S
 
 
 @pytest.fixture(scope="module")
@@ -74,13 +76,13 @@ def test_publishers_are_blocked_on_all_nodes_and_go_on_when_there_is_room(cluste
     watching.channel().basic_publish("", "small", b"before", PERSISTENT)
     rounds = []
     for _ in range(2):
-        confirmed = bounded(partial(fill, cluster, 1))
+        confirmed = bounded(partial(fill, cluster, 1), FILLED_WITHIN_S)
         rounds.append(sum(map(len, confirmed.values())))
         judge_alarm(cluster, watching, told)
         # Consuming frees room: new consumers come, through any node that says it is ready, and all do.
         for id, name in zip(itertools.cycle(cluster.ids), QUEUES, strict=False):
-            assert cluster.page(id, "/health/ready")[0] == 200, "nobody would be sent to this node"
-            found = [number for number, _ in bounded(partial(take, cluster, id, name))]
+            wait_for(partial(is_ready, cluster, id), f"clients are sent to node {id}")
+            found = [number for number, _ in bounded(partial(take, cluster, id, name), FILLED_WITHIN_S)]
             # The one that was on its way when the alarm came may be there.
             assert found[: len(confirmed[name])] == confirmed[name], "confirmed messages are lost"
             assert len(found) <= len(confirmed[name]) + 1
@@ -132,6 +134,11 @@ def tells_of_an_alarm(nodes: Nodes, id: int) -> bool:
     return alarms != "[]" and (code, "bytes free" in str(page.get("alarms")), metric) == (200, own, int(own))
 
 
+def is_ready(nodes: Nodes, id: int) -> bool:
+    """Whether the node may be given clients."""
+    return nodes.page(id, "/health/ready")[0] == 200
+
+
 def no_alarm(nodes: Nodes, id: int) -> bool:
     """Whether the node takes messages again."""
     return not nodes.status(id)["alarms"] and nodes.page(id, "/health/ready")[0] == 200
@@ -160,7 +167,7 @@ def test_a_disk_that_is_really_full(folder: Path, disks: list[Path]) -> None:
         for disk in disks[1:]:
             take_all(disk / "ballast")
         for id in (2, 3):
-            wait_for(partial(has_alarm, nodes, id), f"an alarm at node {id}", 40)
+            wait_for(partial(has_alarm, nodes, id), f"an alarm at node {id}")
         publisher.stop()
         for id in nodes.ids:
             assert nodes.page(id, "/health/live")[0] == 200

@@ -11,12 +11,13 @@ import pytest
 from tests.integration.clients import Consumer, Publisher, channel, connect, declare_led_by, drain, judge
 from tests.integration.nodes import Nodes
 from tests.integration.operators import run_mayfly as mayfly
-from tests.waiting import wait_for
+from tests.waiting import BOUND_S, wait_for
 
 pytestmark = [pytest.mark.processes]
 
 Record = Callable[[str, object], None]
 VICTIM = 3
+PATIENTLY = ("--timeout", str(2 * BOUND_S))
 
 
 def reason(nodes: Nodes, id: int) -> str:
@@ -44,7 +45,7 @@ def test_a_stopped_node_costs_its_clients_and_others_nothing(whole: Nodes, recor
     os.kill(whole.pid(VICTIM), signal.SIGTERM)
     assert whole.ends_by_itself(VICTIM) == 0
     wait_for(lambda: whole.leads_nothing(VICTIM, witness=1), "other leaders, as node 1 knows them")
-    cut.join(30)
+    cut.join(2 * BOUND_S)  # it waits for confirms for as long as BOUND_S
     assert cut.error is not None
     wait_for(lambda: torn.error, "the close at the consumer")
     assert "CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'" in str(torn.error)
@@ -81,7 +82,7 @@ def test_drain_and_revive(whole: Nodes) -> None:
     # This client does not read by itself: its close-ok is still to come.
     assert done.stdout.splitlines()[-1] == "drained: leads 0 groups, has 1 connections with 0 unacknowledged deliveries"
     with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="Node was put into maintenance mode"):
-        client.process_data_events(time_limit=5)
+        client.process_data_events(time_limit=BOUND_S)
     wait_for(lambda: whole.status(VICTIM)["drain"]["connections"] == 0, "the end of the connection")
     assert "drained" in reason(whole, VICTIM)
     assert whole.page(VICTIM, "/health/live")[0] == 200
@@ -107,22 +108,22 @@ def test_drain_and_revive(whole: Nodes) -> None:
 def test_hooks_see_whether_another_node_may_go(whole: Nodes) -> None:
     """`mayfly ready --quorum-plus-one` and `mayfly cluster await`, as a rollout asks before the next node."""
     asked = ("ready", "--quorum-plus-one", "--members", "3")
-    assert mayfly(whole, 1, *asked, "--timeout", "20").returncode == 0
+    assert mayfly(whole, 1, *asked, *PATIENTLY).returncode == 0
     whole.kill(VICTIM)
     # It counts as up until it has not been heard of for an election timeout.
     wait_for(lambda: "one less is no majority" in mayfly(whole, 1, *asked).stderr, "a refusal")
-    assert mayfly(whole, 1, "ready").returncode == 0
+    assert mayfly(whole, 1, "ready", *PATIENTLY).returncode == 0
     assert mayfly(whole, VICTIM, "ready").returncode == 1
     whole.start(VICTIM)
-    again = mayfly(whole, 1, "cluster", "await", "--quorum-plus-one", "--members", "3", "--timeout", "60")
+    again = mayfly(whole, 1, "cluster", "await", "--quorum-plus-one", "--members", "3", *PATIENTLY)
     assert again.returncode == 0, again.stderr
 
 
 def test_hooks_see_whether_one_can_be_spared(whole: Nodes) -> None:
     """`mayfly ready --without`: a node that drains is none to count on, and two that drain do not both go."""
-    assert mayfly(whole, 1, "ready", "--without", "node2", "--timeout", "20").returncode == 0
+    assert mayfly(whole, 1, "ready", "--without", "node2", *PATIENTLY).returncode == 0
     assert mayfly(whole, VICTIM, "drain").returncode == 0
     wait_for(lambda: mayfly(whole, 2, "ready", "--without", "node2").returncode == 1, "a refusal")
-    assert mayfly(whole, VICTIM, "ready", "--without", "node3").returncode == 0
+    assert mayfly(whole, VICTIM, "ready", "--without", "node3", *PATIENTLY).returncode == 0
     assert mayfly(whole, VICTIM, "revive").returncode == 0
-    assert mayfly(whole, 2, "ready", "--without", "node2", "--timeout", "60").returncode == 0
+    assert mayfly(whole, 2, "ready", "--without", "node2", *PATIENTLY).returncode == 0

@@ -15,6 +15,7 @@ from node.open_files import share_out
 from tests.integration.amqp_socket import AmqpSocket, login_octets
 from tests.integration.clients import PERSISTENT, channel
 from tests.integration.nodes import Nodes, wait_for
+from tests.waiting import BOUND_S
 
 pytestmark = [pytest.mark.processes]
 
@@ -43,7 +44,7 @@ def open_files(nodes: Nodes, id: int) -> int:
 def kept_alive(nodes: Nodes, id: int) -> socket.socket:
     """An HTTP connection that waits for its next request."""
     address = nodes.plan(id).http
-    own = socket.create_connection((address.host, address.port), 30)
+    own = socket.create_connection((address.host, address.port), BOUND_S)
     own.sendall(b"GET /health/live HTTP/1.1\r\nHost: node\r\n\r\n")
     assert own.recv(1 << 16).startswith(b"HTTP/1.1 200")
     return own

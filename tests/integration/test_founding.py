@@ -74,7 +74,7 @@ def test_a_limit_holds_the_level_until_all_have_been_started_without(founders: N
     founders.start()
     founders.until_serving()
     assert {level_of(founders, id) for id in founders.ids} == {LEVEL_LEADER_LOCATORS - 1}
-    assert "keeps it from" in founders.log_text(1)
+    wait_for(lambda: "keeps it from" in founders.log_text(1), "the reason in a log")
     for id in founders.ids:
         founders.kill(id)
         founders.configure(id, feature_level_limit=0)

@@ -78,7 +78,7 @@ def test_disks_do_not_grow_under_steady_traffic(cluster: Nodes, record_property:
     cluster.kill(*cluster.ids)
     cluster.heal()
     for name in names:
-        assert cluster.ready(2, name) == 0
+        wait_for(lambda: cluster.ready(2, name) == 0, f"{name} is empty")  # noqa: B023
         assert drain(cluster, 2, f"{name}-lying") == [(body, False) for body in lying]
 
 

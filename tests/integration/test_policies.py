@@ -51,6 +51,7 @@ def test_set_on_one_node_seen_on_all_and_effective_on_a_queue_that_is_there(clus
 
         wait_for(one_expires, "a message that expires", every_s=1.0)
         where.queue_purge(queue)
+        wait_for(lambda: cluster.ready(id, queue) >= 0, f"the queue at node {id}")
         status, page = ask(cluster, id, "GET", f"queues/%2F/{queue}")
         assert status == 200
         assert (page["policy"], page["operator_policy"]) == ("p", "o")

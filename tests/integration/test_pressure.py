@@ -114,7 +114,7 @@ def test_a_node_short_of_memory_blocks_publishers_of_all(cluster: Nodes, watchin
         wait_for(lambda: client.was_told() == ["low on memory", None], "connection.unblocked")  # noqa: B023
     thread.join(BOUND_S)
     assert confirmed == [True]
-    assert cluster.ready(3, "work") == 1
+    wait_for(lambda: cluster.ready(3, "work") == 1, "the late one")
     assert [cluster.metric(id, "mayfly_publishers_blocked") for id in cluster.ids] == [0, 0, 0]
     assert cluster.page(1, "/health/ready")[1]["alarms"] == []
 
@@ -144,7 +144,7 @@ def test_a_consumer_that_reads_nothing_costs_little(cluster: Nodes, leader: int)
             left.append(cluster.ready(3, much))
             return len(left) > LOOKS and len(set(left[-LOOKS:])) == 1
 
-        wait_for(is_settled, f"the same {LOOKS} times", 60)
+        wait_for(is_settled, f"the same {LOOKS} times", 5 * BOUND_S)
         print(f"{(most - before) / MIB:.0f} MiB more than before, {left[-1]} messages left")
         assert most - before < 48 * MIB
         # A window, what the node keeps before it says that this is much, and what the kernel does: 8, 8 and some MiB.

@@ -17,10 +17,11 @@ from pamqp import commands
 
 from cluster.log.lmdb_store import LmdbLogStore
 from node.command_line import exit_codes
-from node.command_line.local_cluster import HOST, HTTP_OFFSET, PEER_OFFSET, fetch, this_mayfly, why_not_ready
+from node.command_line.local_cluster import HOST, HTTP_OFFSET, PEER_OFFSET, this_mayfly, why_not_ready
 from node.settings.kinds import Address
 from tests.integration.amqp_socket import AmqpSocket, method_frame
-from tests.integration.nodes import START_WITHIN_S, Nodes, Ports, wait_for
+from tests.integration.nodes import START_WITHIN_S, Nodes, Ports, fetch, wait_for
+from tests.waiting import BOUND_S
 
 pytestmark = [pytest.mark.processes]
 
@@ -53,7 +54,7 @@ class Host:
         if self.parent.poll() is None:
             self.parent.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self.parent.wait(30)
+                self.parent.wait(BOUND_S)
             self.parent.kill()
             self.parent.wait()
 
@@ -204,7 +205,7 @@ def test_two_processes_are_one_broker(host: Host) -> None:
     host.parent.terminate()
     with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="320"):
         hear(connections[kept[0]])
-    assert host.parent.wait(60) == 0
+    assert host.parent.wait(2 * BOUND_S) == 0
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
     log = host.log.read_text()
     assert "Traceback" not in log and " ERROR " not in log
@@ -225,7 +226,7 @@ def test_a_signal_to_all_processes_at_once_is_a_stop_in_order(host: Host) -> Non
     for connection in connections:
         with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="320"):
             hear(connection)
-    assert host.parent.wait(60) == 0, host.log.read_text()
+    assert host.parent.wait(2 * BOUND_S) == 0, host.log.read_text()
 
 
 @pytest.mark.parametrize("supervised", [True, False])
@@ -245,7 +246,7 @@ def test_a_second_signal_is_impatience_where_nobody_supervises(tmp_path: Path, s
             if supervised:
                 wait_for(lambda: "SIGTERM again" in plan.log_file.read_text(), "the second signal")
                 client.send(method_frame(commands.Connection.CloseOk(), 0))
-            assert node.wait(30) == (0 if supervised else 128 + signal.SIGTERM), plan.log_file.read_text()
+            assert node.wait(BOUND_S) == (0 if supervised else 128 + signal.SIGTERM), plan.log_file.read_text()
     finally:
         node.kill()
         node.wait()
@@ -257,7 +258,7 @@ def test_a_log_that_is_in_use_may_be_free_later_and_one_of_a_newer_format_stays_
         addresses = [word for name in ("amqp", "http", "peer") for word in (f"--{name}-address", f"{HOST}:0")]
         ended = subprocess.run(
             [*this_mayfly(), "node", *addresses, "--data-dir", str(tmp_path)],
-            capture_output=True, text=True, timeout=60, check=False,
+            capture_output=True, text=True, timeout=2 * BOUND_S, check=False,
         )  # fmt: skip
         assert said in ended.stderr and "Traceback" not in ended.stderr
         return ended.returncode
@@ -282,14 +283,15 @@ def test_a_node_becomes_two_and_one_that_was_removed_is_not_started_again(host: 
         publishing.confirm_delivery()
         publishing.basic_publish("", "kept", b"before", pika.BasicProperties(delivery_mode=2))
     host.parent.terminate()
-    assert host.parent.wait(60) == 0
+    assert host.parent.wait(2 * BOUND_S) == 0
     host.start()
     host.until_serving()
     host.until_settled()
     second = host.pids(2)[0]
     removed = subprocess.run(
         [*this_mayfly(), "cluster", "remove", "node1-2", "--node", str(host.http[0])],
-        capture_output=True, text=True, timeout=90, check=False, env={**os.environ, "MAYFLY_PASSWORD": "guest"},
+        capture_output=True, text=True, timeout=5 * BOUND_S, check=False,
+        env={**os.environ, "MAYFLY_PASSWORD": "guest"},
     )  # fmt: skip
     assert removed.returncode == 0, removed.stderr
     wait_for(lambda: "it is not started again" in host.log.read_text(), "the end of process 2")
@@ -298,7 +300,7 @@ def test_a_node_becomes_two_and_one_that_was_removed_is_not_started_again(host: 
     with host.connect() as connection:
         assert connection.channel().basic_get("kept")[2] == b"before"
     host.parent.send_signal(signal.SIGINT)
-    assert host.parent.wait(60) == 0
+    assert host.parent.wait(2 * BOUND_S) == 0
 
 
 def test_a_host_of_three_is_lost_and_nothing_that_was_confirmed(hosts: list[Host]) -> None:

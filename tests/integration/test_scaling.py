@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from node.command_line import exit_codes
-from node.command_line.local_cluster import fetch
 from tests.integration.clients import Consumer, Publisher, channel, judge, publish_all
 from tests.integration.growing import Growing
+from tests.integration.nodes import fetch
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.processes]

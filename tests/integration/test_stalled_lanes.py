@@ -12,7 +12,7 @@ import pytest
 
 from cluster.placement import voters
 from tests.integration.clients import Consumer, channel, declare_in_shard, publish_all
-from tests.integration.nodes import Nodes
+from tests.integration.nodes import START_WITHIN_S, Nodes
 from tests.integration.operators import mayfly
 from tests.waiting import wait_for
 
@@ -28,7 +28,6 @@ SOURCE: Final = 1
 MESSAGES: Final = 400
 ROOM: Final = 5
 """Of the queue that is full."""
-START_WITHIN_S: Final = 120.0
 
 
 def leaderless() -> list[int]:
@@ -39,7 +38,7 @@ def leaderless() -> list[int]:
 
 @pytest.fixture(scope="module")
 def cluster(folder: Path) -> Iterator[Nodes]:
-    nodes = Nodes(folder, NODES, {"shards": SHARDS, "replication_factor": VOTERS})
+    nodes = Nodes(folder, NODES, {"shards": SHARDS, "replication_factor": VOTERS, "session_timeout_ms": 60_000})
     try:
         nodes.start()
         nodes.until_serving(START_WITHIN_S)
@@ -105,6 +104,7 @@ def test_d6_d7_d8_a_target_without_a_leader_holds_no_other_lane(cluster: Nodes) 
     publish_all(cluster, SURVIVORS[1], source, bodies[:MESSAGES])
     for consumer in consumers:
         has_all(consumer, MESSAGES)
+    wait_for(lambda: cluster.leader_of(source, SURVIVORS[0]), "a leader of the source's shard")
     old = cluster.leader_of(source, SURVIVORS[0])
     new = next(id for id in voters(SOURCE, list(cluster.ids), VOTERS) if id not in (old, *DEAD))
     mayfly(cluster, SURVIVORS[0], "shards", "transfer", str(SOURCE), cluster.plan(new).name)
@@ -116,13 +116,13 @@ def test_d6_d7_d8_a_target_without_a_leader_holds_no_other_lane(cluster: Nodes) 
         has_all(consumer, 2 * MESSAGES)
     waiting = {targets[stalled]: (2 * MESSAGES, "leader"), full: (2 * MESSAGES - ROOM, "room")}
     wait_for(lambda: all(lanes(cluster, id) == waiting for id in SURVIVORS), "two lanes alone wait", every_s=0.05)
-    assert all(without_leader(cluster, id) == [stalled] for id in SURVIVORS)
+    wait_for(lambda: all(without_leader(cluster, id) == [stalled] for id in SURVIVORS), "leaders of all other shards")
 
     cluster.start(*DEAD)
     cluster.until_serving(START_WITHIN_S)
     consumers.append(Consumer(cluster, DEAD[0], targets[stalled]).begin())
     has_all(consumers[-1], 2 * MESSAGES)
-    assert all(cluster.ready(id, full) == ROOM for id in SURVIVORS)
+    wait_for(lambda: all(cluster.ready(id, full) == ROOM for id in SURVIVORS), "a full queue, as all have it")
     consumers.append(Consumer(cluster, SURVIVORS[0], full).begin())
     has_all(consumers[-1], 2 * MESSAGES)
     wait_for(

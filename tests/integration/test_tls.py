@@ -17,8 +17,9 @@ import pika
 import pika.exceptions
 import pytest
 
-from tests.integration.nodes import Nodes, wait_for
+from tests.integration.nodes import Nodes, Ports, wait_for
 from tests.integration.operators import ask, run_mayfly
+from tests.waiting import BOUND_S
 
 pytestmark = [
     pytest.mark.processes,
@@ -107,10 +108,14 @@ def node_context(files: Files) -> ssl.SSLContext:
 
 
 def connect(nodes: Nodes, id: int, context: ssl.SSLContext) -> pika.BlockingConnection:
+    nodes.until_told(id)
     address = nodes.plan(id).amqp
     return pika.BlockingConnection(
-        pika.ConnectionParameters(address.host, address.port, ssl_options=pika.SSLOptions(context, address.host))
-    )
+        pika.ConnectionParameters(
+            address.host, address.port, ssl_options=pika.SSLOptions(context, address.host), socket_timeout=BOUND_S,
+            stack_timeout=2 * BOUND_S,
+        )
+    )  # fmt: skip
 
 
 def test_clients_over_amqps(cluster: Nodes, files: Files) -> None:
@@ -124,13 +129,14 @@ def test_clients_over_amqps(cluster: Nodes, files: Files) -> None:
     publishing.close()
 
     async def consume() -> list[bytes]:
+        await asyncio.to_thread(cluster.until_told, 3)
         connection = await aio_pika.connect(
             f"amqps://guest:guest@{cluster.plan(3).amqp}/", ssl_context=client_context(files)
         )
         async with connection:
             queue = await (await connection.channel()).get_queue("encrypted")
             got = []
-            async with queue.iterator(timeout=30) as messages:
+            async with queue.iterator(timeout=BOUND_S) as messages:
                 async for message in messages:
                     await message.ack()
                     got.append(message.body)
@@ -149,11 +155,17 @@ def test_a_client_in_plain_and_one_that_trusts_others_get_nowhere(cluster: Nodes
         connect(cluster, 1, ssl.create_default_context(cafile=str(files.theirs.certificate)))
 
 
-def test_tls_at_an_address_of_its_own_leaves_the_other_one_plain(cluster: Nodes, files: Files) -> None:
+@pytest.fixture
+def port() -> Iterator[int]:
+    """One more, which nobody takes while the node that has it is down."""
+    ports = Ports(1)
+    yield ports.base
+    ports.release()
+
+
+def test_tls_at_an_address_of_its_own_leaves_the_other_one_plain(cluster: Nodes, files: Files, port: int) -> None:
     """So that clients can change over one after the other. Both are closed by a drain, and opened again."""
     there = dict(cluster.settings[2])
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
     cluster.kill(2)
     cluster.configure(2, amqp_tls_address=f"127.0.0.1:{port}")
     cluster.start(2)
@@ -161,11 +173,12 @@ def test_tls_at_an_address_of_its_own_leaves_the_other_one_plain(cluster: Nodes,
     plain = cluster.plan(2).amqp
     context = client_context(files)
     encrypted = pika.SSLOptions(context, "127.0.0.1")
+    patience = {"socket_timeout": BOUND_S, "stack_timeout": BOUND_S}
 
     def both_serve() -> bool:
         for parameters in (
-            pika.ConnectionParameters(plain.host, plain.port, socket_timeout=5),
-            pika.ConnectionParameters("127.0.0.1", port, ssl_options=encrypted, socket_timeout=5),
+            pika.ConnectionParameters(plain.host, plain.port, **patience),
+            pika.ConnectionParameters("127.0.0.1", port, ssl_options=encrypted, **patience),
         ):
             try:
                 connection = pika.BlockingConnection(parameters)
@@ -175,7 +188,7 @@ def test_tls_at_an_address_of_its_own_leaves_the_other_one_plain(cluster: Nodes,
             connection.close()
         return True
 
-    assert both_serve()
+    wait_for(both_serve, "a node that takes clients at both")
     listeners = ask(cluster, 2, "GET", "overview")[1]["listeners"]
     own = {(each["protocol"], each["port"]) for each in listeners if each["node"] == "node2"}
     assert {("amqp", plain.port), ("amqp/ssl", port)} < own
@@ -226,7 +239,7 @@ class Working:
     def stop(self) -> int:
         """How often it was done."""
         self._stopping.set()
-        self._thread.join(30)
+        self._thread.join(2 * BOUND_S)
         assert not self._thread.is_alive() and self.failure is None, repr(self.failure)
         return self.done
 
@@ -234,7 +247,7 @@ class Working:
 def shown(port: int, context: ssl.SSLContext) -> bytes:
     """The certificate that is shown at a port."""
     with (
-        socket.create_connection(("127.0.0.1", port), 10) as plain,
+        socket.create_connection(("127.0.0.1", port), BOUND_S) as plain,
         context.wrap_socket(plain, server_hostname="127.0.0.1") as secured,
     ):
         certificate = secured.getpeercert(binary_form=True)
@@ -272,6 +285,11 @@ def visitor(cluster: Nodes, id: int, context: ssl.SSLContext) -> Working:
         connection.close()
 
     return Working(once)
+
+
+def all_are_up(cluster: Nodes, id: int) -> bool:
+    """Whether a node hears of all."""
+    return [node["up"] for node in cluster.status(id)["nodes"]] == [True, True, True]
 
 
 def shows(port: int, how: ssl.SSLContext, der: bytes) -> bool:
@@ -323,7 +341,7 @@ def test_certificates_are_replaced_under_load_and_no_connection_is_lost(
         log = cluster.log_text(id)[marks[id] :]
         assert log.count("were read again") == 4, log
         assert "reach node" not in log and "lost" not in log, log
-        assert [node["up"] for node in cluster.status(id)["nodes"]] == [True, True, True]
+        wait_for(partial(all_are_up, cluster, id), f"all nodes as node {id} has them")
 
 
 @pytest.mark.parametrize("kind", ["another authority", "stolen authority file", "no TLS"])

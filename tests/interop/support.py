@@ -16,7 +16,7 @@ from tests.integration.nodes import Nodes, wait_for
 FOLDER: Final = Path(__file__).parent
 APPLICATIONS: Final = FOLDER / "applications"
 NO_PYTHON_CLIENTS: Final = "requirements/interop.txt is not installed (`make interop` installs it)"
-WITHIN_S: Final = 60.0
+WITHIN_S: Final = 180.0
 _END_WITHIN_S: Final = 20.0
 
 

@@ -22,6 +22,7 @@ def test_aio_pika_publishes_and_iterates(whole: Nodes) -> None:
             exchange = await channel.declare_exchange(fresh("logs"), aio_pika.ExchangeType.FANOUT, durable=True)
             queue = await channel.declare_queue(fresh("logs"), durable=True, arguments={"x-message-ttl": 600_000})
             await queue.bind(exchange)
+            whole.until_told(2)
             elsewhere = await (await two.channel()).get_exchange(exchange.name)
             message = aio_pika.Message(b"0", delivery_mode=aio_pika.DeliveryMode.PERSISTENT, headers={"n": [1, "two"]})
             await elsewhere.publish(message, "")
@@ -55,12 +56,14 @@ def test_aio_pika_patterns(whole: Nodes) -> None:
             return x * x
 
         await served.register(name, square, auto_delete=True)
+        whole.until_told(2)
         answer = await asyncio.wait_for(asked.call(name, {"x": 7}), WITHIN_S)
 
         async def fail() -> None:
             raise ZeroDivisionError
 
         await served.register(name + "-fails", fail, auto_delete=True)
+        whole.until_told(2)
         with pytest.raises(ZeroDivisionError):
             await asyncio.wait_for(asked.call(name + "-fails"), WITHIN_S)
 
@@ -74,6 +77,7 @@ def test_aio_pika_patterns(whole: Nodes) -> None:
 
         masters = [Master(await connection.channel()) for connection in connections]
         await masters[0].create_worker(tasks, worker, auto_delete=True)
+        whole.until_told(2)
         for number in range(10):
             await masters[1].create_task(tasks, {"task_id": number})
         await asyncio.wait_for(all_done.wait(), WITHIN_S)
@@ -135,6 +139,7 @@ def test_a_robust_connection_comes_back_with_its_node(whole: Nodes) -> None:
 
         await queue.consume(take)
         await own.consume(take)
+        whole.until_told(2)
         publishing = await aio_pika.connect_robust(url(whole, 2), reconnect_interval=0.2)
         elsewhere = await (await publishing.channel(on_return_raises=True)).get_exchange(name)
         await elsewhere.publish(aio_pika.Message(b"before"), "k")

@@ -35,6 +35,8 @@ def served(nodes: Nodes, folder: Path, prefix: str) -> Program:
 
 async def double(nodes: Nodes, prefix: str, *numbers: int) -> list[int]:
     """Publish numbers as they come; what comes back, in order of size."""
+    for id in (2, 3):
+        nodes.until_told(id)
     async with RabbitBroker(url(nodes, 2)) as broker, await aio_pika.connect(url(nodes, 3)) as connection:
         channel = await connection.channel()
         queue = await channel.declare_queue(prefix + "-out", durable=True)
@@ -62,6 +64,7 @@ def test_requests(whole: Nodes, tmp_path: Path) -> None:
     prefix = fresh("stream")
 
     async def ask() -> int:
+        whole.until_told(2)
         async with RabbitBroker(url(whole, 2)) as broker:
             answer = await broker.request(9, prefix + "-square", timeout=WITHIN_S)
             return int(await answer.decode())

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.processes]
 
 
 def test_py_amqp(whole: Nodes) -> None:
-    with amqp.Connection(str(whole.plan(1).amqp), confirm_publish=True, heartbeat=10) as connection:
+    with amqp.Connection(str(whole.plan(1).amqp), confirm_publish=True, heartbeat=60) as connection:
         channel = connection.channel()
         name = fresh("py-amqp")
         channel.exchange_declare(name, "headers", durable=True, auto_delete=False)
@@ -65,6 +65,7 @@ def test_kombu_simple_queue_and_mailbox(whole: Nodes) -> None:
         mailbox = Mailbox(fresh("pidbox"), type="fanout")
         node = mailbox(one).Node("worker", handlers={"double": lambda state, number: {"is": 2 * number}})
         consumer = node.listen(channel=one.channel())
+        whole.until_told(2)
         over = threading.Event()
 
         def serve() -> None:
@@ -154,7 +155,7 @@ def test_kombu_mixin_goes_to_another_node(whole: Nodes) -> None:
 
 
 def test_amqpstorm(whole: Nodes) -> None:
-    with amqpstorm.UriConnection(url(whole, 2) + "?heartbeat=10") as connection, connection.channel() as channel:
+    with amqpstorm.UriConnection(url(whole, 2) + "?heartbeat=60") as connection, connection.channel() as channel:
         name = fresh("storm")
         channel.confirm_deliveries()
         channel.exchange.declare(name, exchange_type="direct", durable=True)

@@ -42,6 +42,7 @@ def ruby() -> list[str | Path]:
 
 def ask_for_doubles(nodes: Nodes, name: str, first: int, count: int = 20) -> None:
     """Confirmed numbers into NAME-in, through node 3; returns when all doubles have come into NAME-out."""
+    nodes.until_told(3)
     with pika.BlockingConnection(pika.URLParameters(url(nodes, 3))) as connection:
         channel = connection.channel()
         channel.confirm_delivery()

@@ -59,7 +59,7 @@ def test_no_process_is_left_behind(tmp_path: Path, number: signal.Signals) -> No
         program.send_signal(number)
         _, said = program.communicate(timeout=60)
         assert (program.returncode, said.strip()) == (1, f"ended by {number.name}")
-        wait_for(lambda: not runs(pid), "the end of the node", 5.0)
+        wait_for(lambda: not runs(pid), "the end of the node")
         listed = subprocess.run(["ip", "netns"], stdout=subprocess.PIPE, text=True, check=True)
         assert f"rabbitmq-{program.pid}" not in listed.stdout
     finally:

@@ -59,6 +59,7 @@ def test_work_queue_and_topics(whole: Nodes) -> None:
 
         done: list[bytes] = []
         seen_again: list[bytes] = []
+        whole.until_told(2)
         worker = working.channel()
         worker.basic_qos(prefetch_count=4)
 
@@ -114,6 +115,7 @@ def test_direct_reply_to(whole: Nodes) -> None:
         name = fresh("rpc")
         client, server = asking.channel(), serving.channel()
         server.queue_declare(name, exclusive=True)
+        whole.until_told(1)
         answers: list[bytes] = []
         client.basic_consume("amq.rabbitmq.reply-to", lambda *message: answers.append(message[3]), auto_ack=True)
         client.basic_publish("", name, b"6", pika.BasicProperties(reply_to="amq.rabbitmq.reply-to"))

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 
 from node.http import HttpServer
+from tests.waiting import BOUND_S
 
 
 class Served:
@@ -30,10 +31,10 @@ class Served:
 
     def __enter__(self) -> str:
         self._thread.start()
-        assert self._started.wait(10)
+        assert self._started.wait(BOUND_S)
         return self.address
 
     def __exit__(self, *_: object) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(10)
+        self._thread.join(BOUND_S)
         self._loop.close()

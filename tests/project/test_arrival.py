@@ -21,7 +21,7 @@ PLACE = JoinAnswer("", False, 7, "seven", "blue", 16, 3, 5, {1: ("one", "h:1"), 
 OTHER_PROTOCOL = JoinAnswer.refused(f"protocol version 9 to 9, {PROTOCOL_LOWEST} is spoken here")
 NAME_TAKEN = JoinAnswer.refused("there is a node of that name")
 FOREIGN_SERVICE = "foreign"
-WITHIN_S = 20.0
+WITHIN_S = 60.0
 
 
 class Server:

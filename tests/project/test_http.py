@@ -11,6 +11,7 @@ import pytest
 
 from node.http import HttpServer
 from tests.project.some_node import SomeNode
+from tests.waiting import BOUND_S
 
 
 class Answer:
@@ -134,7 +135,7 @@ def test_garbage_at_the_port_leaves_no_traceback_and_serves_on(caplog: pytest.Lo
             ):
                 reader, writer = await asyncio.open_connection(server.address.host, server.address.port)
                 writer.write(garbage)
-                await asyncio.wait_for(reader.read(1000), 5)
+                await asyncio.wait_for(reader.read(1000), BOUND_S)
                 writer.close()
             url = f"http://{server.address}/health/live"
             async with aiohttp.ClientSession() as session, session.get(url) as response:

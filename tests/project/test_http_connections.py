@@ -8,9 +8,10 @@ import aiohttp
 
 from node.http import HttpServer
 from tests.project.some_node import SomeNode
+from tests.waiting import BOUND_S
 
 MOST = 5
-DEADLINE_S = 0.3
+DEADLINE_S = 1.0
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 GET = b"GET /health/live HTTP/1.1\r\nHost: here\r\n\r\n"
 
@@ -22,7 +23,7 @@ def serve(work: Callable[[HttpServer], Awaitable[None]], node: SomeNode | None =
         server = HttpServer(node or SomeNode(), "127.0.0.1", 0, **limits)
         await server.start()
         try:
-            await asyncio.wait_for(work(server), 20)
+            await asyncio.wait_for(work(server), 2 * BOUND_S)
         finally:
             await server.stop()
 

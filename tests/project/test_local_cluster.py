@@ -20,10 +20,10 @@ from node.command_line.local_cluster import (
     LocalCluster,
     NodePlan,
     plan_cluster,
-    taken_addresses,
 )
 from node.settings import FRAMES_OFFSET
 from node.settings.sources import load_settings
+from tests.integration.nodes import Ports
 from tests.project.stubs import STUB, is_running
 from tests.waiting import BOUND_S, wait_for
 
@@ -37,13 +37,11 @@ up_command.command()
 
 
 @pytest.fixture
-def base_port() -> int:
-    """A base port whose neighbours, and those 10 000, 20 000 and 25 000 above, are free now."""
-    start = 20_000 + os.getpid() % 1000 * 10
-    for port in range(start, start + 5000, 10):
-        if not taken_addresses(plan_cluster(3, port, Path("unused"))):
-            return port
-    raise AssertionError("no free ports")
+def base_port() -> Iterator[int]:
+    """A base port that no other test takes, nor the system for an outgoing connection, with those above it."""
+    ports = Ports(3)
+    yield ports.base
+    ports.release()
 
 
 @pytest.fixture

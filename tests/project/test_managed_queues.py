@@ -20,6 +20,7 @@ from node.catalog.passwords import make_password_hash
 from node.process import NodeProcess
 from node.settings import NodeSettings
 from node.settings.kinds import Address
+from tests.waiting import BOUND_S
 
 NOT_FOUND = (404, {"error": "Object Not Found", "reason": "Not Found"})
 
@@ -37,7 +38,7 @@ class Node:
         self._thread.start()
         self.process: NodeProcess = self.run(self._start())
         port = self.process._listener.port
-        self.connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port))
+        self.connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port, heartbeat=0))
         self.channel = self.connection.channel()
 
     async def _start(self) -> NodeProcess:
@@ -47,14 +48,14 @@ class Node:
 
     def run(self, work: Any) -> Any:
         done: Future[Any] = asyncio.run_coroutine_threadsafe(work, self._loop)
-        return done.result(30)
+        return done.result(BOUND_S)
 
     def stop(self) -> None:
         if self.connection.is_open:
             self.connection.close()
         self.run(self.process.stop())
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(BOUND_S)
 
     def add_user(self, name: str, tag: str, configure: str | None) -> None:
         """With the password of its name, and in `/` these permissions if any."""

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from node.command_line import exit_codes, main
-from node.command_line.local_cluster import ClusterError
+from node.command_line.local_cluster import HTTP_OFFSET, PEER_OFFSET, ClusterError
 from node.command_line.node_command import command as node_command
 from node.command_line.processes import (
     LASTED_S,
@@ -31,9 +31,12 @@ from node.settings import FRAMES_OFFSET, NodeSettings, SettingsError
 from node.settings.kinds import Address
 from node.settings.processes import check_processes
 from node.settings.sources import load_settings
+from tests.integration.nodes import Ports
 from tests.project.stubs import STUB, is_running
 from tests.waiting import BOUND_S, wait_for
 
+PORTS_BESIDE = 4
+"""So many in a row are used of each kind."""
 SUPERVISOR = """
 import functools, sys
 from node.command_line import local_cluster, node_command, processes
@@ -190,19 +193,12 @@ def test_data_of_more_processes_than_shall_run_is_not_left_behind(tmp_path: Path
 
 
 @pytest.fixture
-def ports() -> tuple[int, int, int]:
-    """An AMQP, an HTTP and a peer port; the latter two with a free neighbour."""
-    start = 12_000 + os.getpid() % 500 * 10
-    for port in range(start, start + 5000, 10):
-        addresses = [Address("127.0.0.1", port + more) for more in range(5)]
-        try:
-            for address in addresses:
-                with socket.create_server((address.host, address.port)):
-                    pass
-        except OSError:
-            continue
-        return port, port + 1, port + 3
-    raise AssertionError("no free ports")
+def ports() -> Iterator[tuple[int, int, int]]:
+    """An AMQP, an HTTP and a peer port that no other test takes, nor the system for an outgoing connection; nor their
+    neighbours."""
+    ports = Ports(PORTS_BESIDE)
+    yield ports.base, ports.base + HTTP_OFFSET, ports.base + PEER_OFFSET
+    ports.release()
 
 
 def options(ports: tuple[int, int, int], folder: Path) -> list[str]:
@@ -361,7 +357,7 @@ def test_the_ports_for_frames_that_are_looked_at_are_those_that_are_used(
     ports: tuple[int, int, int], tmp_path: Path
 ) -> None:
     _, http, peer = ports
-    frames = http + 1_000
+    frames = http + 2
     elsewhere = [*options(ports, tmp_path / "data"), "--frames-address", f"127.0.0.1:{frames}"]
     with socket.create_server(("127.0.0.1", frames + 1)):
         refused = Supervisor(elsewhere, tmp_path / "log")
@@ -430,7 +426,7 @@ def test_hanging_up_is_passed_on_to_all_processes(tmp_path: Path) -> None:
         cluster: Any = SomeChildren(children)
         supervisor = NodeSupervisor(cluster, StopSignals(hang_up=True), 1.0)
         supervisor._pass_on_hang_up()
-        assert [child.wait(10) for child in children] == [7, 7]
+        assert [child.wait(BOUND_S) for child in children] == [7, 7]
     finally:
         for child in children:
             child.kill()

@@ -10,6 +10,7 @@ from node.operating.operator import Operator
 from node.process import NodeProcess
 from node.settings import NodeSettings
 from node.settings.kinds import Address
+from tests.waiting import BOUND_S
 
 
 def test_a_node_that_was_told_to_stop_is_not_revived(tmp_path: Path) -> None:
@@ -34,7 +35,7 @@ def test_a_node_that_was_told_to_stop_is_not_revived(tmp_path: Path) -> None:
             status, content = await operator.revive()
             assert status == HTTPStatus.CONFLICT
             assert content == {"error": "clients can't be taken again: the node was told to stop"}
-            await asyncio.wait_for(stopping, 30)
+            await asyncio.wait_for(stopping, BOUND_S)
         finally:
             await process.stop()
 

@@ -28,6 +28,8 @@ from tests.reliability.network import Network
 NODES: Final = 3
 QUEUES_PER_LEADER: Final = 2
 WHOLE_WITHIN_S: Final = 180.0
+ENDED_WITHIN_S: Final = 180.0
+"""Clients that have nothing to wait for."""
 # Not guest, who may come from loopback only: where there are partitions, clients come over the network.
 LOGIN: Final = ("chaos", "chaos")
 
@@ -46,6 +48,8 @@ class Run:
     faults: list[Fault] = field(default_factory=list)
     violations: list[Violation] = field(default_factory=list)
     clients: Clients | None = None
+    settled_s: float = 0.0
+    """How long after the last fault the consumers had everything."""
 
     @property
     def needs_network(self) -> bool:
@@ -125,7 +129,7 @@ def _under_load(run: Run, nodes: Nodes, network: Network | None, say: bool) -> N
         wait_for(lambda: len(clients.proven) > 200, "messages that come and go")
         ends_s = time.monotonic() + run.seconds
         hit_until(lambda: time.monotonic() > ends_s and run.is_hit_enough, run, nodes, network, clients, queues, say)
-        calm(nodes, clients, queues)
+        calm(run, nodes, clients, queues)
     except AssertionError as error:
         # What was not found may still be there: only a run that came to its end can be judged.
         run.violations.append(Violation("recovery", str(error)))
@@ -202,20 +206,22 @@ def is_whole(nodes: Nodes) -> bool:
     return 0 not in views[0].values() and all(view == views[0] for view in views)
 
 
-def calm(nodes: Nodes, clients: Clients, queues: list[str]) -> None:
+def calm(run: Run, nodes: Nodes, clients: Clients, queues: list[str]) -> None:
     """No more faults: everything is answered, consumers take what there is, and the rest is taken and kept."""
     clients.history.calm_us = clients.now_us()
-    clients.stop_publishing(within_s=30)
+    began_s = time.monotonic()
+    clients.stop_publishing(within_s=ENDED_WITHIN_S)
     # What nobody acknowledges by then is looked for in the queues.
     deadline_s = time.monotonic() + 30
     while clients.outstanding() and time.monotonic() < deadline_s:
         clients.check()
         time.sleep(0.2)
-    clients.stop_consuming(within_s=30)
+    run.settled_s = time.monotonic() - began_s
+    clients.stop_consuming(within_s=ENDED_WITHIN_S)
     nodes.until_well()
     clients.drain(queues)
-    wait_for(lambda: all(is_drained(nodes, queue) for queue in queues), "empty queues", 30, every_s=0.1)
-    clients.stop_consuming(within_s=30)
+    wait_for(lambda: all(is_drained(nodes, queue) for queue in queues), "empty queues", ENDED_WITHIN_S, 0.1)
+    clients.stop_consuming(within_s=ENDED_WITHIN_S)
 
 
 def is_drained(nodes: Nodes, queue: str) -> bool:

@@ -22,7 +22,7 @@ from node.simulation.history import CONFIRMED
 from node.simulation.world import id_of
 from tests.integration.clients import connect, declare_led_by
 from tests.integration.nodes import Nodes, wait_for
-from tests.reliability.chaos import LOGIN, Run, clients_of, hit_until, with_nodes
+from tests.reliability.chaos import ENDED_WITHIN_S, LOGIN, Run, clients_of, hit_until, with_nodes
 from tests.reliability.clients import Client, Clients, Consumer, Publisher
 from tests.reliability.dead_letter_judging import Source, Target, fault_of_death, judge_dead_letters
 from tests.reliability.network import Network
@@ -171,13 +171,13 @@ def calm_dead_letters(run: DeadLetterRun, nodes: Nodes, clients: Clients) -> Non
     """No more faults: the rest dies and arrives, then the targets that were left alone are emptied."""
     history = clients.history
     history.calm_us = clients.now_us()
-    clients.stop_publishing(within_s=30)
+    clients.stop_publishing(within_s=ENDED_WITHIN_S)
     run.last_deadline_us = max(
         publish.invoked_us + 1_000 * ttl_ms
         for publish in history.publishes.values()
         if publish.outcome == CONFIRMED and (ttl_ms := _ttl_ms(run, publish.queues[0], publish.ttl_ms))
     )
-    nodes.until_well(60)
+    nodes.until_well(ARRIVED_WITHIN_S)
     wait_for(lambda: _nothing_under_way(run, nodes), "the last dead letters", ARRIVED_WITHIN_S, every_s=0.05)
     run.last_arrival_us = clients.now_us()
     kept = [target.queue for target in run.targets if not target.consumed]
@@ -185,7 +185,7 @@ def calm_dead_letters(run: DeadLetterRun, nodes: Nodes, clients: Clients) -> Non
     wait_for(
         lambda: all(_emptied(nodes, target.queue) for target in run.targets), "empty targets", EMPTIED_WITHIN_S, 0.1
     )
-    clients.stop_consuming(within_s=30)
+    clients.stop_consuming(within_s=ENDED_WITHIN_S)
     _count(run, nodes, clients)
 
 
@@ -210,7 +210,7 @@ def _emptied(nodes: Nodes, queue: str) -> bool:
 
 def _count(run: DeadLetterRun, nodes: Nodes, clients: Clients) -> None:
     """What the broker has counted in has to be what came out: a second copy could not hide among redeliveries."""
-    nodes.until_well(60)
+    nodes.until_well(ARRIVED_WITHIN_S)
     for target in run.targets:
         came = {each.message_id for each in clients.history.deliveries if each.queue == target.queue}
         for id in nodes.ids:
