@@ -515,13 +515,18 @@ class Group:
     def _make_snapshot(self) -> Snapshot:
         return self.upkeep.make_snapshot(self.applied, self.conf_state)
 
-    def send_rebuild(self, node: int, wanted: Rebuild) -> None:
-        """The replica of `node` is damaged: send it the state, if this replica leads and its state covers the need."""
-        if self.established and wanted.is_covered_by(self.applied, self.log.term(self.applied), self.term):
-            offered = self.upkeep.offered
-            if offered is not None and not wanted.is_covered_by(offered.index, offered.term, self.term):
-                self.upkeep.drop_offer()
-            self.raw.send_all_anew(node)
+    def send_rebuild(self, node: int, wanted: Rebuild) -> bool:
+        """The replica of `node` is damaged: send it the state, if this replica leads and its state covers the need.
+        False if it can't come to cover it, whatever is committed in this term or because nothing is under way."""
+        if not self.established:
+            return True
+        if not wanted.is_covered_by(self.applied, self.log.term(self.applied), self.term):
+            return self.term >= wanted.term and self.applied < self.log.last_index()
+        offered = self.upkeep.offered
+        if offered is not None and not wanted.is_covered_by(offered.index, offered.term, self.term):
+            self.upkeep.drop_offer()
+        self.raw.send_all_anew(node)
+        return True
 
     def _restore(self, state: bytes) -> None:
         try:

@@ -182,8 +182,10 @@ class Host:
             self._refuse(peer, f"request of {len(data)} bytes to rebuild a group")
             return
         self._silent_replicas.asked(request[0], peer, now_ms)
-        self.groups[request[0]].send_rebuild(peer, request[1])
-        self._dirty[request[0]] = None
+        group = self.groups[request[0]]
+        if not group.send_rebuild(peer, request[1]):
+            self.leadership.hand_over(group, peer, now_ms)
+        self._dirty[group.id] = None
 
     def _prefer_here(self, group: Group) -> None:
         """The preferred leader campaigns early, so that leaders are spread from the start."""

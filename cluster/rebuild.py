@@ -17,6 +17,10 @@ committed with the help of what the replica said before:
 
 The leader checks the same before it sends, and forgets what the replica had acknowledged, which Raft itself never
 does. That is safe: a smaller number can only make it commit later.
+
+A leader can be unable to cover it for good: the replica spoke in a later term than its own (others would answer the
+leader with that term, and it would step down), or had more entries, which nobody else has, and nothing new is
+written. Then somebody else is to lead, in the next term; and again, until the term is late enough.
 """
 
 import struct
@@ -50,8 +54,8 @@ class Rebuild:
         return self.is_covered_by(snapshot.metadata.index, snapshot.metadata.term, message.term)
 
     def is_covered_by(self, index: int, term: int, leader_term: int) -> bool:
-        """Whether a leader's snapshot at this position covers it."""
-        return index >= self.last_index or term == leader_term > self.term
+        """Whether a leader's snapshot at this position covers it. Of a leader in an earlier term Raft takes nothing."""
+        return leader_term >= self.term and (index >= self.last_index or term == leader_term > self.term)
 
 
 class SilentReplicas:

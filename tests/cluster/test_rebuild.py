@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from cluster.log.batch import CorruptEntry, CorruptStore
-from cluster.raft import Message, MessageType, Snapshot, SnapshotMetadata
+from cluster.log.batch import CorruptEntry, CorruptStore, GroupWrite, WriteBatch
+from cluster.raft import Entry, HardState, Message, MessageType, Snapshot, SnapshotMetadata
 from cluster.rebuild import Rebuild, decode_request
 from tests.cluster.three_hosts import Cluster
 
@@ -102,6 +102,32 @@ def test_its_hard_state_is_kept_over_crashes_in_the_middle() -> None:
     assert cluster.nodes[victim].machines[0].commands == words
 
 
+@pytest.mark.parametrize(("later_terms", "more_entries"), [(3, 0), (3, 5), (0, 5), (1, 1)])
+def test_an_idle_leader_that_cannot_cover_what_the_replica_said_makes_way(later_terms: int, more_entries: int) -> None:
+    """The replica stood for election where nobody heard it, or took entries that nobody else has. Nothing is written
+    after it, so no later entry of this leader will ever cover that."""
+    cluster, _, words = _running()
+    leader = cluster.leader()
+    victim = next(id for id in cluster.ids if id != leader)
+    cluster.run_until(lambda: len({store.load()[0].entries[-1] for store in cluster.stores.values()}) == 1)
+    cluster.kill(victim)
+    said = GroupWrite(0)
+    before = cluster.stores[victim].load()[0].hard_state
+    last = cluster.stores[leader].load()[0].entries[-1][0]
+    said.entries = [Entry(term=before.term, index=last + 1 + more, data=b"") for more in range(more_entries)]
+    said.hard_state = HardState(before.term + later_terms, victim if later_terms else before.vote, before.commit)
+    batch = WriteBatch()
+    batch.groups[0] = said
+    cluster.stores[victim].write(batch)
+    cluster.stores[victim].rot(0, last)
+    cluster.start(victim)
+    replica = cluster.nodes[victim].host.groups[0]
+    assert replica.rebuild is not None and replica.rebuild.last_index == last + more_entries
+    cluster.run_until(lambda: replica.rebuild is None and _same(cluster))
+    assert cluster.nodes[victim].machines[0].commands == words
+    assert cluster.nodes[victim].host.groups[0].term > before.term
+
+
 def test_a_node_alone_refuses_to_start_and_names_group_and_index() -> None:
     cluster = Cluster(1)
     cluster.run_until(lambda: cluster.leader() == 1)
@@ -155,7 +181,10 @@ def test_nothing_acknowledged_is_lost_whatever_is_damaged_one_node_at_a_time(see
 
 @pytest.mark.parametrize(
     ("index", "term", "leader_term", "covered"),
-    [(20, 3, 3, True), (25, 3, 9, True), (19, 3, 3, False), (19, 5, 5, True), (19, 4, 5, False), (2, 4, 4, True)],
+    [
+        (20, 3, 3, True), (25, 3, 9, True), (19, 3, 3, False), (19, 5, 5, True), (19, 4, 5, False), (2, 4, 4, True),
+        (25, 2, 2, False),
+    ],
 )
 def test_which_snapshots_cover_what_was_acknowledged(index: int, term: int, leader_term: int, covered: bool) -> None:
     wanted = Rebuild("", 20, 3)

@@ -113,7 +113,7 @@ def _under_load(run: FailoverRun, nodes: ContainerNodes, say: bool) -> None:
         leases.enough()
         # Nodes agree on what is applied only when nobody publishes.
         dead.stop_publishing(within_s=30)
-        calm(nodes, streams, queues)
+        calm(run.streams, nodes, streams, queues)
         calm_dead_letters(run.dead, nodes, dead)
         leases.join(_LEASES_GONE_WITHIN_S + max(EXPIRES_MS) / 1e3)
         if leases.failure is not None:
