@@ -231,7 +231,7 @@ def test_recorded_answers_of_rabbitmq(node: Any, tmp_path: pathlib.Path) -> None
             [sys.executable, str(GOLDEN / "ttl_golden.py"), "--uri", uri, "--only", name, "--out", str(mine)],
             check=True,
             capture_output=True,
-            timeout=60,
+            timeout=5 * BOUND_S,
         )
         compared = subprocess.run(
             [
@@ -240,7 +240,7 @@ def test_recorded_answers_of_rabbitmq(node: Any, tmp_path: pathlib.Path) -> None
             ],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=5 * BOUND_S,
         ).stdout.splitlines()
         lines = [each for each in compared if each.split()[-1].startswith(name)]
         assert lines
