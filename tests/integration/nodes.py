@@ -288,11 +288,13 @@ class Nodes:
         wait_for(is_told, f"node {id} has heard what was answered by others")
 
     def _catalog_applied(self, id: int) -> int:
-        """How far a node has applied the catalog; -1 if it does not answer."""
+        """How far a node has applied the catalog; -1 if it does not say so (yet)."""
         try:
-            return int(self.groups(id)[0]["applied"])
+            code, status = self.page(id, "/status")
         except OSError:
             return -1
+        rows = status.get("groups", []) if code == 200 else []
+        return next((int(row["applied"]) for row in rows if row["group"] == 0), -1)
 
     def until_nowhere(self, name: str, within_s: float = BOUND_S) -> None:
         """Wait until no running node knows the queue."""
