@@ -5,7 +5,7 @@ For a replicated shard its leader does it (`node.duties.shard_leader`), for a tr
 are harmless when they are applied twice, and read off again. What is remembered between two looks only keeps the same
 command from being given many times; after a while without effect it is given again.
 
-    unrouted deaths  -> ROUTE, decided with the catalog                                           (RULES D5, D6, D8)
+    unrouted deaths  -> ROUTE, decided with the catalog; the first of a lead after a barrier      (RULES D5, D6, D8)
     parked deaths    -> RETRY_PARKED for those that have a route since the catalog changed        (RULES D8)
     lanes            -> TRANSFER to the target's shard, SETTLED once it is seen to be there       (D6, D7)
     tombstones       -> RemoveQueues in the catalog, then FORGET_DELETED
@@ -135,6 +135,8 @@ class ShardDuties:
         self._removals = 0
         self._buried_ms = 0
         self._barrier_under_way = False
+        self._has_caught_up = False
+        """Whether the catalog here has been as new as any, in this life."""
         self._fresh_up_to = 0
         self._closable: set[int] = set()
         self._parked_version = -1
@@ -169,6 +171,11 @@ class ShardDuties:
         if not head:
             return
         first = head[0].sequence
+        if not self._has_caught_up:
+            # An older catalog may know only some of the queues that were bound long ago: a node that comes back applies
+            # what it knows to be committed, and may be elected before it hears of the rest (RULES D6).
+            self._freshen(first, (), lambda: self._route(now_ms))
+            return
         if first > self._routed_first:
             self._routed_first, self._routed_ms = first, now_ms
         elif now_ms - self._routed_ms >= AGAIN_MS:
@@ -258,7 +265,9 @@ class ShardDuties:
             self._parked_next_ms = min(self._parked_next_ms, now_ms)
             retried.clear()
 
-    def _freshen(self, death_sequence: int, closable: tuple[int, ...]) -> None:
+    def _freshen(
+        self, death_sequence: int, closable: tuple[int, ...], then: Callable[[], None] | None = None
+    ) -> None:
         """After a barrier: deaths up to this one may be unroutable, lanes to these queues may be closed."""
         if self._barrier_under_way:
             return
@@ -268,8 +277,11 @@ class ShardDuties:
         def fresh() -> None:
             if life == self._life:
                 self._barrier_under_way = False
+                self._has_caught_up = True
                 self._fresh_up_to = max(self._fresh_up_to, death_sequence)
                 self._closable.update(closable)
+                if then is not None:
+                    then()
 
         self._port.barrier(fresh)
 

@@ -115,6 +115,30 @@ def test_d6_a_lost_route_is_given_again_and_what_was_ahead_of_it_counts_once() -
     assert leader.arrived() == list(range(DEATHS))
 
 
+class Returned(Leader):
+    """A leader whose catalog is old until it is told of the rest."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Callable[[], None]] = []
+        super().__init__()
+
+    def barrier(self, done: Callable[[], None]) -> None:
+        self.waiting.append(done)
+
+
+def test_d6_a_new_leader_routes_nothing_before_its_catalog_is_as_new_as_its_lead() -> None:
+    """What it lacks may be the second queue of an exchange: it would get nothing, and nobody would notice."""
+    leader = Returned()
+    for _ in range(2):
+        for _ in range(3):
+            leader.look()
+        assert (leader.given, len(leader.waiting)) == ([], 1)
+        leader.waiting.pop()()
+        assert leader.given and not leader.waiting
+        leader.given.clear()
+        leader.duties.forget()
+
+
 class Parking(Leader):
     """A leader with more parked deaths than it looks at in one go; only the youngest has a route."""
 

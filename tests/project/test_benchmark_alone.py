@@ -17,11 +17,13 @@ from tests.waiting import BOUND_S, wait_for
 
 ROOT = Path(clusters.__file__).parent.parent
 BENCHMARK = """
-import os, sys, time
+import os, signal, sys, time
 from pathlib import Path
 from bench.clusters import running
 from bench.machine import only_benchmark
 
+# A shell's job in the background has it ignored, and passes that on.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 with only_benchmark():
     child = [sys.executable, "-c", "import os, time; print(os.getpid(), flush=True); time.sleep(600)"]
     with running(child, Path(sys.argv[1]), dict(os.environ), 60):
