@@ -26,30 +26,38 @@ class MemberClocks:
     def __init__(self, bound_ms: int) -> None:
         self.bound_ms: int = bound_ms
         self._offsets: dict[int, int] = {}
+        self._away: dict[int, int] = {}
+        """The offsets of members that are not heard of, as they were."""
 
     def observe(self, member: int, their_clock_ms: int, now_ms: int) -> None:
         """Note that `member` read `their_clock_ms` when we read `now_ms` (the transit time makes it seem late)."""
         self._offsets[member] = their_clock_ms - now_ms
+        if self._away:
+            self._away.pop(member, None)
+
+    def away(self, member: int) -> None:
+        """A member is not heard of now. It outvotes nobody, but what its clock showed still holds ours back: it may be
+        the one whose vote makes us lead."""
+        offset_ms = self._offsets.pop(member, None)
+        if offset_ms is not None:
+            self._away[member] = offset_ms
 
     def forget(self, member: int) -> None:
-        """Drop a member that is away: its clock counts again when it is heard of."""
+        """It is no member any more."""
         self._offsets.pop(member, None)
+        self._away.pop(member, None)
 
     def offset_ms(self, member: int) -> int | None:
-        """How far ahead of ours the clock of `member` is, in ms; None when it was never heard of."""
+        """How far ahead of ours the clock of `member` is, in ms; None when it is not heard of."""
         return self._offsets.get(member)
 
     def excess_ms(self) -> int:
         """How far our clock is ahead of what the members together allow (0 when it is not)."""
-        return max(0, -(self._lower_median() + self.bound_ms))
+        return max(0, -(_lower_median([0, *self._offsets.values(), *self._away.values()]) + self.bound_ms))
 
     def contradicted(self) -> bool:
-        """Whether our clock is ahead of the members', or behind, by more than the bound."""
-        return abs(self._lower_median()) > self.bound_ms
-
-    def _lower_median(self) -> int:
-        offsets = sorted([0, *self._offsets.values()])
-        return offsets[(len(offsets) - 1) // 2]
+        """Whether our clock is ahead of those of the members that are heard of, or behind, by more than the bound."""
+        return abs(_lower_median([0, *self._offsets.values()])) > self.bound_ms
 
     def outvoted(self, voters: list[int], silent: Collection[int] = ()) -> bool:
         """Whether most voters of a group are behind us by more than the bound, so that they can and should choose a
@@ -66,6 +74,10 @@ class MemberClocks:
     def trusted(self, now_ms: int) -> int:
         """Our process clock without the excess (RULES C3)."""
         return now_ms - self.excess_ms()
+
+
+def _lower_median(values: list[int]) -> int:
+    return sorted(values)[(len(values) - 1) // 2]
 
 
 class GroupClock:

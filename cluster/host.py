@@ -397,7 +397,7 @@ class Host:
         """The stream to a peer broke: its process is probably gone."""
         self.hearing.down(peer)
         self._outgoing.peer_down(peer)
-        self.clocks.forget(peer)
+        self.clocks.away(peer)
         for group in self.groups.values():
             if group.leads:
                 group.raw.report_unreachable(peer)

@@ -74,8 +74,26 @@ def test_C3_with_one_peer_the_lower_clock_counts() -> None:
     clocks = MemberClocks(bound_ms=2000)
     clocks.observe(2, 5_000, 10_000)
     assert clocks.excess_ms() == 3000
+    clocks.away(2)
+    assert clocks.excess_ms() == 3000
     clocks.forget(2)
     assert clocks.excess_ms() == 0
+
+
+def test_C3_a_member_that_has_gone_holds_a_clock_back_but_outvotes_nobody() -> None:
+    """Its vote may be what makes this node lead; its replica can't be what is waited for."""
+    clocks = MemberClocks(bound_ms=2000)
+    for peer in (2, 3):
+        clocks.observe(peer, 5_000, 3_600_000)
+    assert clocks.outvoted([1, 2, 3])
+    for peer in (2, 3):
+        clocks.away(peer)
+        assert not clocks.outvoted([1, 2, 3])
+        assert clocks.offset_ms(peer) is None
+    assert not clocks.contradicted()
+    assert clocks.trusted(3_600_000) == 5_000 + 2000
+    clocks.observe(2, 3_600_100, 3_600_100)
+    assert clocks.trusted(3_600_100) == 3_600_100, "set right meanwhile"
 
 
 def test_C3_a_voter_whose_replica_is_damaged_outvotes_nobody() -> None:
