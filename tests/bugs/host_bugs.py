@@ -24,10 +24,26 @@ HOST_BUGS = [
     Bug(
         "takes any snapshot for a rebuild",
         "cluster/rebuild.py",
-        "return index >= self.last_index or term == leader_term > self.term",
+        "return leader_term >= self.term and (index >= self.last_index or term == leader_term > self.term)",
         "return True",
         "tests/cluster/test_rebuild.py::test_which_snapshots_cover_what_was_acknowledged",
         "is False",
+    ),
+    Bug(
+        "keeps a lead that can never cover a damaged replica",
+        "cluster/host.py",
+        "if not group.send_rebuild(peer, request[1]):",
+        "if not group.send_rebuild(peer, request[1]) and now_ms < 0:",
+        "tests/cluster/test_rebuild.py::test_an_idle_leader_that_cannot_cover_what_the_replica_said_makes_way",
+        "did not",
+    ),
+    Bug(
+        "forgets the clock of a voter that died",
+        "cluster/host.py",
+        "self.clocks.away(peer)",
+        "self.clocks.forget(peer)",
+        "tests/cluster/test_clock.py::test_C3_a_leader_whose_voters_have_died_does_not_go_by_its_own_clock",
+        "excess_ms",
     ),
     Bug(
         "elects a disk that hangs",

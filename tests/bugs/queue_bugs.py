@@ -53,6 +53,14 @@ QUEUE_BUGS = [
         "assert",
     ),
     Bug(
+        "routes dead letters by an old catalog",
+        "node/duties/shard_duties.py",
+        "if not self._has_caught_up:",
+        "if now_ms < 0:",
+        "tests/broker/test_dead_letter_duties.py::test_d6_a_new_leader_routes_nothing_before_its_catalog_is_as_new_as_its_lead",
+        "assert",
+    ),
+    Bug(
         "gives a consumer more than its window",
         "node/shard/delivery.py",
         "            window_left = holder.window_left()\n",

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from cluster.clock import GroupClock, MemberClocks
 from node.process_clock import FILE, ProcessClock, forget_clock, kept_clock, this_boot
+from tests.cluster.three_hosts import Cluster
 
 
 @pytest.mark.parametrize("hours", [-5, 5])
@@ -94,6 +95,16 @@ def test_C3_a_member_that_has_gone_holds_a_clock_back_but_outvotes_nobody() -> N
     assert clocks.trusted(3_600_000) == 5_000 + 2000
     clocks.observe(2, 3_600_100, 3_600_100)
     assert clocks.trusted(3_600_100) == 3_600_100, "set right meanwhile"
+
+
+def test_C3_a_leader_whose_voters_have_died_does_not_go_by_its_own_clock() -> None:
+    cluster = Cluster(3)
+    cluster.run_until(lambda: cluster.leader() != 0)
+    host, now_ms = cluster.nodes[1].host, cluster.now + 3_600_000
+    for peer in (2, 3):
+        host.clocks.observe(peer, cluster.now, now_ms)
+        host.peer_down(peer, now_ms)
+    assert host.clocks.excess_ms() == 3_600_000 - 2000
 
 
 def test_C3_a_voter_whose_replica_is_damaged_outvotes_nobody() -> None:
