@@ -11,6 +11,7 @@ import pytest
 
 from tests.integration.clients import Consumer, Publisher, channel, declare_led_by, drain, judge, publish_all
 from tests.integration.nodes import Nodes, disk_bytes, wait_for
+from tests.waiting import wait_for_each
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
@@ -78,8 +79,12 @@ def test_disks_do_not_grow_under_steady_traffic(cluster: Nodes, record_property:
     cluster.kill(*cluster.ids)
     cluster.heal()
     for name in names:
-        wait_for(lambda: cluster.ready(2, name) == 0, f"{name} is empty")  # noqa: B023
+        wait_for(partial(_is_empty, cluster, name), f"{name} is empty")
         assert drain(cluster, 2, f"{name}-lying") == [(body, False) for body in lying]
+
+
+def _is_empty(cluster: Nodes, name: str) -> bool:
+    return cluster.ready(2, name) == 0
 
 
 def test_a_node_away_longer_than_the_log_reaches_back_catches_up(whole: Nodes) -> None:
@@ -96,8 +101,7 @@ def test_a_node_away_longer_than_the_log_reaches_back_catches_up(whole: Nodes) -
     publisher.start()
     shard = (whole.queue(1, name) or {})["shard"]
     # A leader keeps four times as much for those who are away; beyond that nobody has what follows node 3's last entry.
-    for id in (1, 2):
-        wait_for(lambda: whole.groups(id)[shard]["compacted"] > before[shard]["commit"], "a compacted log")  # noqa: B023
+    wait_for_each((1, 2), lambda id: whole.groups(id)[shard]["compacted"] > before[shard]["commit"], "a compacted log")
     whole.start(3)
     whole.until_serving()
     publisher.until_confirmed(200)

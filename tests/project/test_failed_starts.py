@@ -25,6 +25,7 @@ from node.http.server import HttpServer
 from node.process import NodeProcess
 from node.settings import NodeSettings
 from node.settings.kinds import Address
+from tests.waiting import until
 
 BOUND_S: Final = 20.0
 _LISTENS: Final = "0A"
@@ -75,10 +76,10 @@ def _held(folder: Path) -> set[str]:
 
 async def _until_nothing_is_left(folder: Path, before: set[str]) -> None:
     """gRPC closes its sockets in threads of its own, a moment later."""
-    deadline_s = asyncio.get_running_loop().time() + BOUND_S
-    while left := _held(folder) - before:
-        assert asyncio.get_running_loop().time() < deadline_s, f"left open: {sorted(left)}"
-        await asyncio.sleep(0.01)
+    try:
+        await until(lambda: not _held(folder) - before, "everything is closed", BOUND_S)
+    except AssertionError as error:
+        raise AssertionError(f"left open: {sorted(_held(folder) - before)}") from error
 
 
 async def _starts(settings: NodeSettings) -> None:
@@ -241,8 +242,7 @@ def test_a_node_that_asks_for_a_place_leaves_nothing_open(fault: str, tmp_path: 
             process = NodeProcess(settings)
             starting = asyncio.ensure_future(process.start())
             if fault == "nobody else":
-                while len(_listening() - before) < 2 and not starting.done():  # noqa: ASYNC110
-                    await asyncio.sleep(0.01)
+                await until(lambda: len(_listening() - before) >= 2 or starting.done(), "it listens", BOUND_S)
                 starting.cancel()
             await asyncio.wait_for(asyncio.wait([starting]), BOUND_S)
             assert starting.cancelled() or isinstance(starting.exception(), OSError)
@@ -268,8 +268,7 @@ def test_a_start_that_is_given_up_while_the_store_opens_leaves_nothing_open(
         before = _held(tmp_path)
         process = NodeProcess(_settings(tmp_path))
         starting = asyncio.ensure_future(process.start())
-        while not opens.is_set():  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
+        await until(opens.is_set, "the store is being opened", BOUND_S)
         starting.cancel()
         await asyncio.sleep(0)
         may_open.set()
