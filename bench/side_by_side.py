@@ -19,6 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -84,8 +85,15 @@ QUICK: Final = Plan(
 class Comparison:
     """Measures as planned, and collects."""
 
-    def __init__(self, plan: Plan, brokers: list[Broker], amqpload: Amqpload) -> None:
-        self._plan, self._brokers, self._amqpload = plan, brokers, amqpload
+    def __init__(
+        self,
+        plan: Plan,
+        brokers: list[Broker],
+        amqpload: Amqpload,
+        alone: Callable[[], AbstractContextManager[None]] = machine_to_itself,
+    ) -> None:
+        """`alone` is entered around each fault: nothing else is to measure on the machine meanwhile."""
+        self._plan, self._brokers, self._amqpload, self._alone = plan, brokers, amqpload, alone
         self.results = Results()
 
     def run(self) -> None:
@@ -141,16 +149,19 @@ class Comparison:
             with broker.three_nodes() as cluster:
                 while left:
                     fault, number = left.pop(0)
-                    if self._measure(broker.name, f"{fault} {number + 1}", partial(_make, fault, cluster, number)):
+                    make = partial(_make, fault, cluster, number, self._alone)
+                    if self._measure(broker.name, f"{fault} {number + 1}", make):
                         continue
                     # The cluster might not be well again, and everything in it would wait in vain.
                     left = [each for each in left if each[0] != fault]
                     break
 
 
-def _make(fault: str, cluster: ReplicatedCluster, number: int) -> dict[str, float]:
+def _make(
+    fault: str, cluster: ReplicatedCluster, number: int, alone: Callable[[], AbstractContextManager[None]]
+) -> dict[str, float]:
     measures = {"kill": measure_kill, "freeze": measure_freeze}
-    with machine_to_itself():
+    with alone():
         figures = measures[fault](cluster, number)
     return {f"{fault}.{key}": value for key, value in figures.items()}
 

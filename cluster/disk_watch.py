@@ -1,12 +1,15 @@
 """Whether this node's disk is quick enough for a leader (pure).
 
 A leader whose write hangs can commit nothing that needs its own disk, and the group's writes of this moment with it
-hang until somebody else leads. So a write that takes longer than `limit_ms` makes the node resign what it leads and
-stand for no election. When the write ends at last the node is on probation: it may lead again only after a while
-that doubles with every further late write, or a disk that hangs now and then would be elected again and again.
+hang until somebody else leads. So a write that takes longer than `limit_ms`, and than its size explains, makes the node
+resign what it leads and stand for no election. When the write ends at last the node is on probation: it may lead again
+only after a while that doubles with every further late write, or a disk that hangs now and then would be elected again
+and again.
 """
 
 from typing import Final
+
+from cluster.limits import SLOW_BYTES_PER_MS
 
 
 class DiskWatch:
@@ -21,6 +24,7 @@ class DiskWatch:
         self.late_writes: int = 0
         """How many writes took longer than the limit, since the start."""
         self._since_ms = -1
+        self._allowed_ms = limit_ms
         self._probation_ms = limit_ms
         self._last_late_ms = -1
         self._trusted_from_ms = -1
@@ -34,9 +38,10 @@ class DiskWatch:
             self._since_ms += pause_ms
         self._looked_ms = now_ms
 
-    def began(self, now_ms: int) -> None:
-        """A write is under way."""
+    def began(self, now_ms: int, size_bytes: int = 0) -> None:
+        """A write of so much is under way."""
         self._since_ms = now_ms
+        self._allowed_ms = self.limit_ms + size_bytes // SLOW_BYTES_PER_MS
 
     def ended(self, now_ms: int) -> None:
         """It is on disk."""
@@ -50,9 +55,17 @@ class DiskWatch:
             self._trusted_from_ms = now_ms + self._probation_ms
         self._since_ms = -1
 
+    def under_way_ms(self, now_ms: int) -> int:
+        """How long the write that is under way has taken; 0 if there is none."""
+        return now_ms - self._since_ms if self._since_ms >= 0 else 0
+
+    def beyond_size_ms(self, now_ms: int) -> int:
+        """How long the write that is under way has taken, less what its size explains."""
+        return max(0, self.under_way_ms(now_ms) - (self._allowed_ms - self.limit_ms))
+
     def is_stuck(self, now_ms: int) -> bool:
         """Whether the write that is under way takes too long."""
-        return self._since_ms >= 0 and now_ms - self._since_ms > self.limit_ms
+        return self._since_ms >= 0 and now_ms - self._since_ms > self._allowed_ms
 
     def may_lead(self, now_ms: int) -> bool:
         """Whether this node should stand for election."""

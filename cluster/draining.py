@@ -1,11 +1,12 @@
-"""Nodes that nobody shall make lead: those that are about to stop, and those whose disk was late (pure).
+"""Nodes that nobody shall make lead: those that are about to stop, and those whose disk was late or is slow (pure).
 
 A node that drains says so to its peers, at once and every second after that, and hands every group that it leads to
 another voter that is there and has caught up. Peers do not give it its preferred groups back meanwhile. Nothing is
 stored: what a peer has not heard again for a while it forgets, and a node that starts again does not drain.
 
-A node whose disk hangs, or did a moment ago (`cluster.disk_watch`), says that it wants no lead: it would not take one,
-and whoever hands a group over proposes nothing until the attempt is given up.
+A node whose disk hangs, or did a moment ago (`cluster.disk_watch`), says that it wants no lead: it would not take
+one, and whoever hands a group over proposes nothing until the attempt is given up. One whose disk is slow
+(`cluster.disk_pace`) says the same, though it would take one.
 
     datagram    one octet, 1: drains, 2: wants no lead, 0: neither any more
 """
@@ -28,7 +29,7 @@ class Draining:
     def __init__(self) -> None:
         self.here: bool = False
         self.disk_was_late: bool = False
-        """Whether this node wants no lead because of its disk."""
+        """Whether this node wants no lead because of its disk, which hangs, did so a moment ago, or is slow."""
         self._heard: dict[int, tuple[bytes, int]] = {}
         self._said = _NEITHER
         self._next_said_ms = 0

@@ -61,20 +61,21 @@ class Frame:
             self.apart().merge(other.unordered)
 
     def parts(self, most_bytes: int) -> list["Frame"]:
-        """The same as frames of about so many bytes, in order within each kind; a Raft message, an envelope and a
-        datagram are not divided. The receiver ends the stream for a frame that is much too large."""
+        """The same as frames of about so many bytes, in order within each kind, datagrams first; a Raft message, an
+        envelope and a datagram are not divided. The receiver ends the stream for a frame that is much too large."""
         if self.approximate_bytes() <= most_bytes:
             return [self]
         raft, self.raft = self.raft, []
         proposals, self.proposals = self.proposals, []
         datagrams, self.datagrams = self.datagrams, []
         parts = _Parts(self, most_bytes)
+        # Heartbeats are datagrams: they go before what is large.
+        for kind, datagram in datagrams:
+            parts.with_room(ITEM_OVERHEAD_BYTES + len(datagram)).datagrams.append((kind, datagram))
         for group, message in raft:
             parts.with_room(size_of(message)).raft.append((group, message))
         for group, envelope in proposals:
             parts.with_room(ITEM_OVERHEAD_BYTES + len(envelope)).proposals.append((group, envelope))
-        for kind, datagram in datagrams:
-            parts.with_room(ITEM_OVERHEAD_BYTES + len(datagram)).datagrams.append((kind, datagram))
         return parts.frames
 
     def approximate_bytes(self) -> int:

@@ -25,6 +25,7 @@ from typing import Final
 from cluster import datagram_kinds
 from cluster.beats import BadBeats, Beats
 from cluster.clock import MemberClocks
+from cluster.disk_pace import DiskPace
 from cluster.disk_watch import DiskWatch
 from cluster.draining import Draining
 from cluster.first_state import bootstrap, set_aside
@@ -47,6 +48,9 @@ NEVER: Final = -1
 
 BALANCE_EVERY_MS: Final = 1000
 """How often leaders are balanced, silent sessions closed, rebuilds asked for and logs compacted."""
+
+SLOW_SHARE_OF_ELECTION_TIMEOUT: Final = 3
+"""A disk whose writes take a third of the election timeout is slow (see `cluster.disk_pace`)."""
 
 MOST_ROUNDS_PER_PUMP: Final = 8
 """What one turn does may give further groups something to do; after so many rounds the rest waits for the next pump."""
@@ -125,6 +129,7 @@ class Host:
         self._excess_noted = False
         self._silent_replicas: SilentReplicas = SilentReplicas()
         self.disk: DiskWatch = DiskWatch(settings.election_timeout_ms)
+        self.disk_pace: DiskPace = DiskPace(settings.election_timeout_ms // SLOW_SHARE_OF_ELECTION_TIMEOUT)
         self._draining: Draining = Draining()
         self.leadership: Leadership = Leadership(settings, self.groups, machines, self.hearing, self._draining)
 
@@ -262,7 +267,7 @@ class Host:
                 self._dirty[group.id] = None
         if beats:
             self._heartbeat(now_ms)
-        self._draining.disk_was_late = not quick
+        self._draining.disk_was_late = not quick or self.disk_pace.slow
         if self._draining.is_to_be_said(now_ms):
             self._say_whether_draining()
         if self._draining.here:
@@ -270,6 +275,8 @@ class Host:
         if now_ms >= self._next_balance_ms:
             self._next_balance_ms = now_ms + BALANCE_EVERY_MS
             self._close_silent_sessions(now_ms)
+            if self.disk_pace.hands_over(now_ms) and not self._draining.here:
+                self._have_work(self.leadership.drain(now_ms))
             self._have_work(self.leadership.balance(now_ms))
             self._ask_for_rebuilds(now_ms)
             for group in self.groups.values():
@@ -484,8 +491,13 @@ class Host:
         write = self._writes.begin()
         write_waits = True
         if write is not None:
-            self.disk.began(now_ms)
-            write_waits = sent_before or any(not self._waits_for_others(id) for id in write.groups)
+            self.disk.began(now_ms, self._writes.under_way_bytes)
+            # What gathers behind it waits for its end in any case.
+            write_waits = (
+                sent_before
+                or self._writes.has_gathered
+                or any(not self._waits_for_others(id) for id in write.groups)
+            )
         frames = self._outgoing.take(now_ms)
         due_ms = self._outgoing.due_ms()
         if self._held:
@@ -507,6 +519,11 @@ class Host:
     def writing(self) -> bool:
         """Whether a write is under way."""
         return self._writes.under_way is not None
+
+    @property
+    def writes_until_stored(self) -> int:
+        """After how many writes, from the one under way on, all is on disk that waits for it by now; 0: it is."""
+        return self._writes.until_stored
 
     def _advance(self, group: Group, now_ms: int) -> None:
         batches = group.route(now_ms)
@@ -536,10 +553,18 @@ class Host:
     def persisted(self, now_ms: int) -> None:
         """The batch that `pump` returned last is on disk."""
         self.disk.looked(now_ms)
+        self._note_pace(now_ms)
         self.disk.ended(now_ms)
         for id in self._writes.ended():
             self._outgoing.post(id, self.groups[id].persisted(), now_ms)
             self._dirty[id] = None
+
+    def _note_pace(self, now_ms: int) -> None:
+        was_slow = self.disk_pace.slow
+        self.disk_pace.took(self.disk.beyond_size_ms(now_ms), now_ms)
+        if self.disk_pace.slow != was_slow:
+            state = "slow: it hands its leads to nodes with quicker ones" if self.disk_pace.slow else "quick again"
+            self._tell(f"the disk of node {self.node} is {state}")
 
     # ------------------------------------------------------------------ once a second
 

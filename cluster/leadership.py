@@ -141,13 +141,14 @@ class Leadership:
         return self._in_order(group, self._able(group, now_ms), self._lead_counts()) if group.leads else []
 
     def _able(self, group: Group, now_ms: int) -> list[int]:
-        return [
-            peer
-            for peer in group.conf_state.voters
-            if peer != self._node
-            and self._hearing.is_there(peer, now_ms)
-            and not self._draining.wants_no_lead(peer, now_ms)
+        there = [
+            peer for peer in group.conf_state.voters if peer != self._node and self._hearing.is_there(peer, now_ms)
         ]
+        able = [peer for peer in there if not self._draining.wants_no_lead(peer, now_ms)]
+        if self._draining.here and not able:
+            # Better a slow disk than none: who leads stops.
+            return [peer for peer in there if not self._draining.drains(peer, now_ms)]
+        return able
 
     def _in_order(self, group: Group, able: list[int], leads: dict[int, int]) -> list[int]:
         preferred = self.preferred(group.id)

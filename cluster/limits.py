@@ -39,6 +39,13 @@ LOG_MAP_HELD_BYTES: Final = 8 * MIB
 """After so much was written or read back, the pages of the log's map are let go (see
 `cluster.log.map_pages`): much less than a node takes otherwise, much more than a write touches."""
 
+SLOW_BYTES_PER_MS: Final = 20_000
+"""20 MB a second: a disk, or a way through the log, that is slower than this counts as one that hangs."""
+
+LARGE_WRITE_BYTES: Final = 4 * MIB
+"""What several groups want written is one batch up to this; a group with more is a batch of its own, in turn with all
+that is small, so that it waits for one large write at most."""
+
 # --- one node to another -------------------------------------------------------------------------------
 
 MAX_PEER_MESSAGE_BYTES: Final = 256 * MIB
@@ -48,17 +55,25 @@ MAX_FRAME_BYTES: Final = 4 * MIB
 """Frames that wait for a write to end are merged up to this size; the rest leaves in the next frame. Larger
 ones win nothing (the fixed cost per frame is long amortised) and delay heartbeats behind them."""
 
-MAX_PEER_QUEUE_BYTES: Final = 32 * MIB
-"""What may wait for one peer, and as much again of what is unordered. A slow or frozen peer costs at most this much
-memory; frames beyond it are dropped, and Raft and the sessions send again."""
+MAX_PEER_QUEUE_BYTES: Final = 64 * MIB
+"""What may wait for one peer, and as much again of what is unordered: a large message of each of three nodes, and room
+beside. A slow or frozen peer costs at most this much memory; frames beyond it are dropped, and Raft and the sessions
+send again."""
 
 FRAME_STREAM_BUFFER_BYTES: Final = 256 * KIB
 """While more than this waits for the socket of a frame stream, frames are queued and merged. It goes on at a quarter of
 it, so that the socket never runs dry."""
 
-MAX_FRAME_STRANGERS: Final = 128
-"""Connections of a frame stream without a ticket yet. Beyond it the one that has waited longest is closed: who has a
-ticket shows it at once."""
+MAX_STRANGERS: Final = 32
+"""Connections at the peer port that have not shown that they are a member's, and as many at the port for frames. Beyond
+it the eldest of the address that has most of them is closed: a member shows it within a round trip or two."""
+
+MAX_STRANGERS_OF_ADDRESS: Final = 16
+"""The same for one address (of IPv6: 64 bits of it), so that it takes several to be in the way of others."""
+
+MAX_STRANGER_BYTES: Final = 64 * KIB
+"""What a connection at the peer port may send before that: certificates of TLS, a hello, a question for a place. At the
+port for frames it is one greeting."""
 
 SNAPSHOT_CHUNK_BYTES: Final = 512 * KIB
 """Size of a piece of a snapshot. Small enough that a heartbeat on the neighbouring stream isn't held up
@@ -107,6 +122,15 @@ MAX_TERM: Final = (1 << 62) - 1
 MAX_NAME_LENGTH: Final = 255
 """Longest name of a node or a cluster id, in characters."""
 
+MAX_SAID_LENGTH: Final = 500
+"""So much of a text that somebody else has made up goes into the log."""
+
+MIN_SECRET_LENGTH: Final = 16
+MAX_SECRET_LENGTH: Final = 255
+MAX_SECRETS: Final = 4
+"""Characters of a cluster secret, and how many a node may know at once: two while one takes another's place. Whoever
+connects can try one for each of these and connection; 16 characters made by chance are out of reach."""
+
 # --- connections between nodes (all in seconds unless the name says otherwise) --------------------------
 
 RECONNECT_FIRST_MS: Final = 50
@@ -123,8 +147,12 @@ CONNECT_TIMEOUT_MS: Final = 3_000
 """An attempt without an answer (packets dropped on the way) is given up after this."""
 
 HELLO_TIMEOUT_SECONDS: Final = 5.0
-"""A peer that opened a stream and didn't say hello, or show the ticket of its frame stream, within this is turned
-away."""
+"""A peer that connected and didn't say hello, prove the secret or show the ticket of its frame stream within this is
+turned away."""
+
+JOIN_TIMEOUT_SECONDS: Final = 15.0
+"""How long one that asks for a place waits for the answer, and so how long its connection may stay: the catalog may
+need an election first."""
 
 ACCEPT_RETRY_SECONDS: Final = 1.0
 """Where a connection can't be accepted (no file descriptors), others have so long to give theirs back."""

@@ -21,6 +21,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from cluster.limits import SLOW_BYTES_PER_MS
+
 ENTRY_HEADER: Final = struct.Struct("<BQQ")
 BATCH_HEADER: Final = struct.Struct("<BIQQI")
 ENTRY_VERSION: Final = 1
@@ -133,11 +135,14 @@ Waiter = Callable[[object], None]
 class _Batch:
     """A sealed batch on its way: its bytes, and who waits for which of its answers."""
 
-    __slots__ = ("commands", "sent_ms", "sequence", "waiters")
+    __slots__ = ("commands", "sent_ms", "sequence", "size_bytes", "waiters")
 
-    def __init__(self, sequence: int, commands: bytes, waiters: "list[tuple[bool, Waiter | None]]") -> None:
+    def __init__(
+        self, sequence: int, commands: list[bytes], size_bytes: int, waiters: "list[tuple[bool, Waiter | None]]"
+    ) -> None:
         self.sequence = sequence
         self.commands = commands
+        self.size_bytes = size_bytes
         self.waiters = waiters
         self.sent_ms = -1
 
@@ -187,26 +192,30 @@ class SessionSender:
 
     def unsent(self, now_ms: int, repeat_after_ms: int) -> list[bytes]:
         """Batches to send now, oldest first: new ones within the window, and everything again from the first that was
-        sent more than `repeat_after_ms` ago."""
+        sent more than `repeat_after_ms` ago, a large one not before it can have come through the log."""
         while self.can_send:
             if self._gathered:
-                parts, _, waiters = self._gathered.popleft()
+                parts, size, waiters = self._gathered.popleft()
             else:
-                parts, waiters = self._parts, self._waiters
+                parts, size, waiters = self._parts, self._size, self._waiters
                 self._parts, self._size, self._waiters = [], 0, []
                 self._hurried, self.held_until_ms = False, NOT_HELD
-            commands = parts[0] if len(parts) == 1 else b"".join(parts)
-            self._unapplied.append(_Batch(self._next_sequence, commands, waiters))
+            # What is large stays as it is: a message may go to many groups, and is there once.
+            if len(parts) > 1 and size <= self._max_batch_bytes:
+                parts = [b"".join(parts)]
+            self._unapplied.append(_Batch(self._next_sequence, parts, size, waiters))
             self._next_sequence += 1
         ready: list[bytes] = []
         repeating = False
         for batch in self._unapplied:
-            if repeating or batch.sent_ms < 0 or now_ms - batch.sent_ms >= repeat_after_ms:
+            due_ms = repeat_after_ms + batch.size_bytes // SLOW_BYTES_PER_MS
+            if repeating or batch.sent_ms < 0 or now_ms - batch.sent_ms >= due_ms:
                 repeating = repeating or batch.sent_ms >= 0
                 batch.sent_ms = now_ms
-                ready.append(
-                    encode_batch(KIND_SESSION, self.node, self.incarnation, batch.sequence, batch.commands)
+                header = BATCH_HEADER.pack(
+                    KIND_SESSION, self.node, self.incarnation, batch.sequence, batch.size_bytes
                 )
+                ready.append(b"".join([header, *batch.commands]))
         return ready
 
     def hold(self, now_ms: int) -> None:
@@ -253,7 +262,7 @@ class SessionSender:
         """The local replica applied this batch: its waiters, in order of their commands."""
         batch = self._unapplied.popleft()
         assert batch.sequence == sequence, f"batch {sequence} applied, {batch.sequence} expected"
-        self.pending_bytes -= len(batch.commands)
+        self.pending_bytes -= batch.size_bytes
         self.applied_batches += 1
         return batch.waiters
 

@@ -57,30 +57,49 @@ def said_range(lowest: int, highest: int) -> VersionRange | None:
 # --- how nodes talk ------------------------------------------------------------------------------------
 
 PROTOCOL_LOWEST: Final = 6
-PROTOCOL_HIGHEST: Final = 6
+PROTOCOL_HIGHEST: Final = 7
 """Of frames, hellos and snapshots on their way. To be raised with every change that the release before can't read;
 what is sent then goes by the version of the connection. 6 is the first with ranges."""
+
+PROTOCOL_CHECKSUMS: Final = 7
+"""From here on frames carry checksums where no TLS does it, and greetings always do."""
 
 # --- what the log means --------------------------------------------------------------------------------
 
 LEVEL_LOWEST: Final = 1
-LEVEL_HIGHEST: Final = 4
+LEVEL_HIGHEST: Final = 5
 """Feature levels. To be raised with every new command, every other meaning of one, every new form of a snapshot; what
 is new then is written where `Catalog.level` has come so far, and not before.
 
 1: what nodes wrote before there were levels. 2: the catalog's snapshot says the level (its format 6). 3: new queues go
 to shards that the declaring node leads, `DeclareQueue.leader_locator` counts, and policies have keys for it. 4: ATTACH
-may give a consumer a window, TAKEN moves it, and a shard with such consumers has a snapshot of another version."""
+may give a consumer a window, TAKEN moves it, and a shard with such consumers has a snapshot of another version.
+5: returns are counted as RabbitMQ 4.3 counts them, and the log decides what was decided before it (the constants with 5
+below say what)."""
 
 LEVEL_SNAPSHOT_SAYS_LEVEL: Final = 2
 LEVEL_LEADER_LOCATORS: Final = 3
 LEVEL_CONSUMER_WINDOWS: Final = 4
+LEVEL_PUBLISHER_HEADERS: Final = 5
+"""Messages are stored with BCC, and say whether their x-death is a client's (`node.dead_letter.publisher_headers`)."""
+LEVEL_ROUTING_WEIGHT: Final = 5
+"""A bind that would make routing too dear is refused by the log."""
+LEVEL_RIGHTS: Final = 5
+"""Commands for the catalog say with which permissions they were checked, and are refused if others count by then."""
+LEVEL_FAILED_DELIVERIES: Final = 5
+"""Shards are told the level (RAISE_LEVEL). From there on a return counts towards the delivery limit only where the
+delivery failed (RULES Q1), a dead letter that was delivered before arrives as redelivered, and a single active consumer
+yields to one of a higher priority."""
 
-SHARD_SNAPSHOT_VERSION: Final = 8
-"""Of a shard's snapshot. All replicas have to read it, so another one comes with a level."""
+SHARD_SNAPSHOT_VERSION: Final = 9
+"""Of a shard's snapshot. All replicas have to read it, so another one comes with a level: this one with
+`LEVEL_FAILED_DELIVERIES`."""
+
+SHARD_SNAPSHOT_WITHOUT_LEVEL: Final = 8
+"""The same of a shard that was told no level."""
 
 SHARD_SNAPSHOT_WITHOUT_WINDOWS: Final = 7
-"""The same of a shard in which no consumer has a window: as all levels read it."""
+"""The same of one in which no consumer has a window either: as all levels read it."""
 
 # --- how a folder is laid out ---------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from cluster.log.batch import LogStore
 from cluster.log.folder import sync_folder
+from cluster.transport.cluster_secret import NO_SECRET, ClusterSecrets
 from cluster.transport.joining import JoinAnswer, JoinRefused, JoinRequest, ask_to_join
 from cluster.transport.reception import Reception
 from cluster.transport.tls import TlsFiles
@@ -32,7 +33,8 @@ from node.settings.kinds import Address
 log = logging.getLogger("mayfly.node")
 
 LOOK_S: Final = 0.1
-"""How often an asking node looks whether somebody is to be asked, or enough have answered."""
+"""How often an asking node looks whether somebody is to be asked, or enough have answered; at once when it was asked or
+answered."""
 BEGINNING_OF_2026_S: Final = 1_767_225_600
 STARTS_SHIFT: Final = 20
 """An incarnation is the number of starts shifted by this, and counts up while the process runs."""
@@ -59,8 +61,11 @@ def peer_tls_files(settings: NodeSettings) -> TlsFiles | None:
     return TlsFiles(files.certificate, files.key, files.authority) if files and files.authority else None
 
 
-async def establish_identity(settings: NodeSettings, store: LogStore) -> tuple[Identity, KnownMembers]:
-    """Who this node is: as stored, or as it joins, or as a first member. Raises NodeRefused, OSError.
+async def establish_identity(
+    settings: NodeSettings, store: LogStore, known: ClusterSecrets = NO_SECRET
+) -> tuple[Identity, KnownMembers]:
+    """Who this node is: as stored, or as it joins, or as a first member. Raises NodeRefused, OSError. `known` is the
+    cluster secret.
 
     An empty node asks (`node.forming`) until it is taken in or refused, or founds; it can be cancelled meanwhile.
     """
@@ -79,7 +84,7 @@ async def establish_identity(settings: NodeSettings, store: LogStore) -> tuple[I
     if name is None:
         name = random_name().encode()
         store.put_meta("store", name)
-    place = await _come_in(settings, name.decode())
+    place = await _come_in(settings, name.decode(), known)
     if place is not None:
         identity, members_now = place
     else:
@@ -140,6 +145,13 @@ def _drop_given_up(data_dir: Path) -> None:
 def joins_again(data_dir: Path) -> bool:
     """Whether a node that is among the seeds has to join all the same."""
     return (data_dir / _JOIN_AGAIN).exists()
+
+
+def start_text(starts: int) -> str:
+    """When about a start with this count was, for people."""
+    if not starts:
+        return "no time"
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(starts + BEGINNING_OF_2026_S))
 
 
 def next_start(store: LogStore) -> tuple[int, int]:
@@ -205,13 +217,15 @@ def _check(settings: NodeSettings, identity: Identity) -> None:
             )
 
 
-async def _come_in(settings: NodeSettings, store: str) -> Place | None:
+async def _come_in(settings: NodeSettings, store: str, known: ClusterSecrets = NO_SECRET) -> Place | None:
     """A place in a cluster; None: this node founds one, alone or with the other seeds. Raises NodeRefused, OSError."""
     if len(settings.nodes) == 1 and settings.join is None:
         return None
-    arrival = _Arrival(settings, store)
-    reception = Reception(str(settings.peer_address), peer_tls_files(settings), arrival.answer)
-    http = HttpServer(arrival, settings.http_address.host, settings.http_address.port)
+    arrival = _Arrival(settings, store, known)
+    reception = Reception(str(settings.peer_address), peer_tls_files(settings), arrival.answer, known)
+    http = HttpServer(
+        arrival, settings.http_address.host, settings.http_address.port, open_pages=settings.http_open_pages
+    )
     try:
         await reception.open()
         await http.start()
@@ -224,8 +238,9 @@ async def _come_in(settings: NodeSettings, store: str) -> Place | None:
 class _Arrival:
     """A node that asks for a place. Implements `StatusProvider`: it lives, and is not ready."""
 
-    def __init__(self, settings: NodeSettings, store: str) -> None:
+    def __init__(self, settings: NodeSettings, store: str, known: ClusterSecrets = NO_SECRET) -> None:
         self._settings = settings
+        self._known = known
         self._own = settings.reachable_peer_address
         self._cluster = _founded(settings)
         self._store = store
@@ -236,6 +251,8 @@ class _Arrival:
         self._place: Place | None = None
         self._refused: NodeRefused | OSError | None = None
         self._described = ""
+        self._heard = asyncio.Event()
+        """Somebody asked or answered since it was last looked."""
 
     async def ask_around(self) -> Place | None:
         """See `_come_in`."""
@@ -251,7 +268,10 @@ class _Arrival:
                     questions.add(question)
                     question.add_done_callback(questions.discard)
                 self._say_what_is_missing()
-                await asyncio.sleep(LOOK_S)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_S):
+                        await self._heard.wait()
+                self._heard.clear()
         finally:
             for question in questions:
                 question.cancel()
@@ -288,7 +308,7 @@ class _Arrival:
             settings.name, str(self._own), self._store, cluster=self._cluster, founder=place
         )
         try:
-            answer = await ask_to_join(address, request, peer_tls_files(settings))
+            answer = await ask_to_join(address, request, peer_tls_files(settings), known=self._known)
         except JoinRefused as refusal:
             if not refusal.again and (not refusal.of_peer or self._others <= {address}):
                 self._refused = NodeRefused(f"can't join through {address}: {refusal}")
@@ -303,6 +323,7 @@ class _Arrival:
             self._refused = error
         else:
             self._taken_in(address, answer)
+        self._heard.set()
 
     def _complain(self, address: str, text: str) -> None:
         if text != self._complaints.get(address):
@@ -323,6 +344,9 @@ class _Arrival:
 
     def answer(self, request: JoinRequest) -> JoinAnswer:
         """What others are told that ask this node."""
+        if request.founder and request.cluster == self._cluster:
+            self._forming.asked(request.address, _now_ms())
+            self._heard.set()
         if self._forming.may_found and request.founder and request.cluster == self._cluster:
             return JoinAnswer.refused("no cluster yet: its founders come together", True, FORMING, self._store)
         return JoinAnswer.refused("this node is in no cluster yet", True, "", self._store)
@@ -341,7 +365,7 @@ class _Arrival:
         """None."""
         return []
 
-    def status(self) -> dict[str, Any]:
+    async def status(self) -> dict[str, Any]:
         """What the node waits for, and what those said that it asked."""
         return {"name": self._settings.name, "waits": self._forming.describe(_now_ms()), "answers": self._complaints}
 
@@ -349,7 +373,7 @@ class _Arrival:
         """It knows of none."""
         return None
 
-    def queues(self, selection: QueueSelection) -> tuple[list[dict[str, Any]], int]:
+    async def queues(self, selection: QueueSelection) -> tuple[list[dict[str, Any]], int]:
         """None."""
         return [], 0
 
@@ -361,7 +385,7 @@ class _Arrival:
         """None."""
         return []
 
-    def metrics_snapshot(self) -> Sequence[Metric]:
+    async def metrics_snapshot(self) -> Sequence[Metric]:
         """None."""
         return []
 

@@ -6,6 +6,9 @@ from typing import Final
 
 from node.version import VERSION
 
+_NOTE: Final = Path(__file__).with_name("uncompiled.txt")
+"""Written by the build (setup.py)."""
+_FAILED: Final = "compiling failed:"
 _PACKAGES: Final = ("cluster", "node")
 
 
@@ -26,9 +29,22 @@ def compiled_modules() -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
+def why_not_compiled() -> str:
+    """What the build said of why it compiled nothing; "" if it did, or there was none."""
+    try:
+        return "" if compiled_modules() else _NOTE.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def failed_to_compile() -> bool:
+    """Whether nothing is compiled though there was a C compiler, and nobody wanted it so."""
+    return why_not_compiled().startswith(_FAILED)
+
+
 def describe_version() -> str:
     """One line for `mayfly --version` and the log."""
     compiled = compiled_modules()
     if compiled:
         return f"{VERSION} (compiled: {len(compiled)} modules)"
-    return f"{VERSION} (pure Python: nothing compiled)"
+    return f"{VERSION} (pure Python: {why_not_compiled() or 'nothing compiled'})"

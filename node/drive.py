@@ -196,9 +196,10 @@ class Drive:
         self.writer.leave_loop()
 
     async def until_stored(self) -> None:
-        """Wait until what the replicas have taken in by now is in the log: in the write under way, or in the next."""
-        for _ in range(2):
-            if self._writing is None or self._node.failure is not None:
+        """Wait until what the replicas have taken in by now is in the log."""
+        host = self._engine.host
+        for _ in range(host.writes_until_stored):
+            if host.writes_until_stored == 0 or self._node.failure is not None:
                 return
             self._stored.clear()
             await self._stored.wait()

@@ -28,11 +28,17 @@ from node.broker.transient_shards import TransientShards
 from node.catalog import Catalog, CatalogCommand, NodeLost, NodeStarted, RemoveQueues, encode
 from node.catalog.records import CATALOG_GROUP
 from node.catalog_machine import CatalogMachine, frame_command
-from node.duties.alarms import DISK, MEMORY, Alarms
+from node.duties.alarms import DISK, MEMORY, NAMES, Alarms
 from node.duties.catalog_spread import CatalogSpread
 from node.duties.membership_duties import Founder, MembershipDuties
 from node.duties.shard_leader import ShardLeader
-from node.limits import PENDING_BYTES_HIGH, PENDING_BYTES_LOW, TRANSIENT_BYTES_HIGH, TRANSIENT_BYTES_LOW
+from node.limits import (
+    NO_ROOM_AFTER_MS,
+    PENDING_BYTES_HIGH,
+    PENDING_BYTES_LOW,
+    TRANSIENT_BYTES_HIGH,
+    TRANSIENT_BYTES_LOW,
+)
 from node.peer_questions import PeerQuestions
 from node.shard import commands
 from node.shard.room import Room
@@ -176,6 +182,9 @@ class Engine:
         self._changed: dict[int, None] = {}
         self._now_ms = 0
         self._disk_short = False
+        self.no_room: str | None = None
+        """See `ClusterFacade.no_room`."""
+        self._full_since_ms = -1
         self._lost_reported: set[tuple[int, int]] = set()
         self._catalog_touched = False
 
@@ -230,6 +239,8 @@ class Engine:
             for peer in self.host.peers:
                 self.host.send_datagram(peer, datagram_kinds.COUNTS, news)
         self.alarms.tick(now_ms)
+        if self.no_room is None and 0 <= self._full_since_ms <= now_ms - NO_ROOM_AFTER_MS:
+            self._set_no_room("its disk is full")
         self.host.cache.drop_spent(self._is_spent)
 
     def _is_spent(self, id: int, index: int) -> bool:
@@ -315,12 +326,17 @@ class Engine:
         """The batch of the last `pump` is on disk."""
         self._now_ms = now_ms
         self.host.persisted(now_ms)
+        self._full_since_ms = -1
+        if self.no_room is not None:
+            self._set_no_room(None)
         if self.host.short_of_disk and not self._disk_short:
             self._set_disk_alarm(None)
 
     def disk_full(self, text: str) -> None:
         """The batch could not be written for lack of room; the shell keeps trying."""
         self._set_disk_alarm(text)
+        if self._full_since_ms < 0:
+            self._full_since_ms = self._now_ms
 
     def disk_space(self, text: str | None) -> None:
         """The shell's look at the disk: why publishers must be blocked, or None when there is room."""
@@ -335,6 +351,13 @@ class Engine:
     def _set_disk_alarm(self, text: str | None) -> None:
         self.host.short_of_disk = text is not None
         self.alarms.set(DISK, text)
+
+    def _set_no_room(self, text: str | None) -> None:
+        self.no_room = text
+        others = [peer for peer in self.host.peers if self.host.hearing.is_there(peer, self._now_ms)]
+        elsewhere = any(NAMES[DISK] not in self.alarms.of_peer(peer) for peer in others)
+        if self.broker is not None:
+            self.broker.no_room_changed(elsewhere)
 
     def _alarms_changed(self) -> None:
         if self.broker is not None:
@@ -380,8 +403,8 @@ class Engine:
         return self.transient.handle(shard_id - TRANSIENT_SHARD_BASE)
 
     def pending_bytes(self) -> int:
-        """Bytes of commands given and not yet applied here, over all groups."""
-        pending = 0
+        """Bytes of commands given and not yet applied here, over all groups, and of publishes that are to be given."""
+        pending = 0 if self.broker is None else self.broker.kept_bytes()
         for sender in self._senders:
             pending += sender.pending_bytes
         return pending

@@ -31,8 +31,13 @@ FOREIGN: Final = "foreign"
 WAIT: Final = "wait"
 FOUND: Final = "found"
 
+ASK_AGAIN_FIRST_MS: Final = 100
 ASK_AGAIN_MS: Final = 500
-"""Between the end of a question and the next to the same address."""
+"""Between the end of a question and the next to the same address: doubling from the first to the last, since founders
+that are started together are there within a moment. Who asks is asked at once."""
+LINGER_MS: Final = 300
+"""A founder that has heard all others waits so long for them to ask it: once it begins as a node, nobody answers at its
+address for a moment, and later it may not know its cluster yet."""
 PATIENCE_MS: Final = 2_000
 """How long a majority waits for word of the other founders: one of them may know of a cluster."""
 GOOD_FOR_MS: Final = 5_000
@@ -51,6 +56,9 @@ class Forming:
         self._store = store
         self._asking: dict[str, bool] = {}
         self._ask_at_ms: dict[str, int] = {}
+        self._pause_ms: dict[str, int] = {}
+        self._asked_by: set[str] = set()
+        """Founders' addresses from which this node was asked."""
         self._unsure_ms: dict[str, int] = {}
         """Founder's address -> when one answered there that has data, and could not say."""
         self._foreign: set[str] = set()
@@ -58,6 +66,7 @@ class Forming:
         self._willing: dict[str, tuple[str, int]] = {}
         """Founder's address -> the name of the data that answered there, and when."""
         self._majority_since_ms = -1
+        self._all_since_ms = -1
 
     def whom_to_ask(self, others: Sequence[str], now_ms: int) -> list[str]:
         """Addresses to ask now: of the founders, and of `others` (what a name stands for at present). Each is to be
@@ -91,22 +100,37 @@ class Forming:
         """Nobody answered there."""
         self._done(address, now_ms)
 
+    def asked(self, address: str, now_ms: int) -> None:
+        """An empty founder that is reached there has asked this node: it is there, so it is asked at once."""
+        if address in self._founders and address != self._own:
+            self._asked_by.add(address)
+            self._ask_at_ms[address] = now_ms
+
     def _done(self, address: str, now_ms: int) -> None:
+        pause_ms = self._pause_ms.get(address, ASK_AGAIN_FIRST_MS)
+        self._pause_ms[address] = min(2 * pause_ms, ASK_AGAIN_MS)
         self._asking[address] = False
-        self._ask_at_ms[address] = now_ms + ASK_AGAIN_MS
+        self._ask_at_ms[address] = now_ms + pause_ms
 
     def decide(self, now_ms: int) -> str:
         """FOUND: begin as a founder. WAIT: go on asking."""
         if not self.may_found:
             return WAIT
-        willing = len(self.willing(now_ms)) + 1
-        if 2 * willing <= len(self._founders) or self._unsure(now_ms) or self._foreign:
-            self._majority_since_ms = -1
+        others = self.willing(now_ms)
+        if 2 * (len(others) + 1) <= len(self._founders) or self._unsure(now_ms) or self._foreign:
+            self._majority_since_ms = self._all_since_ms = -1
             return WAIT
         if self._majority_since_ms < 0:
             self._majority_since_ms = now_ms
-        waited_ms = now_ms - self._majority_since_ms
-        return FOUND if willing == len(self._founders) or waited_ms >= PATIENCE_MS else WAIT
+        if len(others) + 1 < len(self._founders):
+            self._all_since_ms = -1
+        elif self._all_since_ms < 0:
+            self._all_since_ms = now_ms
+        if self._all_since_ms >= 0 and (
+            self._asked_by.issuperset(others) or now_ms - self._all_since_ms >= LINGER_MS
+        ):
+            return FOUND
+        return FOUND if now_ms - self._majority_since_ms >= PATIENCE_MS else WAIT
 
     def willing(self, now_ms: int) -> list[str]:
         """Addresses of the other founders that would have this one; one that answers at two of them counts once."""

@@ -39,6 +39,26 @@ TRANSIENT_BYTES_HIGH: Final = 512 * MIB
 TRANSIENT_BYTES_LOW: Final = 384 * MIB
 """...and below which they are again."""
 
+LARGE_PUBLISH_BYTES: Final = 4 * MIB
+"""What one channel has published at once goes to its shards one after the other if it is larger, counted for each
+shard: far above what one read of a socket brings for a few queues."""
+
+LARGE_PUBLISHES_BYTES: Final = 32 * MIB
+"""Of that so much is under way from one node at a time, or one message: two of 16 MiB, so that one that waits for a
+shard without a leader does not stop all others."""
+
+# --- routing ---------------------------------------------------------------------------------------------
+
+ROUTING_WEIGHT: Final = 2**19
+"""Words of topic patterns, but for those without wildcards or with one `#` at the end alone, and fields that bindings
+of headers exchanges look at, in all exchanges of a vhost: 170 000 bindings such as `*.orange.*`. Patterns made to be
+slow take some 10 ms for a key of 128 words then, and 0.2 s for the first. The log
+decides by it: another number needs a feature level."""
+
+COPIES_CHARACTERS: Final = 8192
+"""Of the routing keys in the CC and BCC headers of one message, one more for each: some hundred keys. Each is routed as
+a message is, by topic exchanges in a step for each word."""
+
 # --- the log ---------------------------------------------------------------------------------------------
 
 COMPACT_BYTES: Final = 32 * MIB
@@ -53,6 +73,10 @@ COMPACT_ENTRIES: Final = 20_000
 DEAD_LETTERS_PER_ENTRY: Final = 1000
 """Decisions in one ROUTE, messages in one TRANSFER: bounds the time one entry takes to apply (RULES C4)."""
 
+DEAD_LETTER_ROUTING_STEPS: Final = 20_000
+"""Steps (`Catalog.routing_steps`) of topic patterns after which a look at deaths ends: some 10 ms. Ordinary deaths
+take a few each."""
+
 DEAD_LETTERS_ROUTED_AHEAD: Final = 4000
 """Deaths of one shard decided about while an earlier decision is still on its way through the log."""
 
@@ -62,7 +86,23 @@ DEAD_LETTERS_UNDER_WAY: Final = 8000
 TRANSFER_BYTES: Final = 512 * KIB
 """Contents in one ROUTE or TRANSFER."""
 
+# --- bindings --------------------------------------------------------------------------------------------
+
+HASHES_OF_TOPIC_KEY: Final = 2
+"""Words `#` of a binding's key at a topic exchange, as in RabbitMQ 4.3; bindings that are there already stay."""
+
 # --- policies --------------------------------------------------------------------------------------------
+
+POLICIES: Final = 1000
+"""Policies of one vhost, and operator policies as many: a name is held against all of them, in a microsecond or a few
+each."""
+
+POLICY_STEPS: Final = 2**22
+"""What all patterns of a vhost may take to be made ready, at every start of a node: a second or two. An ordinary one
+takes some hundred steps, a millisecond at most."""
+
+SEARCHES_PER_TICK: Final = 16_384
+"""Patterns held against names when the leader of a shard compares its queues with the catalog: some 20 ms."""
 
 QUEUES_COMPARED_PER_TICK: Final = 500
 """Queues of one shard that its leader compares with the catalog in a tick at least: a millisecond..."""
@@ -76,6 +116,12 @@ QUEUES_UPDATED_PER_ENTRY: Final = 2000
 MESSAGES_TOUCHED_PER_ENTRY: Final = 4096
 """Messages ready in the queues that one command gives new settings, those of its last queue aside: lower limits and
 other deadlines count for them (RULES C4). What is deep inside a long queue costs next to nothing."""
+
+# --- a full disk ------------------------------------------------------------------------------------------
+
+NO_ROOM_AFTER_MS: Final = 2_000
+"""A node whose log had no room for so long, over several attempts, is not ready, and its clients are told so: what was
+released may have given its room back within the first of them."""
 
 # --- queues that go --------------------------------------------------------------------------------------
 
@@ -178,6 +224,15 @@ CONNECTION_WINDOWS_BYTES: Final = 16 * MIB
 CONSUMER_WINDOW_LEAST_BYTES: Final = 128 * KIB
 """...but no less than this: a hundred messages of 1 KB in a round trip."""
 
+CONSUMER_WINDOWS_BYTES: Final = 512 * MIB
+"""The windows of all consumers of a node: what those that take nothing may have waiting in its memory..."""
+
+CONSUMER_WINDOWS_PERCENT: Final = 10
+"""...and no more than this share of its memory limit..."""
+
+CONSUMER_WINDOW_LAST_BYTES: Final = 16 * KIB
+"""...but for this, which each has when all of that is used up: it is enough for a message at a time."""
+
 OUTPUT_STALL_SECONDS: Final = 300.0
 """A client that takes nothing of what waits for it is given up after this. One that agreed on heartbeats and does not
 send them goes sooner; RabbitMQ has heartbeats alone."""
@@ -202,14 +257,42 @@ KEEPALIVE_PROBES: Final = 4
 """...and this many times."""
 
 WAITING_EVENTS_BYTES: Final = 8 * MIB
-"""Bytes of events behind a waiting operation above which the connection is not read."""
+"""What may be under way and wait behind it on one connection, as `node.broker.waiting_events` counts: above it the
+connection is not read."""
+
+WAITING_EVENTS_OF_NODE_BYTES: Final = 64 * MIB
+"""The same of all connections of a node, above which those with more than WAITING_EVENTS_LEAST_BYTES are not read..."""
+
+WAITING_EVENTS_OF_NODE_LOW_BYTES: Final = 48 * MIB
+"""...and below which they are again."""
+
+WAITING_EVENTS_LEAST_BYTES: Final = 64 * KIB
+"""What every connection may have waiting, also while there is an alarm, the cluster is slow to take commands, or others
+have too much: a consumer that starts anew, to empty what has caused the alarm, declares its queues first."""
+
+ARGUMENTS_BYTES: Final = 16 * KIB
+"""Octets of the arguments of one method (a queue's, an exchange's, a binding's, a consumer's), of a definition of a
+policy, and of a user's tags, each about as AMQP encodes it. Every node keeps them in memory, logs and snapshots."""
+
+ARGUMENT_VALUES: Final = 256
+"""Values in them, those inside of tables and arrays as well: each takes up to 261 octets of memory once decoded."""
+
+MADE_IN_ALARM: Final = 1_000
+"""Queues, exchanges and bindings that one user may make through one node while an alarm is on. Some, since who comes to
+empty queues may need some of his own; not any number, since they are what takes memory and disk."""
 
 ROUTES_CACHED: Final = 20_000
 """Remembered routes per vhost and user."""
 
+MESSAGE_BYTES: Final = 16 * MIB
+"""The body of a message, unless set otherwise: as in RabbitMQ 4."""
+
+MESSAGE_BYTES_MOST: Final = 128 * MIB
+"""What can be set for it."""
+
 TRANSACTION_BYTES: Final = 128 * MIB
-"""What one transaction of a channel holds: as much as one message may have. It waits in memory for the commit, and what
-is for one shard makes one log entry."""
+"""What one transaction of a channel holds: as much as one message may have at most. It waits in memory for the commit,
+and what is for one shard makes one log entry."""
 
 TRANSACTION_STEPS: Final = 20_000
 """Messages given to queues and acknowledgements of one transaction: bounds the time that its entry takes to apply
@@ -219,7 +302,7 @@ TRANSACTION_STEP_BYTES: Final = 200
 """What each publish, return, direct reply and acknowledgement counts for, besides its octets."""
 
 UNFINISHED_BYTES_OF_CONNECTION: Final = 256 * MIB
-"""What may have come, on one connection, of messages whose rest is still to come: two of the largest."""
+"""What may have come, on one connection, of messages whose rest is still to come: two of the largest there may be."""
 
 UNFINISHED_BYTES: Final = 1024 * MIB
 """The same on all connections of one node..."""
@@ -246,6 +329,13 @@ def open_transactions_bytes(memory_limit_bytes: int) -> int:
     if not memory_limit_bytes:
         return OPEN_TRANSACTIONS_BYTES
     return min(OPEN_TRANSACTIONS_BYTES, memory_limit_bytes * OPEN_TRANSACTIONS_PERCENT // 100)
+
+
+def consumer_windows_bytes(memory_limit_bytes: int) -> int:
+    """What the windows of all consumers of a node with this memory limit (0: none) may be."""
+    if not memory_limit_bytes:
+        return CONSUMER_WINDOWS_BYTES
+    return min(CONSUMER_WINDOWS_BYTES, memory_limit_bytes * CONSUMER_WINDOWS_PERCENT // 100)
 
 
 def unfinished_bytes(memory_limit_bytes: int) -> int:

@@ -10,7 +10,7 @@ import grpc
 from cluster.transport.gate import Objection
 from cluster.transport.joining import JoinAnswer, JoinRequest
 from cluster.versions import VersionRange, level_fault
-from node.arrival import STARTS_SHIFT
+from node.arrival import STARTS_SHIFT, start_text
 from node.broker.cluster_facade import SESSION_LOST
 from node.catalog import AddMember, CatalogCommand, MemberAdded, Refusal, RemoveMember
 from node.catalog.members import STILL_THERE
@@ -71,7 +71,12 @@ class MembershipShell:
         known = catalog.node(node_id)
         last_known = 0 if known is None else known.incarnation >> STARTS_SHIFT
         if starts not in (0, last_known) and previous < last_known:
-            text = f"{who} comes back with data of an earlier time: remove it from the cluster first; {anew}"
+            text = (
+                f"{who} comes back with data of an earlier time: it knows of a start at {start_text(previous)}, node "
+                f"{self._identity.node} of one at {start_text(last_known)}. If copies were put back: all "
+                "nodes need copies of the same stop, or one new cluster is made of all copies with mayfly restore. "
+                f"Else remove it from the cluster first; {anew}"
+            )
             return Objection(grpc.StatusCode.DATA_LOSS, text)
         return None
 

@@ -3,11 +3,13 @@
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
+from cluster.transport.counters import PeerCounters
 from node.broker.broker import Broker
 from node.duties.drain import NOT_DRAINING, Drain
 from node.engine import Engine
+from node.http.desk import STEPS_AT_ONCE, in_turns
 from node.http.provider import Histogram, Metric
 from node.log_writer import SYNC_BOUNDS_S, LogWriter
 from node.membership_shell import MembershipShell
@@ -15,10 +17,14 @@ from node.operating.operator_login import Logins
 from node.operating.queue_metrics import queue_metrics
 from node.operating.queue_selection import QueueSelection
 from node.operating.queue_views import QueueViews
-from node.operating.status import alarm_texts, engine_metrics, engine_status, login_metrics
+from node.operating.status import alarm_texts, engine_status, group_steps, login_metrics, metric_steps
+from node.peer_protection import peer_warnings, protection
 from node.process_memory import MemoryWatch
 from node.resource_watch import ResourceWatch
 from node.settings import NodeSettings
+
+QUEUES_AT_ONCE: Final = 50
+"""Queues of a page before other work gets its turn: a millisecond or two."""
 
 
 class RunningNode(Protocol):
@@ -49,7 +55,9 @@ class NodeView:
         logins: Logins,
         broker: Broker,
         watch: ResourceWatch,
+        peers: Mapping[int, PeerCounters],
     ) -> None:
+        self._peers = peers
         self._started_s = time.monotonic()
         self._watch = watch
         self._node = node
@@ -69,9 +77,11 @@ class NodeView:
 
     def readiness(self) -> tuple[bool, str]:
         """Whether clients are served, and if not, why. Alarms don't count: they block publishers, on every node, and
-        the consumers that end them need nodes to connect to."""
+        the consumers that end them need nodes to connect to. A full disk does: nothing is served behind it."""
         if not self._node.serving:
             return False, "starting: the catalog is not up to date yet"
+        if self._engine.no_room is not None:
+            return False, f"nothing can be done here, {self._engine.no_room}"
         if self._node.drain.step != NOT_DRAINING:
             return False, f"{self._node.drain.state}: clients go to other nodes"
         without = [str(group.id) for group in self._engine.host.groups.values() if group.leader == 0]
@@ -85,11 +95,19 @@ class NodeView:
         """Why publishers are blocked."""
         return alarm_texts(self._engine)
 
-    def status(self) -> dict[str, object]:
+    async def status(self) -> dict[str, object]:
         """The state of the cluster as this node sees it, for people and scripts."""
-        status = engine_status(self._engine, self._settings, self._now_ms())
+        groups = await in_turns(group_steps(self._engine, self._now_ms()), STEPS_AT_ONCE)
+        status = engine_status(self._engine, self._settings, self._now_ms(), groups)
         memory = {"used_bytes": self._memory.used_bytes, "limit_bytes": self._memory.limit_bytes}
-        return status | {"drain": self._node.drain_status(), "memory": memory}
+        peers = {
+            "protection": protection(self._settings),
+            "damaged": {str(peer): counters.damaged for peer, counters in self._peers.items()},
+        }
+        return status | {
+            "drain": self._node.drain_status(), "memory": memory, "peers": peers,
+            "warnings": peer_warnings(self._settings),
+        }
 
     def now_ms(self) -> int:
         """See `ThisNode.now_ms`."""
@@ -101,10 +119,12 @@ class NodeView:
 
     def resources(self) -> dict[str, Any]:
         """See `ThisNode.resources`."""
-        return {
-            "mem_used": self._memory.used_bytes,
-            "mem_limit": self._memory.limit_bytes,
+        known = {
+            "mem_used": self._memory.used_bytes or None,
+            "mem_limit": self._memory.limit_bytes or None,
             "disk_free": self._watch.free_bytes,
+        }
+        return {name: number for name, number in known.items() if number is not None} | {
             "disk_free_limit": self._settings.disk_free_limit_bytes,
             "os_pid": str(os.getpid()),
             "processors": os.cpu_count() or 1,
@@ -115,9 +135,10 @@ class NodeView:
         """One queue, or None."""
         return self._queue_views.one(vhost, name, self._now_ms())
 
-    def queues(self, selection: QueueSelection) -> tuple[list[dict[str, object]], int]:
+    async def queues(self, selection: QueueSelection) -> tuple[list[dict[str, object]], int]:
         """Some queues, and how many more there are."""
-        return self._queue_views.some(selection, self._now_ms())
+        rows, left_out = self._queue_views.some(selection, self._now_ms())
+        return await in_turns(rows, QUEUES_AT_ONCE), left_out
 
     def queue_metrics(self, rows: Sequence[Mapping[str, Any]], left_out: int) -> Sequence[Metric]:
         """Metrics of these queues."""
@@ -129,7 +150,7 @@ class NodeView:
             return await self._membership.freshness()
         return await self._membership.freshness_of(vhost, name)
 
-    def metrics_snapshot(self) -> list[Metric]:
+    async def metrics_snapshot(self) -> list[Metric]:
         """(name, help, type, samples) of every metric."""
         syncs = Histogram(SYNC_BOUNDS_S, *self._writer.syncs())
         used: Metric = (
@@ -141,12 +162,20 @@ class NodeView:
             [({}, float(self._memory.limit_bytes))],
         )
         return [
-            *engine_metrics(self._engine, self._settings, self._now_ms()),
+            *await in_turns(metric_steps(self._engine, self._now_ms()), STEPS_AT_ONCE),
             ("mayfly_log_sync_seconds", "Until a batch of the log is written and synced", "histogram", [({}, syncs)]),
             *login_metrics({"amqp": self._broker.failed_logins, "http": self._logins.failed}),
             (
                 "mayfly_direct_replies_dropped", "Direct replies that requesters did not take", "counter",
                 [({}, float(self._broker.replies_dropped))],
+            ),
+            (
+                "mayfly_peer_damaged", "Frames and pieces of snapshots that came damaged", "counter",
+                [({"peer": str(peer)}, float(counters.damaged)) for peer, counters in self._peers.items()],
+            ),
+            (
+                "mayfly_peers_unprotected", "1 where whoever reaches the ports for other nodes can be one", "gauge",
+                [({}, float(bool(peer_warnings(self._settings)) and not protection(self._settings)))],
             ),
             used,
             limit,

@@ -12,10 +12,12 @@ from node.limits import CONNECTIONS, HTTP_CONNECTIONS, SURPLUS_CONNECTIONS
 # Enough for whatever a node does; the customary soft limit of 1024 would be the limit of clients.
 _WANTED: Final = 1_048_576
 
-KEPT_FOR_NODE: Final = 192
-"""Files that clients and HTTP leave to the node itself. Counted in /proc on nodes at rest: 33 alone (loop, gRPC, log,
-write-ahead files, listeners), and 4 more for each peer. So two dozen peers leave some sixty for snapshots under way,
-copies of the data, certificates, names that are looked up, and streams that are made anew while the old ones end."""
+KEPT_FOR_NODE: Final = 320
+"""Files that clients and HTTP leave to the node itself. Counted in /proc on nodes at rest: 34 alone (loop, gRPC, log,
+write-ahead files, listeners), and 6 more for each peer. Strangers at the ports for peers take up to 128
+(`cluster.limits.MAX_STRANGERS` at each; one that speaks to gRPC takes three). So two dozen peers leave some twenty
+under an attack, and 150 otherwise, for snapshots under way, copies of the data, certificates, names that are looked up,
+and streams that are made anew while the old ones end."""
 
 KEPT_AT_LAST: Final = 64
 """Of these the last, which no client gets even where the node itself has taken more than its own: what some two dozen
@@ -25,7 +27,7 @@ _LEAST_HTTP: Final = 16
 _HTTP_PART: Final = 8
 """HTTP gets an eighth, up to what it may have."""
 
-LEAST_FILES: Final = 320
+LEAST_FILES: Final = 448
 """With fewer a node does not start."""
 
 _HOW: Final = "ulimit -Hn, LimitNOFILE= of systemd, --ulimit nofile= of docker"

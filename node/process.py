@@ -16,14 +16,16 @@ from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from cluster.log.batch import CorruptEntry, CorruptStore, DiskFull, LogError
+from cluster.log.batch import CorruptEntry, CorruptStore, DiskFull, LogError, MissingEntry, StoreDamaged
 from cluster.log.folder import make_folder
 from cluster.log.write_ahead_store import WriteAheadStore
 from cluster.raft import Entry
+from cluster.transport.cluster_secret import NO_SECRET, ClusterSecrets
 from cluster.transport.peer_transport import LocalPeer, PeerTransport
 from cluster.transport.tls import SwitchedContext
 from cluster.versions import LEVELS, level_fault
 from node import limits
+from node.amqp.settings import ConnectionSettings
 from node.arrival import (
     STARTS_SHIFT,
     NodeRefused,
@@ -60,15 +62,20 @@ from node.operating.management import Management
 from node.operating.operator import Operator
 from node.operating.operator_login import Logins
 from node.own_token import OwnToken, write_own_token
+from node.peer_protection import cluster_secrets, peer_warnings
+from node.private_files import make_private
 from node.process_clock import ProcessClock, kept_clock, this_boot
 from node.process_memory import MemoryWatch, limit_bytes
 from node.resource_watch import ResourceWatch
-from node.settings import NodeSettings
+from node.settings import NodeSettings, SettingsError
+from node.store_opening import forget_damaged_file, open_store
 
 log = logging.getLogger("mayfly.node")
 
 ASK_AGAIN_S: Final = 1.0
 """A replica that could not say whether it is up to date is asked again after this."""
+
+_FEW: Final = 3
 
 MANY_OBJECTS: Final = 100_000
 """Objects made before the youngest are looked at for cycles: there are hardly any, and each look holds the loop up."""
@@ -88,6 +95,7 @@ class NodeProcess:
         self.failure: str | None = None
         self._sent_away = False
         self._removed = False
+        self._known: ClusterSecrets = NO_SECRET
         self._unproven = False
         self._loop: asyncio.AbstractEventLoop
         self._store: WriteAheadStore
@@ -145,6 +153,12 @@ class NodeProcess:
         if self._files.fault is not None:
             raise NodeRefused(self._files.fault)
         check_files(self.settings)
+        try:
+            self._known = cluster_secrets(self.settings)
+        except SettingsError as error:
+            raise NodeRefused(f"settings: {error}") from None
+        for warning in peer_warnings(self.settings):
+            log.warning("%s", warning)
         starts, previous = await self._open_engine()
         own_token = await self._loop.run_in_executor(None, self._write_own_token)
         # No await in it, and nothing listens before it is done: a frame, or a page, finds all that it may need.
@@ -169,10 +183,12 @@ class NodeProcess:
         self._store = await asyncio.shield(opening)
         self.clock = await self._loop.run_in_executor(None, kept_clock, settings.data_dir, this_boot())
         try:
-            self.identity, self._members = await establish_identity(settings, self._store)
+            self.identity, self._members = await establish_identity(settings, self._store, self._known)
             self._unproven = is_unproven(self._store)
             previous, starts = next_start(self._store)
             stored = await self._loop.run_in_executor(None, self._store.load)
+            if not any(group.damage for group in stored.values()):
+                await self._loop.run_in_executor(None, forget_damaged_file, settings)
             self.engine = make_engine(
                 settings, self.identity, self._members, self.name, self._read_entry, starts << STARTS_SHIFT
             )
@@ -180,7 +196,7 @@ class NodeProcess:
             if first is not None:
                 await self._loop.run_in_executor(None, self._store.write, first)
         except CorruptStore as error:
-            raise NodeRefused(f"the data in {settings.data_dir} is damaged: {error}") from error
+            raise StoreDamaged(f"the data in {settings.data_dir} is damaged: {error}") from error
         return starts, previous
 
     def _assemble(self, starts: int, previous: int, own_token: OwnToken | None) -> None:
@@ -205,10 +221,10 @@ class NodeProcess:
         self._certificates = self._make_certificates(tls)
         self._logins = Logins(self.engine.catalog, self._renew_password)
         self._ends.callback(self._logins.close)
-        self._definitions = DefinitionsOffice(self.engine, self.membership)
+        self._definitions = DefinitionsOffice(self.engine, self.membership, settings.rabbitmq_version)
         self.view = NodeView(
             self, self.engine, settings, self.clock.now_ms, self.membership, self._memory, self._writer, self._logins,
-            self._broker, self._watch,
+            self._broker, self._watch, self._transport.counters,
         )
         self._http = self._make_http(own_token)
         self._ends.push_async_callback(self._http.stop)
@@ -221,9 +237,11 @@ class NodeProcess:
     def _make_broker(self) -> Broker:
         memory_bytes = self._memory.limit_bytes
         own = BrokerSettings(
+            ConnectionSettings(self.settings.rabbitmq_version, max_message_bytes=self.settings.max_message_bytes),
             transactions_bytes=limits.open_transactions_bytes(memory_bytes),
             unfinished_bytes=limits.unfinished_bytes(memory_bytes),
             consumer_timeout_ms=self.settings.consumer_timeout_ms,
+            consumer_windows_bytes=limits.consumer_windows_bytes(memory_bytes),
         )
         return Broker(self.engine, lambda: random.SystemRandom().randbytes(16), own)
 
@@ -286,12 +304,14 @@ class NodeProcess:
         )
         clients = Clients(self.engine, ClientViews(self.engine, self._broker), self.drive.schedule_pump)
         management = Management(
-            self.engine, self.membership, self._logins, self.drive.schedule_pump, self.view, clients
+            self.engine, self.membership, self._logins, self.drive.schedule_pump, self.view, clients,
+            self.settings.rabbitmq_version,
         )
         access = Access(self.engine, self.membership, self._logins, self._logins.threads)
         address = self.settings.http_address
         return HttpServer(
-            self.view, address.host, address.port, operator, management, access, self._definitions, self._files.http
+            self.view, address.host, address.port, operator, management, access, self._definitions, self._files.http,
+            open_pages=self.settings.http_open_pages,
         )
 
     def _make_certificates(self, tls: SwitchedContext | None) -> Certificates:
@@ -313,7 +333,11 @@ class NodeProcess:
 
     def _open_store(self) -> WriteAheadStore:
         make_folder(self.settings.data_dir)
-        return WriteAheadStore(self.settings.data_dir / "log", self.settings.disk_map_bytes)
+        open_to_others = make_private(self.settings.data_dir)
+        if open_to_others:
+            log.warning("others may read what is in %s, and it is not this user's to change: %s",
+                        self.settings.data_dir, ", ".join(open_to_others[:_FEW]))  # fmt: skip
+        return open_store(self.settings)
 
     @property
     def name(self) -> str:
@@ -332,6 +356,7 @@ class NodeProcess:
             local, str(settings.peer_address), peers, drive.on_frame, drive.on_peer_up, drive.on_peer_down,
             drive.on_snapshot_sent, peer_tls_files(settings), self.membership, settings.data_dir / "snapshots",
             (settings.frames_listen_address.host, settings.frames_listen_address.port), drive.on_peer_gone,
+            self._known,
         )
 
     def _members_changed(self) -> None:
@@ -498,17 +523,21 @@ class NodeProcess:
             await self._loop.run_in_executor(None, opening.result().close)
 
     def _read_entry(self, group: int, index: int) -> Entry:
-        """Read an entry back; one that is damaged on disk stops the node, and its replica is rebuilt at the next start.
-        Any thread may do this: a snapshot is read beside the loop.
+        """Read an entry back; one that is damaged or gone on disk stops the node, and its replica is rebuilt at the
+        next start. Any thread may do this: a snapshot is read beside the loop.
 
         Whoever asked must not go on as if it had the entry, so this raises as well."""
         try:
             return self._store.read_entry(group, index)
-        except CorruptEntry as error:
+        except (CorruptEntry, MissingEntry) as error:
+            in_loop = threading.current_thread() is threading.main_thread()
+            if isinstance(error, MissingEntry) and not (in_loop and self.engine.host.peers):
+                # Beside the loop it is none: what a snapshot needs may be released before it was read.
+                raise
             with suppress(LogError):
                 self._store.mark_damaged(group, str(error))
             text = f"{error}; started again, this node has group {group} rebuilt from the others"
-            if threading.current_thread() is threading.main_thread():
+            if in_loop:
                 self.fail(text)
             else:
                 self._loop.call_soon_threadsafe(self.fail, text)

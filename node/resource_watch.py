@@ -42,8 +42,8 @@ class ResourceWatch:
         self._memory = memory
         self._settings = settings
         self._feed = feed
-        self.free_bytes: int = 0
-        """On the disk, when it was last looked."""
+        self.free_bytes: int | None = None
+        """On the disk, when it was last looked; None before that."""
 
     async def watch_clock(self) -> None:
         """A clock that most members contradict is not kept: somebody sets the wall clock right, and starts the node."""

@@ -4,5 +4,6 @@ from typing import Final
 
 VERSION: Final = "0.1.0"
 
-RABBITMQ_VERSION: Final = "3.10.8"
-"""The version of RabbitMQ whose management API is spoken: clients go by it."""
+RABBITMQ_VERSION: Final = "4.3.6"
+"""The newest version of RabbitMQ whose recorded answers are matched (RULES Q4). Clients of both protocols go by the
+number that they are told: this one, unless the setting `rabbitmq_version` says another."""

@@ -34,6 +34,10 @@ class StoreUnfit(StoreRefused):
     """Opening it again would end the same: what is in the folder, or missing from it, does not suit this node."""
 
 
+class StoreDamaged(StoreUnfit):
+    """What is in the folder is not what was written to it, or not all of it."""
+
+
 class CorruptStore(LogError):
     """A stored record other than an entry doesn't match its checksum, or can't be read."""
 

@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from cluster.log.lmdb_room import OUT_OF_ROOM
+from cluster.log.folder import OUT_OF_ROOM
 
 BLOCK_BYTES: Final = 4096
 """Where direct writes begin and end. No disk in use has larger blocks."""

@@ -1,5 +1,6 @@
 """The folder of a node's log: one process at a time, and no silent start from nothing."""
 
+import errno
 import fcntl
 import mmap
 import os
@@ -8,11 +9,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from cluster.log.batch import StoreRefused, StoreUnfit
+from cluster.log.batch import StoreDamaged, StoreRefused
 
 DATA_FILE: Final = "data.mdb"
 LOCK_FILE: Final = "in-use"
 MARKER_FILE: Final = "format"
+FOR_ITS_USER: Final = 0o700
+
+OUT_OF_ROOM: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+"""What the system says when there is no room left."""
 
 _META_PAGES: Final = 2
 _LMDB_MAGIC: Final = struct.Struct("<I")
@@ -22,12 +27,12 @@ _LMDB_TRANSACTION_AT: Final = 144
 
 
 def make_folder(path: Path, may_exist: bool = True) -> None:
-    """A folder, and those above it that are missing, which stay after a crash. Raises OSError."""
+    """A folder, and those above it that are missing, for their owner alone; they stay after a crash. Raises OSError."""
     for folder in reversed([parent for parent in path.parents if not parent.exists()]):
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(FOR_ITS_USER, exist_ok=True)
         sync_folder(folder.parent)
     if not (may_exist and path.is_dir()):
-        path.mkdir(exist_ok=may_exist)
+        path.mkdir(FOR_ITS_USER, exist_ok=may_exist)
         sync_folder(path.parent)
 
 
@@ -48,7 +53,7 @@ class StoreFolder:
         self.data_file = path / DATA_FILE
         try:
             make_folder(path)
-            self._lock = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._lock = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise StoreRefused(f"can't open the data folder {path}: {error.strerror}") from error
         try:
@@ -63,16 +68,15 @@ class StoreFolder:
             os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
 
     def check_not_emptied(self) -> None:
-        """Raise `StoreUnfit` when the folder held a log whose file is gone.
+        """Raise `StoreDamaged` when the folder held a log whose file is gone.
 
         Starting from nothing then would forget the votes this node gave and the entries it confirmed.
         """
         if not (self.path / MARKER_FILE).exists():
             return
         if not self.data_file.exists() or self.data_file.stat().st_size == 0:
-            raise StoreUnfit(
-                f"{self.data_file} is missing or empty, but {self.path / MARKER_FILE} says that there was a "
-                f"log. Restore it; or, to let the node begin anew as an empty member, remove the folder."
+            raise StoreDamaged(
+                f"{self.data_file} is missing or empty, but {self.path / MARKER_FILE} says that there was a log"
             )
 
     def clear_unfinished_start(self) -> None:

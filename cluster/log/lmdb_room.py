@@ -1,18 +1,14 @@
 """How much room a log has left, in the file system, in LMDB's map, and between what is stored."""
 
-import errno
 import os
 import threading
 from itertools import chain
 from pathlib import Path
-from typing import Final
 
 from cluster import limits
 from cluster.log.batch import DiskFull, GroupWrite
+from cluster.log.folder import OUT_OF_ROOM
 from cluster.log.lmdb_tables import LmdbTables
-
-OUT_OF_ROOM: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
-"""What the system says when there is none left."""
 
 
 class LmdbRoom:

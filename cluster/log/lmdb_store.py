@@ -13,7 +13,7 @@ import os
 import shutil
 import struct
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -32,19 +32,21 @@ from cluster.log.batch import (
     StoredGroup,
     WriteBatch,
 )
-from cluster.log.folder import DATA_FILE, MARKER_FILE, StoreFolder, make_folder, sync_folder
+from cluster.log.folder import DATA_FILE, MARKER_FILE, OUT_OF_ROOM, StoreFolder, make_folder, sync_folder
 from cluster.log.layouts import USER_PREFIX
-from cluster.log.lmdb_room import OUT_OF_ROOM, LmdbRoom
+from cluster.log.lmdb_room import LmdbRoom
 from cluster.log.lmdb_tables import LmdbTables
 from cluster.log.map_pages import NEIGHBOURS_BYTES, MapPages
 from cluster.log.records import ENTRY_KEY, GROUP_KEY
 from cluster.raft.messages import Entry, HardState
 
 _TURN_KEY: Final = b"\x00turn"
-_MOVED_KEY: Final = b"\x00moved"
-_RELIEVED_KEY: Final = b"\x00relieved"
+MOVED_KEY: Final = b"\x00moved"
+RELIEVED_KEY: Final = b"\x00relieved"
 _MOVED: Final = struct.Struct(">Q")
 _DAMAGED_PREFIX: Final = b"\x00damaged"
+_END_UNKNOWN_PREFIX: Final = b"\x00end unknown"
+"""Before the groups of which it is not known how far their logs had come."""
 _STEPS_BEFORE_SEEK: Final = 8
 _RELEASES_AT_ONCE: Final = 256
 """Deleting needs pages as well, neighbouring ones to note many that became free: on a full disk, little by little."""
@@ -83,11 +85,11 @@ class LmdbLogStore:
             try:
                 self._room = LmdbRoom(self._tables, self._folder.data_file)
                 self._pages = MapPages(self._folder.data_file, limits.LOG_MAP_HELD_BYTES)
-                self._moved = self._noted(_MOVED_KEY)
-                self.relieved: int = self._noted(_RELIEVED_KEY) or 0
+                self._moved = self._noted(MOVED_KEY)
+                self.relieved: int = self._noted(RELIEVED_KEY) or 0
                 """The `number` of the last `relieve`; 0 when there was none."""
             except BaseException:
-                self._environment.close()
+                self._tables.close()
                 raise
         except BaseException:
             self._folder.close()
@@ -112,11 +114,18 @@ class LmdbLogStore:
                         stored.last_index = stored.snapshot.metadata.index
                     except CorruptStore as error:
                         stored.damage = str(error)
+                unknown: list[int] = []
                 for key, value in transaction.cursor(self._tables.meta):
                     if key.startswith(_DAMAGED_PREFIX):
                         number = _group_of(key[len(_DAMAGED_PREFIX) :])
                         groups.setdefault(number, StoredGroup(HardState(), None, [], [])).damage = value.decode()
+                    elif key.startswith(_END_UNKNOWN_PREFIX):
+                        unknown.append(_group_of(key[len(_END_UNKNOWN_PREFIX) :]))
             self._load_entries(groups)
+            for number in unknown:
+                # A release that does not know this mark leaves it where it has rebuilt a group.
+                if number in groups and groups[number].damage:
+                    groups[number].last_index = limits.MAX_INDEX
         except lmdb.Error as error:
             raise CorruptStore(f"{self._folder.data_file} is damaged: {error}") from error
         return dict(sorted(groups.items()))
@@ -196,7 +205,7 @@ class LmdbLogStore:
         with self._lock:
             self._refuse_after_failure()
             overtaken = (self._moved or 0) < self.relieved
-            noted = {_MOVED_KEY: _MOVED.pack(moved)}
+            noted = {MOVED_KEY: _MOVED.pack(moved)}
             self._write(batches, self._room.reserve_bytes if keep_reserve else 0, noted, overtaken)
             self._moved = moved
 
@@ -263,7 +272,7 @@ class LmdbLogStore:
         for number, write in relief.groups.items():
             allowing.group(number).snapshot = write.snapshot
             allowing.group(number).hard_state = write.hard_state
-        noted = {_RELIEVED_KEY: _MOVED.pack(overtakes)} if overtakes else {}
+        noted = {RELIEVED_KEY: _MOVED.pack(overtakes)} if overtakes else {}
         self._write([allowing], 0, noted, overtaking=bool(overtakes))
         self.relieved = max(self.relieved, overtakes)
         self._release(relief)
@@ -315,7 +324,8 @@ class LmdbLogStore:
                     self._apply(transaction, batch, overtaking)
                 for key, value in (noted or {}).items():
                     transaction.put(key, value, db=self._tables.meta)
-        except lmdb.Error as error:
+            self._tables.note_commit()
+        except (lmdb.Error, OSError) as error:
             raise self._write_failure(error) from error
         self._room.written()
         self._extents.update(extents)
@@ -335,19 +345,36 @@ class LmdbLogStore:
             self._refuse_after_failure()
             self._put_meta(_DAMAGED_PREFIX + GROUP_KEY.pack(group), text.encode())
 
+    def put_promises(
+        self, states: Mapping[int, HardState], own: Mapping[bytes, bytes], moved: int, damage: str
+    ) -> None:
+        """Begin with these hard states and values of the table `meta`, with logs that are damaged and of which it is
+        not known how far they had come (`cluster.log.salvage`). Raises `DiskFull`, `DiskFailed`."""
+        values = dict(own)
+        values[MOVED_KEY] = _MOVED.pack(moved)
+        for number in states:
+            values[_DAMAGED_PREFIX + GROUP_KEY.pack(number)] = damage.encode()
+            values[_END_UNKNOWN_PREFIX + GROUP_KEY.pack(number)] = b""
+        batch = WriteBatch()
+        for number, state in states.items():
+            batch.group(number).hard_state = state
+        with self._lock:
+            self._write([batch], 0, values)
+
     def _put_meta(self, key: bytes, value: bytes) -> None:
         try:
             with self._environment.begin(write=True, db=self._tables.meta) as transaction:
                 transaction.put(key, value)
-        except lmdb.Error as error:
+            self._tables.note_commit()
+        except (lmdb.Error, OSError) as error:
             raise self._write_failure(error) from error
 
     def _refuse_after_failure(self) -> None:
         if self._failed:
             raise DiskFailed(f"{self._folder.data_file}: refused after an earlier failure: {self._failed}")
 
-    def _write_failure(self, error: lmdb.Error) -> LogError:
-        """What a failed transaction means. LMDB has rolled it back, as far as it could."""
+    def _write_failure(self, error: lmdb.Error | OSError) -> LogError:
+        """What a failed transaction, or a failed note of it, means. LMDB has rolled it back, as far as it could."""
         # LMDB calls it an input/output error, too, when the room ended in the middle of what it wrote.
         ended_midway = _is(error, errno.EIO) and self._room.file_system_is_short()
         full = isinstance(error, (lmdb.MapFullError, lmdb.DiskError)) or _is(error, *OUT_OF_ROOM)
@@ -369,6 +396,7 @@ class LmdbLogStore:
             if write.install:
                 _delete_range(cursor, number, 0, limits.MAX_INDEX)
                 transaction.delete(_DAMAGED_PREFIX + group_key, db=self._tables.meta)
+                transaction.delete(_END_UNKNOWN_PREFIX + group_key, db=self._tables.meta)
                 behind = not cursor.last() or cursor.key() < ENTRY_KEY.pack(number, 0)
                 cursor.putmulti(_live_pairs(write), append=behind)
             else:
@@ -449,11 +477,11 @@ class LmdbLogStore:
         with self._lock:
             self._failed = self._failed or "the store is closed"
             self._room.close()
-            self._environment.close()
+            self._tables.close()
             self._folder.close()
 
 
-def _is(error: lmdb.Error, *numbers: int) -> bool:
+def _is(error: lmdb.Error | OSError, *numbers: int) -> bool:
     """Whether a system error is behind this one. The C binding gives its text away, not its number."""
     text = str(error)
     return any(text.endswith(os.strerror(number)) for number in numbers)

@@ -11,10 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from cluster.log.batch import DiskFailed, DiskFull, StoreRefused, StoreUnfit
+from cluster.log.batch import DiskFailed, DiskFull, StoreDamaged, StoreRefused
 from cluster.log.direct_writes import BLOCK_BYTES, DirectWrites, open_direct
-from cluster.log.folder import sync_folder
-from cluster.log.lmdb_room import OUT_OF_ROOM
+from cluster.log.folder import OUT_OF_ROOM, sync_folder
 from cluster.log.write_ahead_format import FILE_HEADER_BYTES, file_header, file_salt, is_clear
 
 FILE_NAMES: Final = ("ahead-1", "ahead-2")
@@ -28,7 +27,7 @@ class WriteAheadFiles:
     An append can be made without a thread (`begin_append`, `end_append`) where the system does that (`open_direct`)."""
 
     def __init__(self, folder: Path, segment_bytes: int, may_create: bool) -> None:
-        """Opens the files, or makes them if there never were any. Raises `StoreUnfit`, `StoreRefused`."""
+        """Opens the files, or makes them if there never were any. Raises `StoreDamaged`, `StoreRefused`."""
         self._descriptors: list[int] = []
         self._salts: list[int] = []
         self._ends: list[int] = []
@@ -48,7 +47,7 @@ class WriteAheadFiles:
             for path in paths:
                 if not path.exists():
                     if not may_create:
-                        raise StoreUnfit(f"{path} is missing, and with it what was written last. Restore it.")
+                        raise StoreDamaged(f"{path} is missing, and with it what was written last")
                     _create(path, segment_bytes)
             sync_folder(folder)
             for path in paths:

@@ -21,9 +21,9 @@ from cluster.log.batch import (
     DiskFailed,
     DiskFull,
     LogError,
+    StoreDamaged,
     StoredGroup,
     StoreRefused,
-    StoreUnfit,
     WriteBatch,
 )
 from cluster.log.gathered import Gathered, beyond, done_with, replay
@@ -124,9 +124,9 @@ class WriteAheadStore:
                 "Make room in its file system, or raise disk_map_bytes"
             ) from full
         except CorruptStore as damage:
-            raise StoreUnfit(str(damage)) from damage
+            raise StoreDamaged(str(damage)) from damage
         except ValueError as misfit:
-            raise StoreUnfit(f"the write-ahead files do not fit the log file: {misfit}") from misfit
+            raise StoreDamaged(f"the write-ahead files do not fit the log file: {misfit}") from misfit
         return last
 
     def _replay_without_room(self, images: list[tuple[str, bytes]], batch: WriteBatch, last: int) -> None:

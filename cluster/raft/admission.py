@@ -134,7 +134,10 @@ def _check_append_response(raft: Raft, message: Message) -> None:
         return
     last = raft.raft_log.last_index()
     if message.index > last or message.reject_hint > last:
-        raise RaftError(f"{message.from_} answers for entry {message.index}, but the last one is {last}")
+        raise RaftError(
+            f"{message.from_} answers for entry {max(message.index, message.reject_hint)}, but the last one is {last}: "
+            "one of the two has data of another moment (docs/operations.md, 'Backup and restore')"
+        )
 
 
 def _check_snapshot(raft: Raft, message: Message) -> None:

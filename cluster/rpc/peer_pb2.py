@@ -24,45 +24,47 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\npeer.proto\x12\x0emayfly.peer.v1\"\xc6\x01\n\x0bJoinRequest\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12 \n\x18highest_protocol_version\x18\x05 \x01(\r\x12\x14\n\x0clowest_level\x18\x06 \x01(\r\x12\x15\n\rhighest_level\x18\x07 \x01(\r\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\r\n\x05store\x18\x04 \x01(\t\x12\x0f\n\x07\x63luster\x18\x08 \x01(\t\x12\x0f\n\x07\x66ounder\x18\t \x01(\x04\"\xf1\x01\n\nJoinAnswer\x12\x0f\n\x07refusal\x18\x01 \x01(\t\x12\r\n\x05\x61gain\x18\x02 \x01(\x08\x12\x0f\n\x07node_id\x18\x03 \x01(\x04\x12\x11\n\tnode_name\x18\x04 \x01(\t\x12\x12\n\ncluster_id\x18\x05 \x01(\t\x12\x0e\n\x06shards\x18\x06 \x01(\r\x12\x1a\n\x12replication_factor\x18\x07 \x01(\r\x12\x17\n\x0fmembers_version\x18\x08 \x01(\x04\x12\'\n\x07members\x18\t \x03(\x0b\x32\x16.mayfly.peer.v1.Member\x12\x0e\n\x06stance\x18\n \x01(\t\x12\r\n\x05store\x18\x0b \x01(\t\"8\n\x06Member\x12\x0f\n\x07node_id\x18\x01 \x01(\x04\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\"\xfa\x01\n\x05Hello\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12 \n\x18highest_protocol_version\x18\n \x01(\r\x12\x14\n\x0clowest_level\x18\x0b \x01(\r\x12\x15\n\rhighest_level\x18\x0c \x01(\r\x12\x0f\n\x07node_id\x18\x02 \x01(\x04\x12\x11\n\tnode_name\x18\x03 \x01(\t\x12\x12\n\ncluster_id\x18\x04 \x01(\t\x12\r\n\x05store\x18\x05 \x01(\t\x12\x0e\n\x06starts\x18\x06 \x01(\x04\x12\x10\n\x08previous\x18\x08 \x01(\x04\x12\x0f\n\x07\x61\x64\x64ress\x18\x07 \x01(\t\x12\x0e\n\x06target\x18\t \x01(\x04\"\xf7\x01\n\x05\x46rame\x12\x10\n\x08\x63lock_ms\x18\x01 \x01(\x03\x12*\n\x04raft\x18\x02 \x03(\x0b\x32\x1c.mayfly.peer.v1.GroupMessage\x12\x30\n\x0cgroup_clocks\x18\x03 \x03(\x0b\x32\x1a.mayfly.peer.v1.GroupClock\x12+\n\tproposals\x18\x04 \x03(\x0b\x32\x18.mayfly.peer.v1.Proposal\x12+\n\tdatagrams\x18\x05 \x03(\x0b\x32\x18.mayfly.peer.v1.Datagram\x12$\n\x05hello\x18\x06 \x01(\x0b\x32\x15.mayfly.peer.v1.Hello\"\xd6\x01\n\x0cGroupMessage\x12\r\n\x05group\x18\x01 \x01(\r\x12\x0c\n\x04type\x18\x02 \x01(\r\x12\x0c\n\x04term\x18\x03 \x01(\x04\x12\x10\n\x08log_term\x18\x04 \x01(\x04\x12\r\n\x05index\x18\x05 \x01(\x04\x12\x0e\n\x06\x63ommit\x18\x06 \x01(\x04\x12\x0c\n\x04vote\x18\x07 \x01(\x04\x12\x0e\n\x06reject\x18\x08 \x01(\x08\x12\x13\n\x0breject_hint\x18\t \x01(\x04\x12\x0f\n\x07\x63ontext\x18\n \x01(\x0c\x12&\n\x07\x65ntries\x18\x0b \x03(\x0b\x32\x15.mayfly.peer.v1.Entry\"@\n\x05\x45ntry\x12\x0c\n\x04term\x18\x01 \x01(\x04\x12\r\n\x05index\x18\x02 \x01(\x04\x12\x0c\n\x04type\x18\x03 \x01(\r\x12\x0c\n\x04\x64\x61ta\x18\x04 \x01(\x0c\"<\n\nGroupClock\x12\r\n\x05group\x18\x01 \x01(\r\x12\x0f\n\x07time_ms\x18\x02 \x01(\x03\x12\x0e\n\x06led_ms\x18\x03 \x01(\x03\"+\n\x08Proposal\x12\r\n\x05group\x18\x01 \x01(\r\x12\x10\n\x08\x65nvelope\x18\x02 \x01(\x0c\"&\n\x08\x44\x61tagram\x12\x0c\n\x04kind\x18\x01 \x01(\r\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"q\n\tConfState\x12\x0e\n\x06voters\x18\x01 \x03(\x04\x12\x10\n\x08learners\x18\x02 \x03(\x04\x12\x17\n\x0fvoters_outgoing\x18\x03 \x03(\x04\x12\x15\n\rlearners_next\x18\x04 \x03(\x04\x12\x12\n\nauto_leave\x18\x05 \x01(\x08\"^\n\x10SnapshotMetadata\x12\r\n\x05index\x18\x01 \x01(\x04\x12\x0c\n\x04term\x18\x02 \x01(\x04\x12-\n\nconf_state\x18\x03 \x01(\x0b\x32\x19.mayfly.peer.v1.ConfState\"\xbe\x01\n\x0eSnapshotHeader\x12$\n\x05hello\x18\x01 \x01(\x0b\x32\x15.mayfly.peer.v1.Hello\x12-\n\x07message\x18\x02 \x01(\x0b\x32\x1c.mayfly.peer.v1.GroupMessage\x12\x32\n\x08metadata\x18\x03 \x01(\x0b\x32 .mayfly.peer.v1.SnapshotMetadata\x12\x13\n\x0btotal_bytes\x18\x04 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x05 \x01(\x0c\"o\n\rSnapshotChunk\x12.\n\x06header\x18\x01 \x01(\x0b\x32\x1e.mayfly.peer.v1.SnapshotHeader\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x12\x0e\n\x06offset\x18\x03 \x01(\x04\x12\x10\n\x08\x63hecksum\x18\x04 \x01(\x07\"\x11\n\x0fSnapshotReceipt\"\r\n\x0b\x45xchangeEnd2\xdb\x01\n\x04Peer\x12@\n\x08\x45xchange\x12\x15.mayfly.peer.v1.Frame\x1a\x1b.mayfly.peer.v1.ExchangeEnd(\x01\x12P\n\x0cSendSnapshot\x12\x1d.mayfly.peer.v1.SnapshotChunk\x1a\x1f.mayfly.peer.v1.SnapshotReceipt(\x01\x12?\n\x04Join\x12\x1b.mayfly.peer.v1.JoinRequest\x1a\x1a.mayfly.peer.v1.JoinAnswerb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\npeer.proto\x12\x0emayfly.peer.v1\"\x83\x01\n\tProofStep\x12\r\n\x05nonce\x18\x01 \x01(\x0c\x12\x0f\n\x07node_id\x18\x02 \x01(\x04\x12\r\n\x05store\x18\x03 \x01(\t\x12\x0e\n\x06target\x18\x04 \x01(\x04\x12\x0f\n\x07\x61\x64\x64ress\x18\x05 \x01(\t\x12\x16\n\x0ewithout_secret\x18\x06 \x01(\x08\x12\x0e\n\x06proofs\x18\x07 \x03(\x0c\"\xc6\x01\n\x0bJoinRequest\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12 \n\x18highest_protocol_version\x18\x05 \x01(\r\x12\x14\n\x0clowest_level\x18\x06 \x01(\r\x12\x15\n\rhighest_level\x18\x07 \x01(\r\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\r\n\x05store\x18\x04 \x01(\t\x12\x0f\n\x07\x63luster\x18\x08 \x01(\t\x12\x0f\n\x07\x66ounder\x18\t \x01(\x04\"\xf1\x01\n\nJoinAnswer\x12\x0f\n\x07refusal\x18\x01 \x01(\t\x12\r\n\x05\x61gain\x18\x02 \x01(\x08\x12\x0f\n\x07node_id\x18\x03 \x01(\x04\x12\x11\n\tnode_name\x18\x04 \x01(\t\x12\x12\n\ncluster_id\x18\x05 \x01(\t\x12\x0e\n\x06shards\x18\x06 \x01(\r\x12\x1a\n\x12replication_factor\x18\x07 \x01(\r\x12\x17\n\x0fmembers_version\x18\x08 \x01(\x04\x12\'\n\x07members\x18\t \x03(\x0b\x32\x16.mayfly.peer.v1.Member\x12\x0e\n\x06stance\x18\n \x01(\t\x12\r\n\x05store\x18\x0b \x01(\t\"8\n\x06Member\x12\x0f\n\x07node_id\x18\x01 \x01(\x04\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\"\xfa\x01\n\x05Hello\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12 \n\x18highest_protocol_version\x18\n \x01(\r\x12\x14\n\x0clowest_level\x18\x0b \x01(\r\x12\x15\n\rhighest_level\x18\x0c \x01(\r\x12\x0f\n\x07node_id\x18\x02 \x01(\x04\x12\x11\n\tnode_name\x18\x03 \x01(\t\x12\x12\n\ncluster_id\x18\x04 \x01(\t\x12\r\n\x05store\x18\x05 \x01(\t\x12\x0e\n\x06starts\x18\x06 \x01(\x04\x12\x10\n\x08previous\x18\x08 \x01(\x04\x12\x0f\n\x07\x61\x64\x64ress\x18\x07 \x01(\t\x12\x0e\n\x06target\x18\t \x01(\x04\"\xf7\x01\n\x05\x46rame\x12\x10\n\x08\x63lock_ms\x18\x01 \x01(\x03\x12*\n\x04raft\x18\x02 \x03(\x0b\x32\x1c.mayfly.peer.v1.GroupMessage\x12\x30\n\x0cgroup_clocks\x18\x03 \x03(\x0b\x32\x1a.mayfly.peer.v1.GroupClock\x12+\n\tproposals\x18\x04 \x03(\x0b\x32\x18.mayfly.peer.v1.Proposal\x12+\n\tdatagrams\x18\x05 \x03(\x0b\x32\x18.mayfly.peer.v1.Datagram\x12$\n\x05hello\x18\x06 \x01(\x0b\x32\x15.mayfly.peer.v1.Hello\"\xd6\x01\n\x0cGroupMessage\x12\r\n\x05group\x18\x01 \x01(\r\x12\x0c\n\x04type\x18\x02 \x01(\r\x12\x0c\n\x04term\x18\x03 \x01(\x04\x12\x10\n\x08log_term\x18\x04 \x01(\x04\x12\r\n\x05index\x18\x05 \x01(\x04\x12\x0e\n\x06\x63ommit\x18\x06 \x01(\x04\x12\x0c\n\x04vote\x18\x07 \x01(\x04\x12\x0e\n\x06reject\x18\x08 \x01(\x08\x12\x13\n\x0breject_hint\x18\t \x01(\x04\x12\x0f\n\x07\x63ontext\x18\n \x01(\x0c\x12&\n\x07\x65ntries\x18\x0b \x03(\x0b\x32\x15.mayfly.peer.v1.Entry\"@\n\x05\x45ntry\x12\x0c\n\x04term\x18\x01 \x01(\x04\x12\r\n\x05index\x18\x02 \x01(\x04\x12\x0c\n\x04type\x18\x03 \x01(\r\x12\x0c\n\x04\x64\x61ta\x18\x04 \x01(\x0c\"<\n\nGroupClock\x12\r\n\x05group\x18\x01 \x01(\r\x12\x0f\n\x07time_ms\x18\x02 \x01(\x03\x12\x0e\n\x06led_ms\x18\x03 \x01(\x03\"+\n\x08Proposal\x12\r\n\x05group\x18\x01 \x01(\r\x12\x10\n\x08\x65nvelope\x18\x02 \x01(\x0c\"&\n\x08\x44\x61tagram\x12\x0c\n\x04kind\x18\x01 \x01(\r\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"q\n\tConfState\x12\x0e\n\x06voters\x18\x01 \x03(\x04\x12\x10\n\x08learners\x18\x02 \x03(\x04\x12\x17\n\x0fvoters_outgoing\x18\x03 \x03(\x04\x12\x15\n\rlearners_next\x18\x04 \x03(\x04\x12\x12\n\nauto_leave\x18\x05 \x01(\x08\"^\n\x10SnapshotMetadata\x12\r\n\x05index\x18\x01 \x01(\x04\x12\x0c\n\x04term\x18\x02 \x01(\x04\x12-\n\nconf_state\x18\x03 \x01(\x0b\x32\x19.mayfly.peer.v1.ConfState\"\xbe\x01\n\x0eSnapshotHeader\x12$\n\x05hello\x18\x01 \x01(\x0b\x32\x15.mayfly.peer.v1.Hello\x12-\n\x07message\x18\x02 \x01(\x0b\x32\x1c.mayfly.peer.v1.GroupMessage\x12\x32\n\x08metadata\x18\x03 \x01(\x0b\x32 .mayfly.peer.v1.SnapshotMetadata\x12\x13\n\x0btotal_bytes\x18\x04 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x05 \x01(\x0c\"o\n\rSnapshotChunk\x12.\n\x06header\x18\x01 \x01(\x0b\x32\x1e.mayfly.peer.v1.SnapshotHeader\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x12\x0e\n\x06offset\x18\x03 \x01(\x04\x12\x10\n\x08\x63hecksum\x18\x04 \x01(\x07\"\x11\n\x0fSnapshotReceipt\"\r\n\x0b\x45xchangeEnd2\x9e\x02\n\x04Peer\x12@\n\x08\x45xchange\x12\x15.mayfly.peer.v1.Frame\x1a\x1b.mayfly.peer.v1.ExchangeEnd(\x01\x12P\n\x0cSendSnapshot\x12\x1d.mayfly.peer.v1.SnapshotChunk\x1a\x1f.mayfly.peer.v1.SnapshotReceipt(\x01\x12?\n\x04Join\x12\x1b.mayfly.peer.v1.JoinRequest\x1a\x1a.mayfly.peer.v1.JoinAnswer\x12\x41\n\x05Prove\x12\x19.mayfly.peer.v1.ProofStep\x1a\x19.mayfly.peer.v1.ProofStep(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'peer_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_JOINREQUEST']._serialized_start=31
-  _globals['_JOINREQUEST']._serialized_end=229
-  _globals['_JOINANSWER']._serialized_start=232
-  _globals['_JOINANSWER']._serialized_end=473
-  _globals['_MEMBER']._serialized_start=475
-  _globals['_MEMBER']._serialized_end=531
-  _globals['_HELLO']._serialized_start=534
-  _globals['_HELLO']._serialized_end=784
-  _globals['_FRAME']._serialized_start=787
-  _globals['_FRAME']._serialized_end=1034
-  _globals['_GROUPMESSAGE']._serialized_start=1037
-  _globals['_GROUPMESSAGE']._serialized_end=1251
-  _globals['_ENTRY']._serialized_start=1253
-  _globals['_ENTRY']._serialized_end=1317
-  _globals['_GROUPCLOCK']._serialized_start=1319
-  _globals['_GROUPCLOCK']._serialized_end=1379
-  _globals['_PROPOSAL']._serialized_start=1381
-  _globals['_PROPOSAL']._serialized_end=1424
-  _globals['_DATAGRAM']._serialized_start=1426
-  _globals['_DATAGRAM']._serialized_end=1464
-  _globals['_CONFSTATE']._serialized_start=1466
-  _globals['_CONFSTATE']._serialized_end=1579
-  _globals['_SNAPSHOTMETADATA']._serialized_start=1581
-  _globals['_SNAPSHOTMETADATA']._serialized_end=1675
-  _globals['_SNAPSHOTHEADER']._serialized_start=1678
-  _globals['_SNAPSHOTHEADER']._serialized_end=1868
-  _globals['_SNAPSHOTCHUNK']._serialized_start=1870
-  _globals['_SNAPSHOTCHUNK']._serialized_end=1981
-  _globals['_SNAPSHOTRECEIPT']._serialized_start=1983
-  _globals['_SNAPSHOTRECEIPT']._serialized_end=2000
-  _globals['_EXCHANGEEND']._serialized_start=2002
-  _globals['_EXCHANGEEND']._serialized_end=2015
-  _globals['_PEER']._serialized_start=2018
-  _globals['_PEER']._serialized_end=2237
+  _globals['_PROOFSTEP']._serialized_start=31
+  _globals['_PROOFSTEP']._serialized_end=162
+  _globals['_JOINREQUEST']._serialized_start=165
+  _globals['_JOINREQUEST']._serialized_end=363
+  _globals['_JOINANSWER']._serialized_start=366
+  _globals['_JOINANSWER']._serialized_end=607
+  _globals['_MEMBER']._serialized_start=609
+  _globals['_MEMBER']._serialized_end=665
+  _globals['_HELLO']._serialized_start=668
+  _globals['_HELLO']._serialized_end=918
+  _globals['_FRAME']._serialized_start=921
+  _globals['_FRAME']._serialized_end=1168
+  _globals['_GROUPMESSAGE']._serialized_start=1171
+  _globals['_GROUPMESSAGE']._serialized_end=1385
+  _globals['_ENTRY']._serialized_start=1387
+  _globals['_ENTRY']._serialized_end=1451
+  _globals['_GROUPCLOCK']._serialized_start=1453
+  _globals['_GROUPCLOCK']._serialized_end=1513
+  _globals['_PROPOSAL']._serialized_start=1515
+  _globals['_PROPOSAL']._serialized_end=1558
+  _globals['_DATAGRAM']._serialized_start=1560
+  _globals['_DATAGRAM']._serialized_end=1598
+  _globals['_CONFSTATE']._serialized_start=1600
+  _globals['_CONFSTATE']._serialized_end=1713
+  _globals['_SNAPSHOTMETADATA']._serialized_start=1715
+  _globals['_SNAPSHOTMETADATA']._serialized_end=1809
+  _globals['_SNAPSHOTHEADER']._serialized_start=1812
+  _globals['_SNAPSHOTHEADER']._serialized_end=2002
+  _globals['_SNAPSHOTCHUNK']._serialized_start=2004
+  _globals['_SNAPSHOTCHUNK']._serialized_end=2115
+  _globals['_SNAPSHOTRECEIPT']._serialized_start=2117
+  _globals['_SNAPSHOTRECEIPT']._serialized_end=2134
+  _globals['_EXCHANGEEND']._serialized_start=2136
+  _globals['_EXCHANGEEND']._serialized_end=2149
+  _globals['_PEER']._serialized_start=2152
+  _globals['_PEER']._serialized_end=2438
 # @@protoc_insertion_point(module_scope)

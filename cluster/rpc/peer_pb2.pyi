@@ -6,6 +6,24 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class ProofStep(_message.Message):
+    __slots__ = ("nonce", "node_id", "store", "target", "address", "without_secret", "proofs")
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    STORE_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    WITHOUT_SECRET_FIELD_NUMBER: _ClassVar[int]
+    PROOFS_FIELD_NUMBER: _ClassVar[int]
+    nonce: bytes
+    node_id: int
+    store: str
+    target: int
+    address: str
+    without_secret: bool
+    proofs: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, nonce: _Optional[bytes] = ..., node_id: _Optional[int] = ..., store: _Optional[str] = ..., target: _Optional[int] = ..., address: _Optional[str] = ..., without_secret: _Optional[bool] = ..., proofs: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
 class JoinRequest(_message.Message):
     __slots__ = ("protocol_version", "highest_protocol_version", "lowest_level", "highest_level", "name", "address", "store", "cluster", "founder")
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]

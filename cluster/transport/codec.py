@@ -25,6 +25,7 @@ from cluster.raft.messages import (
 )
 from cluster.rpc import peer_pb2
 from cluster.transport import frame_octets
+from cluster.transport.said import address_fault, name_fault
 from cluster.versions import LEVELS, PROTOCOLS, VersionRange, said_range
 
 _BETWEEN_NODES: Final = frozenset(
@@ -55,6 +56,10 @@ MAX_KIND: Final = (1 << 32) - 1
 
 class Refused(Exception):
     """A peer sent what can't be. The text says what, for the log and for the peer."""
+
+
+class DamagedOnTheWay(Refused):
+    """What came is not what the peer had sent, by its checksum: it is to be sent again."""
 
 
 # --- hello --------------------------------------------------------------------------------------------
@@ -102,9 +107,11 @@ def decode_hello(data: bytes) -> peer_pb2.Hello:
 
 def checked_hello(hello: peer_pb2.Hello) -> peer_pb2.Hello:
     """The greeting itself, if its values can be. Raises `Refused`."""
-    longest = max(len(hello.node_name), len(hello.cluster_id), len(hello.store), len(hello.address))
-    if longest > limits.MAX_NAME_LENGTH:
-        raise Refused("hello with too long a name")
+    names = {"node_name": hello.node_name, "cluster_id": hello.cluster_id, "store": hello.store}
+    fault = next(filter(None, (name_fault(key, name) for key, name in names.items())), "")
+    fault = fault or address_fault(hello.address)
+    if fault:
+        raise Refused(f"hello with {fault}")
     protocols_of(hello)
     levels_of(hello)
     return hello
@@ -133,6 +140,11 @@ def _range(what: str, lowest: int, highest: int) -> VersionRange:
 def encode_frame(frame: Frame) -> bytes:
     """A frame without snapshots as the bytes of one gRPC message."""
     return frame_octets.encode(frame)
+
+
+def encode_pieces(frame: Frame) -> list[bytes]:
+    """The same bytes: as one piece, or as several with what is large in it as it is."""
+    return frame_octets.encode_pieces(frame)
 
 
 def _fill_message(wire: peer_pb2.GroupMessage, group: int, message: Message) -> None:
@@ -336,7 +348,7 @@ def decode_snapshot_data(data: bytes, offset: int, total_bytes: int) -> bytes:
     if offset + len(chunk.data) > total_bytes:
         raise Refused("snapshot is longer than its header says")
     if zlib.crc32(chunk.data) != chunk.checksum:
-        raise Refused(f"the piece of a snapshot at offset {offset} doesn't match its checksum")
+        raise DamagedOnTheWay(f"the piece of a snapshot at offset {offset} doesn't match its checksum")
     return chunk.data
 
 

@@ -3,6 +3,8 @@
 import logging
 from typing import Final
 
+from cluster.transport.said import said
+
 log = logging.getLogger(__name__)
 
 MOST_COMPLAINTS: Final = 1000
@@ -22,7 +24,7 @@ class Complaints:
         if len(self._said) >= MOST_COMPLAINTS:
             self._said.clear()
         self._said[host] = text
-        log.warning("turned away a peer at %s: %s (more of the same are not logged)", host, text)
+        log.warning("turned away a peer at %s: %s (more of the same are not logged)", said(host), said(text))
 
     def say_first(self, host: str, text: str) -> None:
         """Log it, unless something was logged about the host already: for what anybody can provoke in many ways."""

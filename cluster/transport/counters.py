@@ -8,6 +8,7 @@ class PeerCounters:
         "bytes_received",
         "bytes_sent",
         "connects",
+        "damaged",
         "frames_dropped",
         "frames_received",
         "frames_sent",
@@ -23,5 +24,8 @@ class PeerCounters:
         self.frames_dropped = 0
         """Frames not sent because the peer was away, or its queue full."""
         self.connects = 0
+        self.damaged = 0
+        """Frames and pieces of snapshots of the peer that were not what it had sent, by their checksums. None was used,
+        and what was in them is sent again."""
         self.snapshots_resumed = 0
         """Transfers that went on where an earlier one stopped."""

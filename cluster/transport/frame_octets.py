@@ -22,6 +22,9 @@ _MAX_CONTEXT_BYTES: Final = limits.MAX_CONTEXT_BYTES
 _MAX_ENTRIES: Final = limits.MAX_ENTRIES_PER_MESSAGE
 _MAX_ITEMS: Final = limits.MAX_ITEMS_PER_FRAME
 
+LARGE_BYTES: Final = 64 * limits.KIB
+"""From this on a copy costs more than a piece of its own."""
+
 # A field begins with eight times its number, plus 2 when a length follows: one octet up to number 15.
 _LAST: Final[list[bytes]] = [bytes((octet,)) for octet in range(128)]
 _MORE: Final[list[bytes]] = [bytes((octet | 128,)) for octet in range(128)]
@@ -32,10 +35,27 @@ _MORE: Final[list[bytes]] = [bytes((octet | 128,)) for octet in range(128)]
 
 def encode(frame: Frame) -> bytes:
     """A frame without snapshots, and without what is unordered. Raises `ValueError`: a number that has no place."""
+    return b"".join(encode_pieces(frame))
+
+
+def encode_pieces(frame: Frame) -> list[bytes]:
+    """The same as one piece, or as several if there are data of LARGE_BYTES or more: these are not copied, so that what
+    several peers get is there once."""
     parts: list[bytes] = []
+    large = False
     _put_number(parts, 8, frame.clock_ms)
     for group, message in frame.raft:
-        _put_octets(parts, 18, _encode_message(group, message))
+        encoded = _encode_message(group, message)
+        if _has_large_entry(message):
+            large = True
+            size = 0
+            for part in encoded:
+                size += len(part)
+            parts.append(_LAST[18])
+            _put_varint(parts, size)
+            parts += encoded
+        else:
+            _put_octets(parts, 18, b"".join(encoded))
     for group, time_ms, led_ms in frame.group_clocks:
         clock: list[bytes] = []
         _put_number(clock, 8, group)
@@ -44,12 +64,21 @@ def encode(frame: Frame) -> bytes:
         _put_octets(parts, 26, b"".join(clock))
     for group, envelope in frame.proposals:
         _put_pair(parts, 34, group, envelope)
+        large = large or len(envelope) >= LARGE_BYTES
     for kind, data in frame.datagrams:
         _put_pair(parts, 42, kind, data)
-    return b"".join(parts)
+        large = large or len(data) >= LARGE_BYTES
+    return parts if large else [b"".join(parts)]
 
 
-def _encode_message(group: int, message: Message) -> bytes:
+def _has_large_entry(message: Message) -> bool:
+    for entry in message.entries:  # noqa: SIM110 - a generator costs more than most messages have entries
+        if len(entry.data) >= LARGE_BYTES:
+            return True
+    return False
+
+
+def _encode_message(group: int, message: Message) -> list[bytes]:
     parts: list[bytes] = []
     _put_number(parts, 8, group)
     _put_number(parts, 16, message.type)
@@ -76,7 +105,7 @@ def _encode_message(group: int, message: Message) -> bytes:
         _put_varint(parts, len(before) + len(entry.data))
         parts.append(before)
         parts.append(entry.data)
-    return b"".join(parts)
+    return parts
 
 
 def _put_pair(parts: list[bytes], tag: int, number: int, data: bytes) -> None:

@@ -2,35 +2,43 @@
 
 import asyncio
 import contextlib
+import hmac
 import socket
 import ssl
 from collections.abc import Callable
-from typing import Final, Protocol, cast
+from typing import Protocol, cast
 
 from cluster import limits
 from cluster.transport import framing
 from cluster.transport.complaints import Complaints
-from cluster.transport.framing import LENGTH, FrameCutter, NotFrames
+from cluster.transport.framing import Damaged, FrameCutter, NotFrames, frame_header
+from cluster.transport.listening import Listening, give_up_in_time
+from cluster.transport.strangers import Strangers
 from cluster.versions import VersionRange
-
-_BACKLOG: Final = 100
-_USER_TIMEOUT_MS: Final = limits.KEEPALIVE_INTERVAL_MS + limits.KEEPALIVE_TIMEOUT_MS
 
 
 class FrameSender(asyncio.Protocol):
     """The end that connects, greets and sends."""
 
     def __init__(
-        self, version: int, greeting: bytes, on_writable: Callable[[], None], on_end: Callable[[], None]
+        self,
+        version: int,
+        greeting: bytes,
+        on_writable: Callable[[], None],
+        on_end: Callable[[], None],
+        proof: bytes = b"",
+        checked: bool = False,
     ) -> None:
-        """`version` is what the greeting says. `on_writable()` after `writable` was false for a while, `on_end()` when
-        the connection is gone."""
+        """`version` is what the greeting says, and `proof` what has to be in the answer. `on_writable()` after
+        `writable` was false for a while, `on_end()` when the connection is gone. `checked`: frames carry checksums."""
         self.accepted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when the peer has taken the stream; or with an OSError."""
         self.ended = False
         self.writable = False
         """Whether frames may be sent; not so before the peer has answered, and while too much is on its way out."""
         self._version = VersionRange(version, version)
+        self._right_answer = framing.encode_answer(version, proof)
+        self._checked = checked
         self._greeting = greeting
         self._on_writable = on_writable
         self._on_end = on_end
@@ -44,20 +52,23 @@ class FrameSender(asyncio.Protocol):
             self._transport.abort()
             return
         self._transport.set_write_buffer_limits(limits.FRAME_STREAM_BUFFER_BYTES)
-        _give_up_in_time(transport)
+        give_up_in_time(transport)
         self._transport.write(self._greeting)
 
     def data_received(self, data: bytes) -> None:
         """See `asyncio.Protocol`."""
-        self._answer += data[: framing.ANSWER_BYTES + 1]
+        right = self._right_answer
+        self._answer += data[: len(right) + 1]
         try:
             framing.check_beginning(self._answer, self._version)
         except NotFrames as error:
             self.fail(str(error))
         else:
-            if len(self._answer) > framing.ANSWER_BYTES:
+            if len(self._answer) > len(right):
                 self.fail("a receiver of frames that says something")
-            elif len(self._answer) == framing.ANSWER_BYTES and not self.accepted.done():
+            elif len(self._answer) == len(right) and not hmac.compare_digest(self._answer, right):
+                self.fail("the receiver of frames does not know the cluster secret")
+            elif len(self._answer) == len(right) and not self.accepted.done():
                 self.writable = True
                 self.accepted.set_result(None)
 
@@ -75,10 +86,15 @@ class FrameSender(asyncio.Protocol):
         """See `asyncio.Protocol`."""
         self.fail(str(exc) if exc else "closed by the peer")
 
-    def send(self, frame: bytes) -> None:
-        """Send an encoded frame, never blocking; for when it is `writable`."""
+    def send(self, frame: list[bytes], size_bytes: int) -> None:
+        """Send an encoded frame of this size, never blocking; for when it is `writable`."""
         assert self._transport is not None
-        self._transport.write(LENGTH.pack(len(frame)) + frame)
+        header = frame_header(frame, size_bytes, self._checked)
+        if len(frame) == 1:
+            self._transport.write(header + frame[0])
+        else:
+            # uvloop keeps the pieces as they are, and hands them to the system together.
+            self._transport.writelines([header, *frame])
 
     @property
     def waiting_bytes(self) -> int:
@@ -107,6 +123,16 @@ class FrameSender(asyncio.Protocol):
 class StreamHolder(Protocol):
     """Whose frames come on a connection."""
 
+    @property
+    def checked(self) -> bool:
+        """Whether its frames carry checksums."""
+        ...
+
+    @property
+    def proof(self) -> bytes:
+        """What the answer to its greeting has to have in it."""
+        ...
+
     def attached(self, connection: "FrameConnection") -> None:
         """The peer has come with its ticket."""
         ...
@@ -117,6 +143,10 @@ class StreamHolder(Protocol):
 
     def refuse(self, text: str) -> None:
         """The peer sends what can't be."""
+        ...
+
+    def damaged(self, text: str) -> None:
+        """What the peer sends is damaged on the way."""
         ...
 
     def lost(self) -> None:
@@ -143,80 +173,44 @@ class FrameListener:
         self.spoken = spoken
         self.complaints = complaints
         self.tls = tls
-        self.port = 0
-        self._sockets: list[socket.socket] = []
-        self._accepting: list[asyncio.Task[None]] = []
+        self._listening = Listening("frames", complaints, self._came)
         self._connections: dict[FrameConnection, None] = {}
-        self._strangers: dict[FrameConnection, None] = {}
+        self._strangers: Strangers[FrameConnection] = Strangers()
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on, once it is started."""
+        return self._listening.port
 
     async def start(self, host: str, port: int) -> None:
         """Listen. Raises `OSError`."""
-        try:
-            await self._bind(host, port)
-        except OSError as error:
-            self._close()
-            text = f"can't listen on {host}:{port} for frames: {error.strerror or error}"
-            raise OSError(text) from None
-        self.port = self._sockets[0].getsockname()[1]
-        for listening in self._sockets:
-            listening.setblocking(False)
-            self._accepting.append(asyncio.create_task(self._accept(listening), name="accepting frame streams"))
-
-    async def _bind(self, host: str, port: int) -> None:
-        """Listen at all addresses of a name, at the first one if any port will do."""
-        if host == "::" and socket.has_dualstack_ipv6():
-            both = socket.create_server((host, port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=_BACKLOG)
-            self._sockets.append(both)
-            return
-        found = await asyncio.get_running_loop().getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
-        addresses = {(family, sockaddr[:2]): None for family, _, _, _, sockaddr in found}
-        for family, (address, _) in list(addresses)[: 1 if port == 0 else None]:
-            self._sockets.append(socket.create_server((str(address), port), family=family, backlog=_BACKLOG))
+        await self._listening.bind(host, port)
+        self._listening.begin()
 
     async def stop(self) -> None:
         """Listen no more, and break all connections."""
-        for task in self._accepting:
-            task.cancel()
-        await asyncio.gather(*self._accepting, return_exceptions=True)
+        self._listening.end()
         connections = list(self._connections)
         for connection in connections:
             connection.abort()
         await asyncio.gather(*(connection.secured for connection in connections))
-        self._close()
+        self._listening.close()
 
-    def _close(self) -> None:
-        for listening in self._sockets:
-            listening.close()
-
-    async def _accept(self, listening: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                accepted, address = await loop.sock_accept(listening)
-            except ConnectionError:
-                continue  # It went while it waited.
-            except OSError as error:
-                # No file descriptors, or no memory: others have to give theirs back first.
-                self.complaints.say_first("the port for frames", f"can't accept: {error.strerror or error}")
-                await asyncio.sleep(limits.ACCEPT_RETRY_SECONDS)
-                continue
-            self._came(FrameConnection(self, accepted, str(address[0])))
-
-    def _came(self, connection: "FrameConnection") -> None:
-        """Somebody has connected and not shown a ticket; of too many, who waits longest has to go."""
-        self._connections[connection] = self._strangers[connection] = None
-        if len(self._strangers) > limits.MAX_FRAME_STRANGERS:
-            next(iter(self._strangers)).turn_away("too many connections without a ticket")
+    def _came(self, accepted: socket.socket, host: str) -> None:
+        """Somebody has connected and not shown a ticket."""
+        connection = FrameConnection(self, accepted, host)
+        self._connections[connection] = None
+        turned_away = self._strangers.came(connection, host)
+        if turned_away is not None:
+            turned_away.turn_away("too many connections without a ticket")
 
     def admitted(self, connection: "FrameConnection") -> None:
         """It has shown its ticket."""
-        self._strangers.pop(connection, None)
+        self._strangers.gone(connection)
 
     def gone(self, connection: "FrameConnection") -> None:
         """It is closed."""
-        self._strangers.pop(connection, None)
+        self._strangers.gone(connection)
         self._connections.pop(connection, None)
 
 
@@ -265,6 +259,8 @@ class FrameConnection(asyncio.Protocol):
         except NotFrames as error:
             if self._holder is None:
                 self.turn_away(str(error))
+            elif isinstance(error, Damaged):
+                self._holder.damaged(str(error))
             else:
                 self._holder.refuse(str(error))
 
@@ -277,13 +273,14 @@ class FrameConnection(asyncio.Protocol):
             raise NotFrames("more than a greeting before the answer")
         if len(self._greeting) == framing.GREETING_BYTES:
             version, node_id, ticket = framing.decode_greeting(self._greeting, spoken)
-            self._holder = self._listener.redeem(version, node_id, ticket)
+            self._holder = holder = self._listener.redeem(version, node_id, ticket)
+            self._cutter = FrameCutter(checked=holder.checked)
             self._timer.cancel()
             self._listener.admitted(self)
             self._listener.complaints.forget(self.host)
             assert self._transport is not None
-            self._transport.write(framing.encode_answer(version))
-            self._holder.attached(self)
+            self._transport.write(framing.encode_answer(version, holder.proof))
+            holder.attached(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See `asyncio.Protocol`."""
@@ -324,14 +321,6 @@ def host_of(address: str) -> str:
     """The host in "host:port" or "[host]:port"."""
     host = address.rpartition(":")[0]
     return host[1:-1] if host.startswith("[") else host
-
-
-def _give_up_in_time(transport: asyncio.BaseTransport) -> None:
-    """A peer that takes nothing for so long is gone: as with gRPC's keepalive, and not after the usual 15 minutes."""
-    handle = transport.get_extra_info("socket")
-    if handle is not None and hasattr(socket, "TCP_USER_TIMEOUT"):
-        with contextlib.suppress(OSError):
-            handle.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _USER_TIMEOUT_MS)
 
 
 def _nothing() -> None:

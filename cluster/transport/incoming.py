@@ -15,37 +15,35 @@ from cluster.log.batch import CorruptStore
 from cluster.log.snapshot_codec import ReceivedSnapshot
 from cluster.rpc import peer_pb2
 from cluster.transport import codec, framing, joining, options
-from cluster.transport.codec import Refused
-from cluster.transport.complaints import Complaints
+from cluster.transport.codec import DamagedOnTheWay, Refused
 from cluster.transport.counters import PeerCounters
 from cluster.transport.frame_stream import FrameConnection
 from cluster.transport.gate import Gate
+from cluster.transport.guard import Guard, TurnedAway
 from cluster.transport.intake import Intake
+from cluster.transport.seal import is_damaged
 from cluster.transport.spool import PartialSnapshot, SnapshotSpool, Stream
 from cluster.transport.steps import run_steps
-from cluster.versions import VersionRange, protocol_fault
+from cluster.versions import PROTOCOL_CHECKSUMS, VersionRange, protocol_fault
 
 log = logging.getLogger(__name__)
-
-
-class TurnedAway(Refused):
-    """A peer that has no business here; `code` tells it why."""
-
-    def __init__(self, code: grpc.StatusCode, text: str) -> None:
-        super().__init__(text)
-        self.code = code
 
 
 class PeerStream:
     """What comes from one peer: its Exchange, and the connection that carries its frames. Where one ends, both do."""
 
-    def __init__(self, peer: int, protocol: int, intake: Intake, host: str) -> None:
-        """`intake` gets encoded frames; what it raises (`Refused`) ends the stream."""
+    def __init__(
+        self, peer: int, protocol: int, intake: Intake, host: str, checked: bool = False, proof: bytes = b""
+    ) -> None:
+        """`intake` gets encoded frames; what it raises (`Refused`) ends the stream. For `checked` and `proof` see
+        `StreamHolder`."""
         self.peer = peer
         self.protocol = protocol
         """The version of what comes."""
         self.intake = intake
         self.host = host
+        self.checked = checked
+        self.proof = proof
         self.ended = False
         self.refusal: Refused | None = None
         """Why it was ended, if there is something to complain of."""
@@ -69,6 +67,19 @@ class PeerStream:
     def refuse(self, text: str) -> None:
         """See `StreamHolder`."""
         self.end(Refused(text))
+
+    def take_apart(self, data: bytes) -> None:
+        """A message of the Exchange that holds a frame. Raises `Refused`."""
+        try:
+            self.intake.take_unordered(framing.decode_apart(data) if self.checked else data)
+        except framing.Damaged as error:
+            self.damaged(str(error))
+
+    def damaged(self, text: str) -> None:
+        """See `StreamHolder`. The peer connects again, and sends again what Raft and the sessions miss."""
+        self.intake.counters.damaged += 1
+        log.warning("node %d at %s: %s; the connection is closed, and nothing of it used", self.peer, self.host, text)
+        self.end(DamagedOnTheWay(text))
 
     def lost(self) -> None:
         """See `StreamHolder`. The peer will end its Exchange, too: a status that crosses that is an error to gRPC."""
@@ -105,9 +116,16 @@ class Incoming:
         spool: SnapshotSpool,
         executor: Executor,
         protocols: VersionRange,
+        greeted: Callable[[int], None],
+        guard: Guard,
+        has_tls: bool,
     ) -> None:
         """`counters` gives those of a known peer, None for an unknown one; `let_in(peer, address)` makes it known.
-        What blocks is done by the executor."""
+        `greeted(peer)` when the stream of one was taken. What blocks is done by the executor. With TLS frames need no
+        checksums."""
+        self._greeted = greeted
+        self._guard = guard
+        self._has_tls = has_tls
         self._spool = spool
         self._executor = executor
         self._gate = gate
@@ -121,7 +139,7 @@ class Incoming:
         self._clocks: dict[int, tuple[int, float]] = {}
         """By peer: its clock in its last frame, and the loop's time when that came."""
         self._tickets: framing.Tickets[PeerStream] = framing.Tickets(limits.HELLO_TIMEOUT_SECONDS)
-        self.complaints = Complaints()
+        self.complaints = guard.complaints
         self.frames_port = 0
         """Where peers bring their frames; to be set before the first call."""
         self._snapshot_places = asyncio.Semaphore(limits.MAX_SNAPSHOTS_AT_ONCE)
@@ -136,6 +154,7 @@ class Incoming:
                 exchange: grpc.stream_unary_rpc_method_handler(self.exchange),
                 send_snapshot: grpc.stream_unary_rpc_method_handler(self.receive_snapshot),
                 options.JOIN.rsplit("/", 1)[1]: grpc.unary_unary_rpc_method_handler(self.join),
+                **dict((self._guard.handler(),)),
             },
         )
 
@@ -145,30 +164,35 @@ class Incoming:
         try:
             await self._exchange(context)
         except Refused as refusal:
-            await self._turn_away(context, refusal)
+            await self._guard.turn_away(context, refusal)
         return peer_pb2.ExchangeEnd().SerializeToString()
 
     async def join(self, data: bytes, context: grpc.aio.ServicerContext) -> bytes:
         """A node asks for a place in the cluster."""
-        request = joining.decode_request(data, self._protocols)
-        if isinstance(request, str):
-            log.warning("refused to take in a node at %s: %s", _host(context), request)
-            return joining.encode_answer(joining.JoinAnswer.refused(request))
-        return joining.encode_answer(await self._gate.join(request))
+        return await joining.answer_join(data, context, self._guard, self._protocols, self._gate.join)
 
     async def _exchange(self, context: grpc.aio.ServicerContext) -> None:
+        self._guard.check(context)
         first = await self._first(context)
         if first is None:
             return
         peer, protocol, counters = self._admit(codec.decode_hello(first))
+        self._guard.check_id(context, peer)
         loop = asyncio.get_running_loop()
-        stream = PeerStream(peer, protocol, self.intake(peer, counters, loop.time), _host(context))
+        ticket, proven = secrets.token_bytes(framing.TICKET_BYTES), self._guard.proven(context)
+        shown, proof = ticket, b""
+        if proven is not None:
+            shown, proof = proven.ticket(ticket, peer), proven.answer_to_ticket(ticket, peer)
+        checked = protocol >= PROTOCOL_CHECKSUMS and not self._has_tls
+        intake, host = self.intake(peer, counters, loop.time), self._guard.host(context)
+        stream = PeerStream(peer, protocol, intake, host, checked, proof)
+        self._guard.admit(context)
         older = self._streams.get(peer)
         self._streams[peer] = stream
         if older is not None:
             older.end(TurnedAway(grpc.StatusCode.ABORTED, f"node {peer} has opened a newer stream"))
-        ticket = secrets.token_bytes(framing.TICKET_BYTES)
-        self._tickets.give(ticket, peer, stream, loop.time())
+        self._greeted(peer)
+        self._tickets.give(shown, peer, stream, loop.time())
         timer = loop.call_later(limits.HELLO_TIMEOUT_SECONDS, stream.still_alone)
         try:
             await context.send_initial_metadata(
@@ -180,7 +204,7 @@ class Incoming:
             await self._read_unordered(context, stream)
         finally:
             timer.cancel()
-            self._tickets.withdraw(ticket)
+            self._tickets.withdraw(shown)
             stream.end(None)
             if self._streams.get(peer) is stream:
                 del self._streams[peer]
@@ -194,7 +218,7 @@ class Incoming:
                     if data is grpc.aio.EOF:
                         return
                     if not stream.ended:
-                        stream.intake.take_unordered(data)
+                        stream.take_apart(data)
         except TimeoutError:
             pass
         finally:
@@ -225,15 +249,18 @@ class Incoming:
         try:
             await self._receive_snapshot(context)
         except Refused as refusal:
-            await self._turn_away(context, refusal)
+            await self._guard.turn_away(context, refusal)
         return peer_pb2.SnapshotReceipt().SerializeToString()
 
     async def _receive_snapshot(self, context: grpc.aio.ServicerContext) -> None:
+        self._guard.check(context)
         first = await self._first(context)
         if first is None:
             return
         header = codec.decode_snapshot_header(first, self._node_id)
         peer, protocol, counters = self._admit(header.hello)
+        self._guard.check_id(context, peer)
+        self._guard.admit(context)
         stream = Stream(peer, header.message.term)
         partial = self._spool.claim(header.name, stream)
         if isinstance(partial, str):
@@ -285,7 +312,11 @@ class Incoming:
                 raise Refused(f"snapshot ended {total_bytes - partial.received_bytes} bytes early")
             counters.bytes_received += len(data)
             offset = partial.received_bytes
-            piece = codec.decode_snapshot_data(data, offset, total_bytes)
+            try:
+                piece = codec.decode_snapshot_data(data, offset, total_bytes)
+            except DamagedOnTheWay:
+                counters.damaged += 1
+                raise
             await loop.run_in_executor(self._executor, partial.file().write, offset, piece)
             _check_owner(partial, stream)
             partial.received_bytes += len(piece)
@@ -320,18 +351,21 @@ class Incoming:
         self.intake(peer, counters, asyncio.get_running_loop().time).hand_over(frame)
 
     async def _first(self, context: grpc.aio.ServicerContext) -> bytes | None:
-        return await self._next(context, limits.HELLO_TIMEOUT_SECONDS)
-
-    async def _next(self, context: grpc.aio.ServicerContext, timeout_seconds: float) -> bytes | None:
-        """The next message, None when the peer has ended its stream. Raises `TurnedAway` when none comes."""
+        """The first message, None when the peer has ended its stream. Raises `TurnedAway` when none comes, and
+        `DamagedOnTheWay`."""
+        timeout_seconds = limits.HELLO_TIMEOUT_SECONDS
         try:
             async with asyncio.timeout(timeout_seconds):
-                data = await context.read()
+                data: bytes | None = await context.read()
         except TimeoutError:
             raise TurnedAway(
                 grpc.StatusCode.DEADLINE_EXCEEDED, f"nothing was sent for {timeout_seconds} s"
             ) from None
-        return None if data is grpc.aio.EOF else data
+        if data is None or data is grpc.aio.EOF:
+            return None
+        if is_damaged(data, context.invocation_metadata()):
+            raise DamagedOnTheWay("the first message of a call was damaged on its way, its checksum differs")
+        return data
 
     def _admit(self, hello: peer_pb2.Hello) -> tuple[int, int, PeerCounters]:
         """The id of a peer that belongs to the cluster, the protocol version for it, and its counters. Raises
@@ -374,19 +408,8 @@ class Incoming:
         if objection is not None:
             raise TurnedAway(objection.code, objection.text)
 
-    async def _turn_away(self, context: grpc.aio.ServicerContext, refusal: Refused) -> None:
-        code = refusal.code if isinstance(refusal, TurnedAway) else grpc.StatusCode.INVALID_ARGUMENT
-        self.complaints.say(_host(context), str(refusal))
-        await context.abort(code, str(refusal))
-
 
 def _check_owner(partial: PartialSnapshot, stream: Stream) -> None:
     if partial.owner is not stream:
         group = partial.name.group
         raise TurnedAway(grpc.StatusCode.ABORTED, f"a newer stream brings a snapshot of group {group}")
-
-
-def _host(context: grpc.aio.ServicerContext) -> str:
-    """Where the peer is, without its port: "ipv4:10.0.0.7"."""
-    address: str = context.peer()
-    return address.rpartition(":")[0]

@@ -33,7 +33,7 @@ class Intake:
         `clocks` is to have each peer's clock in its last frame, and when that came."""
         self._peer = peer
         self._receiver = receiver
-        self._counters = counters
+        self.counters = counters
         self._counters_of = counters_of
         self._refuse_stranger = refuse_stranger
         self._on_frame = on_frame
@@ -65,7 +65,7 @@ class Intake:
             _log.exception("a frame of node %d was not handled", self._peer)
 
     def _decode(self, data: bytes) -> Frame:
-        counters = self._counters
+        counters = self.counters
         if self._counters_of(self._peer) is not counters:
             self._refuse_stranger(self._peer)
         frame = codec.decode_frame(data, self._peer, self._receiver)

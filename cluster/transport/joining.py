@@ -1,5 +1,6 @@
 """How a node asks for a place in a cluster that is there, and what it is told."""
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 import grpc
@@ -8,11 +9,16 @@ from google.protobuf.message import DecodeError
 
 from cluster import limits
 from cluster.rpc import peer_pb2
-from cluster.transport import options
+from cluster.transport import options, proving
+from cluster.transport.cluster_secret import NO_SECRET, ClusterSecrets
+from cluster.transport.codec import Refused
+from cluster.transport.guard import Guard
+from cluster.transport.proving import NotProven
+from cluster.transport.said import address_fault, name_fault, said
+from cluster.transport.seal import is_damaged, seal
 from cluster.transport.tls import TlsFiles
 from cluster.versions import LEVELS, PROTOCOLS, VersionRange, said_range
 
-_TIMEOUT_S = 15.0
 _OTHER_PROTOCOL = "protocol version"
 
 
@@ -75,11 +81,25 @@ def decode_request(data: bytes, protocols: VersionRange) -> JoinRequest | str:
     levels = said_range(wire.lowest_level, wire.highest_level)
     if levels is None:
         return f"feature levels {wire.lowest_level} to {wire.highest_level}"
-    if max(map(len, (wire.name, wire.address, wire.store, wire.cluster))) > limits.MAX_NAME_LENGTH:
-        return "a name that is too long"
+    names = {"name": wire.name, "store": wire.store, "cluster": wire.cluster}
+    fault = next(filter(None, (name_fault(key, name) for key, name in names.items())), "")
+    fault = fault or address_fault(wire.address)
+    if fault:
+        return fault
     if not wire.address or not wire.store:
         return "no address, or no name of the data"
     return JoinRequest(wire.name, wire.address, wire.store, levels, wire.cluster, wire.founder)
+
+
+def encode_request(request: JoinRequest, protocols: VersionRange) -> bytes:
+    """The request of a node that speaks these versions as bytes."""
+    wire = peer_pb2.JoinRequest(
+        protocol_version=protocols.lowest, highest_protocol_version=protocols.highest,
+        lowest_level=request.levels.lowest, highest_level=request.levels.highest,
+        name=request.name, address=request.address, store=request.store,
+        cluster=request.cluster, founder=request.founder,
+    )
+    return wire.SerializeToString()
 
 
 def encode_answer(answer: JoinAnswer) -> bytes:
@@ -95,16 +115,49 @@ def encode_answer(answer: JoinAnswer) -> bytes:
     return wire.SerializeToString()
 
 
+async def answer_join(
+    data: bytes,
+    context: grpc.aio.ServicerContext,
+    guard: Guard,
+    protocols: VersionRange,
+    join: Callable[[JoinRequest], Awaitable[JoinAnswer]],
+) -> bytes:
+    """What a node is answered that asks for a place: by `join`, if it may ask."""
+    try:
+        guard.check(context)
+    except Refused as refusal:
+        guard.complaints.say(guard.host(context), f"it asks for a place: {refusal}")
+        return encode_answer(JoinAnswer.refused(str(refusal)))
+    guard.wait(context, limits.JOIN_TIMEOUT_SECONDS)
+    answer = encode_answer(await _answer(data, context, guard, protocols, join))
+    await context.send_initial_metadata(seal(answer))
+    return answer
+
+
+async def _answer(
+    data: bytes,
+    context: grpc.aio.ServicerContext,
+    guard: Guard,
+    protocols: VersionRange,
+    join: Callable[[JoinRequest], Awaitable[JoinAnswer]],
+) -> JoinAnswer:
+    if is_damaged(data, context.invocation_metadata()):
+        return JoinAnswer.refused("the request was damaged on its way, its checksum differs", again=True)
+    request = decode_request(data, protocols)
+    if isinstance(request, str):
+        guard.complaints.say(guard.host(context), f"it asks for a place: {request}")
+        return JoinAnswer.refused(request)
+    return await join(request)
+
+
 async def ask_to_join(
-    seed: str, request: JoinRequest, tls: TlsFiles | None, protocols: VersionRange = PROTOCOLS
+    seed: str,
+    request: JoinRequest,
+    tls: TlsFiles | None,
+    protocols: VersionRange = PROTOCOLS,
+    known: ClusterSecrets = NO_SECRET,
 ) -> JoinAnswer:
     """Ask the member at `seed` ("host:port") once. Raises `JoinRefused`, `OSError` (TLS files)."""
-    wire = peer_pb2.JoinRequest(
-        protocol_version=protocols.lowest, highest_protocol_version=protocols.highest,
-        lowest_level=request.levels.lowest, highest_level=request.levels.highest,
-        name=request.name, address=request.address, store=request.store,
-        cluster=request.cluster, founder=request.founder,
-    )
     server_name = "" if tls is None else tls.server_name
     settings = options.channel_options(server_name)
     if tls is None:
@@ -113,19 +166,40 @@ async def ask_to_join(
         tls.check()
         channel = grpc.aio.secure_channel(seed, tls.channel_credentials(), settings)
     try:
-        data: bytes = await channel.unary_unary(options.JOIN)(wire.SerializeToString(), timeout=_TIMEOUT_S)
-        answer = peer_pb2.JoinAnswer.FromString(data)
+        await proving.prove(channel, known, 0, request.store, 0, seed)
+        question = encode_request(request, protocols)
+        call = channel.unary_unary(options.JOIN)(
+            question, timeout=limits.JOIN_TIMEOUT_SECONDS, metadata=seal(question)
+        )
+        data = await call
+        if is_damaged(data, await call.initial_metadata()):
+            raise JoinRefused(f"the answer of {seed} was damaged on its way, its checksum differs", True, of_peer=True)
+    except NotProven as error:
+        again = error.code is not grpc.StatusCode.UNAUTHENTICATED
+        raise JoinRefused(f"no proof for {seed}: {error}", again, of_peer=True) from None
     except grpc.aio.AioRpcError as error:
         # Whatever it is: somebody else may have that address for a while.
-        text = f"no answer from {seed}: {error.details() or error.code().name}"
+        text = f"no answer from {seed}: {said(error.details() or error.code().name)}"
         raise JoinRefused(text, True, of_peer=True) from None
-    except DecodeError:
-        raise JoinRefused(f"{seed} does not answer as a MayflyMQ node", False, of_peer=True) from None
     finally:
         await channel.close()
+    return decode_answer(data, seed)
+
+
+def decode_answer(data: bytes, seed: str) -> JoinAnswer:
+    """What the one at `seed` answers. Raises `JoinRefused`."""
+    try:
+        answer = peer_pb2.JoinAnswer.FromString(data)
+    except DecodeError:
+        raise JoinRefused(f"{seed} does not answer as a MayflyMQ node", False, of_peer=True) from None
     if answer.refusal:
         of_peer = answer.refusal.startswith(_OTHER_PROTOCOL)
-        raise JoinRefused(answer.refusal, answer.again, answer.stance, answer.store, of_peer)
+        raise JoinRefused(said(answer.refusal), answer.again, answer.stance, answer.store, of_peer)
+    names = (answer.node_name, answer.cluster_id, *(member.name for member in answer.members))
+    fault = next(filter(None, (name_fault("name", name) for name in names)), "")
+    fault = fault or next(filter(None, (address_fault(member.address) for member in answer.members)), "")
+    if fault:
+        raise JoinRefused(f"{seed} gives a place with {fault}", True, of_peer=True)
     return JoinAnswer(
         node_id=answer.node_id, node_name=answer.node_name, cluster_id=answer.cluster_id, shards=answer.shards,
         replication_factor=answer.replication_factor, members_version=answer.members_version,

@@ -11,6 +11,7 @@ _SERVICE: Final = peer_pb2.DESCRIPTOR.services_by_name["Peer"].full_name
 EXCHANGE: Final = f"/{_SERVICE}/Exchange"
 SEND_SNAPSHOT: Final = f"/{_SERVICE}/SendSnapshot"
 JOIN: Final = f"/{_SERVICE}/Join"
+PROVE: Final = f"/{_SERVICE}/Prove"
 
 CONSENT: Final = ("mayfly-consent", "1")
 """Initial metadata with which a receiver says that it takes the stream; a refused one brings none."""
@@ -52,8 +53,6 @@ def server_options() -> Options:
     """For the side that listens."""
     return [
         *_COMMON,
-        # A second process on the same port is an error, not a lottery.
-        ("grpc.so_reuseport", 0),
         # Pings of peers are no offence.
         ("grpc.http2.min_ping_interval_without_data_ms", limits.KEEPALIVE_INTERVAL_MS // 5),
         ("grpc.http2.max_ping_strikes", 0),

@@ -30,8 +30,8 @@ class OpenStream(Protocol):
         """What the socket has not taken yet."""
         ...
 
-    def send(self, frame: bytes) -> None:
-        """Write an encoded frame."""
+    def send(self, frame: list[bytes], size_bytes: int) -> None:
+        """Write an encoded frame of this size, in pieces."""
         ...
 
     def fail(self, text: str) -> None:
@@ -133,12 +133,15 @@ class Outbox:
 
     def _write(self, stream: OpenStream, frame: Frame) -> None:
         try:
-            data = codec.encode_frame(frame)
+            pieces = codec.encode_pieces(frame)
         except Exception as error:
             # A mistake in the layer above: what can't be sent is lost with the stream, and sent anew or not at all.
             _log.exception("a frame for node %d can't be encoded", self._peer)
             stream.fail(str(error))
             return
+        size_bytes = 0
+        for piece in pieces:
+            size_bytes += len(piece)
         self._counters.frames_sent += 1
-        self._counters.bytes_sent += len(data)
-        stream.send(data)
+        self._counters.bytes_sent += size_bytes
+        stream.send(pieces, size_bytes)

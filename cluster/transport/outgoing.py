@@ -6,37 +6,44 @@ import re
 import ssl
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
+from contextlib import suppress
 from typing import TypeVar
 
 import grpc
 import grpc.aio
 
 from cluster import limits
+from cluster.attempts import Attempts
 from cluster.log.batch import LogError
 from cluster.log.snapshot_codec import OutgoingSnapshot, outgoing
 from cluster.raft.messages import Message, Snapshot
 from cluster.rpc import peer_pb2
-from cluster.transport import codec, framing, options
+from cluster.transport import codec, framing, options, proving
+from cluster.transport.cluster_secret import ClusterSecrets, ProvenSecret
 from cluster.transport.counters import PeerCounters
 from cluster.transport.frame_stream import FrameSender, host_of
 from cluster.transport.gate import FINAL_REFUSALS
 from cluster.transport.outbox import Outbox
+from cluster.transport.proving import NotProven
 from cluster.transport.refusals import Refusals
+from cluster.transport.said import said
+from cluster.transport.seal import seal
 from cluster.transport.steps import run_steps
 from cluster.transport.tls import NodeTls
-from cluster.versions import VersionRange
+from cluster.versions import PROTOCOL_CHECKSUMS, VersionRange
 
 log = logging.getLogger(__name__)
 
 _NEEDS_MENDING = frozenset(
     (
         grpc.StatusCode.FAILED_PRECONDITION,
+        grpc.StatusCode.UNAUTHENTICATED,
         *FINAL_REFUSALS,
         grpc.StatusCode.INVALID_ARGUMENT,
-        grpc.StatusCode.UNIMPLEMENTED,
     )
 )
-"""Answers that a repetition doesn't change soon. (A node that is not known yet may be a moment later.)"""
+"""Answers that a repetition doesn't change soon. (A node that is not known yet may be a moment later. UNIMPLEMENTED is
+not among them: older nodes say so while they ask for a place.)"""
 
 
 class _NoFrameStream(Exception):
@@ -61,15 +68,20 @@ class PeerLink:
         on_snapshot_sent: Callable[[int, int, bool], None],
         on_refused: Callable[[int, str, bool], None],
         executor: Executor,
+        known: ClusterSecrets,
     ) -> None:
-        """The executor reads what snapshots are made of."""
+        """The executor reads what snapshots are made of. `known` is the cluster secret."""
+        self._known = known
         self._executor = executor
         self.address = address
         self.up = False
         self.protocol = 0
         """The version of what is sent, once the stream was up."""
-        self.attempts = 0
-        """How often the stream was tried to be opened, since the start or the last success."""
+        self._attempts = Attempts(
+            limits.RECONNECT_FIRST_MS, limits.RECONNECT_LAST_MS, limits.REFUSED_RETRY_MS
+        )
+        self._greeted = asyncio.Event()
+        """The peer has come to this node since the last attempt began."""
         self._hello = peer_pb2.Hello()
         self._hello.CopyFrom(hello)
         self._hello.target = peer
@@ -83,6 +95,8 @@ class PeerLink:
         self._on_snapshot_sent = on_snapshot_sent
         self._on_refused = on_refused
         self._frames: FrameSender | None = None
+        self._checked = False
+        """Whether frames carry checksums."""
         self._writing: grpc.aio.StreamUnaryCall | None = None
         """The Exchange while it is written to."""
         self._wake = asyncio.Event()
@@ -101,11 +115,20 @@ class PeerLink:
         """About how much waits to be sent."""
         return self.outbox.waiting_bytes
 
+    @property
+    def attempts(self) -> int:
+        """How often the stream was tried to be opened, since the start or the last success."""
+        return self._attempts.count
+
+    def greeted(self) -> None:
+        """The peer has opened a stream to this node: it is there, so the next attempt need not wait."""
+        self._greeted.set()
+
     async def _run(self) -> None:
-        pause_ms = limits.RECONNECT_FIRST_MS
         while True:
             channel = self._channel()
-            self.attempts += 1
+            self._attempts.begun()
+            self._greeted.clear()
             connects = self._counters.connects
             try:
                 code, reason = await self._stream(channel)
@@ -123,13 +146,12 @@ class PeerLink:
             was_up = self._counters.connects != connects
             self._complain(was_up, code, reason)
             if code in FINAL_REFUSALS:
-                _call(self._on_refused, self._peer, reason, code is grpc.StatusCode.NOT_FOUND)
-            if was_up:
-                pause_ms = limits.RECONNECT_FIRST_MS
+                _call(self._on_refused, self._peer, said(reason), code is grpc.StatusCode.NOT_FOUND)
             if self._refusals.sought:
                 await self._look_for_peer()
-            await asyncio.sleep((limits.REFUSED_RETRY_MS if code in _NEEDS_MENDING else pause_ms) / 1000)
-            pause_ms = min(2 * pause_ms, limits.RECONNECT_LAST_MS)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._attempts.ended(code in _NEEDS_MENDING) / 1000):
+                    await self._greeted.wait()
 
     def _set_down(self) -> None:
         """The stream has ended, or was never up."""
@@ -147,14 +169,19 @@ class PeerLink:
 
     async def _stream(self, channel: grpc.aio.Channel) -> tuple[grpc.StatusCode, str]:
         """Open the stream, keep it until it ends; why it ended."""
-        call: grpc.aio.StreamUnaryCall = channel.stream_unary(options.EXCHANGE)()
+        try:
+            proven = await self._prove(channel)
+        except NotProven as error:
+            return error.code, str(error)
+        hello = codec.encode_hello(self._hello)
+        call: grpc.aio.StreamUnaryCall = channel.stream_unary(options.EXCHANGE)(metadata=seal(hello))
         try:
             async with asyncio.timeout(limits.CONNECT_TIMEOUT_MS / 1000):
-                await call.write(codec.encode_hello(self._hello))
+                await call.write(hello)
                 answer = tuple(await call.initial_metadata())
                 if options.CONSENT not in answer:
                     return await _status(call)
-                frames = await self._open_frames(answer)
+                frames = await self._open_frames(answer, proven)
         except TimeoutError:
             where = "" if self._frames is None else " at its port for frames"
             return grpc.StatusCode.DEADLINE_EXCEEDED, f"no answer{where}"
@@ -164,7 +191,7 @@ class PeerLink:
             return await _status(call)
         self._complaint = ""
         self._refusals.was_up()
-        self.attempts = 0
+        self._attempts.was_up()
         self._counters.connects += 1
         self._wake.clear()
         call.add_done_callback(lambda _: self._wake.set())
@@ -184,8 +211,15 @@ class PeerLink:
         self._set_down()
         return await self._last_word(call, "the frame stream broke")
 
+    async def _prove(self, channel: grpc.aio.Channel) -> ProvenSecret | None:
+        """Prove the cluster secret on a connection, if this node has one. Raises `NotProven`."""
+        hello = self._hello
+        return await proving.prove(channel, self._known, hello.node_id, hello.store, self._peer, self.address)
+
     async def _write_unordered(self, call: grpc.aio.StreamUnaryCall) -> None:
         data = codec.encode_frame(self.outbox.unordered.take())
+        if self._checked:
+            data = framing.encode_apart(data)
         self._counters.frames_sent += 1
         self._counters.bytes_sent += len(data)
         self._writing = call
@@ -223,7 +257,9 @@ class PeerLink:
         writer.close()
         return False
 
-    async def _open_frames(self, answer: tuple[tuple[str, str | bytes], ...]) -> FrameSender:
+    async def _open_frames(
+        self, answer: tuple[tuple[str, str | bytes], ...], proven: ProvenSecret | None
+    ) -> FrameSender:
         """Connect where the peer takes the frames of an accepted Exchange. Raises `_NoFrameStream`."""
         port, ticket = _frames_at(answer)
         self.protocol = _protocol_in(answer, codec.protocols_of(self._hello))
@@ -231,8 +267,14 @@ class PeerLink:
         loop = asyncio.get_running_loop()
         tls = None if self._credentials is None else self._credentials.frames
         name = None if self._credentials is None else self._credentials.server_name or host
-        greeting = framing.encode_greeting(self.protocol, self._hello.node_id, ticket)
-        frames = FrameSender(self.protocol, greeting, self.outbox.write_waiting, self._frames_ended)
+        node_id, shown, proof = self._hello.node_id, ticket, b""
+        if proven is not None:
+            shown, proof = proven.ticket(ticket, node_id), proven.answer_to_ticket(ticket, node_id)
+        self._checked = self.protocol >= PROTOCOL_CHECKSUMS and tls is None
+        frames = FrameSender(
+            self.protocol, framing.encode_greeting(self.protocol, node_id, shown), self.outbox.write_waiting,
+            self._frames_ended, proof, self._checked,
+        )
         self._frames = frames
         try:
             await loop.create_connection(lambda: frames, host, port, ssl=tls, server_hostname=name)
@@ -259,6 +301,7 @@ class PeerLink:
 
     def _complain(self, was_up: bool, code: grpc.StatusCode, reason: str) -> None:
         """Log why there is no stream; once for each reason until there is one again."""
+        reason = said(reason)
         if was_up:
             log.info("lost node %d at %s: %s", self._peer, self.address, reason)
         elif (code in _NEEDS_MENDING or code == grpc.StatusCode.PERMISSION_DENIED) and self._complaint != reason:
@@ -293,7 +336,7 @@ class PeerLink:
                     log.exception("snapshot of group %d for node %d", group, self._peer)
                     reason = str(error) or "failed"
                 if reason:
-                    log.info("snapshot of group %d did not reach node %d: %s", group, self._peer, reason)
+                    log.info("snapshot of group %d did not reach node %d: %s", group, self._peer, said(reason))
                     # gRPC would wait before it connects again; what stopped is to go on soon.
                     await channel.close()
                     channel = self._channel()
@@ -318,9 +361,14 @@ class PeerLink:
             return str(error)
         metadata = snapshot.metadata
         name = codec.SnapshotName(group, metadata.index, metadata.term, source.total_bytes, source.digest)
-        call: grpc.aio.StreamUnaryCall = channel.stream_unary(options.SEND_SNAPSHOT)()
         try:
-            await _in_time(call.write(codec.encode_snapshot_header(self._hello, message, metadata, name)))
+            await self._prove(channel)
+        except NotProven as error:
+            return str(error)
+        header = codec.encode_snapshot_header(self._hello, message, metadata, name)
+        call: grpc.aio.StreamUnaryCall = channel.stream_unary(options.SEND_SNAPSHOT)(metadata=seal(header))
+        try:
+            await _in_time(call.write(header))
             # The peer takes few snapshots at once: wait for our turn, as long as it lives.
             answer = tuple(await call.initial_metadata())
             if options.CONSENT not in answer:

@@ -13,9 +13,13 @@ import grpc.aio
 from cluster.frame import Frame
 from cluster.raft.messages import MessageType
 from cluster.transport import codec, options
+from cluster.transport.cluster_secret import NO_SECRET, ClusterSecrets
+from cluster.transport.complaints import Complaints
 from cluster.transport.counters import PeerCounters
+from cluster.transport.door import Door
 from cluster.transport.frame_stream import FrameListener, host_of
 from cluster.transport.gate import Gate, OpenGate
+from cluster.transport.guard import Guard
 from cluster.transport.incoming import Incoming
 from cluster.transport.outgoing import PeerLink
 from cluster.transport.spool import SnapshotSpool
@@ -76,6 +80,7 @@ class PeerTransport:
         snapshot_folder: Path | None = None,
         frames_address: tuple[str, int] | None = None,
         on_peer_gone: Callable[[int], None] = lambda peer: None,
+        known: ClusterSecrets = NO_SECRET,
     ) -> None:
         """`peers` maps node ids to "host:port"; this node's own id in it is passed over.
 
@@ -84,14 +89,19 @@ class PeerTransport:
         `snapshot_folder` is for snapshots that have not come whole; without it they are given up at `stop`.
         `frames_address` is where peers bring their frames: this host at any port, unless given.
         `on_peer_gone(peer)` after `on_peer_down`, once the peer's host has refused connections for
-        `limits.GONE_AFTER_MS` and no frame of it came meanwhile: nobody listens any more.
+        `limits.GONE_AFTER_MS` and no frame of it came meanwhile: nobody listens any more. `known` is the cluster
+        secret, which peers have to prove if it is demanded.
         """
+        complaints = Complaints()
+        self._known = known
+        self._door = Door(listen_address, complaints)
+        self._guard = Guard(self._door, known, complaints)
+        self._guard.node_id = local.node_id
         self._snapshot_folder = snapshot_folder
         self._temporary_folder: tempfile.TemporaryDirectory[str] | None = None
         self._spool: SnapshotSpool | None = None
         self._executor = ThreadPoolExecutor(SNAPSHOT_THREADS, "snapshots")
         self._local = local
-        self._listen_address = listen_address
         self._frames_address = frames_address or (host_of(listen_address), 0)
         self._addresses = dict(peers)
         self._on_frame = on_frame
@@ -128,25 +138,21 @@ class PeerTransport:
         self._spool.start()
         incoming = Incoming(
             self._local.node_id, self._local.cluster_id, self.counters.get, self._on_frame, self._gate, self._let_in,
-            self._spool, self._executor, self._local.protocols,
+            self._spool, self._executor, self._local.protocols, self._greeted, self._guard, self._tls is not None,
         )
         tls = None if self._node_tls is None else self._node_tls.server_context
         self._frame_listener = FrameListener(incoming.redeem, self._local.protocols, incoming.complaints, tls)
         await self._frame_listener.start(*self._frames_address)
         self.frames_port = incoming.frames_port = self._frame_listener.port
-        # After the port for frames: gRPC keeps its own from here on, and lets go of it only once it has served.
+        await self._door.open()
+        self.port = self._door.port
         server = grpc.aio.server(options=options.server_options(), compression=options.compression())
         server.add_generic_rpc_handlers((incoming.handlers(),))
-        try:
-            if self._node_tls is None:
-                self.port = server.add_insecure_port(self._listen_address)
-            else:
-                self.port = server.add_secure_port(self._listen_address, self._node_tls.server_credentials)
-        except RuntimeError:
-            raise OSError(f"can't listen on {self._listen_address}: address taken, or not ours") from None
+        self._door.serve(server, None if self._node_tls is None else self._node_tls.server_credentials)
         self._count_peers()
         await server.start()
         self._server = server
+        self._door.begin()
         log.info("listening for peers on port %d, for their frames on port %d", self.port, self.frames_port)
         self._open_links()
 
@@ -160,9 +166,11 @@ class PeerTransport:
         links, self._links = self._links, {}
         for link in links.values():
             await link.stop()
+        await self._door.end()
         server, self._server = self._server, None
         if server is not None:
             await server.stop(None)
+        await self._door.close()
         if self._frame_listener is not None:
             await self._frame_listener.stop()
         # Nobody reads the log or writes to the folder after this.
@@ -236,6 +244,11 @@ class PeerTransport:
         self._count_peers()
         self._open_links()
 
+    def _greeted(self, peer: int) -> None:
+        link = self._links.get(peer)
+        if link is not None:
+            link.greeted()
+
     def peers(self) -> dict[int, str]:
         """Where the peers are, newcomers too."""
         return {peer: address for peer, address in self._addresses.items() if peer != self._local.node_id}
@@ -264,4 +277,5 @@ class PeerTransport:
                 self._on_snapshot_sent,
                 self._gate.refused,
                 self._executor,
+                self._known,
             )

@@ -1,21 +1,40 @@
 """The peer address of a node that is nobody yet: who asks it for a place is told how things stand, and no more."""
 
 from collections.abc import Callable
+from typing import Final
 
 import grpc
 import grpc.aio
 
 from cluster.transport import joining, options
+from cluster.transport.cluster_secret import NO_SECRET, ClusterSecrets
+from cluster.transport.complaints import Complaints
+from cluster.transport.door import Door
+from cluster.transport.guard import Guard
 from cluster.transport.joining import JoinAnswer, JoinRequest
 from cluster.transport.tls import NodeTls, TlsFiles
 from cluster.versions import PROTOCOLS
 
+_ANSWERS_LEAVE_S: Final = 1.0
+"""At the end, so long may answers take that are on their way: who gets none asks again, later."""
+
 
 class Reception:
-    """Answers `Join` at an address until it is closed; `PeerTransport` can then listen there."""
+    """Answers `Join` at an address until it is closed; `PeerTransport` can then listen there.
 
-    def __init__(self, listen_address: str, tls: TlsFiles | None, answer: Callable[[JoinRequest], JoinAnswer]) -> None:
-        self._listen_address = listen_address
+    Nodes that come with a stream hear that there is no node yet (UNAVAILABLE), and come again in a moment."""
+
+    def __init__(
+        self,
+        listen_address: str,
+        tls: TlsFiles | None,
+        answer: Callable[[JoinRequest], JoinAnswer],
+        known: ClusterSecrets = NO_SECRET,
+    ) -> None:
+        """`known`: the cluster secret, which those that ask have to prove if it is demanded."""
+        complaints = Complaints()
+        self._door = Door(listen_address, complaints)
+        self._guard = Guard(self._door, known, complaints)
         self._tls = tls
         self._answer = answer
         self._server: grpc.aio.Server | None = None
@@ -24,25 +43,35 @@ class Reception:
         """Listen. Raises OSError: address taken, TLS files unusable."""
         server = grpc.aio.server(options=options.server_options())
         service, join = options.JOIN.lstrip("/").split("/")
-        handler = grpc.unary_unary_rpc_method_handler(self._join)
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {join: handler}),))
-        try:
-            if self._tls is None:
-                server.add_insecure_port(self._listen_address)
-            else:
-                server.add_secure_port(self._listen_address, NodeTls(self._tls).server_credentials)
-        except RuntimeError:
-            raise OSError(f"can't listen on {self._listen_address}: address taken, or not ours") from None
+        not_yet = grpc.stream_unary_rpc_method_handler(self._not_yet)
+        handlers = {
+            join: grpc.unary_unary_rpc_method_handler(self._join),
+            options.EXCHANGE.rsplit("/", 1)[1]: not_yet,
+            options.SEND_SNAPSHOT.rsplit("/", 1)[1]: not_yet,
+            **dict((self._guard.handler(),)),
+        }
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
+        credentials = None if self._tls is None else NodeTls(self._tls).server_credentials
+        await self._door.open()
+        self._door.serve(server, credentials)
         await server.start()
         self._server = server
+        self._door.begin()
 
     async def close(self) -> None:
         """Listen no more."""
+        await self._door.end()
         server, self._server = self._server, None
         if server is not None:
-            await server.stop(None)
+            await server.stop(_ANSWERS_LEAVE_S)
+        await self._door.close()
+
+    async def _not_yet(self, _: object, context: grpc.aio.ServicerContext) -> bytes:
+        await context.abort(grpc.StatusCode.UNAVAILABLE, "this node is in no cluster yet")
+        raise AssertionError("abort raises")
 
     async def _join(self, data: bytes, context: grpc.aio.ServicerContext) -> bytes:
-        request = joining.decode_request(data, PROTOCOLS)
-        answer = JoinAnswer.refused(request) if isinstance(request, str) else self._answer(request)
-        return joining.encode_answer(answer)
+        return await joining.answer_join(data, context, self._guard, PROTOCOLS, self._answered)
+
+    async def _answered(self, request: JoinRequest) -> JoinAnswer:
+        return self._answer(request)

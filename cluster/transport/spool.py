@@ -97,7 +97,7 @@ class SnapshotSpool:
 
     def start(self) -> None:
         """Find what an earlier process kept. Raises `OSError` when the folder can't be used."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(0o700, parents=True, exist_ok=True)
         for path in sorted(self.folder.iterdir()):
             name = _name_of(path)
             size_bytes = path.stat().st_size

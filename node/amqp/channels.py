@@ -24,12 +24,21 @@ from node.amqp.channel_state import (
     TRANSITIONS,
     UNSERVED,
 )
-from node.amqp.errors import NOT_ALLOWED, NOT_IMPLEMENTED, UNEXPECTED_FRAME, ProtocolError, reply_text
+from node.amqp.errors import (
+    NOT_ALLOWED,
+    NOT_IMPLEMENTED,
+    PRECONDITION_FAILED,
+    UNEXPECTED_FRAME,
+    ProtocolError,
+    reply_text,
+)
 from node.amqp.events import ChannelClosed, ChannelOpened, Event, MethodReceived
+from node.amqp.field_table import values_in
 from node.amqp.frames import BODY, HEADER, HEARTBEAT, METHOD, frame_snippet, unknown_frame
 from node.amqp.method_table import ON_CHANNELS
-from node.amqp.methods import decode_method, method_ids, unchecked
+from node.amqp.methods import decode_method, decode_method_without_table, method_ids, unchecked
 from node.amqp.output import Output
+from node.limits import ARGUMENT_VALUES, ARGUMENTS_BYTES
 
 _CHANNEL: Final = 20
 _FEWEST_HEADER_BYTES: Final = 12
@@ -78,9 +87,13 @@ class Channels:
         self._output.append_method(channel.channel_id, told)
 
     def refuse_message(self, channel: Channel, code: int, text: str) -> None:
-        """Close a channel whose client publishes what may not be.  The close was not the broker's: it must hear of it
-        now, and nothing is told again at the close-ok."""
-        self.close(channel, code, text, 60, 40)
+        """Close a channel whose client publishes what may not be."""
+        self._refuse(channel, code, text, 60, 40)
+
+    def _refuse(self, channel: Channel, code: int, text: str, class_id: int, method_id: int) -> None:
+        """Close a channel for what has come on it.  The close was not the broker's: it must hear of it now, and nothing
+        is told again at the close-ok."""
+        self.close(channel, code, text, class_id, method_id)
         self._told_closed.add(channel.channel_id)
         self._events.append(ChannelClosed(channel.channel_id))
 
@@ -109,11 +122,16 @@ class Channels:
             return
         if TRANSITIONS[happening][channel.state] == UNSERVED:
             # Arguments that cannot be read, and numbers of no method, are told of first.
-            decode_method(payload)
+            decode_method_without_table(payload)
         channel.move(happening, class_id, method_id)
-        if channel.state != CLOSING:
-            method, arguments = decode_method(payload)
-            self._events.append(MethodReceived(channel.channel_id, method, arguments))
+        if channel.state == CLOSING:
+            return
+        method, arguments = decode_method_without_table(payload)
+        fault = arguments_fault(arguments)
+        if fault:
+            self._refuse(channel, PRECONDITION_FAILED, f"{fault} for {method.name}", class_id, method_id)
+        else:
+            self._events.append(MethodReceived(channel.channel_id, method, arguments, len(payload)))
 
     def _method_of_channel(self, channel: Channel, payload: bytes, happening: int) -> None:
         """A method of class channel: done here. Its arguments are read first, unless it is ignored."""
@@ -156,6 +174,16 @@ _ACTIONS: Final[dict[int, Callable[[Channels, Channel, Any], None]]] = {
     RECEIVE_CLOSE_OK: Channels._close_ok,
     RECEIVE_FLOW: Channels._flow,
 }
+
+
+def arguments_fault(arguments: bytes) -> str:
+    """Why a method's field table, as on the wire (b"" if it has none), is not taken: it is too large; "" if it is."""
+    if len(arguments) > ARGUMENTS_BYTES:
+        return f"arguments of {len(arguments)} octets, where {ARGUMENTS_BYTES} are the most,"
+    # A value takes an octet at least.
+    if len(arguments) > ARGUMENT_VALUES and values_in(arguments) > ARGUMENT_VALUES:
+        return f"arguments with {values_in(arguments)} values, where {ARGUMENT_VALUES} are the most,"
+    return ""
 
 
 def _no_refusal(channels: int) -> str | None:

@@ -17,6 +17,7 @@ from node.amqp.channel import Channel
 from node.amqp.channels import Channels
 from node.amqp.errors import ACCESS_REFUSED, PRECONDITION_FAILED, FramingError, ProtocolError, is_hard, reply_text
 from node.amqp.events import ConnectionClosed, Event, OpenRequested
+from node.amqp.field_table import table_to_python
 from node.amqp.frames import BODY, HEADER, HEARTBEAT, METHOD, FrameReader, frame_snippet, unknown_frame
 from node.amqp.heartbeat import Heartbeat
 from node.amqp.method_table import ON_CHANNEL_0
@@ -30,6 +31,9 @@ _HEARTBEAT_FRAME: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"
 # Input that may wait while the broker checks a password or a virtual host: from the first on the owner is
 # asked to stop reading, at the second the client is given up.
 _HELD_BYTES: Final = 262_144
+# The same of a client that has not logged in: its limits and connection.open come to some hundred octets, and there may
+# be as many strangers as sockets. One read of a socket may bring more.
+_HELD_OF_STRANGERS_BYTES: Final = 16_384
 _MOST_HELD_BYTES: Final = 4_194_304
 # How long a client that cannot be understood any more, or failed to log in, may take to read why.
 _HASTY_CLOSING_MS: Final = 3_000
@@ -56,7 +60,7 @@ class Connection:
         self.should_close = False
         self.closed_by_client = False
         self.reading_paused = False
-        self.client_properties: dict[str, object] = {}
+        self._client_properties = b""
         self.client_capabilities: frozenset[str] = frozenset()
         self.channel_max = settings.channel_max
         self.heartbeat_seconds = settings.heartbeat_seconds
@@ -78,8 +82,15 @@ class Connection:
         self._framing_lost = False
         self._last_input = b""
         self._ended = False
+        self._held_bytes = _HELD_OF_STRANGERS_BYTES
         self._waited_ms = 0
         self._closing_ms = settings.closing_timeout_ms
+
+    @property
+    def client_properties(self) -> dict[str, object]:
+        """From start-ok, decoded anew at each call: for years of a connection they are seldom asked for, and a stranger
+        may send what takes twenty times its octets."""
+        return dict(table_to_python(self._client_properties)) if self._client_properties else {}
 
     @property
     def closed(self) -> bool:
@@ -94,7 +105,7 @@ class Connection:
     @property
     def wants_input(self) -> bool:
         """False while the owner had better not read on: input waits for an answer it owes."""
-        return self._reader.buffered_bytes < _HELD_BYTES or not self._reader.stopped
+        return self._reader.buffered_bytes < self._held_bytes or not self._reader.stopped
 
     @property
     def publish_begun(self) -> bool:
@@ -199,14 +210,15 @@ class Connection:
             if self.state == states.CLOSED:
                 self._finish()
             return
-        method, _ = decode_method(payload)
+        method, table = decode_method(payload)
         self._move(happening, METHOD, payload)
+        if happening == states.RECEIVE_START_OK:
+            self._client_properties = table
         _ACTIONS[happening](self, method)
 
     def _start_ok(self, method: ConnectionClass.StartOk) -> None:
         """The client's properties and credentials."""
-        self.client_properties = dict(method.client_properties)
-        self.client_capabilities = handshake.capabilities_of(self.client_properties)
+        self.client_capabilities = handshake.capabilities_of(method.client_properties)
         self._mechanism = method.mechanism
         login = handshake.read_login(method, self._mechanisms, self._certificate_user)
         self._understands_refusal = not login.fault and "authentication_failure_close" in self.client_capabilities
@@ -247,6 +259,7 @@ class Connection:
         if self._stays(states.ACCEPT_LOGIN):
             return
         self._move(states.ACCEPT_LOGIN)
+        self._held_bytes = _HELD_BYTES
         self._reader.stopped = False
         self.output.append_method(0, handshake.tune(self.settings))
 

@@ -6,6 +6,7 @@ from typing import Final
 from pamqp.base import Frame
 
 from node.amqp.content import Content
+from node.amqp.field_table import EMPTY_TABLE_BYTES, table_to_python
 
 ACK: Final = 80
 NACK: Final = 120
@@ -82,12 +83,21 @@ class SettlementsReceived(Event):
 @dataclass(slots=True)
 class MethodReceived(Event):
     """Any other method.  `arguments` is its field table (with length octets) as on the wire, b"" if it has
-    none: FieldTable.of_checked(arguments) tells types that the plain values in `method` do not.
+    none: FieldTable.of_checked(arguments) tells types that the plain values in `method` do not.  These are there from
+    `decode_table` on: decoded, a table takes up to twenty times its octets, and a method may have to wait.
+    `size_bytes` is that of the method on the wire, its table included.
     """
 
     channel_id: int
     method: Frame
     arguments: bytes = b""
+    size_bytes: int = 0
+
+    def decode_table(self) -> Frame:
+        """The method, with its arguments as a dict."""
+        if len(self.arguments) > EMPTY_TABLE_BYTES:
+            setattr(self.method, "arguments", table_to_python(self.arguments))  # noqa: B010 - not all methods have it
+        return self.method
 
 
 @dataclass(slots=True)

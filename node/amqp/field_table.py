@@ -83,6 +83,9 @@ _LAST_SECOND: Final = 0xFFFFFFFF
 _LAST_MOMENT: Final = datetime.datetime(9999, 12, 31, 23, 59, 59, tzinfo=datetime.UTC)
 _LONGEST_KEY_BYTES: Final = 255
 
+EMPTY_TABLE_BYTES: Final = 4
+"""A table without entries: its length octets."""
+
 
 class MalformedTableError(ValueError):
     """Octets that are no field table: cut short, of an unknown type, or nested too deeply."""
@@ -384,6 +387,27 @@ def table_to_python(raw: bytes) -> dict[str, PythonValue]:
         at = _value_end(raw, value_at)
         values[key] = to_python(raw[value_at], raw[value_at + 1 : at])
     return values
+
+
+def values_in(raw: bytes) -> int:
+    """How many values a well-formed table with its length octets has, those inside of tables and arrays as well; 0 for
+    b""."""
+    return _values_in(raw, 4, len(raw), True)
+
+
+def _values_in(data: bytes, start: int, end: int, named: bool) -> int:
+    count = 0
+    at = start
+    while at < end:
+        if named:
+            at += 1 + data[at]
+        tag = data[at]
+        stop = _value_end(data, at)
+        count += 1
+        if tag in (TABLE, ARRAY):
+            count += _values_in(data, at + 5, stop, tag == TABLE)
+        at = stop
+    return count
 
 
 def types_of(raw: bytes) -> dict[str, str]:

@@ -3,6 +3,7 @@
 Nothing here has a state; `connection_state` says in which order it happens (AMQP 0-9-1 section 2.2.4).
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from pamqp.base import Frame
@@ -38,7 +39,7 @@ def start(settings: ConnectionSettings, mechanisms: tuple[str, ...]) -> Frame:
     )
 
 
-def capabilities_of(client_properties: dict[str, object]) -> frozenset[str]:
+def capabilities_of(client_properties: Mapping[str, object]) -> frozenset[str]:
     """What a client can do, by the properties of its start-ok."""
     capabilities = client_properties.get("capabilities")
     if not isinstance(capabilities, dict):

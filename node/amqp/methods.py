@@ -39,6 +39,18 @@ def decode_method(payload: bytes) -> tuple[Frame, bytes]:
     Raises ProtocolError: COMMAND_INVALID for a method that AMQP 0-9-1 does not have, SYNTAX_ERROR for
     arguments that do not fill the frame exactly, FRAME_ERROR for names that are not UTF-8.
     """
+    return _decode(payload, True)
+
+
+def decode_method_without_table(payload: bytes) -> tuple[Frame, bytes]:
+    """`decode_method`, but the method's field table is checked and left as it is on the wire; in the method it is {}.
+
+    As dicts and numbers a table takes up to twenty times its octets, and a method may have to wait: it is to be decoded
+    when its turn comes (`field_table.table_to_python`)."""
+    return _decode(payload, False)
+
+
+def _decode(payload: bytes, with_table: bool) -> tuple[Frame, bytes]:
     if len(payload) < 4:
         raise ProtocolError(FRAME_ERROR, "a method frame without a method")
     index: int = _INDEX.unpack_from(payload)[0]
@@ -48,7 +60,7 @@ def decode_method(payload: bytes) -> tuple[Frame, bytes]:
         raise ProtocolError(COMMAND_INVALID, "unimplemented method", class_id, method_id)
     method = method_class.__new__(method_class)
     try:
-        table = _decode_arguments(payload, _LAYOUTS[index], method)
+        table = _decode_arguments(payload, _LAYOUTS[index], method, with_table)
     except UnicodeDecodeError as malformed:
         raise ProtocolError(FRAME_ERROR, "Malformed UTF-8 in shortstr", class_id, method_id) from malformed
     except (IndexError, MalformedTableError) as error:
@@ -58,7 +70,7 @@ def decode_method(payload: bytes) -> tuple[Frame, bytes]:
     return method, table
 
 
-def _decode_arguments(payload: bytes, layout: list[tuple[str, str]], method: Frame) -> bytes:
+def _decode_arguments(payload: bytes, layout: list[tuple[str, str]], method: Frame, with_table: bool) -> bytes:
     """Set the arguments; the field table's octets.  IndexError if they do not fill the payload exactly."""
     at = 4
     end = len(payload)
@@ -95,7 +107,7 @@ def _decode_arguments(payload: bytes, layout: list[tuple[str, str]], method: Fra
         elif kind == "table":
             check_table(payload, start, at)
             table = payload[start - 4 : at]
-            value = table_to_python(table)
+            value = table_to_python(table) if with_table else {}
         else:
             value = _text_or_octets(payload[start:at])
         setattr(method, name, value)

@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from node.version import RABBITMQ_VERSION, VERSION
+
 MIN_FRAME_BYTES: Final = 4096
 """AMQP 0-9-1 section 4.2.3 (frame-min-size)."""
 
@@ -22,7 +24,8 @@ CLUSTER_NAME: Final = "mayfly"
 
 
 class ConnectionSettings:
-    """Limits and names of the server's side; the defaults are RabbitMQ's.
+    """Limits and names of the server's side; the defaults are RabbitMQ's. `version` is RabbitMQ's, too: clients go by
+    it (RULES Q4); which MayflyMQ it is stands in `platform`, as RabbitMQ has its Erlang there.
 
     frame_max_bytes bounds a frame; initial_frame_max_bytes bounds it until tune-ok.
     max_message_bytes bounds a body.
@@ -30,10 +33,10 @@ class ConnectionSettings:
 
     def __init__(
         self,
-        version: str,
+        version: str = RABBITMQ_VERSION,
         product: str = "MayflyMQ",
         cluster_name: str = CLUSTER_NAME,
-        platform: str = "Python",
+        platform: str = f"MayflyMQ {VERSION}, Python",
         copyright_notice: str = "MayflyMQ contributors",
         information: str = "Licensed under the Apache License 2.0",
         mechanisms: tuple[str, ...] = ("PLAIN", "AMQPLAIN"),
@@ -41,7 +44,7 @@ class ConnectionSettings:
         channel_max: int = 2047,
         frame_max_bytes: int = 131_072,
         heartbeat_seconds: int = 60,
-        max_message_bytes: int = 134_217_728,
+        max_message_bytes: int = 16_777_216,
         initial_frame_max_bytes: int = 8_192,
         handshake_timeout_ms: int = 10_000,
         closing_timeout_ms: int = 30_000,

@@ -7,6 +7,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from cluster.versions import LEVEL_FAILED_DELIVERIES
 from node.amqp.connection import Connection
 from node.amqp.content import Content
 from node.amqp.settings import ConnectionSettings
@@ -15,24 +16,35 @@ from node.broker.client_socket import ClientSocket
 from node.broker.cluster_facade import ClusterFacade, Done
 from node.broker.connection import ClientConnection, ConnectionHost
 from node.broker.consumer_terms import USUAL_TERMS, ConsumerTerms
+from node.broker.consumer_windows import ConsumerWindows
 from node.broker.consumers import Consumer
 from node.broker.credentials import CredentialCache
 from node.broker.failed_logins import FailedLogins
-from node.broker.operation import AmqpError
+from node.broker.large_publishes import LargePublishes
+from node.broker.made_in_alarm import MadeInAlarm
+from node.broker.operation import AmqpError, no_room_error
 from node.broker.password_line import PasswordLine
 from node.broker.routes import Routes
 from node.broker.transaction import OpenTransactions
 from node.broker.unfinished_messages import UnfinishedMessages
+from node.broker.waiting_events import WaitingEvents
 from node.catalog import QueueRecord
 from node.limits import (
     CONSUMER_TIMEOUT_MS,
     CONSUMER_WINDOW_BYTES,
+    CONSUMER_WINDOW_LAST_BYTES,
+    CONSUMER_WINDOWS_BYTES,
+    LARGE_PUBLISHES_BYTES,
+    MADE_IN_ALARM,
     OPEN_TRANSACTIONS_BYTES,
     UNFINISHED_BYTES,
     UNFINISHED_BYTES_OF_CONNECTION,
+    WAITING_EVENTS_OF_NODE_BYTES,
+    WAITING_EVENTS_OF_NODE_LOW_BYTES,
 )
+from node.shard.commands import DISCARD, GIVE_BACK, REJECT, REQUEUE
 from node.shard.effects import ConsumerCancelled, Deliver
-from node.version import VERSION
+from node.shard.message import FAILED, GIVEN_BACK
 
 _IDS_BITS: Final = 33
 _INCARNATION_STEP_BITS: Final = 20
@@ -45,7 +57,7 @@ class BrokerSettings:
     """What a broker is told once.  `loopback_users` may log in from this machine only; `transactions_bytes` is what all
     open transactions may hold, `unfinished_bytes` what may have come of messages that are not whole yet;
     `consumer_timeout_ms` is how long a delivery may be unacknowledged, 0 for ever; `consumer_window_bytes` is the
-    largest window of a consumer."""
+    largest window of a consumer, `consumer_windows_bytes` are those of all."""
 
     def __init__(
         self,
@@ -56,14 +68,16 @@ class BrokerSettings:
         unfinished_bytes_of_connection: int = UNFINISHED_BYTES_OF_CONNECTION,
         consumer_timeout_ms: int = CONSUMER_TIMEOUT_MS,
         consumer_window_bytes: int = CONSUMER_WINDOW_BYTES,
+        consumer_windows_bytes: int = CONSUMER_WINDOWS_BYTES,
     ) -> None:
-        self.connection: ConnectionSettings = connection or ConnectionSettings(VERSION)
+        self.connection: ConnectionSettings = connection or ConnectionSettings()
         self.loopback_users: frozenset[str] = loopback_users
         self.transactions_bytes: int = transactions_bytes
         self.unfinished_bytes: int = unfinished_bytes
         self.unfinished_bytes_of_connection: int = unfinished_bytes_of_connection
         self.consumer_timeout_ms: int = consumer_timeout_ms
         self.consumer_window_bytes: int = consumer_window_bytes
+        self.consumer_windows_bytes: int = consumer_windows_bytes
 
 
 class Broker:
@@ -90,6 +104,14 @@ class Broker:
         self.unfinished: UnfinishedMessages = UnfinishedMessages(
             self.connections, self.settings.unfinished_bytes, self.settings.unfinished_bytes_of_connection
         )
+        self.waiting_events: WaitingEvents = WaitingEvents(
+            WAITING_EVENTS_OF_NODE_BYTES, WAITING_EVENTS_OF_NODE_LOW_BYTES, self._reading_may_change
+        )
+        self.large_publishes: LargePublishes = LargePublishes(LARGE_PUBLISHES_BYTES)
+        self.made_in_alarm: MadeInAlarm = MadeInAlarm(MADE_IN_ALARM)
+        self.consumer_windows: ConsumerWindows = ConsumerWindows(
+            self.settings.consumer_windows_bytes, CONSUMER_WINDOW_LAST_BYTES
+        )
         self._consumers: dict[int, Consumer] = {}
         self._terms: dict[int, ConsumerTerms] = {}
         """By consumer id, where they are not the usual ones."""
@@ -106,6 +128,19 @@ class Broker:
         self.deliveries_stopped: bool = False
         self.reading_stopped: bool = False
         self._pauses_under_way = 0
+
+    # -- what comes back (RULES Q1) -------------------------------------------------
+
+    def nack_outcome(self, requeue: bool) -> int:
+        """What basic.nack and basic.recover are to a shard: no failed deliveries, once all members know the word."""
+        if self.cluster.catalog.level < LEVEL_FAILED_DELIVERIES:
+            return REQUEUE if requeue else REJECT
+        return GIVE_BACK if requeue else DISCARD
+
+    @property
+    def giving_back(self) -> int:
+        """The way in which a holder's messages come back that have not failed."""
+        return GIVEN_BACK if self.cluster.catalog.level >= LEVEL_FAILED_DELIVERIES else FAILED
 
     # -- connections --------------------------------------------------------------
 
@@ -153,8 +188,7 @@ class Broker:
     def stop_reading(self) -> None:
         """Take nothing from clients any more; what they have asked for is still answered."""
         self.reading_stopped = True
-        for connection in list(self.connections.values()):
-            connection.pressure.reading_may_change()
+        self._reading_may_change()
 
     def resume(self) -> None:
         """Serve clients again."""
@@ -208,6 +242,7 @@ class Broker:
 
     def forget_consumer(self, consumer: Consumer) -> None:
         """Deliveries that are still on their way to the consumer are dropped: its shard takes them back."""
+        self.consumer_windows.close(consumer.holder.holder_id)
         self._consumers.pop(consumer.holder.holder_id, None)
         self._terms.pop(consumer.holder.holder_id, None)
 
@@ -276,6 +311,8 @@ class Broker:
             connection.pressure.alarm_changed(text)
         if text is not None:
             self._give_up_transactions()
+        else:
+            self.made_in_alarm.alarm_is_over()
 
     def _give_up_transactions(self) -> None:
         """Close the channels with the largest transactions, until the rest is within the limit: publishers are not read
@@ -288,8 +325,26 @@ class Broker:
             waiting_bytes -= channel.transaction_bytes
             channel.fail(self.open_transactions.too_large(), 0, 0)
 
+    def no_room_changed(self, elsewhere: bool) -> None:
+        """See `ClusterEvents.no_room_changed`. Who waits for an answer is told that there is none; who consumes, too,
+        if its messages can go to consumers elsewhere: here nothing is delivered any more, and nothing acknowledged."""
+        if self.cluster.no_room is None:
+            return
+        error = no_room_error(self.cluster.no_room)
+        for connection in list(self.connections.values()):
+            channels = connection.channels.values()
+            if any(channel.is_busy or (elsewhere and bool(channel.consumers)) for channel in channels):
+                connection.fail(error, 0, 0)
+
     def pressure_changed(self, overloaded: bool) -> None:
         """See `ClusterEvents.pressure_changed`."""
+        self._reading_may_change()
+
+    def kept_bytes(self) -> int:
+        """See `ClusterEvents.kept_bytes`."""
+        return self.large_publishes.waiting_bytes
+
+    def _reading_may_change(self) -> None:
         for connection in list(self.connections.values()):
             connection.pressure.reading_may_change()
 

@@ -14,18 +14,19 @@ from pamqp.base import Frame
 from pamqp.commands import Exchange, Queue
 
 from node.amqp.content import Content
-from node.amqp.events import ACK, Event, MethodReceived, PublishesReceived, SettlementsReceived
+from node.amqp.events import ACK, REJECT, Event, MethodReceived, PublishesReceived, SettlementsReceived
 from node.broker.consumer_timeout import DeliveryMarks, timed_out
 from node.broker.consumers import Consumer, ReplyConsumer
-from node.broker.global_prefetch import GlobalPrefetch
 from node.broker.handlers import HANDLERS
-from node.broker.operation import AmqpError, BarrierStep, Operation, Steps, known
+from node.broker.operation import AmqpError, BarrierStep, Operation, Steps, known, no_room_error
 from node.broker.publishing import BASIC_CLASS, PUBLISH_METHOD, Publisher
 from node.broker.unacknowledged import Holder, Unacknowledged, UnknownTag
+from node.broker.waiting_events import EVENT_BYTES, waiting_bytes, working_bytes
 from node.shard.commands import ACK as OUTCOME_ACK
 from node.shard.commands import REJECT as OUTCOME_REJECT
 from node.shard.commands import REQUEUE as OUTCOME_REQUEUE
 from node.shard.commands import encode_detach
+from node.shard.message import FAILED
 
 if TYPE_CHECKING:
     from node.broker.broker import Broker
@@ -33,9 +34,6 @@ if TYPE_CHECKING:
     from node.catalog import QueueRecord
 
 logger = logging.getLogger(__name__)
-
-_EVENT_BYTES = 512
-"""What an event without content counts for."""
 
 _GET_HOLDERS: Final = 8
 """Holders of basic.get, on one channel, before it is looked at whether their queues are there still."""
@@ -50,6 +48,9 @@ class Channel:
         self.channel_id: int = channel_id
         # False from the moment the channel is refused or closed: nothing is sent any more.
         self.open: bool = True
+        # Closed by its client: what came before the close and had to wait is still done.
+        self._ends_in_order: bool = False
+        self._next_tag_at_end: int = 0
         # Marked for send_confirms at the end of the turn.
         self.marked: bool = False
         self.publisher: Publisher = Publisher(self, connection.routes)
@@ -61,18 +62,21 @@ class Channel:
         self.get_holders: dict[int, Holder] = {}
         """Who holds what basic.get has brought, by queue; of queues that are gone no more than of others."""
         self._most_get_holders = _GET_HOLDERS
+        # Of consumers to come.
         self.prefetch: int = 0
-        self.global_prefetch: GlobalPrefetch = GlobalPrefetch(self.unacknowledged, self.pause_consumers)
         self.last_queue: str = ""
         self._operation: Operation | None = None
         self._failing_method: tuple[int, int] = (0, 0)
         # Tags of consumers that ended during an operation: its answer goes first, as with RabbitMQ.
         self._cancelled_meanwhile: list[str] = []
         self._waiting: deque[Event] = deque()
-        self.waiting_bytes: int = 0
+        self._waiting_bytes: int = 0
+        self._working_bytes: int = 0
+        """What is under way takes so much."""
         self._draining = False
         self._delivery_marks: DeliveryMarks = DeliveryMarks()
         self._released = False
+        self._is_timed_out = False
 
     # -- events -----------------------------------------------------------------
 
@@ -81,38 +85,51 @@ class Channel:
         if not self.open:
             return
         if self._operation is not None or not self.connection.pressure.takes_answers():
-            size = _size_of(event)
-            self.waiting_bytes += size
-            self.connection.pressure.waiting_bytes += size
+            self._count_waiting(waiting_bytes(event))
             self._waiting.append(event)
             return
         self._process(event)
 
     def _process(self, event: Event) -> None:
         if isinstance(event, PublishesReceived):
-            self._publish(event.contents, event.flags)
+            self._publish(event)
         elif isinstance(event, SettlementsReceived):
             self.settle(event.settlements)
         elif isinstance(event, MethodReceived):
             self._method(event)
 
-    def _publish(self, contents: list[Content], flags: list[int]) -> None:
+    def _publish(self, event: PublishesReceived) -> None:
         connection = self.connection
+        contents, flags = event.contents, event.flags
+        refused: AmqpError | None = None
+        position = len(contents)
         try:
             if connection.pressure.has_published is False:
                 connection.pressure.first_publish()
             position = self.publisher.publish(contents, flags, 0, False)
         except AmqpError as error:
-            self.fail(error, BASIC_CLASS, PUBLISH_METHOD)
-            return
-        if position < len(contents):
-            self.run(self._publish_fresh(contents, flags, position), BASIC_CLASS, PUBLISH_METHOD)
+            refused = error
+        if self.publisher.large_runs or position < len(contents):
+            steps = self._publish_rest(contents, flags, position, refused)
+            self.run(steps, BASIC_CLASS, PUBLISH_METHOD, working_bytes(event))
+        elif refused is not None:
+            self.fail(refused, BASIC_CLASS, PUBLISH_METHOD)
 
-    def _publish_fresh(self, contents: list[Content], flags: list[int], position: int) -> Steps:
-        """The rest of an event, after the catalog replica was brought up to date."""
-        known((yield BarrierStep()))
-        if self.open:
-            self.publisher.publish(contents, flags, position, True)
+    def _publish_rest(
+        self, contents: list[Content], flags: list[int], position: int, refused: AmqpError | None
+    ) -> Steps:
+        """What is large of an event; then what is left of it, after the catalog replica was brought up to date."""
+        yield from self.publisher.send_large()
+        if refused is None and position < len(contents):
+            known((yield BarrierStep()))
+            if self.open or self._ends_in_order:
+                try:
+                    self.publisher.publish(contents, flags, position, True)
+                except AmqpError as error:
+                    refused = error
+                yield from self.publisher.send_large()
+        if refused is not None:
+            raise refused
 
     def settle(self, settlements: list[tuple[int, int, bool, bool]]) -> None:
         """basic.ack, basic.nack, basic.reject: see `SettlementsReceived`."""
@@ -120,13 +137,18 @@ class Channel:
         transaction = self.publisher.transaction
         try:
             for kind, tag, multiple, requeue in settlements:
-                if transaction is not None:
-                    outcome = OUTCOME_ACK if kind == ACK else OUTCOME_REQUEUE if requeue else OUTCOME_REJECT
-                    transaction.settle(unacknowledged, tag, multiple, outcome)
-                elif kind == ACK:
-                    unacknowledged.settle(tag, multiple, OUTCOME_ACK)
+                if not tag and not self.open and unacknowledged.next_tag > self._next_tag_at_end:
+                    continue  # All, said by a client that has not seen the last ones.
+                if kind == ACK:
+                    outcome = OUTCOME_ACK
+                elif kind == REJECT:
+                    outcome = OUTCOME_REQUEUE if requeue else OUTCOME_REJECT
                 else:
-                    unacknowledged.settle(tag, multiple, OUTCOME_REQUEUE if requeue else OUTCOME_REJECT)
+                    outcome = self.broker.nack_outcome(requeue)
+                if transaction is not None:
+                    transaction.settle(unacknowledged, tag, multiple, outcome)
+                else:
+                    unacknowledged.settle(tag, multiple, outcome)
         except UnknownTag as unknown:
             self.submit_settlements()
             self.fail(AmqpError(406, f"unknown delivery tag {unknown.tag}"), BASIC_CLASS, kind)
@@ -146,11 +168,9 @@ class Channel:
                 shard.acknowledge(holder.queue_id, holder.holder_id, settlement.encode())
             else:
                 shard.submit(settlement.encode(), None)
-        if self.global_prefetch.is_used and self.open:
-            self.global_prefetch.send()
 
     def _method(self, event: MethodReceived) -> None:
-        method = event.method
+        method = event.decode_table()
         class_id, method_id = method.index >> 16, method.index & 0xFFFF
         if class_id in _CLASSES_WITH_NAMES:
             strip_line_ends(method)
@@ -160,7 +180,7 @@ class Channel:
             self.fail(error, class_id, method_id)
             return
         if steps is not None:
-            self.run(steps, class_id, method_id)
+            self.run(steps, class_id, method_id, working_bytes(event))
 
     def get_holder(self, record: QueueRecord) -> Holder:
         """Under what name the channel holds messages it gets from this queue."""
@@ -168,7 +188,7 @@ class Channel:
         if holder is None:
             if len(self.get_holders) >= self._most_get_holders:
                 self._forget_get_holders()
-            holder = Holder(self.broker.new_id(), record.shard, record.id, True)
+            holder = Holder(self.broker.new_id(), record.shard, record.id)
             self.get_holders[record.id] = holder
         return holder
 
@@ -188,17 +208,26 @@ class Channel:
             "connection %s, channel %d: delivery %d was not acknowledged for %d ms: channel closed",
             self.connection.name, self.channel_id, self.unacknowledged.oldest_tag, timeout_ms,
         )  # fmt: skip
+        self._is_timed_out = True
         self.fail(timed_out(self.channel_id, timeout_ms), 0, 0)
 
     # -- operations -------------------------------------------------------------
 
-    def run(self, steps: Steps, class_id: int, method_id: int) -> None:
-        """Start an operation; events wait until it is over."""
+    def run(self, steps: Steps, class_id: int, method_id: int, size_bytes: int = EVENT_BYTES) -> None:
+        """Start an operation, which takes so much memory; events wait until it is over."""
         self._failing_method = (class_id, method_id)
+        self._working_bytes = size_bytes
+        self._count_for_connection(size_bytes)
         self._operation = Operation(
             self.broker.cluster, steps, self._operation_failed, self._operation_finished
         )
         self._operation.start()
+        if self.is_busy and self.open and self.broker.cluster.no_room is not None:
+            self.fail(no_room_error(self.broker.cluster.no_room), class_id, method_id)
+
+    def check_making(self) -> None:
+        """The client is about to make a queue, an exchange or a binding. Raises AmqpError if it may not now."""
+        self.broker.made_in_alarm.check(self.connection.user, self.broker.cluster.blocked)
 
     @property
     def owes_answers(self) -> bool:
@@ -212,7 +241,7 @@ class Channel:
         return 0 if transaction is None else transaction.size_bytes
 
     @property
-    def _busy(self) -> bool:
+    def is_busy(self) -> bool:
         """Whether an operation is under way. (The type checker, and so mypyc, would remember an answer of None.)"""
         return self._operation is not None
 
@@ -221,10 +250,11 @@ class Channel:
 
     def _operation_finished(self) -> None:
         self._operation = None
+        self._count_for_connection(-self._working_bytes)
+        self._working_bytes = 0
         self.connection.mark()
         if not self.open:
-            self._release()
-            return
+            self._cancelled_meanwhile.clear()
         for tag in self._cancelled_meanwhile:
             self.connection.send_cancel(self.channel_id, tag)
         self._cancelled_meanwhile.clear()
@@ -236,19 +266,36 @@ class Channel:
             return
         self._draining = True
         try:
-            while self._waiting and not self._busy and self.open and self.connection.pressure.takes_answers():
+            while self._waiting and not self.is_busy and self._may_go_on():
                 event = self._waiting.popleft()
-                size = _size_of(event)
-                self.waiting_bytes -= size
-                self.connection.pressure.waiting_bytes -= size
-                self._process(event)
+                self._count_waiting(-waiting_bytes(event))
+                if self.open or _counts_after_close(event):
+                    self._process(event)
         except Exception:
             # Whoever has let the channel go on, another client's turn or the node's, is not to end with this client.
             logger.exception("connection %s failed", self.connection.name)
             self.connection.fail(AmqpError(541, "internal error"), 0, 0)
+            self._drop_waiting()
         finally:
             self._draining = False
+        if not self.open and not self.is_busy:
+            self._release()
         self.connection.pressure.reading_may_change()
+
+    def _may_go_on(self) -> bool:
+        return self.connection.pressure.takes_answers() if self.open else self._ends_in_order
+
+    def _drop_waiting(self) -> None:
+        self._waiting.clear()
+        self._count_waiting(-self._waiting_bytes)
+
+    def _count_waiting(self, more_bytes: int) -> None:
+        self._waiting_bytes += more_bytes
+        self._count_for_connection(more_bytes)
+
+    def _count_for_connection(self, more_bytes: int) -> None:
+        self.connection.pressure.waiting_bytes += more_bytes
+        self.broker.waiting_events.add(more_bytes)
 
     # -- output -----------------------------------------------------------------
 
@@ -263,6 +310,7 @@ class Channel:
     def fail(self, error: AmqpError, class_id: int, method_id: int) -> None:
         """Refuse: close the channel, or the connection if the code says so."""
         if not self.open:
+            self._drop_waiting()
             return
         self.publisher.send_confirms()
         if error.closes_connection:
@@ -272,19 +320,21 @@ class Channel:
         self.connection.mark()
         self.shut()
 
-    def shut(self) -> None:
-        """The channel is over: give back what it holds, once its operation has come to an end."""
+    def shut(self, in_order: bool = False) -> None:
+        """The channel is over: give back what it holds, once its operation has come to an end.
+
+        `in_order`: the client has closed it. What it published and settled before may wait behind a large publish; that
+        is done first, as in RabbitMQ, though nobody is answered."""
         if not self.open:
             return
         self.open = False
-        self._waiting.clear()
-        self.connection.pressure.waiting_bytes -= self.waiting_bytes
-        self.waiting_bytes = 0
-        self.connection.pressure.reading_may_change()
-        self.forget_reply_consumer()
-        self.publisher.end_transaction()
-        if self._operation is None:
-            self._release()
+        self._ends_in_order = in_order
+        self._next_tag_at_end = self.unacknowledged.next_tag
+        if not in_order:
+            self._drop_waiting()
+            self.forget_reply_consumer()
+            self.publisher.end_transaction()
+        self.go_on()
 
     @property
     def released(self) -> bool:
@@ -295,23 +345,23 @@ class Channel:
         if self._released:
             return
         self._released = True
+        self.forget_reply_consumer()
+        self.publisher.end_transaction()
         cluster = self.broker.cluster
         holders: dict[int, Holder] = {}
-        by_holder = {consumer.holder.holder_id: consumer for consumer in self.consumers.values()}
+        consumers = self.consumers
         self.consumers = {}
-        for consumer in by_holder.values():
+        for consumer in consumers.values():
             self.broker.forget_consumer(consumer)
             holders[consumer.holder.holder_id] = consumer.holder
         # Cancelled consumers may hold messages still.
         for holder in [*self.unacknowledged.holders(), *self.get_holders.values()]:
             holders[holder.holder_id] = holder
+        # A client that holds its messages for too long has not failed with any of them (RULES Q1).
+        way = self.broker.giving_back if self._is_timed_out else FAILED
         for holder in holders.values():
             if holder.alive:
-                if holder.holder_id in by_holder:
-                    self.global_prefetch.give_back(by_holder[holder.holder_id])
-                cluster.shard(holder.shard_id).submit(
-                    encode_detach(holder.queue_id, holder.holder_id, True), None
-                )
+                cluster.shard(holder.shard_id).submit(encode_detach(holder.queue_id, holder.holder_id, way), None)
         self.get_holders.clear()
         self.connection.channel_released(self)
 
@@ -343,7 +393,6 @@ class Channel:
     def consumer_cancelled(self, consumer: Consumer) -> None:
         """The queue is gone, or the shard has dropped this node: basic.cancel, if the client can take it."""
         self.broker.forget_consumer(consumer)
-        self.global_prefetch.forget(consumer, False)
         if self.consumers.get(consumer.tag) is consumer:
             del self.consumers[consumer.tag]
             if self._operation is not None:
@@ -364,23 +413,18 @@ class Channel:
     def pause_consumers(self) -> None:
         """Hold deliveries back as long as there is a reason to, and let them go on when there is none any more."""
         for consumer in self.consumers.values():
-            consumer.set_paused(self.pauses(consumer))
+            consumer.set_paused(self.pauses)
             consumer.report_taken()
 
-    def pauses(self, consumer: Consumer) -> bool:
-        """Whether there shall be no deliveries to this consumer: the node is about to stop, the client does not read,
-        or too much waits for the limit of the whole channel."""
-        if self.broker.deliveries_stopped or self.connection.pressure.output_blocked:
-            return True
-        return consumer.obeys_global_prefetch and self.global_prefetch.is_full
+    @property
+    def pauses(self) -> bool:
+        """Whether there shall be no deliveries: the node is about to stop, or the client does not read."""
+        return self.broker.deliveries_stopped or self.connection.pressure.output_blocked
 
 
-def _size_of(event: Event) -> int:
-    if isinstance(event, PublishesReceived):
-        return _EVENT_BYTES + sum(content.size_bytes for content in event.contents)
-    if isinstance(event, SettlementsReceived):
-        return _EVENT_BYTES + 64 * len(event.settlements)
-    return _EVENT_BYTES
+def _counts_after_close(event: Event) -> bool:
+    """Whether it does something, also if nobody is there for the answer: deliveries would only come back."""
+    return not isinstance(event, MethodReceived) or event.method.index >> 16 != BASIC_CLASS
 
 
 _CLASSES_WITH_NAMES: Final = frozenset((Exchange.frame_id, Queue.frame_id))

@@ -164,6 +164,12 @@ class ClusterFacade(Protocol):
         well."""
         ...
 
+    @property
+    def no_room(self) -> str | None:
+        """Why this node cannot do what its clients ask for, in words behind "this node can do nothing": its log could
+        not be written for a while. What is given to the cluster then is answered when it can. None when all is well."""
+        ...
+
 
 class ClusterEvents(Protocol):
     """What the cluster tells the broker of its node (implemented by `Broker`)."""
@@ -197,6 +203,14 @@ class ClusterEvents(Protocol):
         """`ClusterFacade.blocked` has become `text`."""
         ...
 
+    def no_room_changed(self, elsewhere: bool) -> None:
+        """`ClusterFacade.no_room` has changed; `elsewhere`: another node has room."""
+        ...
+
     def pressure_changed(self, overloaded: bool) -> None:
         """`ClusterFacade.overloaded` has changed."""
+        ...
+
+    def kept_bytes(self) -> int:
+        """Bytes of what clients have published and no shard was given yet."""
         ...

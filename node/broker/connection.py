@@ -193,7 +193,7 @@ class ClientConnection:
     def _shut(self, channel: Channel) -> None:
         if not channel.released:
             self._unreleased.add(channel)
-            channel.shut()
+            channel.shut(in_order=True)
 
     def channel_released(self, channel: Channel) -> None:
         """The channel holds nothing any more."""
@@ -229,7 +229,7 @@ class ClientConnection:
         self._limits.end()
         self._unreleased.update(channel for channel in channels if not channel.released)
         for channel in channels:
-            channel.shut()
+            channel.shut(in_order=self.amqp.closed_by_client)
         self._count_unfinished()
         if not self._unreleased:
             self._delete_exclusive_queues()

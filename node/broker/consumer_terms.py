@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from node.amqp.field_table import EMPTY_TABLE_BYTES
+
 KEPT_BYTES: Final = 4096
 """Longer tables of arguments are not kept: a node may have as many consumers as its clients want."""
-_EMPTY_TABLE_BYTES: Final = 4
 
 
 class ConsumerTerms:
@@ -14,7 +15,7 @@ class ConsumerTerms:
 
     def __init__(self, exclusive: bool, arguments: bytes) -> None:
         self.exclusive: bool = exclusive
-        self.arguments: bytes = arguments if _EMPTY_TABLE_BYTES < len(arguments) <= KEPT_BYTES else b""
+        self.arguments: bytes = arguments if EMPTY_TABLE_BYTES < len(arguments) <= KEPT_BYTES else b""
 
     @property
     def are_usual(self) -> bool:

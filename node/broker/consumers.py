@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Final
 from node.amqp.content import HEADERS, Content, property_span, replace_properties
 from node.amqp.field_table import FieldTable, long_integer
 from node.broker.cluster_facade import Done, ShardHandle
-from node.broker.global_prefetch import HeldBack
 from node.broker.unacknowledged import Holder
-from node.shard.commands import encode_flow, encode_prefetch, encode_taken
+from node.dead_letter.publisher_headers import as_shown
+from node.shard.commands import encode_flow, encode_taken
 from node.shard.message import OVERHEAD_BYTES, Message
 
 if TYPE_CHECKING:
     from node.broker.channel import Channel
 
+ACQUIRED_COUNT: Final = "x-acquired-count"
 DELIVERY_COUNT: Final = "x-delivery-count"
 
 _REPORTS: Final = 4
@@ -34,7 +35,6 @@ class Consumer:
         no_ack: bool,
         counts_deliveries: bool,
         prefetch: int = 0,
-        obeys_global_prefetch: bool = True,
         window_bytes: int = 0,
     ) -> None:
         self.channel: Channel = channel
@@ -43,9 +43,8 @@ class Consumer:
         self.holder: Holder = holder
         self.handle: ShardHandle = handle
         self.no_ack: bool = no_ack
-        # Its own limit, 0 for none.
+        # How many messages it may hold, 0 for no limit.
         self.prefetch: int = prefetch
-        self.obeys_global_prefetch: bool = obeys_global_prefetch and not no_ack
         # Replicated queues tell how often a message came back, transient ones do not.
         self.counts_deliveries: bool = counts_deliveries
         self.paused: bool = False
@@ -61,10 +60,6 @@ class Consumer:
             # The client gets nothing more, but they are held, and the channel gives back what it knows to be held.
             if not self.no_ack:
                 channel.unacknowledged.hold(self.holder, first_delivery_id, len(messages))
-            return
-        if self.obeys_global_prefetch and channel.global_prefetch.is_used:
-            self._hold_back(first_delivery_id, messages)
-            self._take(sum([message.counted_bytes for message in messages]))
             return
         count = len(messages)
         if self.no_ack:
@@ -85,10 +80,10 @@ class Consumer:
             body_at = header_at + message.header_length
             end = body_at + message.body_length
             counted_bytes += OVERHEAD_BYTES + end - start
-            header = data[header_at:body_at]
-            redelivered = message.delivery_count > 0
+            header = as_shown(data[header_at:body_at])
+            redelivered = message.redelivered
             if redelivered and self.counts_deliveries:
-                header = with_delivery_count(header, message.delivery_count)
+                header = with_counts(header, message)
             deliveries.append(
                 (
                     tag,
@@ -102,32 +97,6 @@ class Consumer:
         connection.pressure.note_output()
         connection.mark()
         self._take(counted_bytes)
-
-    def _hold_back(self, first_delivery_id: int, messages: list[Message]) -> None:
-        """Messages under a limit of the whole channel: at once what it allows, the rest later."""
-        deliveries = [
-            (message.delivery_count > 0, content_of(self.handle, message, self.counts_deliveries))
-            for message in messages
-        ]
-        self.channel.global_prefetch.add(HeldBack(self, first_delivery_id, deliveries))
-        self.channel.global_prefetch.send()
-
-    def send(self, first_delivery_id: int, deliveries: list[tuple[bool, Content]]) -> None:
-        """Send messages that have waited."""
-        channel = self.channel
-        if not channel.open:
-            return
-        first = channel.unacknowledged.hold(self.holder, first_delivery_id, len(deliveries))
-        tagged = [(first + place, redelivered, content) for place, (redelivered, content) in enumerate(deliveries)]
-        channel.connection.amqp.output.send_deliveries(channel.channel_id, self.wire_tag, tagged)
-        channel.connection.pressure.note_output()
-        channel.connection.mark()
-
-    def set_prefetch(self) -> None:
-        """Tell the shard what the consumer may hold, now that the channel's limit is another one."""
-        holder = self.holder
-        prefetch = self.channel.global_prefetch.of(self.prefetch)
-        self.handle.submit(encode_prefetch(holder.queue_id, holder.holder_id, prefetch), None)
 
     def set_paused(self, paused: bool, done: Done | None = None) -> bool:
         """Tell the shard to hold deliveries back, or to go on; False if it was told so before. After `done` there are
@@ -149,7 +118,7 @@ class Consumer:
         unreported_bytes = self._taken_bytes - self._reported_bytes
         if not self.window_bytes or unreported_bytes < max(1, self.window_bytes // _REPORTS):
             return
-        if self.channel.pauses(self):
+        if self.channel.pauses:
             return
         self._reported_bytes = self._taken_bytes
         holder = self.holder
@@ -173,23 +142,20 @@ def content_of(handle: ShardHandle, message: Message, counts_deliveries: bool) -
     data = handle.entry(message.index)
     header_at = message.offset + message.key_length
     body_at = header_at + message.header_length
-    header = data[header_at:body_at]
-    if message.delivery_count and counts_deliveries:
-        header = with_delivery_count(header, message.delivery_count)
+    header = as_shown(data[header_at:body_at])
+    if message.redelivered and counts_deliveries:
+        header = with_counts(header, message)
     return Content(data[message.offset : header_at], header, data[body_at : body_at + message.body_length])
 
 
-def with_delivery_count(header: bytes, count: int) -> bytes:
-    """The content header with x-delivery-count in its headers, as RabbitMQ's quorum queues have it."""
+def with_counts(header: bytes, message: Message) -> bytes:
+    """The content header that says how often the message came back, and how often its delivery failed, as RabbitMQ's
+    quorum queues have it (RULES Q1)."""
+    if message.acquired_count <= 0:
+        return header
     start, stop = property_span(header, HEADERS)
     table = FieldTable() if start < 0 else FieldTable.of_checked(header[start:stop])
-    table.set(DELIVERY_COUNT, long_integer(count))
-    return replace_properties(header, {HEADERS: table.encode()})
-
-
-def without_bcc(header: bytes) -> bytes:
-    """The content header without the BCC header, which receivers must not see."""
-    start, stop = property_span(header, HEADERS)
-    table = FieldTable.of_checked(header[start:stop])
-    table.remove("BCC")
+    table.set(ACQUIRED_COUNT, long_integer(message.acquired_count))
+    if message.delivery_count:
+        table.set(DELIVERY_COUNT, long_integer(message.delivery_count))
     return replace_properties(header, {HEADERS: table.encode()})

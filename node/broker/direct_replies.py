@@ -1,12 +1,13 @@
 """Direct reply-to: replies that go from a responder's node to the requester's channel, through no queue.  Pure.
 
-    requester   consumes from amq.rabbitmq.reply-to: its channel gets an address, amq.rabbitmq.reply-to.NODE.KEY
+    requester   consumes from amq.rabbitmq.reply-to: its channel gets an address, amq.rabbitmq.reply-to.NODE.VHOST.KEY
                 publishes with reply_to amq.rabbitmq.reply-to: the address is put in its place
     responder   publishes to the address in the default exchange, through any node: a REPLY to the address's node
 
-The key is a secret of 128 bits: who has not got it with a request cannot reply.  A reply whose channel or node is gone
-is dropped, as in RabbitMQ: requesters have a time limit.  queue.declare with an address asks whether its channel is
-there.  Datagrams between nodes, in the frames between them and in their order:
+The key is a secret of 128 bits: who has not got it with a request cannot reply, nor can who is in another vhost (VHOST
+is a digest; in an address that another release has made it may be missing, and is not asked for). A reply whose
+channel or node is gone is dropped, as in RabbitMQ: requesters have a time limit. queue.declare with an address asks
+whether its channel is there. Datagrams between nodes, in the frames between them and in their order:
 
     REPLY  any -> requester's node   key length u16, names length u16, header length u32, then key, names, header, body
     ASK    any -> requester's node   number u64, key                            (`node.peer_questions`)
@@ -15,6 +16,8 @@ there.  Datagrams between nodes, in the frames between them and in their order:
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import logging
 import struct
 from collections.abc import Callable
@@ -35,14 +38,25 @@ _PREFIX: Final = "amq.rabbitmq.reply-to."
 ANSWER_WITHIN_MS: Final = 5000
 """A node that has not said whether it knows an address counts as one that does not."""
 
+_DIGEST_BYTES: Final = 9
+
 _REPLY_HEAD: Final = Struct("<HHI")
 _KNOWN: Final = b"\x01"
 _UNKNOWN: Final = b"\x00"
 
 
-def is_address(name: str) -> bool:
-    """Whether a routing key of the default exchange means a channel instead of a queue."""
-    return name.startswith(_PREFIX)
+def is_address_in(vhost: str, name: str) -> bool:
+    """Whether a routing key of the default exchange means a channel in that vhost instead of a queue."""
+    if not name.startswith(_PREFIX):
+        return False
+    _, _, key = name.removeprefix(_PREFIX).partition(".")
+    digest, dot, _ = key.partition(".")
+    return not dot or digest == _digest(vhost)
+
+
+def make_key(vhost: str, secret: str) -> str:
+    """What tells a channel's address from others of its node, and from all of other vhosts."""
+    return f"{_digest(vhost)}.{secret}"
 
 
 def make_address(node_id: int, key: str) -> str:
@@ -53,9 +67,14 @@ def make_address(node_id: int, key: str) -> str:
 def parse_address(name: str) -> tuple[int, str] | None:
     """Node and key of an address; None for what no node has made."""
     node, _, key = name.removeprefix(_PREFIX).partition(".")
-    if not is_address(name) or not (node.isascii() and node.isdigit() and len(node) <= 9 and key):
+    if not name.startswith(_PREFIX) or not (node.isascii() and node.isdigit() and len(node) <= 9 and key):
         return None
     return int(node), key
+
+
+def _digest(vhost: str) -> str:
+    octets = hashlib.sha256(vhost.encode("utf-8", "surrogateescape")).digest()
+    return base64.urlsafe_b64encode(octets[:_DIGEST_BYTES]).decode("ascii").rstrip("=")
 
 
 class DirectReplies:

@@ -34,6 +34,11 @@ class AmqpError(Exception):
         """Whether the whole connection must go."""
 
 
+def no_room_error(why: str) -> AmqpError:
+    """What a client is told instead of an answer (see `ClusterFacade.no_room`)."""
+    return AmqpError(506, f"this node can do nothing, {why}")
+
+
 class Request:
     """One step of an operation; `start` must lead to one call of `done`."""
 
@@ -230,5 +235,6 @@ __all__ = [
     "as_error",
     "check",
     "known",
+    "no_room_error",
     "nothing",
 ]

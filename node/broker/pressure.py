@@ -11,6 +11,7 @@ from node.limits import (
     OUTPUT_FULL_BYTES,
     OUTPUT_HIGH_WATER_BYTES,
     WAITING_EVENTS_BYTES,
+    WAITING_EVENTS_LEAST_BYTES,
 )
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 class Pressure:
     """Whether one connection is read, given deliveries and answered.
 
-    waiting_bytes: events of its channels that wait for what is under way.
+    waiting_bytes: what is under way on its channels, and what waits for that (`node.broker.waiting_events`).
     """
 
     def __init__(self, connection: ClientConnection) -> None:
@@ -45,7 +46,7 @@ class Pressure:
     @property
     def wants_reading(self) -> bool:
         """Whether the socket should be read from."""
-        if self.waiting_bytes > WAITING_EVENTS_BYTES or self.output_full or not self._connection.amqp.wants_input:
+        if self.waiting_bytes > self._most_waiting_bytes or self.output_full or not self._connection.amqp.wants_input:
             return False
         if self._connection.over:
             return True
@@ -55,6 +56,14 @@ class Pressure:
             return True
         cluster = self._broker.cluster
         return not cluster.overloaded and cluster.blocked is None
+
+    @property
+    def _most_waiting_bytes(self) -> int:
+        """What may wait here: little while the node has no room for more, whatever it is that the client asks for."""
+        cluster = self._broker.cluster
+        if self._broker.waiting_events.is_too_much or cluster.overloaded or cluster.blocked is not None:
+            return WAITING_EVENTS_LEAST_BYTES
+        return WAITING_EVENTS_BYTES
 
     def reading_may_change(self) -> None:
         """Tell the socket to look at `wants_reading`."""
@@ -117,6 +126,7 @@ class Pressure:
                 amqp.hold_publishes()
             else:
                 amqp.take_publishes()
+            self.reading_may_change()
             return
         if (text is not None) == self._told_blocked:
             return

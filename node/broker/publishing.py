@@ -1,9 +1,10 @@
 """What one channel publishes: routing, checks, one run per shard, confirms.  HOT.
 
 All publishes of one event go out as one run per shard they are routed to; the
-answer for the run settles all of them.  Publishing does not wait, with one
-exception: an exchange or a route that the local catalog replica does not have
-may be on its way from another node, so the catalog is brought up to date first.
+answer for the run settles all of them.  Publishing does not wait, with two
+exceptions: an exchange or a route that the local catalog replica does not have
+may be on its way from another node, so the catalog is brought up to date first;
+and what is large goes to one shard after the other (`node.broker.large_publishes`).
 """
 
 from __future__ import annotations
@@ -11,16 +12,19 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from cluster.versions import LEVEL_PUBLISHER_HEADERS
 from node.amqp.content import REPLY_TO, USER_ID, Content, replace_properties, short_string
 from node.amqp.events import IMMEDIATE, MANDATORY
-from node.broker.cluster_facade import SESSION_LOST, Done, ShardHandle
+from node.broker.cluster_facade import SESSION_LOST, ClusterFacade, Done, ShardHandle
 from node.broker.confirms import Confirms, PublishGroup
-from node.broker.consumers import without_bcc
-from node.broker.direct_replies import REPLY_TO_OCTETS, is_address
-from node.broker.operation import AmqpError, as_error
+from node.broker.direct_replies import REPLY_TO_OCTETS, is_address_in
+from node.broker.large_publishes import TurnStep
+from node.broker.operation import AmqpError, Request, Steps, as_error
 from node.broker.routes import Route, Routes, Target, copies_of
 from node.broker.transaction import Transaction
 from node.catalog import Refusal, expiration_ttl_ms
+from node.dead_letter.publisher_headers import as_shown, as_stored
+from node.limits import LARGE_PUBLISH_BYTES
 from node.shard.commands import NO_TTL, encode_guard, encode_publish
 from node.shard.results import Published
 
@@ -58,6 +62,27 @@ class Run:
         self.handle.publish(self.parts, self.size_bytes, done)
 
 
+class LargeRun(Request):
+    """A run whose channel waits until its shard has it."""
+
+    def __init__(self, run: Run, settled: Done | None) -> None:
+        """`settled`: who is told the shard's answer."""
+        self.run: Run = run
+        self._settled = settled
+        self._done: Done | None = None
+
+    def start(self, cluster: ClusterFacade, done: Done) -> None:
+        """See `Request.start`."""
+        self._done = done
+        self.run.send(self._answered)
+
+    def _answered(self, result: object) -> None:
+        if self._settled is not None:
+            self._settled(result)
+        if self._done is not None:
+            self._done(result)
+
+
 class Publisher:
     """The publishing side of one channel."""
 
@@ -67,13 +92,16 @@ class Publisher:
         self.confirms: Confirms | None = None
         self.transaction: Transaction | None = None
         """Set in tx mode: what is published waits there for its commit."""
+        self.large_runs: list[LargeRun] = []
+        """What `publish` has left for `send_large`."""
 
     def publish(self, contents: list[Content], flags: list[int], first: int, fresh: bool) -> int:
         """Publish contents[first:].  The position reached: less than their number if the
         catalog must be brought up to date before the next one.
 
         `fresh` says that this has just been done.  Raises AmqpError for the first publish
-        that is refused; those before it are on their way.
+        that is refused; those before it are on their way.  What is in `large_runs` then is
+        to be sent by `send_large` before anything else is done.
         """
         routes = self.routes
         routes.renew()
@@ -151,23 +179,20 @@ class Publisher:
             if isinstance(asked, Refusal):
                 raise as_error(asked)
             ttl_ms = asked
-        sent = content
-        copies: tuple[str, ...] = ()
-        if content.may_have_copies():
-            copies, has_bcc = copies_of(content)
-            if has_bcc:
-                sent = Content(content.exchange_and_key, without_bcc(content.header), content.body)
+        copies = copies_of(content) if content.may_have_copies() else ()
+        stored = self._stored(content)
         if route.by_headers or copies:
             route = routes.find_by_content(content, copies)
-        addresses = _reply_addresses(content, copies)
+        addresses = _reply_addresses(self.channel.connection.vhost, content, copies)
         if not route.targets and not fresh and len(addresses) <= len(copies):
             # Some of its keys are no addresses.
             return False
-        self._reply(addresses, sent)
+        if addresses:
+            self._reply(addresses, Content(stored.exchange_and_key, as_shown(stored.header), stored.body))
         if self.transaction is not None:
             if route.targets or flags & MANDATORY:
                 self.transaction.publish(
-                    sent, content if flags & MANDATORY else None, ttl_ms, routes.queues_of(route)
+                    stored, content if flags & MANDATORY else None, ttl_ms, routes.queues_of(route)
                 )
             return True
         if not route.targets:
@@ -180,10 +205,20 @@ class Publisher:
                 run = runs[target.shard_id] = Run(target.handle)
             run.guarded = run.guarded or target.guarded
             run.size_bytes += encode_publish(
-                run.parts, target.queue_ids, ttl_ms, sent.exchange_and_key, sent.header, sent.body
+                run.parts, target.queue_ids, ttl_ms, stored.exchange_and_key, stored.header, stored.body
             )
             run.offsets.append(position)
         return True
+
+    def _stored(self, content: Content) -> Content:
+        """The message as its queues keep it."""
+        header = as_stored(content.header)
+        if header is content.header:
+            return content
+        if self.channel.broker.cluster.catalog.level < LEVEL_PUBLISHER_HEADERS:
+            # An older node would show all of it.
+            header = as_shown(header)
+        return Content(content.exchange_and_key, header, content.body)
 
     def _with_reply_address(self, content: Content) -> Content:
         """The request, with the address of this channel to reply to."""
@@ -204,6 +239,8 @@ class Publisher:
     def send_returns(self, contents: list[Content]) -> None:
         """Tell the client what was mandatory and had no route."""
         channel = self.channel
+        if not channel.open:
+            return  # Another one may have its number now.
         for content in contents:
             channel.connection.amqp.output.send_return(channel.channel_id, 312, "NO_ROUTE", content)
         channel.connection.mark()
@@ -229,18 +266,37 @@ class Publisher:
             shown = named.decode("utf-8", "replace")
             raise AmqpError(406, f"user_id property set to '{shown}' but authenticated user was '{user}'")
 
+    def send_large(self) -> Steps:
+        """Send what is too large to be sent at once: each run in its turn, when the one before is where it belongs."""
+        runs, self.large_runs = self.large_runs, []
+        line = self.channel.broker.large_publishes
+        runs.reverse()
+        while runs:
+            # The last reference, so that of each nothing is kept when it is done.
+            large = runs.pop()
+            shard_id, size_bytes = large.run.handle.shard_id, large.run.size_bytes
+            yield TurnStep(line, shard_id, size_bytes)
+            try:
+                yield large
+            finally:
+                line.leave(shard_id, size_bytes)
+
     def _send(self, runs: dict[int, Run], first: int, end: int) -> None:
+        size_bytes = 0
+        for run in runs.values():
+            size_bytes += run.size_bytes
+        large = size_bytes > LARGE_PUBLISH_BYTES
         confirms = self.confirms
         if confirms is None:
             for run in runs.values():
-                run.send(None)
+                self._give(run, None, large)
             return
         base = confirms.assign(end - first)
         if len(runs) == 1:
             (run,) = runs.values()
             if len(run.offsets) == end - first:
                 done = partial(self._whole_run_done, base, base + end - first - 1)
-                run.send(done)
+                self._give(run, done, large)
                 return
         group = PublishGroup(confirms, base, end - first)
         for run in runs.values():
@@ -250,7 +306,13 @@ class Publisher:
         group.settle_unexpected()
         self.channel.connection.mark_channel(self.channel)
         for run in runs.values():
-            run.send(partial(self._run_done, group, run.offsets))
+            self._give(run, partial(self._run_done, group, run.offsets), large)
+
+    def _give(self, run: Run, done: Done | None, large: bool) -> None:
+        if large:
+            self.large_runs.append(LargeRun(run, done))
+        else:
+            run.send(done)
 
     def _whole_run_done(self, first: int, last: int, result: object) -> None:
         confirms = self.confirms
@@ -309,9 +371,9 @@ class Publisher:
             output.send_confirms(channel_id, nacks, nack=True)
 
 
-def _reply_addresses(content: Content, copies: tuple[str, ...]) -> list[str]:
-    """The channels that a message goes to as a direct reply: keys in the default exchange that are addresses, each
-    once."""
+def _reply_addresses(vhost: str, content: Content, copies: tuple[str, ...]) -> list[str]:
+    """The channels that a message goes to as a direct reply: keys in the default exchange that are addresses of
+    channels in that vhost, each once."""
     if content.exchange_and_key[0]:
         return []
-    return [key for key in dict.fromkeys((content.routing_key, *copies)) if is_address(key)]
+    return [key for key in dict.fromkeys((content.routing_key, *copies)) if is_address_in(vhost, key)]

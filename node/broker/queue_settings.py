@@ -64,7 +64,10 @@ class KnownTerms:
 
 
 def refuses_publishes(catalog: Catalog, record: QueueRecord) -> bool:
-    """Whether the queue refuses what is published while it is full, so that publishers have to be told."""
+    """Whether the queue refuses what is published while it is full, so that publishers have to be told. It is asked for
+    each queue of a new route: no name is held against policies that say nothing of it."""
+    if record.settings.overflow == DROP_HEAD and not catalog.a_policy_says("overflow", record.vhost):
+        return False
     settings = catalog.effective_settings(record)
     return settings.overflow != DROP_HEAD and (
         settings.max_length is not None or settings.max_length_bytes is not None

@@ -210,13 +210,14 @@ class EventsWriter:
         self._items, self._contents, self._size = [], [], 0
 
     def _packed_message(self, message: Message) -> list[int]:
+        # How often it came back, for the word redelivered: a guest tells its client no counts of transient queues.
         offset = self._size
         length = message.content_length
         self._contents.append(self._entry(message.index)[message.offset : message.offset + length])
         self._size += length
         return [
             offset, message.key_length, message.header_length, message.body_length, message.enqueued_ms,
-            message.deadline_ms, message.delivery_count, message.ttl_ms,
+            message.deadline_ms, abs(message.acquired_count), message.ttl_ms,
         ]  # fmt: skip
 
     def _packed_result(self, result: object) -> list[object]:
@@ -281,7 +282,9 @@ class Events:
         start = self._base + offset
         if min(offset, key, header, body) < 0 or start + key + header + body > len(self.payload):
             raise MalformedDatagram("a message reaches past its datagram")
-        return Message(self.sequence, start, key, header, body, enqueued_ms, deadline_ms, count, ttl_ms)
+        return Message(
+            self.sequence, start, key, header, body, enqueued_ms, deadline_ms, 0, ttl_ms, acquired_count=count
+        )
 
     def _result(self, item: list[Any]) -> object:
         kind = item[1]

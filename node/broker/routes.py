@@ -16,7 +16,7 @@ from node.broker.operation import AmqpError, as_error, check
 from node.broker.queue_settings import refuses_publishes
 from node.catalog import Refusal
 from node.catalog.permissions import check_access, check_topic
-from node.limits import ROUTES_CACHED
+from node.limits import COPIES_CHARACTERS, ROUTES_CACHED
 
 if TYPE_CHECKING:
     from node.catalog import QueueRecord
@@ -121,14 +121,14 @@ class Routes:
         ]
 
 
-def copies_of(content: Content) -> tuple[tuple[str, ...], bool]:
-    """The routing keys in the CC and BCC headers, and whether there is a BCC to strip.
+def copies_of(content: Content) -> tuple[str, ...]:
+    """The routing keys in the CC and BCC headers.
 
-    Raises AmqpError 406 if either is not an array, as RabbitMQ does.
+    Raises AmqpError 406 if either is not an array, as RabbitMQ does, or if there are too many: each is routed.
     """
     table = content.headers_table()
     if table is None:
-        return (), False
+        return ()
     keys: list[str] = []
     for name in ("CC", "BCC"):
         value = table.get(name)
@@ -139,4 +139,11 @@ def copies_of(content: Content) -> tuple[tuple[str, ...], bool]:
                 406, f'invalid message: {{unacceptable_type_in_header,"{name}",{value.type_name()}}}'
             )
         keys.extend(each.text() for each in value.array() if each.tag == LONG_STRING)
-    return tuple(keys), "BCC" in table
+    total = sum([len(key) + 1 for key in keys])
+    if total > COPIES_CHARACTERS:
+        raise AmqpError(
+            406,
+            f"invalid message: the routing keys in CC and BCC have {total} characters, with one more for each, "
+            f"at most {COPIES_CHARACTERS} are taken",
+        )
+    return tuple(keys)

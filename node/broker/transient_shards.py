@@ -17,7 +17,7 @@ from node.broker.cluster_facade import SESSION_LOST, TRANSIENT_SHARD_BASE, Clust
 from node.broker.local_shard import LocalHandle, LocalShard, LocalShardPort
 from node.broker.remote_shard import BEAT_MS, SILENCE_MS, RemoteShard, Send
 from node.catalog import Catalog
-from node.shard.commands import ANSWERING, EXPIRE_DUE, TRANSFER, TRANSFER_HEAD
+from node.shard.commands import ANSWERING, EXPIRE_DUE, TRANSFER, TRANSFER_HEAD, TRANSFER_MARKED
 from node.shard.effects import ConsumerCancelled, Deliver
 from node.shard.room import ANY_ROOM, Room
 
@@ -248,7 +248,7 @@ class TransientShards:
         return ANY_ROOM
 
     def _transfer_came(self, node_id: int, data: bytes) -> None:
-        if len(data) < TRANSFER_HEAD.size or data[0] != TRANSFER:
+        if len(data) < TRANSFER_HEAD.size or data[0] not in (TRANSFER, TRANSFER_MARKED):
             raise wire.MalformedDatagram("no transfer")
         _, _, source, queue_id, _ = TRANSFER_HEAD.unpack_from(data)
         self._transfers[(node_id, queue_id, source)] = None

@@ -25,11 +25,10 @@ _SPARE_RUNS: Final = 16
 class Holder:
     """Who holds deliveries in a shard: a consumer, or a channel's basic.get on a queue."""
 
-    def __init__(self, holder_id: int, shard_id: int, queue_id: int, by_get: bool = False) -> None:
+    def __init__(self, holder_id: int, shard_id: int, queue_id: int) -> None:
         self.holder_id: int = holder_id
         self.shard_id: int = shard_id
         self.queue_id: int = queue_id
-        self.by_get: bool = by_get
         # False once the shard has dropped the session: settling means nothing any more.
         self.alive: bool = True
 
@@ -92,8 +91,6 @@ class Unacknowledged:
     def __init__(self) -> None:
         self.next_tag: int = 1
         self.count: int = 0
-        self.got: int = 0
-        """Those of them that came by basic.get."""
         self._runs: list[Run] = []
         # Those before the head are over, and so are this many behind it, neither first nor last.
         self._head: int = 0
@@ -116,8 +113,6 @@ class Unacknowledged:
         first = self.next_tag
         self.next_tag = first + count
         self.count += count
-        if holder.by_get:
-            self.got += count
         runs = self._runs
         if runs:
             last = runs[-1]
@@ -164,8 +159,6 @@ class Unacknowledged:
                 else:
                     self._note(run.holder, outcome, delivery_id, delivery_id)
                 self.count -= 1
-                if run.holder.by_get:
-                    self.got -= 1
                 run.lowest_tag = tag + 1
                 if run.lowest_tag == run.end_tag:
                     self._pop_head()
@@ -179,7 +172,7 @@ class Unacknowledged:
             return
         run = runs[position]
         self._note(run.holder, outcome, tag + run.offset, tag + run.offset)
-        self._gone(run.holder, 1)
+        self.count -= 1
         if tag != run.lowest_tag:
             run.settled |= 1 << (tag - run.lowest_tag)
             return
@@ -248,12 +241,6 @@ class Unacknowledged:
 
     # -- inside ---------------------------------------------------------------
 
-    def _gone(self, holder: Holder, count: int) -> None:
-        """So many deliveries of this holder are outstanding no more."""
-        self.count -= count
-        if holder.by_get:
-            self.got -= count
-
     def _note(self, holder: Holder, outcome: int, first: int, last: int) -> None:
         """The holder's delivery ids first..last have this outcome."""
         if not holder.alive:
@@ -296,13 +283,13 @@ class Unacknowledged:
             end = min(tag + 1, run.end_tag)
             each = run.lowest_tag
             if run.settled == 0:
-                self._gone(run.holder, end - each)
+                self.count -= end - each
                 self._note(run.holder, outcome, each + run.offset, end - 1 + run.offset)
                 run.lowest_tag = end
             else:
                 while each < end:
                     open_up_to = _end_of_gap(run, each, end)
-                    self._gone(run.holder, open_up_to - each)
+                    self.count -= open_up_to - each
                     self._note(run.holder, outcome, each + run.offset, open_up_to - 1 + run.offset)
                     each = _end_of_settled(run, open_up_to)
                 self._advance(run, end)

@@ -162,6 +162,24 @@ _UNSUPPORTED: Final = {
     "classic": _STREAM_ONLY,
 }
 
+_NOT_BUILT: Final = (
+    "x-delayed-retry-type", "x-delayed-retry-min", "x-delayed-retry-max", "x-delayed-retry-multiplier",
+    "x-delayed-retry-jitter", "x-consumer-timeout", "x-consumer-disconnected-timeout", "x-stream-filter-size-bytes",
+)
+"""What means something in RabbitMQ 4.3 or LavinMQ 2.11 and nothing here yet. Earlier releases took them."""
+
+
+def unbuilt_arguments(arguments: Mapping[str, Any]) -> list[str]:
+    """Those that would mean something, and do nothing here."""
+    return [key for key in _NOT_BUILT if key in arguments]
+
+
+def unbuilt_refusal(vhost: str, name: str, arguments: Mapping[str, Any]) -> Refusal | None:
+    """Why a queue with such arguments can't be declared: who asks for retries that wait must not get others. For who
+    proposes a declaration; replicas go by their log."""
+    found = unbuilt_arguments(arguments)
+    return refusals.unsupported_argument(vhost, name, found[0], type_module(arguments)) if found else None
+
 
 def stored_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments as they are kept in records. Raises Refusal (406) for a table nested beyond reason."""
@@ -170,6 +188,14 @@ def stored_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
     except NestedTooDeepError as error:
         raise refusals.unreasonable_arguments(str(error)) from None
     return stored
+
+
+def without_empty_type(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a queue that is to be declared, without an x-queue-type that names none: RabbitMQ takes "" and
+    "undefined" for that (golden type4.spellings_and_none). The catalog refuses them, as earlier releases do."""
+    if arguments.get("x-queue-type") not in ("", "undefined"):
+        return arguments
+    return {key: value for key, value in arguments.items() if key != "x-queue-type"}
 
 
 def queue_type(arguments: Mapping[str, Any]) -> QueueType:
@@ -255,11 +281,13 @@ def _delivery_limit(arguments: Mapping[str, Any]) -> int | None:
     return None if limit < 0 else limit
 
 
+_CONSUMERS_OF_STREAMS: Final = ("x-stream-offset", "x-stream-filter", "x-stream-match-unfiltered")
 _CONSUMERS_OF_OTHERS: Final[dict[QueueType, tuple[str, ...]]] = {
-    "classic": ("x-stream-offset",),
-    "quorum": ("x-stream-offset", "x-cancel-on-ha-failover"),
+    "classic": (*_CONSUMERS_OF_STREAMS, "x-consumer-timeout"),
+    "quorum": (*_CONSUMERS_OF_STREAMS, "x-consumer-timeout", "x-cancel-on-ha-failover"),
 }
-"""Arguments that consumers of another type of queue may have, by type of queue (rabbit_queue_type 3.10)."""
+"""Arguments that consumers of another type of queue may have, by type of queue (RabbitMQ 4.3); x-consumer-timeout is of
+quorum queues there, and not built yet."""
 
 
 def consumer_priority(

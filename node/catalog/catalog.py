@@ -13,8 +13,8 @@ from typing import Any
 
 from node.catalog import refusals, snapshot
 from node.catalog.changes import Changes, Versions
-from node.catalog.commands import CatalogCommand, DeclareExchange, DeclareQueue
-from node.catalog.declarations import existing_exchange, existing_queue, may_access, new_queue_settings
+from node.catalog.commands import Bind, CatalogCommand, DeclareExchange, DeclareQueue
+from node.catalog.declarations import checked_binding, existing_exchange, existing_queue, may_access, new_queue_settings
 from node.catalog.members import Members
 from node.catalog.policies import merged_definition
 from node.catalog.policy_changes import PolicyChange
@@ -95,6 +95,11 @@ class Catalog(Versions):
         """Whether routing a message published to the exchange can depend on its headers."""
         found = self._state.vhosts.get(vhost)
         return found is not None and found.looks_at_headers(exchange)
+
+    def routing_steps(self, vhost: str) -> int:
+        """What topic patterns of the vhost have cost so far, for who routes much at once."""
+        found = self._state.vhosts.get(vhost)
+        return 0 if found is None else found.steps.taken
 
     # Queues
 
@@ -196,6 +201,17 @@ class Catalog(Versions):
         found = self._state.vhosts.get(queue.vhost)
         return queue.settings if found is None else found.effective_settings(queue)
 
+    def a_policy_says(self, key: str, vhost: str) -> bool:
+        """Whether the key is in a definition of any policy, or operator policy, of the vhost."""
+        found = self._state.vhosts.get(vhost)
+        return found is not None and (key in found.policies.keys_used or key in found.operator_policies.keys_used)
+
+    @property
+    def policies_count(self) -> int:
+        """Of the vhost with the most, both kinds together: as many a name may be held against."""
+        vhosts = self._state.vhosts.values()
+        return max((len(each.policies) + len(each.operator_policies) for each in vhosts), default=0)
+
     @property
     def policies_version(self) -> int:
         """Grows with every change of policies; counts on this replica alone, to tell what is out of date."""
@@ -209,8 +225,7 @@ class Catalog(Versions):
 
     def exchange(self, vhost: str, name: str) -> ExchangeRecord | None:
         """The exchange of that name; "" is the default exchange."""
-        found = self._state.vhosts.get(vhost)
-        return None if found is None else found.exchange(name)
+        return self._state.exchange(vhost, name)
 
     def exchanges(self, vhost: str) -> Iterator[ExchangeRecord]:
         """The exchanges of a vhost."""
@@ -240,6 +255,15 @@ class Catalog(Versions):
         found = self._state.vhosts.get(vhost)
         return () if found is None else found.bindings()
 
+    def is_bound(self, command: Bind) -> bool:
+        """Whether the command would change nothing."""
+        try:
+            vhost = self._state.existing_vhost(command.vhost)
+            binding = checked_binding(vhost, command)
+        except Refusal:
+            return False
+        return binding is not None and vhost.has_binding(binding)
+
     # Vhosts, users, permissions, nodes
 
     def has_vhost(self, name: str) -> bool:
@@ -265,19 +289,19 @@ class Catalog(Versions):
 
     def permission(self, user: str, vhost: str) -> PermissionRecord | None:
         """The user's permissions in the vhost."""
-        return self._state.permissions.get((user, vhost))
+        return self._state.permission(user, vhost)
 
     def permissions(self) -> Iterable[PermissionRecord]:
         """All permissions."""
-        return self._state.permissions.values()
+        return self._state.permissions.records()
 
     def topic_permission(self, user: str, vhost: str, exchange: str) -> TopicPermissionRecord | None:
         """What restricts the user's routing keys at the exchange."""
-        return self._state.topic_permissions.get((user, vhost, exchange))
+        return self._state.topic_permission(user, vhost, exchange)
 
     def topic_permissions(self) -> Iterable[TopicPermissionRecord]:
         """All topic permissions."""
-        return self._state.topic_permissions.values()
+        return self._state.topic_permissions.records()
 
     @property
     def definitions_digest(self) -> str:

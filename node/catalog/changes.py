@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from cluster.versions import LEVEL_LEADER_LOCATORS, VersionRange, level_fault
+from cluster.versions import LEVEL_LEADER_LOCATORS, LEVEL_ROUTING_WEIGHT, VersionRange, level_fault
 from node.amqp.errors import PRECONDITION_FAILED
 from node.catalog import refusals
 from node.catalog.access_limits import check_room_for_queue, with_limit
@@ -19,6 +19,7 @@ from node.catalog.commands import (
     AddVhost,
     Bind,
     CatalogCommand,
+    CheckedCommand,
     ClearPermissions,
     ClearPolicy,
     ClearTopicPermissions,
@@ -38,6 +39,7 @@ from node.catalog.commands import (
     RaiseLevel,
     RemoveMember,
     RemoveQueues,
+    Rights,
     SetLimit,
     SetPermissions,
     SetPolicy,
@@ -54,6 +56,7 @@ from node.catalog.declarations import (
     new_queue_settings,
 )
 from node.catalog.leader_locators import BALANCED, CLIENT_LOCAL, POLICY_KEYS
+from node.catalog.permissions import rights_digest
 from node.catalog.policies import policy_record
 from node.catalog.policy_changes import PolicyChange, PolicyChanges
 from node.catalog.records import (
@@ -82,6 +85,7 @@ from node.catalog.results import (
 )
 from node.catalog.state import CatalogState
 from node.catalog.vhost import DEFAULT_EXCHANGE, Vhost
+from node.limits import ROUTING_WEIGHT
 
 
 class Versions:
@@ -145,7 +149,14 @@ class Changes:
 
     def apply(self, command: CatalogCommand, time_ms: int) -> CatalogResult:
         """Apply one command of the log; `time_ms` is the group's clock at it. Raises Refusal."""
+        if isinstance(command, CheckedCommand) and command.rights is not None:
+            self._check_rights(command, command.rights)
         return self._appliers[type(command)](command, time_ms)
+
+    def _check_rights(self, command: CheckedCommand, rights: Rights) -> None:
+        self._state.existing_vhost(command.vhost)
+        if rights_digest(self._state, rights.user, command) != rights.digest:
+            raise refusals.other_rights(rights.user)
 
     # Queues
 
@@ -237,7 +248,7 @@ class Changes:
             raise refusals.system_exchange(command.vhost, command.name)
         if vhost.exchange(command.name) is None:
             return Done(changed=False)
-        if command.if_unused and vhost.bindings_from(command.name):
+        if command.if_unused and vhost.is_source(command.name):
             raise refusals.exchange_in_use(command.vhost, command.name)
         vhost.remove_exchange(command.name)
         self._versions.routing_version += 1
@@ -246,6 +257,8 @@ class Changes:
     def _bind(self, command: Bind, _time_ms: int) -> CatalogResult:
         vhost = self._state.existing_vhost(command.vhost)
         binding = checked_binding(vhost, command)
+        if binding is not None and self._state.level >= LEVEL_ROUTING_WEIGHT and vhost.too_heavy(binding):
+            raise refusals.routing_weight(command.vhost, command.source, ROUTING_WEIGHT)
         return self._bindings_changed(binding is not None and vhost.add_binding(binding))
 
     def _unbind(self, command: Unbind, _time_ms: int) -> CatalogResult:
@@ -322,16 +335,12 @@ class Changes:
         self._state.existing_vhost(command.vhost)
         self._state.existing_user(command.user)
         record = PermissionRecord(command.user, command.vhost, command.configure, command.write, command.read)
-        key = (command.user, command.vhost)
-        changed = self._state.permissions.get(key) != record
-        self._state.permissions[key] = record
         self._versions.permissions_version += 1
-        return Done(changed)
+        return Done(self._state.permissions.put((command.user, command.vhost), record))
 
     def _clear_permissions(self, command: ClearPermissions, _time_ms: int) -> CatalogResult:
-        known = self._state.permissions.pop((command.user, command.vhost), None)
         self._versions.permissions_version += 1
-        return Done(known is not None)
+        return Done(self._state.permissions.remove((command.user, command.vhost)))
 
     def _set_topic_permissions(self, command: SetTopicPermissions, _time_ms: int) -> CatalogResult:
         self._state.existing_vhost(command.vhost)
@@ -339,22 +348,15 @@ class Changes:
         record = TopicPermissionRecord(
             command.user, command.vhost, command.exchange, command.write, command.read
         )
-        key = (command.user, command.vhost, command.exchange)
-        changed = self._state.topic_permissions.get(key) != record
-        self._state.topic_permissions[key] = record
         self._versions.permissions_version += 1
-        return Done(changed)
+        return Done(self._state.topic_permissions.put((command.user, command.vhost, command.exchange), record))
 
     def _clear_topic_permissions(self, command: ClearTopicPermissions, _time_ms: int) -> CatalogResult:
-        table = self._state.topic_permissions
-        gone = [
-            key for key in table
-            if key[:2] == (command.user, command.vhost) and command.exchange in (None, key[2])
-        ]
-        for key in gone:
-            del table[key]
         self._versions.permissions_version += 1
-        return Done(bool(gone))
+        table = self._state.topic_permissions
+        if command.exchange is None:
+            return Done(table.remove_all(command.user, command.vhost))
+        return Done(table.remove((command.user, command.vhost, command.exchange)))
 
     # Policies
 

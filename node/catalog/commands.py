@@ -17,6 +17,19 @@ class MalformedCommand(ValueError):
     """The bytes are not a catalog command this version knows."""
 
 
+class Rights(msgspec.Struct, frozen=True, array_like=True):
+    """Whose command it is, and what allowed it: the catalog's word on that user where the command was checked, as
+    `permissions.rights_digest` has it.
+
+    Replicas can't check permissions on apply, for the reason given at SetPermissions. So the log asks whether what was
+    checked with still counts, and answers OtherRights if it does not; who has sent the command checks and sends it
+    anew. What nobody needs a permission for has no rights, and neither has what was written below LEVEL_RIGHTS.
+    """
+
+    user: str
+    digest: bytes
+
+
 class DeclareQueue(msgspec.Struct, frozen=True, tag_field="command", tag="declare_queue"):
     """Declare a queue on behalf of a client of `node_id`. Answers QueueDeclared or Refusal.
 
@@ -37,6 +50,8 @@ class DeclareQueue(msgspec.Struct, frozen=True, tag_field="command", tag="declar
     incarnation: int = 0
     connection: str = ""
     leader_locator: str = ""
+    rights: Rights | None = None
+    """To make it: who may only look up what is there does not send this command."""
 
 
 class RemoveQueues(msgspec.Struct, frozen=True, tag_field="command", tag="remove_queues"):
@@ -61,6 +76,8 @@ class DeclareExchange(msgspec.Struct, frozen=True, tag_field="command", tag="dec
     auto_delete: bool = False
     internal: bool = False
     arguments: dict[str, Any] = {}
+    rights: Rights | None = None
+    """As in DeclareQueue."""
 
 
 class DeleteExchange(msgspec.Struct, frozen=True, tag_field="command", tag="delete_exchange"):
@@ -69,6 +86,7 @@ class DeleteExchange(msgspec.Struct, frozen=True, tag_field="command", tag="dele
     vhost: str
     name: str
     if_unused: bool = False
+    rights: Rights | None = None
 
 
 class Bind(msgspec.Struct, frozen=True, tag_field="command", tag="bind"):
@@ -86,6 +104,7 @@ class Bind(msgspec.Struct, frozen=True, tag_field="command", tag="bind"):
     arguments: dict[str, Any] = {}
     node_id: int = 0
     connection: str = ""
+    rights: Rights | None = None
 
 
 class Unbind(msgspec.Struct, frozen=True, tag_field="command", tag="unbind"):
@@ -99,6 +118,7 @@ class Unbind(msgspec.Struct, frozen=True, tag_field="command", tag="unbind"):
     arguments: dict[str, Any] = {}
     node_id: int = 0
     connection: str = ""
+    rights: Rights | None = None
 
 
 class AddVhost(msgspec.Struct, frozen=True, tag_field="command", tag="add_vhost"):
@@ -151,8 +171,8 @@ class DeleteUser(msgspec.Struct, frozen=True, tag_field="command", tag="delete_u
 class SetPermissions(msgspec.Struct, frozen=True, tag_field="command", tag="set_permissions"):
     """Give a user regular expressions for a vhost. Answers Done, or Refusal (unknown user or vhost).
 
-    The caller has checked the expressions (`permissions.permission_fault`): what compiles can differ between
-    versions of Python, and replicas must not. One that does not compile matches nothing.
+    The caller has checked the expressions (`expressions.expression_fault`): what is taken can differ between releases,
+    and replicas must not. One that can't be searched matches nothing.
     """
 
     user: str
@@ -279,8 +299,8 @@ class PreferLeader(msgspec.Struct, frozen=True, tag_field="command", tag="prefer
 class SetPolicy(msgspec.Struct, frozen=True, tag_field="command", tag="set_policy"):
     """Put a policy, or an operator policy, in its place. Answers PolicySet, or Refusal (no vhost, a bad value).
 
-    The caller has checked the pattern (`policies.check_policy`), for the reason given at SetPermissions. One that does
-    not compile matches nothing.
+    The caller has checked the pattern (`policies.check_policy`), for the reason given at SetPermissions. One that
+    can't be searched matches nothing.
     """
 
     vhost: str
@@ -305,6 +325,9 @@ class DefinitionsLoaded(msgspec.Struct, frozen=True, tag_field="command", tag="d
 
     digest: str
 
+
+CheckedCommand = DeclareQueue | DeclareExchange | DeleteExchange | Bind | Unbind
+"""What a client needs permissions for, and the log decides."""
 
 CatalogCommand = (
     DeclareQueue | RemoveQueues | DeclareExchange | DeleteExchange | Bind | Unbind | AddVhost | DeleteVhost

@@ -24,6 +24,8 @@ from node.catalog.values import same_value
 from node.catalog.vhost import DEFAULT_EXCHANGE, Vhost
 
 RESERVED_PREFIX: Final = "amq."
+_NO_TYPE: Final = {"x-queue-type": "classic"}
+"""What a queue is that was declared without a type."""
 
 
 def name_refusal(command: DeclareQueue) -> Refusal | None:
@@ -57,7 +59,7 @@ def existing_queue(vhost: Vhost, command: DeclareQueue) -> QueueRecord | None:
         )
     if (key := first_inequivalent(command.arguments, queue.arguments)) is not None:
         raise refusals.inequivalent_argument(
-            "queue", queue.vhost, queue.name, key, command.arguments, queue.arguments
+            "queue", queue.vhost, queue.name, key, {**_NO_TYPE, **command.arguments}, {**_NO_TYPE, **queue.arguments}
         )
     return queue
 

@@ -7,7 +7,8 @@ from typing import Any, Final
 from node.catalog.header_matching import HeaderPatterns
 from node.catalog.records import BindingRecord, ExchangeRecord
 from node.catalog.targets import Target, Targets
-from node.catalog.topics import TopicTree
+from node.catalog.topics import TopicPatterns
+from node.catalog.word_masks import RoutingSteps
 
 EXCHANGE_TYPES: Final = frozenset({"direct", "fanout", "topic", "headers"})
 
@@ -15,15 +16,16 @@ EXCHANGE_TYPES: Final = frozenset({"direct", "fanout", "topic", "headers"})
 class Exchange:
     """An exchange and the index of the bindings of which it is the source."""
 
-    def __init__(self, record: ExchangeRecord) -> None:
+    def __init__(self, record: ExchangeRecord, steps: RoutingSteps) -> None:
         self.record = record
         self.alternate: str | None = record.alternate
-        """The alternate exchange that counts: of the arguments, else of the policies."""
+        """The alternate exchange that counts, of the arguments, else of the policies; as of `policies_seen`."""
+        self.policies_seen = -1
         self.bindings_count = 0
-        self.exchange_targets = 0
-        """How many bindings lead to other exchanges."""
+        self.onward: dict[str, int] = {}
+        """Other exchanges to which bindings lead, and how many do."""
         self._keys: dict[str, Targets] = {}
-        self._topics: TopicTree | None = TopicTree() if record.type == "topic" else None
+        self._topics: TopicPatterns | None = TopicPatterns(steps) if record.type == "topic" else None
         self._headers: HeaderPatterns | None = HeaderPatterns() if record.type == "headers" else None
         self._all: Targets | None = Targets() if record.type == "fanout" else None
 
@@ -31,7 +33,7 @@ class Exchange:
         """One binding more."""
         self.bindings_count += 1
         if isinstance(target, str):
-            self.exchange_targets += 1
+            self.onward[target] = self.onward.get(target, 0) + 1
         if self._all is not None:
             self._all.add(binding, target)
         elif self._topics is not None:
@@ -48,7 +50,9 @@ class Exchange:
         """Undo `add`; the binding must be there."""
         self.bindings_count -= 1
         if binding.destination_kind == "exchange":
-            self.exchange_targets -= 1
+            count = self.onward.pop(binding.destination)
+            if count > 1:
+                self.onward[binding.destination] = count - 1
         if self._all is not None:
             self._all.remove(binding)
         elif self._topics is not None:
@@ -60,6 +64,19 @@ class Exchange:
             targets.remove(binding)
             if not targets:
                 del self._keys[binding.routing_key]
+
+    @property
+    def weight(self) -> int:
+        """What its bindings can make a match cost: words of topic patterns, fields of headers. Others cost nothing."""
+        if self._topics is not None:
+            return self._topics.weight
+        return 0 if self._headers is None else self._headers.weight
+
+    def added_weight(self, binding: BindingRecord) -> int:
+        """What a binding adds to `weight`; nothing if there is one like it."""
+        if self._topics is not None:
+            return self._topics.added_weight(binding.routing_key)
+        return 0 if self._headers is None else self._headers.added_weight(binding.arguments)
 
     def match(self, key: str, headers: Mapping[str, Any] | None) -> list[Targets]:
         """The destinations of the bindings that match, as sets that may overlap."""

@@ -14,11 +14,11 @@ from typing import Any, Final
 
 from node.catalog.records import BindingRecord
 from node.catalog.targets import Target, Targets
-from node.catalog.values import same_value, table_key, value_key
+from node.catalog.values import table_key, value_key
 
 _NO_HEADERS: Final[dict[str, Any]] = {}
 _Place = tuple[str, bytes | None]
-"""A field with its value, or with whatever value (None)."""
+"""A field with its value (`value_key`, which all stored values have), or with whatever value (None)."""
 
 
 class _Pattern:
@@ -30,8 +30,8 @@ class _Pattern:
         mode = arguments.get("x-match", "all")
         with_x = mode in ("all-with-x", "any-with-x")
         self.any = mode in ("any", "any-with-x")
-        self.fields = [
-            (name, value)
+        self.fields: list[_Place] = [
+            (name, None if value is None else value_key(value))
             for name, value in arguments.items()
             if name != "x-match" and (with_x or not name.startswith("x-"))
         ]
@@ -41,9 +41,15 @@ class _Pattern:
         """Where it is to be found; nowhere: it is always looked at."""
         self.targets = Targets()
 
-    def matches(self, headers: Mapping[str, Any]) -> bool:
+    @property
+    def weight(self) -> int:
+        """Fields to look at; 1 if there are none."""
+        return len(self.fields) or 1
+
+    def matches(self, headers: Mapping[str, bytes | None]) -> bool:
+        """`headers`: the message's, by their values' keys."""
         for name, wanted in self.fields:
-            found = name in headers and (wanted is None or same_value(wanted, headers[name]))
+            found = name in headers and (wanted is None or wanted == headers[name])
             if found is self.any:
                 return self.any
         return not self.any
@@ -54,6 +60,10 @@ class HeaderPatterns:
 
     def __init__(self) -> None:
         self._patterns: dict[bytes, _Pattern] = {}
+        self.weight = 0
+        """Fields of all of them: a match looks at no more."""
+        self.steps = 0
+        """Bindings that all matches so far have looked at."""
         self._next_number = 0
         self._found_by: dict[_Place, dict[int, _Pattern]] = {}
         self._always: dict[int, _Pattern] = {}
@@ -66,6 +76,7 @@ class HeaderPatterns:
             pattern = self._patterns[key] = _Pattern(binding.arguments, self._next_number)
             self._next_number += 1
             self._enter(pattern)
+            self.weight += pattern.weight
         pattern.targets.add(binding, target)
 
     def remove(self, binding: BindingRecord) -> None:
@@ -76,29 +87,28 @@ class HeaderPatterns:
         if not pattern.targets:
             del self._patterns[key]
             self._leave(pattern)
+            self.weight -= pattern.weight
+
+    def added_weight(self, arguments: Mapping[str, Any]) -> int:
+        """What a binding with these arguments adds to `weight`."""
+        return 0 if table_key(arguments) in self._patterns else _Pattern(arguments, 0).weight
 
     def match(self, headers: Mapping[str, Any] | None) -> list[Targets]:
         """The targets of all bindings that match the message's headers."""
-        present = _NO_HEADERS if headers is None else headers
+        present: dict[str, bytes | None] = {}
         candidates = dict(self._always)
-        for name, value in present.items():
+        for name, value in (_NO_HEADERS if headers is None else headers).items():
+            key = present[name] = value_key(value)
             candidates.update(self._found_by.get((name, None), ()))
-            if (key := value_key(value)) is not None:
+            if key is not None:
                 candidates.update(self._found_by.get((name, key), ()))
+        self.steps += len(candidates)
         return [
             pattern.targets for _, pattern in sorted(candidates.items(), key=_number) if pattern.matches(present)
         ]
 
     def _enter(self, pattern: _Pattern) -> None:
-        places: list[_Place] = []
-        for name, value in pattern.fields:
-            key = None if value is None else value_key(value)
-            if key is None and value is not None:
-                if pattern.any:
-                    places = []
-                    break
-                continue
-            places.append((name, key))
+        places = pattern.fields
         if places and not pattern.any:
             # Under all of them it matches only if this one is there: the rarer it is asked for, the better.
             places = [min(places, key=lambda place: len(self._found_by.get(place, ())))]

@@ -71,9 +71,16 @@ def is_quick(stored: str) -> bool:
 
 
 def check_and_renew(stored: str, password: str, salt: bytes) -> tuple[bool, str]:
-    """`verify_password`, and, if the password is right and its hash is quick, a better one to store; else ""."""
+    """`verify_password`, and, if the password is right and its hash is quick, a better one to store; else "".
+
+    It takes as long for a wrong password and a quick hash as for any other, and as for `NOBODYS_HASH`: the time does
+    not tell which users there are.
+    """
     right = verify_password(stored, password)
-    return right, make_password_hash(password, salt) if right and is_quick(stored) else ""
+    if not is_quick(stored):
+        return right, ""
+    better = make_password_hash(password, salt)
+    return right, better if right else ""
 
 
 def from_imported(algorithm: str, password_hash: str) -> str:

@@ -4,46 +4,49 @@ Every check answers a Refusal, or None when it is allowed. `amq.default` is the 
 """
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, Literal, Protocol
+from hashlib import sha256
+from typing import Any, Final, Literal, Protocol
+
+import msgspec
 
 from node.catalog import refusals
-from node.catalog.commands import Bind, DeclareExchange, DeclareQueue, Unbind
-from node.catalog.policy_patterns import compiled, pattern_fault
+from node.catalog.commands import Bind, CheckedCommand, DeclareExchange, DeclareQueue, Unbind
+from node.catalog.expression_syntax import quoted
+from node.catalog.expressions import expression
 from node.catalog.records import (
     DestinationKind,
     ExchangeRecord,
     PermissionRecord,
-    QueueRecord,
     TopicPermissionRecord,
 )
 from node.catalog.results import Refusal
 
 Access = Literal["configure", "write", "read"]
 
+_DIGEST_BYTES: Final = 16
+_encoder = msgspec.msgpack.Encoder()
 
-class PermissionSource(Protocol):
-    """What the checks read of a catalog."""
 
-    def has_vhost(self, name: str) -> bool: ...
+class RightsSource(Protocol):
+    """What the checks of commands read of a catalog: all of it is in `rights_digest`."""
+
     def permission(self, user: str, vhost: str) -> PermissionRecord | None: ...
     def topic_permission(self, user: str, vhost: str, exchange: str) -> TopicPermissionRecord | None: ...
-    def queue(self, vhost: str, name: str) -> QueueRecord | None: ...
     def exchange(self, vhost: str, name: str) -> ExchangeRecord | None: ...
 
 
-def permission_fault(expression: str) -> str | None:
-    """What is wrong with a permission's regular expression, or None. Clients choose the names that it is searched in,
-    so the same are refused as in policies."""
-    return pattern_fault(expression)
+class PermissionSource(RightsSource, Protocol):
+    """What all checks read of a catalog."""
+
+    def has_vhost(self, name: str) -> bool: ...
 
 
 @lru_cache(maxsize=8192)
-def _allows(expression: str, name: str) -> bool:
-    pattern = compiled(expression) if expression else None
-    return pattern is not None and pattern.search(name) is not None
+def _allows(text: str, name: str) -> bool:
+    """Whether an expression allows the name; one that can't be searched (`Expression.fault`) allows nothing."""
+    return bool(text) and expression(text).search(name)
 
 
 def check_vhost(catalog: PermissionSource, user: str, vhost: str) -> Refusal | None:
@@ -54,24 +57,24 @@ def check_vhost(catalog: PermissionSource, user: str, vhost: str) -> Refusal | N
 
 
 def check_access(
-    catalog: PermissionSource, user: str, access: Access, kind: DestinationKind, vhost: str, name: str
+    catalog: RightsSource, user: str, access: Access, kind: DestinationKind, vhost: str, name: str
 ) -> Refusal | None:
     """May the user configure, write or read the queue or exchange (which need not exist)?"""
     permission = catalog.permission(user, vhost)
     if permission is not None:
         if access == "write":
-            expression = permission.write
+            text = permission.write
         elif access == "read":
-            expression = permission.read
+            text = permission.read
         else:
-            expression = permission.configure
-        if _allows(expression, name or "amq.default" if kind == "exchange" else name):
+            text = permission.configure
+        if _allows(text, name or "amq.default" if kind == "exchange" else name):
             return None
     return refusals.access_refused(kind, vhost, name, user)
 
 
 def check_topic(
-    catalog: PermissionSource, user: str, access: Literal["write", "read"], vhost: str, exchange: str, key: str
+    catalog: RightsSource, user: str, access: Literal["write", "read"], vhost: str, exchange: str, key: str
 ) -> Refusal | None:
     """May the user publish with this routing key to the topic exchange, or bind with it? For after `check_access`."""
     record = catalog.topic_permission(user, vhost, exchange)
@@ -79,35 +82,28 @@ def check_topic(
         return None
     template = record.write if access == "write" else record.read
     # Escaped: a name is a name, whatever characters are in it.
-    expression = template.replace("{username}", re.escape(user)).replace("{vhost}", re.escape(vhost))
-    if not expression:
-        expression = "^$"
-    return None if _allows(expression, key) else refusals.topic_refused(key, exchange, vhost, user)
+    text = template.replace("{username}", quoted(user)).replace("{vhost}", quoted(vhost))
+    return None if _allows(text or "^$", key) else refusals.topic_refused(key, exchange, vhost, user)
 
 
-def check_declare_queue(catalog: PermissionSource, user: str, command: DeclareQueue) -> Refusal | None:
-    """D10: configure on the queue; for a new one with a dead-letter exchange read on it and write on that."""
+def check_new_queue(catalog: RightsSource, user: str, command: DeclareQueue) -> Refusal | None:
+    """May the user make the queue (D10)? Configure on it; with a dead-letter exchange read on it and write on that.
+    To look up an equivalent one that is there configure will do."""
     vhost, name = command.vhost, command.name
-    refusal = check_access(catalog, user, "configure", "queue", vhost, name)
-    if refusal is None and catalog.queue(vhost, name) is None:
-        refusal = _check_forwarding(
-            catalog, user, "queue", vhost, name, command.arguments, "x-dead-letter-exchange"
-        )
-    return refusal
+    return check_access(catalog, user, "configure", "queue", vhost, name) or _check_forwarding(
+        catalog, user, "queue", vhost, name, command.arguments, "x-dead-letter-exchange"
+    )
 
 
-def check_declare_exchange(catalog: PermissionSource, user: str, command: DeclareExchange) -> Refusal | None:
-    """Configure on the exchange; for a new one with an alternate exchange read on it and write on that."""
+def check_new_exchange(catalog: RightsSource, user: str, command: DeclareExchange) -> Refusal | None:
+    """May the user make the exchange? As `check_new_queue`, with an alternate exchange."""
     vhost, name = command.vhost, command.name
-    refusal = check_access(catalog, user, "configure", "exchange", vhost, name)
-    if refusal is None and catalog.exchange(vhost, name) is None:
-        refusal = _check_forwarding(
-            catalog, user, "exchange", vhost, name, command.arguments, "alternate-exchange"
-        )
-    return refusal
+    return check_access(catalog, user, "configure", "exchange", vhost, name) or _check_forwarding(
+        catalog, user, "exchange", vhost, name, command.arguments, "alternate-exchange"
+    )
 
 
-def check_binding(catalog: PermissionSource, user: str, command: Bind | Unbind) -> Refusal | None:
+def check_binding(catalog: RightsSource, user: str, command: Bind | Unbind) -> Refusal | None:
     """Write on the destination, read on the source; of a topic exchange, on the key, too. In between, as in RabbitMQ,
     the default exchange is refused at either end."""
     vhost = command.vhost
@@ -123,7 +119,7 @@ def check_binding(catalog: PermissionSource, user: str, command: Bind | Unbind) 
 
 
 def _check_forwarding(
-    catalog: PermissionSource, user: str, kind: DestinationKind, vhost: str, name: str,
+    catalog: RightsSource, user: str, kind: DestinationKind, vhost: str, name: str,
     arguments: Mapping[str, Any], key: str,
 ) -> Refusal | None:
     onward = arguments.get(key)
@@ -132,3 +128,19 @@ def _check_forwarding(
     return check_access(catalog, user, "read", kind, vhost, name) or check_access(
         catalog, user, "write", "exchange", vhost, onward
     )
+
+
+def rights_digest(catalog: RightsSource, user: str, command: CheckedCommand) -> bytes:
+    """All that the check of the user's command reads of a catalog, names aside, in 16 octets: the same as long as the
+    check's outcome must be the same. Which names an expression matches may differ between versions of Python; the
+    expressions do not."""
+    permission = catalog.permission(user, command.vhost)
+    read: list[object] = []
+    if permission is not None:
+        read += [permission.configure, permission.write, permission.read]
+    if isinstance(command, Bind | Unbind):
+        source = catalog.exchange(command.vhost, command.source)
+        if source is not None and source.type == "topic":
+            restriction = catalog.topic_permission(user, command.vhost, command.source)
+            read.append(None if restriction is None else (restriction.write, restriction.read))
+    return sha256(_encoder.encode(read)).digest()[:_DIGEST_BYTES]

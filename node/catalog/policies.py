@@ -10,17 +10,20 @@ policy.invalid_definitions).
 """
 from __future__ import annotations
 
+from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, cast
 
 from node.amqp.errors import PRECONDITION_FAILED
 from node.catalog.arguments import MAX_TTL_MS
 from node.catalog.commands import SetPolicy
+from node.catalog.expressions import Expression, expression, expression_fault
 from node.catalog.leader_locators import LEADER_LOCATOR, LEADER_LOCATORS, MASTER_LOCATOR, MASTER_LOCATORS
-from node.catalog.policy_patterns import compiled, pattern_fault
 from node.catalog.records import ApplyTo, PolicyRecord
 from node.catalog.results import Refusal
 from node.catalog.values import json_term
+from node.limits import POLICIES, POLICY_STEPS
 
 MAX_LIMIT: Final = 2**48 - 1
 """The highest length, number of bytes or deliveries that a limit can be."""
@@ -95,12 +98,24 @@ _LOWEST_COUNTS: Final = frozenset({"message-ttl", "expires", "max-length", "max-
 # -- what may be said -----------------------------------------------------------------------------
 
 
-def check_policy(command: SetPolicy) -> None:
-    """Refuse (406) a policy with a bad value, its pattern included. For whoever gives the command to the log."""
-    fault = pattern_fault(command.pattern)
+def check_policy(command: SetPolicy, known: Iterable[PolicyRecord] = ()) -> None:
+    """Refuse (406) a policy with a bad value, its pattern included, or one too many beside those of its kind and vhost
+    that are `known`. For whoever gives the command to the log."""
+    fault = expression_fault(command.pattern)
     if fault is not None:
         raise _refused(f"pattern should be regular expression but is invalid: {fault}")
     policy_record(command)
+    others = [record for record in known if record.name != command.name]
+    if len(others) >= POLICIES:
+        raise _refused(
+            f"vhost '{command.vhost}' has {len(others)} policies, and may have {POLICIES}: names are held against all"
+        )
+    steps = sum(expression(record.pattern).steps for record in others) + expression(command.pattern).steps
+    if steps > POLICY_STEPS:
+        raise _refused(
+            f"the patterns of all policies of vhost '{command.vhost}' would take {steps} steps to prepare, at most "
+            f"{POLICY_STEPS} are taken: simplify them"
+        )
 
 
 def policy_record(command: SetPolicy) -> PolicyRecord:
@@ -119,8 +134,7 @@ def policy_record(command: SetPolicy) -> PolicyRecord:
             "'quorum_queues', 'exchanges', or 'all'"
         )
     _check_definition(command.definition)
-    if command.apply_to != "all":
-        _check_meant_for(command.apply_to, command.definition)
+    _check_meant_for(command.apply_to, command.definition)
     return PolicyRecord(
         command.vhost, command.name, command.pattern, dict(sorted(command.definition.items())), command.priority,
         cast(ApplyTo, command.apply_to),
@@ -149,10 +163,19 @@ def _check_definition(definition: Mapping[str, Any]) -> None:
         raise _refused("dead-letter-routing-key takes a dead-letter-exchange beside it, and there is none (D1)")
 
 
+def known_part(apply_to: str, definition: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a definition has a key that means something for what the policy applies to; values are unchecked."""
+    return {name: value for name, value in definition.items() if name in _KEYS and _is_meant_for(apply_to, name)}
+
+
+def _is_meant_for(apply_to: str, name: str) -> bool:
+    return apply_to == "all" or (name == "alternate-exchange") == (apply_to == "exchanges")
+
+
 def _check_meant_for(apply_to: str, definition: Mapping[str, Any]) -> None:
     for_exchanges = apply_to == "exchanges"
     for name in sorted(definition):
-        if (name == "alternate-exchange") != for_exchanges:
+        if not _is_meant_for(apply_to, name):
             kind = "queues" if for_exchanges else "exchanges"
             raise _refused(f"{name} is a setting of {kind}, and this policy applies to {apply_to}")
 
@@ -166,10 +189,22 @@ def _refused(*lines: str) -> Refusal:
 
 def matches(policy: PolicyRecord, kind: str, name: str) -> bool:
     """Whether the policy could apply to something of that kind ("classic", "quorum" or "exchange") and name."""
-    if kind not in _APPLY_TO[policy.apply_to]:
-        return False
-    pattern = compiled(policy.pattern)
-    return pattern is not None and pattern.search(name) is not None
+    return kind in _APPLY_TO[policy.apply_to] and expression(policy.pattern).search(name)
+
+
+class _Policy:
+    """A policy with its pattern made ready."""
+
+    __slots__ = ("kinds", "pattern", "record")
+
+    def __init__(self, record: PolicyRecord) -> None:
+        self.record = record
+        self.kinds = _APPLY_TO[record.apply_to]
+        self.pattern: Expression = expression(record.pattern)
+
+
+def _precedence(policy: _Policy) -> tuple[int, str]:
+    return -policy.record.priority, policy.record.name
 
 
 class PolicyTable:
@@ -177,26 +212,34 @@ class PolicyTable:
 
     def __init__(self) -> None:
         self._records: dict[str, PolicyRecord] = {}
-        self._by_precedence: list[PolicyRecord] = []
-        self.keys_used: frozenset[str] = frozenset()
-        """All keys in the definitions: of another one no policy has to be looked for."""
+        self._by_precedence: list[_Policy] = []
+        self.keys_used: Counter[str] = Counter()
+        """All keys in the definitions, and in how many: of another one no policy has to be looked for."""
 
     def put(self, record: PolicyRecord) -> PolicyRecord | None:
         """Add a policy; the one that it replaces."""
         before = self._records.get(record.name)
+        if before is not None:
+            self._leave(before)
         self._records[record.name] = record
-        self._sort()
+        insort(self._by_precedence, _Policy(record), key=_precedence)
+        self.keys_used.update(record.definition.keys())
         return before
 
     def remove(self, name: str) -> PolicyRecord | None:
         """Remove a policy, and answer it."""
         before = self._records.pop(name, None)
-        self._sort()
+        if before is not None:
+            self._leave(before)
         return before
 
-    def _sort(self) -> None:
-        self._by_precedence = sorted(self._records.values(), key=lambda record: (-record.priority, record.name))
-        self.keys_used = frozenset(key for record in self._by_precedence for key in record.definition)
+    def _leave(self, record: PolicyRecord) -> None:
+        del self._by_precedence[bisect_left(self._by_precedence, (-record.priority, record.name), key=_precedence)]
+        self.keys_used.subtract(record.definition.keys())
+        self.keys_used += Counter()  # without those that no definition has any more
+
+    def __len__(self) -> int:
+        return len(self._by_precedence)
 
     def get(self, name: str) -> PolicyRecord | None:
         """The policy of that name."""
@@ -208,13 +251,13 @@ class PolicyTable:
 
     def by_precedence(self) -> Iterable[PolicyRecord]:
         """All, the one that counts before the others first."""
-        return self._by_precedence
+        return (policy.record for policy in self._by_precedence)
 
     def for_thing(self, kind: str, name: str) -> PolicyRecord | None:
         """The one policy that applies to something of that kind and name; see `matches`."""
-        for record in self._by_precedence:
-            if matches(record, kind, name):
-                return record
+        for policy in self._by_precedence:
+            if kind in policy.kinds and policy.pattern.search(name):
+                return policy.record
         return None
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from node.amqp.errors import (
     ACCESS_REFUSED,
-    COMMAND_INVALID,
     INTERNAL_ERROR,
     NOT_ALLOWED,
     NOT_FOUND,
@@ -16,7 +15,7 @@ from node.amqp.errors import (
     RESOURCE_LOCKED,
 )
 from node.catalog.records import DestinationKind
-from node.catalog.results import NeedsLevel, Refusal
+from node.catalog.results import NeedsLevel, OtherRights, Refusal
 from node.catalog.values import plain, type_name
 
 _NONE = object()
@@ -54,6 +53,11 @@ def topic_refused(key: str, exchange: str, vhost: str, user: str) -> Refusal:
         ACCESS_REFUSED,
         f"access to topic '{key}' in {resource('exchange', vhost, exchange)} refused for user '{user}'",
     )
+
+
+def other_rights(user: str) -> OtherRights:
+    """A command that was checked with permissions that no longer count; not for clients, unless it never ends."""
+    return OtherRights(INTERNAL_ERROR, f"permissions of user '{user}' changed over and over")
 
 
 def queue_limit(vhost: str, name: str, most: int) -> Refusal:
@@ -122,8 +126,8 @@ def exchange_in_use(vhost: str, name: str) -> Refusal:
 
 
 def unknown_exchange_type(type_: str) -> Refusal:
-    """Closes the connection."""
-    return Refusal(COMMAND_INVALID, f"unknown exchange type '{type_}'", hard=True)
+    """Declare of an exchange of a type that there is not."""
+    return Refusal(PRECONDITION_FAILED, f"unknown exchange type '{type_}'")
 
 
 def invalid_argument(vhost: str, queue: str, key: str, why: str) -> Refusal:
@@ -160,6 +164,15 @@ def server_named_refused(type_module: str) -> Refusal:
 def invalid_binding(why: str) -> Refusal:
     """Binding arguments that the exchange's type does not take."""
     return Refusal(PRECONDITION_FAILED, why)
+
+
+def routing_weight(vhost: str, exchange: str, most: int) -> Refusal:
+    """A binding with which routing could take too long; worded as RabbitMQ words limits."""
+    return Refusal(
+        PRECONDITION_FAILED,
+        f"cannot bind to {resource('exchange', vhost, exchange)}: the bindings of vhost '{vhost}' have as many words "
+        f"in topic patterns with wildcards and headers to look at as they may have ({most})",
+    )
 
 
 def unreasonable_arguments(text: str) -> Refusal:

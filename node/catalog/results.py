@@ -34,6 +34,10 @@ class NeedsLevel(Refusal):
     """The same command is good once the cluster's feature level is raised."""
 
 
+class OtherRights(Refusal):
+    """The user's permissions are others than those that the command was checked with (`commands.Rights`)."""
+
+
 class Done(msgspec.Struct, frozen=True):
     """Applied. `changed` is False when things were that way already."""
 

@@ -88,10 +88,10 @@ def dump(state: CatalogState) -> bytes:
             ],
             list(state.queues.values()),
             list(state.users.values()),
-            list(state.permissions.values()),
+            list(state.permissions.records()),
             list(state.nodes.values()),
             state.members.stored(),
-            list(state.topic_permissions.values()),
+            list(state.topic_permissions.records()),
             state.next_serial,
             state.definitions_digest,
             state.level,
@@ -135,10 +135,10 @@ def load(data: bytes, shard_count: int) -> CatalogState:
     except (KeyError, IndexError) as error:
         raise MalformedSnapshot(f"the catalog snapshot contradicts itself: {error}") from error
     state.users = {user.name: user for user in stored.users}
-    state.permissions = {(record.user, record.vhost): record for record in stored.permissions}
-    state.topic_permissions = {
-        (record.user, record.vhost, record.exchange): record for record in stored.topic_permissions
-    }
+    for permission in stored.permissions:
+        state.permissions.put((permission.user, permission.vhost), permission)
+    for restriction in stored.topic_permissions:
+        state.topic_permissions.put((restriction.user, restriction.vhost, restriction.exchange), restriction)
     state.next_serial = stored.next_serial
     state.definitions_digest = stored.definitions_digest
     state.level = stored.level

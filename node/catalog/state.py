@@ -8,8 +8,10 @@ import msgspec
 
 from node.catalog import refusals
 from node.catalog.members import Members
+from node.catalog.permission_table import PermissionTable
 from node.catalog.placement import Placement
 from node.catalog.records import (
+    ExchangeRecord,
     NodeRecord,
     PermissionRecord,
     QueueRecord,
@@ -50,8 +52,9 @@ class CatalogState:
         """What may be written, see cluster/versions.py."""
         self.vhosts: dict[str, Vhost] = {}
         self.users: dict[str, UserRecord] = {}
-        self.permissions: dict[tuple[str, str], PermissionRecord] = {}
-        self.topic_permissions: dict[tuple[str, str, str], TopicPermissionRecord] = {}
+        self.permissions: PermissionTable[PermissionRecord] = PermissionTable()
+        """By user and vhost."""
+        self.topic_permissions: PermissionTable[TopicPermissionRecord] = PermissionTable()
         """By user, vhost and exchange."""
         self.nodes: dict[int, NodeRecord] = {}
         self.members = Members(shard_count)
@@ -64,8 +67,8 @@ class CatalogState:
         """What a new cluster begins with: the vhost "/" and the user guest, who may do everything in it."""
         self.add_vhost(VhostRecord(DEFAULT_VHOST, "Default virtual host"))
         self.users[DEFAULT_USER] = UserRecord(DEFAULT_USER, _DEFAULT_PASSWORD_HASH, ("administrator",))
-        self.permissions[(DEFAULT_USER, DEFAULT_VHOST)] = PermissionRecord(
-            DEFAULT_USER, DEFAULT_VHOST, ".*", ".*", ".*"
+        self.permissions.put(
+            (DEFAULT_USER, DEFAULT_VHOST), PermissionRecord(DEFAULT_USER, DEFAULT_VHOST, ".*", ".*", ".*")
         )
 
     def add_vhost(self, record: VhostRecord) -> None:
@@ -80,16 +83,14 @@ class CatalogState:
         queues = tuple(vhost.queues.values())
         for queue in queues:
             self._forget_queue(queue)
-        self.permissions = {key: record for key, record in self.permissions.items() if record.vhost != name}
-        self.topic_permissions = {
-            key: record for key, record in self.topic_permissions.items() if record.vhost != name
-        }
+        self.permissions.remove_all(None, name)
+        self.topic_permissions.remove_all(None, name)
         return queues
 
     def remove_user(self, name: str) -> bool:
         """Remove a user with all permissions; whether there was one."""
-        self.permissions = {key: record for key, record in self.permissions.items() if record.user != name}
-        self.topic_permissions = {key: record for key, record in self.topic_permissions.items() if record.user != name}
+        self.permissions.remove_all(name, None)
+        self.topic_permissions.remove_all(name, None)
         return self.users.pop(name, None) is not None
 
     def existing_vhost(self, name: str) -> Vhost:
@@ -105,6 +106,21 @@ class CatalogState:
         if user is None:
             raise refusals.user_not_found(name)
         return user
+
+    # What `permissions.rights_digest` reads.
+
+    def permission(self, user: str, vhost: str) -> PermissionRecord | None:
+        """The user's permissions in the vhost."""
+        return self.permissions.get((user, vhost))
+
+    def topic_permission(self, user: str, vhost: str, exchange: str) -> TopicPermissionRecord | None:
+        """What restricts the user's routing keys at the exchange."""
+        return self.topic_permissions.get((user, vhost, exchange))
+
+    def exchange(self, vhost: str, name: str) -> ExchangeRecord | None:
+        """The exchange of that name."""
+        found = self.vhosts.get(vhost)
+        return None if found is None else found.exchange(name)
 
     def new_serial(self) -> int:
         """A serial for a new user or vhost."""

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, Final, TypeVar
 
 from node.catalog.arguments import queue_type
@@ -20,6 +21,8 @@ from node.catalog.records import (
 )
 from node.catalog.targets import Targets
 from node.catalog.values import table_key
+from node.catalog.word_masks import RoutingSteps
+from node.limits import ROUTING_WEIGHT
 
 DEFAULT_EXCHANGE: Final = ""
 
@@ -57,6 +60,10 @@ class Vhost:
         self.queues: dict[str, QueueRecord] = {}
         self.policies = PolicyTable()
         self.operator_policies = PolicyTable()
+        self.weight = 0
+        """Of the bindings of all exchanges (`Exchange.weight`)."""
+        self.steps = RoutingSteps()
+        self._policies_version = 0
         self._exchanges: dict[str, Exchange] = {}
         self._bindings: dict[BindingKey, BindingRecord] = {}
         self._from: dict[str, dict[BindingKey, BindingRecord]] = {}
@@ -76,6 +83,10 @@ class Vhost:
     def bindings(self) -> Iterable[BindingRecord]:
         """All bindings but the default exchange's, in the order of their making."""
         return self._bindings.values()
+
+    def is_source(self, exchange: str) -> bool:
+        """Whether any bindings lead from the exchange."""
+        return exchange in self._from
 
     def bindings_from(self, exchange: str) -> list[BindingRecord]:
         """The bindings of which the exchange is the source."""
@@ -105,17 +116,22 @@ class Vhost:
         """What a queue of that name says of its leader's place with these arguments and the policies that apply."""
         kind = queue_type(arguments)
         policies = (
-            None if POLICY_KEYS.isdisjoint(table.keys_used) else table.for_thing(kind, name)
+            None if table.keys_used.keys().isdisjoint(POLICY_KEYS) else table.for_thing(kind, name)
             for table in (self.policies, self.operator_policies)
         )
         return leader_locator(kind == "quorum", arguments, merged_definition(*policies))
 
     def policies_changed(self) -> None:
-        """The policies are others now: exchanges get their alternates anew."""
-        for exchange in self._exchanges.values():
-            exchange.alternate = self._alternate(exchange.record)
+        """The policies are others now: exchanges get their alternates anew, each when it is used."""
+        self._policies_version += 1
 
-    def _alternate(self, exchange: ExchangeRecord) -> str | None:
+    def _alternate(self, exchange: Exchange) -> str | None:
+        if exchange.policies_seen != self._policies_version:
+            exchange.policies_seen = self._policies_version
+            exchange.alternate = self._find_alternate(exchange.record)
+        return exchange.alternate
+
+    def _find_alternate(self, exchange: ExchangeRecord) -> str | None:
         if exchange.alternate is not None:
             return exchange.alternate
         name = exchange.name
@@ -131,15 +147,16 @@ class Vhost:
 
     def add_exchange(self, record: ExchangeRecord) -> None:
         """Add an exchange of a new name."""
-        exchange = self._exchanges[record.name] = Exchange(record)
-        exchange.alternate = self._alternate(record)
+        self._exchanges[record.name] = Exchange(record, self.steps)
 
     def remove_exchange(self, name: str) -> None:
         """Remove the exchange with its bindings, and auto-delete exchanges that lose their last one by it."""
         doomed = [name]
         for each in doomed:
-            if self._exchanges.pop(each, None) is None:
+            exchange = self._exchanges.pop(each, None)
+            if exchange is None:
                 continue
+            self.weight -= exchange.weight
             for binding in self.bindings_from(each):
                 self._drop(binding)
             doomed.extend(
@@ -168,8 +185,20 @@ class Vhost:
         self._to.setdefault((binding.destination_kind, binding.destination), {})[key] = binding
         name = binding.destination
         target = self.queues[name] if binding.destination_kind == "queue" else name
-        self._exchanges[binding.source].add(binding, target)
+        source = self._exchanges[binding.source]
+        self.weight -= source.weight
+        source.add(binding, target)
+        self.weight += source.weight
         return True
+
+    def has_binding(self, binding: BindingRecord) -> bool:
+        """Whether it is bound already."""
+        return binding_key(binding) in self._bindings
+
+    def too_heavy(self, binding: BindingRecord) -> bool:
+        """Whether routing could take too long with this binding as well, and by it. Its source must be there."""
+        added = self._exchanges[binding.source].added_weight(binding)
+        return added > 0 and self.weight + added > ROUTING_WEIGHT
 
     def remove_binding(self, binding: BindingRecord) -> bool:
         """Unbind; False when it was not bound. An auto-delete source goes with its last binding."""
@@ -192,7 +221,9 @@ class Vhost:
         _forget(self._to, (known.destination_kind, known.destination), key)
         source = self._exchanges.get(known.source)
         if source is not None:
+            self.weight -= source.weight
             source.remove(known)
+            self.weight += source.weight
         return True
 
     # Routing
@@ -208,11 +239,11 @@ class Vhost:
             if exchange == DEFAULT_EXCHANGE:
                 queue = self.queues.get(key)
                 return () if queue is None else (queue,)
-            if source.exchange_targets == 0:
+            if not source.onward:
                 matches = source.match(key, headers)
                 if len(matches) == 1:
                     found = matches[0].queues
-                    if found or source.alternate is None:
+                    if found or self._alternate(source) is None:
                         return found
         return self._route_on(exchange, [key, *extra_keys], headers)
 
@@ -240,8 +271,8 @@ class Vhost:
                         queues[queue.id] = queue
                     onward.extend(targets.exchanges)
                     routed = routed or bool(targets)
-            if not routed and exchange.alternate is not None:
-                onward.append(exchange.alternate)
+            if not routed and (alternate := self._alternate(exchange)) is not None:
+                onward.append(alternate)
             for following in onward:
                 if following not in seen:
                     seen.add(following)
@@ -264,14 +295,9 @@ class Vhost:
                 continue
             if reached.record.type == "headers":
                 return True
-            onward = [] if reached.alternate is None else [reached.alternate]
-            if reached.exchange_targets:
-                onward += [
-                    binding.destination
-                    for binding in self.bindings_from(name)
-                    if binding.destination_kind == "exchange"
-                ]
-            for following in onward:
+            alternate = self._alternate(reached)
+            onward = [] if alternate is None else [alternate]
+            for following in chain(onward, reached.onward):
                 if following not in seen:
                     seen.add(following)
                     pending.append(following)

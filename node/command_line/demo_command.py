@@ -1,8 +1,11 @@
 """`mayfly demo`: the main job, shown and checked."""
 
+import shlex
 import sys
 
 import click
+
+from node.private_files import keeping_private
 
 
 @click.command("demo")
@@ -13,10 +16,14 @@ def command(once: bool, base_port: int) -> None:
 
     The cluster stays up afterwards, for a client of your own, until Ctrl-C.
     """
+    click.get_current_context().with_resource(keeping_private())
     try:
         import pika  # noqa: F401  # not a dependency of the broker
     except ImportError:
-        raise click.ClickException("the demonstration needs the client pika: pip install 'mayfly[demo]'") from None
+        raise click.ClickException(
+            "the demonstration needs the Python client pika (1.3 or newer), which is not installed beside this "
+            f"MayflyMQ: {shlex.quote(sys.executable)} -m pip install 'pika>=1.3'"
+        ) from None
     from node.demonstration import demonstrate
 
     sys.exit(demonstrate(once=once, base_port=base_port))

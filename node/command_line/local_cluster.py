@@ -4,6 +4,7 @@ Plain and synchronous: a supervisor that does next to nothing cannot hang. It en
 by their ids.
 """
 
+import base64
 import http.client
 import json
 import os
@@ -21,13 +22,21 @@ from typing import Any, Final, NamedTuple
 
 import node
 from cluster.log.folder import make_folder
-from node.settings import FRAMES_OFFSET, NodeSettings, frames_address_beside, show
+from node.command_line.node_url import NodeUrl, no_page
+from node.private_files import open_private
+from node.settings import NodeSettings, show
 from node.settings.kinds import LARGEST_PORT, Address
 from node.settings.sources import no_option_of, option_of
 
 HOST: Final = "127.0.0.1"
 HTTP_OFFSET: Final = 10_000
 PEER_OFFSET: Final = 20_000
+FRAMES_OFFSETS: Final = (15_000, 25_000, 5_000, -5_000, -10_000, -15_000)
+"""Where frames of peers may go beside AMQP, the most wanted first: the system gives ports to connections that begin
+(its ephemeral range), and one of those might hold a port there when the node starts."""
+_EPHEMERAL_FILE: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_EPHEMERAL: Final = range(32_768, 61_000)
+"""Linux's default."""
 _HTTP_TIMEOUT_S: Final = 2.0
 _POLL_S: Final = 0.05
 _LOG_TAIL_LINES: Final = 12
@@ -52,24 +61,33 @@ class NodePlan:
     data_dir: Path
     log_file: Path
     config: Path | None = None
+    secret: Path | None = None
+    """The file with the cluster secret."""
 
     @property
     def addresses(self) -> tuple[Address, ...]:
         """All that the node listens on."""
         return (self.amqp, self.http, self.peer, self.frames)
 
-    def arguments(self) -> list[str]:
-        """Arguments of `mayfly` that start this node alone."""
+    def own_settings(self) -> dict[str, object]:
+        """What this node has for itself, whatever file and environment say."""
         settings: dict[str, object] = {
             "name": self.name,
             "data_dir": self.data_dir,
             "amqp_address": self.amqp,
             "http_address": self.http,
             "peer_address": self.peer,
+            "frames_address": self.frames,
         }
         if len(self.seeds) > 1:
             settings["seeds"] = ",".join(map(str, self.seeds))
-        return self._words(settings)
+        if self.secret is not None:
+            settings["cluster_secret_file"] = self.secret
+        return settings
+
+    def arguments(self) -> list[str]:
+        """Arguments of `mayfly` that start this node alone."""
+        return self._words(self.own_settings())
 
     def _words(self, settings: Mapping[str, object]) -> list[str]:
         """The words of a command with these settings, as they are written."""
@@ -88,19 +106,40 @@ def words_of(key: str, value: object) -> list[str]:
     return [option_of(key), show(key, value)]
 
 
-def plan_cluster(count: int, base_port: int, data_dir: Path, config: Path | None = None) -> list[NodePlan]:
-    """Node i, from 0, serves AMQP on base_port + i, HTTP 10 000, peers 20 000 and their frames 25 000 above.
+def ephemeral_ports() -> range:
+    """The ports that the system gives to connections that begin here."""
+    try:
+        first, last = map(int, _EPHEMERAL_FILE.read_text().split())
+    except (OSError, ValueError):
+        return _EPHEMERAL
+    return range(first, last + 1)
+
+
+def frames_offset(count: int, base_port: int, ephemeral: range) -> int:
+    """How far above AMQP the frames of so many nodes go: outside of the ephemeral range, if there is room."""
+    for offset in FRAMES_OFFSETS:
+        first, last = base_port + offset, base_port + offset + count - 1
+        if first >= 1024 and last <= LARGEST_PORT and (last < ephemeral.start or first >= ephemeral.stop):
+            return offset
+    return FRAMES_OFFSETS[0]
+
+
+def plan_cluster(
+    count: int, base_port: int, data_dir: Path, config: Path | None = None, secret: Path | None = None
+) -> list[NodePlan]:
+    """Node i, from 0, serves AMQP on base_port + i, HTTP 10 000 and peers 20 000 above, and frames of peers 15 000
+    above, or where they are out of the system's ephemeral ports. `secret` is the file with their cluster secret.
 
     Raises ClusterError if there are no such ports.
     """
-    highest_offset = PEER_OFFSET + FRAMES_OFFSET
-    highest = base_port + highest_offset + count - 1
+    highest = base_port + PEER_OFFSET + count - 1
     if base_port < 1 or highest > LARGEST_PORT:
-        last = LARGEST_PORT - highest_offset - count + 1
+        last = LARGEST_PORT - PEER_OFFSET - count + 1
         raise ClusterError(
             f"with base port {base_port}, {count} node(s) would need ports up to {highest} "
-            f"(frames of peers are {highest_offset} above AMQP); choose a base port from 1 to {last}"
+            f"(peers are {PEER_OFFSET} above AMQP); choose a base port from 1 to {last}"
         )
+    frames = base_port + frames_offset(count, base_port, ephemeral_ports())
     seeds = tuple(Address(HOST, base_port + PEER_OFFSET + i) for i in range(count))
     folder = data_dir.absolute()
     return [
@@ -109,11 +148,12 @@ def plan_cluster(count: int, base_port: int, data_dir: Path, config: Path | None
             amqp=Address(HOST, base_port + i),
             http=Address(HOST, base_port + HTTP_OFFSET + i),
             peer=seeds[i],
-            frames=frames_address_beside(seeds[i]),
+            frames=Address(HOST, frames + i),
             seeds=seeds,
             data_dir=folder / f"node{i + 1}",
             log_file=folder / f"node{i + 1}.log",
             config=config.absolute() if config else None,
+            secret=secret,
         )
         for i in range(count)
     ]
@@ -163,7 +203,7 @@ class LocalCluster:
     def start_node(self, plan: NodePlan) -> int:
         """Start one node; its process id. What it logs goes to the end of its log file."""
         make_folder(plan.data_dir)
-        with nullcontext() if not self._log_files else plan.log_file.open("ab") as log:
+        with nullcontext() if not self._log_files else open(open_private(plan.log_file), "ab") as log:
             child = subprocess.Popen(
                 [*self._executable, *plan.arguments(), "--stop-with-parent", str(os.getpid())],
                 stdin=subprocess.DEVNULL,
@@ -257,19 +297,40 @@ def why_not_ready(http_address: Address) -> str | None:
     return str(answer.get("reason", f"HTTP status {status}"))
 
 
-def fetch(http_address: Address, path: str, timeout_s: float = _HTTP_TIMEOUT_S) -> tuple[int, dict[str, Any]]:
-    """GET a page of a node: status code and JSON. Raises OSError if that cannot be had in time."""
-    connection = http.client.HTTPConnection(http_address.host, http_address.port, timeout=timeout_s)
+def fetch(
+    http_address: NodeUrl | Address, path: str, timeout_s: float = _HTTP_TIMEOUT_S
+) -> tuple[int, dict[str, Any]]:
+    """GET a page of a node: status code and JSON. Raises OSError if that cannot be had in time.
+
+    To a node that wants a login the one in the environment is shown, if there is one.
+    """
+    where = http_address if isinstance(http_address, NodeUrl) else NodeUrl(http_address)
+    status, content = _fetched(where, path, timeout_s, {})
+    login = own_login()
+    if status == http.client.UNAUTHORIZED and login is not None:
+        return _fetched(where, path, timeout_s, {"Authorization": f"Basic {base64.b64encode(login).decode()}"})
+    return status, content
+
+
+def own_login() -> bytes | None:
+    """User and password in the environment, as for operators' commands; None without a password."""
+    password = os.environ.get("MAYFLY_PASSWORD") or os.environ.get("MAYFLY_DEFAULT_PASS")
+    user = os.environ.get("MAYFLY_USER") or os.environ.get("MAYFLY_DEFAULT_USER") or "guest"
+    return f"{user}:{password}".encode() if password else None
+
+
+def _fetched(where: NodeUrl, path: str, timeout_s: float, headers: dict[str, str]) -> tuple[int, dict[str, Any]]:
+    connection = where.connect(timeout_s)
     try:
-        connection.request("GET", path)
+        connection.request("GET", path, headers=headers)
         response = connection.getresponse()
         answer = json.loads(response.read())
     except (http.client.HTTPException, ValueError) as error:
-        raise OSError(f"{http_address} does not answer as a MayflyMQ node: {error!r}") from None
+        raise OSError(no_page(where, error)) from None
     finally:
         connection.close()
     if not isinstance(answer, dict):
-        raise OSError(f"{http_address} does not answer as a MayflyMQ node")
+        raise OSError(f"{where} does not answer as a MayflyMQ node")
     return response.status, answer
 
 

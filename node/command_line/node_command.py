@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from node.build import describe_version
+from node.build import describe_version, failed_to_compile, why_not_compiled
 from node.command_line import exit_codes
 from node.command_line.local_cluster import ClusterError
 from node.command_line.parent import stop_with_parent
 from node.command_line.processes import refuse_surplus, run_processes
 from node.open_files import allowed_files, raise_open_files_limit, share_out
+from node.private_files import keeping_private
 from node.process_memory import share_one_heap
 from node.settings import NodeSettings, SettingsError, setting_help, setting_keys, setting_kind
 from node.settings.kinds import Switch
@@ -29,6 +30,12 @@ if TYPE_CHECKING:
     from node.process import NodeProcess
 
 _LOG: Final = logging.getLogger(__name__)
+
+_WAY_OUT: Final = (
+    "Nothing was changed in %s. If other nodes of its cluster are up, empty that folder: the node joins as a new "
+    "member and gets from them what it had. For a node alone put a backup in its place. See 'A node whose data is "
+    "damaged' in docs/operations.md"
+)
 
 
 def _setting_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -61,6 +68,7 @@ def command(config: Path | None, stop_with_parent: int | None, log_as: str, **op
     can also stand in a TOML file (--config) or in the environment (MAYFLY_NAME for --name); an option wins
     over the environment, which wins over the file.
     """
+    click.get_current_context().with_resource(keeping_private())
     # gRPC's own words about peers that come and go; ours are in the log.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     given = {key: value for key, value in options.items() if value is not None}
@@ -69,12 +77,14 @@ def command(config: Path | None, stop_with_parent: int | None, log_as: str, **op
         if settings.processes > 1:
             check_processes(settings)
     except SettingsError as error:
-        raise click.ClickException(f"settings:\n{error}") from None
+        raise exit_codes.BadSettings(error) from None
     if stop_with_parent is not None:
         _follow_parent(stop_with_parent)
     share_one_heap()
     configure_logging(settings.log_level, log_as)
     _LOG.info("mayfly %s", describe_version())
+    if failed_to_compile():
+        _LOG.warning("this build is three times as slow as one that is compiled: %s", why_not_compiled())
     _LOG.info("settings: %s", ", ".join(f"{key}={value}" for key, value in settings.describe().items() if value))
     raise_open_files_limit()
     if settings.processes == 1:
@@ -84,6 +94,8 @@ def command(config: Path | None, stop_with_parent: int | None, log_as: str, **op
             sys.exit(run_processes(settings, given, config))
         if not log_as:
             refuse_surplus(settings)
+    except SettingsError as error:
+        raise exit_codes.BadSettings(error) from None
     except ClusterError as error:
         raise click.ClickException(str(error)) from None
     sys.exit(_event_loop_runner()(_serve(settings, supervised=stop_with_parent is not None)))
@@ -122,7 +134,7 @@ def _event_loop_runner() -> Callable[[Any], int]:
 
 async def _serve(settings: NodeSettings, supervised: bool) -> int:
     """Run the node until SIGTERM or SIGINT; the exit code."""
-    from cluster.log.batch import LogError, StoreUnfit
+    from cluster.log.batch import LogError, StoreDamaged, StoreUnfit
     from node.arrival import NodeRefused, begin_anew
     from node.process import NodeProcess
 
@@ -141,7 +153,8 @@ async def _serve(settings: NodeSettings, supervised: bool) -> int:
             process = NodeProcess(settings)
             return await _run(process, settings, stop_asked)
     except (OSError, NodeRefused, LogError) as error:
-        _LOG.error("%s cannot start: %s", settings.name or "the node", error)
+        way_out = f". {_WAY_OUT % settings.data_dir}" if isinstance(error, StoreDamaged) else ""
+        _LOG.error("%s cannot start: %s%s", settings.name or "the node", error, way_out)
         final = isinstance(error, StoreUnfit) or (isinstance(error, NodeRefused) and process.may_not_go_on())
         return exit_codes.REFUSED if final else 1
 

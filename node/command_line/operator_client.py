@@ -17,8 +17,8 @@ from rich.console import Console
 from rich.table import Table
 
 from node.command_line.local_cluster import fetch
+from node.command_line.node_url import NodeUrl, no_page
 from node.settings import NodeSettings
-from node.settings.kinds import Address
 from node.settings.sources import variable_of
 
 USER_VARIABLE: Final = "MAYFLY_USER"
@@ -32,9 +32,9 @@ def asks_a_node(command: Callable[..., None]) -> Callable[..., None]:
     return click.option(
         "--node",
         "address",
-        metavar="HOST:PORT",
+        metavar="HOST:PORT|URL",
         default=lambda: str(NodeSettings().http_address),
-        help="HTTP address of any node. [default: 127.0.0.1:15672]",
+        help="HTTP address of any node, also as http://... or https://... [default: 127.0.0.1:15672]",
     )(command)
 
 
@@ -154,7 +154,7 @@ def _asked(
     method: str, address: str, path: str, content: object, authorization: str, timeout_s: float
 ) -> tuple[int, Any]:
     where = parsed(address)
-    connection = http.client.HTTPConnection(where.host, where.port, timeout=timeout_s)
+    connection = where.connect(timeout_s)
     body = None if content is None else json.dumps(content)
     try:
         headers = {"Authorization": authorization, "Content-Type": "application/json"}
@@ -162,16 +162,18 @@ def _asked(
         response = connection.getresponse()
         data = response.read()
         return response.status, json.loads(data) if data else None
-    except (OSError, http.client.HTTPException, ValueError) as error:
+    except OSError as error:
         raise click.ClickException(f"no answer from {where}: {error!r}") from None
+    except (http.client.HTTPException, ValueError) as error:
+        raise click.ClickException(f"no answer from {where}: {no_page(where, error)}") from None
     finally:
         connection.close()
 
 
-def parsed(address: str) -> Address:
+def parsed(address: str) -> NodeUrl:
     """The address in the text. Raises BadParameter."""
     try:
-        return Address.parse(address)
+        return NodeUrl.parse(address)
     except ValueError as error:
         raise click.BadParameter(f"expected {error}", param_hint="--node") from None
 

@@ -67,7 +67,8 @@ def list_policies(vhost: str, operator: bool, as_json: bool, address: str, user:
     for heading in ("name", "pattern", "apply to", "priority", "definition"):
         table.add_column(heading)
     for row in rows:
-        cells = (row["name"], row["pattern"], row["apply-to"], str(row["priority"]), json.dumps(row["definition"]))
+        pattern = row["pattern"] + (f"\nmatches nothing: {row['fault']}" if "fault" in row else "")
+        cells = (row["name"], pattern, row["apply-to"], str(row["priority"]), json.dumps(row["definition"]))
         table.add_row(*map(Text, cells))
     console().print(table)
 

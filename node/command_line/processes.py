@@ -25,7 +25,7 @@ from node.command_line.local_cluster import (
     taken_addresses,
 )
 from node.command_line.stop_signals import StopSignals
-from node.settings import NodeSettings
+from node.settings import NodeSettings, SettingsError
 from node.settings.kinds import Address
 from node.settings.node_settings import MOST_PROCESSES
 from node.settings.processes import folder_of, settings_of_process
@@ -101,7 +101,7 @@ def patience_s(settings: NodeSettings) -> float:
 
 
 def refuse_surplus(settings: NodeSettings) -> None:
-    """Raises ClusterError if more processes have data here than shall run: each is a member that would be missing."""
+    """Raises SettingsError if more processes have data here than shall run: each is a member that would be missing."""
     surplus = [
         number
         for number in range(settings.processes + 1, MOST_PROCESSES + 1)
@@ -109,15 +109,16 @@ def refuse_surplus(settings: NodeSettings) -> None:
     ]
     if surplus:
         folder = settings.data_dir / folder_of(surplus[-1])
-        raise ClusterError(
+        raise SettingsError([
             f"processes = {settings.processes}, and {folder} has the data of process {surplus[-1]}, a member of the "
             f"cluster: start with --processes {surplus[-1]}; to run fewer, take it out with `mayfly cluster remove` "
             "first, then delete the folder"
-        )
+        ])
 
 
 def run_processes(settings: NodeSettings, given: Mapping[str, object], config: Path | None) -> int:
-    """Run all processes until SIGTERM or SIGINT; the exit code. Raises ClusterError if they can't be started."""
+    """Run all processes until SIGTERM or SIGINT; the exit code. Raises SettingsError, ClusterError if they can't be
+    started."""
     refuse_surplus(settings)
     with ExitStack() as held, StopSignals(hang_up=settings.has_tls) as signals:
         amqp = _hold("amqp_address", settings.amqp_address, held)

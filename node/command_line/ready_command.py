@@ -66,7 +66,13 @@ def why_not(
                 return str(answer.get("reason", f"HTTP status {code}"))
         if not quorum_plus_one and members is None and without is None:
             return ""
-        page, shards = fetch(where, "/cluster/members")[1], fetch(where, "/shards")[1]["shards"]
+        pages = []
+        for path in ("/cluster/members", "/shards"):
+            code, answer = fetch(where, path)
+            if code != 200:
+                return f"{where}: {answer.get('error', f'HTTP status {code}')}"
+            pages.append(answer)
+        page, shards = pages[0], pages[1]["shards"]
     except (OSError, KeyError) as error:
         return f"no answer from {where}: {error}"
     present = [row for row in page["members"] if row["state"] != "removed"]

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from node.private_files import keeping_private
 from node.settings import NodeSettings
 
 
@@ -22,6 +23,7 @@ def command(copies: tuple[Path, ...], data_dir: Path) -> None:
     of each shard the most up-to-date one is taken. The node has the name and id of the node of the first one. The
     others come with empty folders and --join. See "Backup and restore" in docs/operations.md.
     """
+    click.get_current_context().with_resource(keeping_private())
     from node.restoring import RestoreRefused, restore
 
     try:

@@ -1,21 +1,18 @@
 """`mayfly status`: the cluster as one of its nodes sees it."""
 
 import json
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import click
 from rich import box
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from node.command_line.local_cluster import fetch
-from node.settings import NodeSettings
-from node.settings.kinds import Address
+from node.command_line.operator_client import asks_a_node, console, get
 
-_WIDTH_IN_PIPES: Final = 160
 _GROUP_NUMBERS: Final = {
     "term": "term",
     "commit": "commit",
@@ -26,78 +23,94 @@ _GROUP_NUMBERS: Final = {
     "expiry_lag_ms": "lag ms",
     "outbox": "outbox",
 }
+_FIRST_TO_GO: Final = ("applied", "commit", "term", "outbox", "voters", "lag ms")
+_FIRST_TO_GO_OF_NODES: Final = ("clock offset ms", "failure domain")
+"""Columns that a narrow terminal is not shown, the least wanted first."""
+_ANY_WIDTH: Final = 10_000
 
 
 @click.command("status")
-@click.option(
-    "--node",
-    "address",
-    metavar="HOST:PORT",
-    default=lambda: str(NodeSettings().http_address),
-    help="HTTP address of any node. [default: 127.0.0.1:15672]",
-)
+@asks_a_node
 @click.option("--json", "as_json", is_flag=True, help="As JSON, for scripts.")
 def command(address: str, as_json: bool) -> None:
     """Show nodes, shards, leaders, terms, queue counts and expiry lag."""
-    try:
-        where = Address.parse(address)
-    except ValueError as error:
-        raise click.BadParameter(f"expected {error}", param_hint="--node") from None
-    try:
-        code, status = fetch(where, "/status")
-    except OSError as error:
-        raise click.ClickException(f"no status from {where}: {error}") from None
-    if code != 200:
-        raise click.ClickException(f"no status from {where}: {status.get('error', f'HTTP status {code}')}")
+    status = get(address, "/status")
     if as_json:
         click.echo(json.dumps(status, indent=2))
     else:
-        # In a pipe there is no width to keep to.
-        show_status(status, Console() if sys.stdout.isatty() else Console(width=_WIDTH_IN_PIPES))
+        show_status(status, console())
 
 
 def show_status(status: Mapping[str, Any], console: Console) -> None:
     """Tables of what a node's `/status` says; what it does not say shows as '-'."""
     if status.get("waits"):
         console.print(Text(f"In no cluster yet: {_text(status['waits'])}"))
-    console.print(_nodes(status))
-    console.print(_groups(status))
+    left_out = _print_fitting(console, lambda without: _nodes(status, without), _FIRST_TO_GO_OF_NODES)
+    left_out += _print_fitting(console, lambda without: _groups(status, without), _FIRST_TO_GO)
+    if left_out:
+        console.print(Text(f"Not shown at this width: {', '.join(left_out)} (--json has all)", style="dim"))
     queues = status.get("queues")
     if isinstance(queues, Mapping):
         console.print(Text("Totals: " + ", ".join(f"{name} {_text(value)}" for name, value in queues.items())))
     for alarm in status.get("alarms", ()):
         console.print(Text(f"ALARM: {_text(alarm)}", style="bold red"))
+    for warning in status.get("warnings", ()):
+        console.print(Text(f"WARNING: {_text(warning)}", style="bold yellow"))
 
 
-def _nodes(status: Mapping[str, Any]) -> Table:
-    name = _text(status.get("name"))
-    table = Table(title=f"Nodes, as {name} sees them", box=box.SIMPLE, title_justify="left")
-    headings = (("id", True), ("name", False), ("failure domain", False), ("up", False), ("clock offset ms", True))
-    for heading, right in headings:
-        table.add_column(heading, justify="right" if right else "left")
-    for node in status.get("nodes", ()):
-        up = Text("yes", style="green") if node.get("up") else Text("no", style="bold red")
-        called, domain = Text(_text(node.get("name"))), Text(_text(node.get("failure_domain") or None))
-        table.add_row(_text(node.get("id")), called, domain, up, _text(node.get("clock_offset_ms")))
+def _print_fitting(console: Console, make: Callable[[Collection[str]], Table], first_to_go: Sequence[str]) -> list[str]:
+    """Print the table with as many columns as there is room for without a line being broken; those that were left out,
+    the least wanted first."""
+    left_out: list[str] = []
+    for heading in ("", *first_to_go):
+        left_out += [heading] if heading else []
+        table = make(left_out)
+        if Measurement.get(console, console.options.update(max_width=_ANY_WIDTH), table).maximum <= console.width:
+            break
+    console.print(table)
+    return left_out
+
+
+def _table(
+    title: str, columns: Mapping[str, bool], rows: Iterable[Sequence[Text | str]], without: Collection[str]
+) -> Table:
+    """`columns` are headings, and whether they are of numbers; cells of those in `without` are left out."""
+    table = Table(title=title, box=box.SIMPLE, title_justify="left", padding=(0, 1, 0, 0))
+    for heading, right in columns.items():
+        if heading not in without:
+            table.add_column(heading, justify="right" if right else "left")
+    for row in rows:
+        table.add_row(*(cell for heading, cell in zip(columns, row, strict=True) if heading not in without))
     return table
 
 
-def _groups(status: Mapping[str, Any]) -> Table:
-    table = Table(title="Groups", box=box.SIMPLE, title_justify="left")
-    table.add_column("group", no_wrap=True)
-    table.add_column("leader", no_wrap=True)
-    for key in _GROUP_NUMBERS:
-        table.add_column(_GROUP_NUMBERS[key], justify="right")
-    table.add_column("voters")
+def _nodes(status: Mapping[str, Any], without: Collection[str]) -> Table:
+    columns = {"id": True, "name": False, "failure domain": False, "up": False, "clock offset ms": True}
+    rows = [
+        (
+            _text(node.get("id")),
+            Text(_text(node.get("name"))),
+            Text(_text(node.get("failure_domain") or None)),
+            Text("yes", style="green") if node.get("up") else Text("no", style="bold red"),
+            _text(node.get("clock_offset_ms")),
+        )
+        for node in status.get("nodes", ())
+    ]
+    return _table(f"Nodes, as {_text(status.get('name'))} sees them", columns, rows, without)
+
+
+def _groups(status: Mapping[str, Any], without: Collection[str]) -> Table:
+    columns = {"group": False, "leader": False, **dict.fromkeys(_GROUP_NUMBERS.values(), True), "voters": False}
+    rows: list[Sequence[Text | str]] = []
     for group in status.get("groups", ()):
         leader = group.get("leader_name") or group.get("leader") or None
-        table.add_row(
+        rows.append((
             "catalog" if group.get("group") == 0 else f"shard {group.get('group')}",
             Text(_text(leader)) if leader else Text("none", style="bold red"),
             *(_text(group.get(key)) for key in _GROUP_NUMBERS),
             _members(group),
-        )
-    return table
+        ))
+    return _table("Groups", columns, rows, without)
 
 
 def _members(group: Mapping[str, Any]) -> str:

@@ -1,6 +1,7 @@
 """`mayfly user`: who may log in."""
 
 import json
+import sys
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -15,7 +16,8 @@ LIMITS: Final = ("max-connections", "max-channels")
 _new_password = click.option(
     "--new-password",
     envvar=NEW_PASSWORD_VARIABLE,
-    help=f"The user's password; better in {NEW_PASSWORD_VARIABLE}, or typed when it is asked for.",
+    help=f"The user's password; better in {NEW_PASSWORD_VARIABLE}, typed when it is asked for, or a line of standard "
+    "input.",
 )
 
 
@@ -121,6 +123,14 @@ def delete(name: str, address: str, user: str, password: str) -> None:
 def _asked(new_password: str | None) -> str:
     if new_password:
         return new_password
+    if not sys.stdin.isatty():
+        # Nobody can be asked, and nothing can be hidden.
+        line = sys.stdin.readline().removesuffix("\n").removesuffix("\r")
+        if not line:
+            raise click.ClickException(
+                f"no password: give it in {NEW_PASSWORD_VARIABLE}, as a line of standard input, or at a terminal"
+            )
+        return line
     prompted: str = click.prompt("New password", hide_input=True, confirmation_prompt=True, err=True)
     return prompted
 

@@ -21,6 +21,7 @@ from node.amqp.field_table import (
     table,
     timestamp,
 )
+from node.dead_letter.publisher_headers import BCC, X_DEATH, mark, marked
 
 EXPIRED: Final = "expired"
 REJECTED: Final = "rejected"
@@ -124,8 +125,9 @@ class DeathWriter:
     ) -> DeadMessage:
         """The message after its death in the queue.
 
-        `time_s` is seconds since 1970. With a `dead_letter_routing_key` it replaces all keys and the headers
-        CC and BCC go; without one the message keeps its key, CC and BCC and is routed by all of them.
+        `time_s` is seconds since 1970; an x-death that a client wrote does not count. With a
+        `dead_letter_routing_key` it replaces all keys and the headers CC and BCC go; without one the message keeps
+        its key, CC and BCC and is routed by all of them.
         """
         header = content.header
         key = (
@@ -159,13 +161,16 @@ class DeathWriter:
             history: DeathHistory = ((queue, reason),)
         else:
             headers = FieldTable.of_checked(header[start:stop])
+            if X_DEATH in marked(headers):
+                headers.remove(X_DEATH)
             carbon = _strings(headers, "CC")
-            copies = carbon + _strings(headers, "BCC")
+            copies = carbon + _strings(headers, BCC)
             death = _Death(queue, reason, time_s, exchange, [key, *carbon], expiration)
             history = _record_death(headers, death)
             if dead_letter_routing_key is not None:
                 headers.remove("CC")
-                headers.remove("BCC")
+                headers.remove(BCC)
+            mark(headers, [BCC] if BCC in headers else [])
             new_table = headers.encode()
         if dead_letter_routing_key is None:
             key_octets = exchange_and_key[key_at:]
@@ -199,17 +204,17 @@ class DeathWriter:
 
 def _record_death(headers: FieldTable, death: _Death) -> DeathHistory:
     """Write a death into a message's headers, which are sorted by it as RabbitMQ sorts them."""
-    earlier = headers.get("x-death")
+    earlier = headers.get(X_DEATH)
     if earlier is None:
         records = [death.record()]
         _set_summary(headers, "x-first-death-", death)
     elif earlier.tag != ARRAY:
-        # Clients that publish a message again may have made a string of it; RabbitMQ starts anew then.
+        # A client's, stored before level LEVEL_PUBLISHER_HEADERS.
         records = [death.record()]
     else:
         records = _with_earlier(death, earlier)
     _set_summary(headers, "x-last-death-", death)
-    headers.set("x-death", array([table(record) for record in records]))
+    headers.set(X_DEATH, array([table(record) for record in records]))
     headers.entries.sort(key=_entry_name)
     return tuple([(_string(record, "queue"), _string(record, "reason")) for record in records])
 

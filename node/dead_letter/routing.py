@@ -8,6 +8,7 @@ from node.amqp.field_table import table_to_python
 from node.catalog import Catalog, QueueRecord
 from node.dead_letter.cycles import is_cycle
 from node.dead_letter.death_headers import DeadMessage, DeathWriter, PublishedContent
+from node.dead_letter.publisher_headers import as_shown
 
 _REMEMBERED: Final = 4096
 _LONGEST_REMEMBERED_HEADER_BYTES: Final = 2048
@@ -90,8 +91,9 @@ class DeadLetterRouter:
     ) -> tuple[tuple[QueueRecord, ...], tuple[QueueRecord, ...]]:
         headers = None
         if self._catalog.looks_at_headers(vhost, exchange):
-            start, stop = property_span(dead.header, HEADERS)
-            headers = table_to_python(dead.header[start:stop])
+            header = as_shown(dead.header)
+            start, stop = property_span(header, HEADERS)
+            headers = table_to_python(header[start:stop])
         routed = self._catalog.route(vhost, exchange, dead.keys[0], headers, dead.keys[1:])
         cycles = tuple([queue for queue in routed if is_cycle(dead.history, queue.name)])
         if not cycles:

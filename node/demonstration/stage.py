@@ -12,6 +12,7 @@ from typing import Final, NoReturn
 from rich.text import Text
 
 from node.build import describe_version
+from node.command_line import exit_codes
 from node.command_line.local_cluster import (
     ClusterError,
     LocalCluster,
@@ -52,7 +53,7 @@ def demonstrate(*, once: bool, base_port: int) -> int:
             _stay(narrator, cluster)
     except (ClusterError, SettingsError) as error:
         narrator.say(f"The demonstration cannot go on: {error}")
-        return 1
+        return exit_codes.REFUSED if isinstance(error, SettingsError) else 1
     except KeyboardInterrupt:
         narrator.say("Interrupted.")
         return _INTERRUPTED

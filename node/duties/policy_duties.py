@@ -21,6 +21,7 @@ from node.limits import (
     QUEUES_COMPARED_PER_TICK,
     QUEUES_COMPARED_PER_TICK_AT_MOST,
     QUEUES_UPDATED_PER_ENTRY,
+    SEARCHES_PER_TICK,
 )
 from node.shard import commands
 from node.shard.shard import Shard
@@ -139,7 +140,9 @@ class PolicyDuties:
         self._changes = changes
         self._to_compare = list(self.shard.queue_ids())
         share = -(-len(self._to_compare) // TICKS_PER_SWEEP)
-        self._slice = min(max(QUEUES_COMPARED_PER_TICK, share), QUEUES_COMPARED_PER_TICK_AT_MOST)
+        queues = min(max(QUEUES_COMPARED_PER_TICK, share), QUEUES_COMPARED_PER_TICK_AT_MOST)
+        searches = self._port.catalog.policies_count + (0 if changes is None else 2 * len(changes))
+        self._slice = min(queues, max(1, SEARCHES_PER_TICK // max(1, searches)))
 
     def _sweep(self, now_ms: int) -> None:
         ids = self._to_compare[-self._slice :]

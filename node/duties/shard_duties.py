@@ -5,6 +5,7 @@ For a replicated shard its leader does it (`node.duties.shard_leader`), for a tr
 are harmless when they are applied twice, and read off again. What is remembered between two looks only keeps the same
 command from being given many times; after a while without effect it is given again.
 
+    feature level    -> RAISE_LEVEL, once the catalog has been told it
     unrouted deaths  -> ROUTE, decided with the catalog; the first of a lead after a barrier      (RULES D5, D6, D8)
     parked deaths    -> RETRY_PARKED for those that have a route since the catalog changed        (RULES D8)
     lanes            -> TRANSFER to the target's shard, SETTLED once it is seen to be there       (D6, D7)
@@ -18,10 +19,12 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Final, Protocol
 
+from cluster.versions import LEVEL_FAILED_DELIVERIES
 from node.catalog import Catalog
 from node.dead_letter import DeadLetterRouter
 from node.duties.lost_queues import LostQueues
 from node.limits import (
+    DEAD_LETTER_ROUTING_STEPS,
     DEAD_LETTERS_PER_ENTRY,
     DEAD_LETTERS_ROUTED_AHEAD,
     DEAD_LETTERS_UNDER_WAY,
@@ -93,7 +96,8 @@ def content_of(data: bytes, message: Message) -> commands.Content:
     """The content of a message, cut from the payload of its entry."""
     header = message.offset + message.key_length
     body = header + message.header_length
-    return commands.Content(data[message.offset : header], data[header:body], data[body : body + message.body_length])
+    end = body + message.body_length
+    return commands.Content(data[message.offset : header], data[header:body], data[body:end], message.redelivered)
 
 
 class _LaneProgress:
@@ -127,6 +131,7 @@ class ShardDuties:
     def forget(self) -> None:
         """Begin anew: what was given before may never have arrived."""
         self._life += 1
+        self._raised_ms = -AGAIN_MS
         self._routed_first = 0
         self._routed_up_to = 0
         self._routed_ms = 0
@@ -142,11 +147,14 @@ class ShardDuties:
         self._parked_version = -1
         self._parked_up_to = 0
         self._parked_next_ms = 0
+        self._parked_cut_short = False
+        """Whether the last look at parked ones ended before it had seen as many as one may."""
         self._retried: deque[tuple[int, int]] = deque()
         self._cycles_told: set[int] = set()
 
     def perform(self, now_ms: int) -> None:
         """Look at the shard and give what is due."""
+        self._raise_level(now_ms)
         self._route(now_ms)
         self._retry_parked(now_ms)
         if self.shard.has_lanes:
@@ -163,6 +171,12 @@ class ShardDuties:
     def has_lanes(self) -> bool:
         """Whether dead letters wait for other shards, so that what those apply matters here."""
         return self.shard.has_lanes
+
+    def _raise_level(self, now_ms: int) -> None:
+        level = self._port.catalog.level
+        if level >= LEVEL_FAILED_DELIVERIES and level > self.shard.level and now_ms - self._raised_ms >= AGAIN_MS:
+            self._raised_ms = now_ms
+            self._port.give(commands.encode_raise_level(level))
 
     # ------------------------------------------------------------------ deaths
 
@@ -190,20 +204,24 @@ class ShardDuties:
         """Decide about the next deaths, as many as go into one entry; False: there is no more to do now."""
         waiting = self.shard.unrouted(DEAD_LETTERS_PER_ENTRY, self._routed_up_to)
         decisions: list[commands.RouteDecision] = []
-        size = 0
+        size = steps = 0
         for death in waiting:
+            before = self._port.catalog.routing_steps(death.settings.vhost)
             decision = self._decide(death)
+            steps += self._port.catalog.routing_steps(death.settings.vhost) - before
             if decision.outcome in _UNROUTABLE and death.sequence > self._fresh_up_to:
                 # That counts once our catalog is as new as the death: a binding may just not have arrived yet (D8).
                 self._freshen(waiting[-1].sequence, ())
                 break
             decisions.append(decision)
             size += death.message.content_length
-            if size >= TRANSFER_BYTES:
+            if size >= TRANSFER_BYTES or steps >= DEAD_LETTER_ROUTING_STEPS:
                 break
         if decisions:
             self._routed_up_to = decisions[-1].sequence
             self._port.give(commands.encode_route(decisions))
+        if steps >= DEAD_LETTER_ROUTING_STEPS:
+            return False
         return len(decisions) == len(waiting) > 0 or size >= TRANSFER_BYTES
 
     def _decide(self, death: Death) -> commands.RouteDecision:
@@ -238,7 +256,8 @@ class ShardDuties:
         # Where one look does not see them all, it goes on to the newest, however often routes change meanwhile; then
         # there is another.
         if version != self._parked_version and (
-            newest <= self._parked_up_to or len(self.shard.parked()) <= DEAD_LETTERS_PER_ENTRY
+            newest <= self._parked_up_to
+            or (len(self.shard.parked()) <= DEAD_LETTERS_PER_ENTRY and not self._parked_cut_short)
         ):
             self._parked_up_to = 0
         if newest <= self._parked_up_to or now_ms < self._parked_next_ms:
@@ -248,8 +267,17 @@ class ShardDuties:
         parked = list(self.shard.parked())
         start = bisect_right(parked, self._parked_up_to, key=lambda death: death.sequence)
         batch = parked[start : start + DEAD_LETTERS_PER_ENTRY]
-        self._parked_up_to = batch[-1].sequence
-        routable = [death.sequence for death in batch if self._decide(death).outcome not in _UNROUTABLE]
+        routable: list[int] = []
+        steps = 0
+        for death in batch:
+            before = self._port.catalog.routing_steps(death.settings.vhost)
+            if self._decide(death).outcome not in _UNROUTABLE:
+                routable.append(death.sequence)
+            self._parked_up_to = death.sequence
+            steps += self._port.catalog.routing_steps(death.settings.vhost) - before
+            if steps >= DEAD_LETTER_ROUTING_STEPS:
+                break
+        self._parked_cut_short = self._parked_up_to < batch[-1].sequence
         self._parked_next_ms = now_ms + (PARKED_PAUSE_MS if routable else PARKED_REST_MS)
         if routable:
             self._retried.append((routable[0], now_ms))
@@ -290,9 +318,7 @@ class ShardDuties:
     def _move_lanes(self, now_ms: int) -> None:
         given: list[bytes] = []
         missing: list[int] = []
-        for lane in self.shard.lanes():
-            if not lane.items:
-                continue
+        for lane in self.shard.filled_lanes():
             queue_id = lane.target_queue
             received = self._port.received_up_to(lane.target_shard, queue_id, self._source)
             if received < 0 and self._port.catalog.queue_by_id(queue_id) is None:

@@ -151,8 +151,7 @@ class ShardLeader:
 
     def _versions(self) -> tuple[int, int, int]:
         """Something that changes when a comparison of shard and catalog could have another outcome."""
-        empty_lanes = sum(not lane.items for lane in self.shard.lanes())
-        return (self.catalog.routing_version, self.shard.queue_changes, empty_lanes)
+        return (self.catalog.routing_version, self.shard.queue_changes, self.shard.empty_lanes)
 
     def _reconcile(self, now_ms: int) -> None:
         """Compare with the catalog, whose replica must not be behind: a barrier first.

@@ -1,4 +1,4 @@
-"""HTTP of one node: health, metrics, status, and what operators do; without a login it shows names and counts alone."""
+"""HTTP of one node: health for everybody, what monitors look at, and what operators do."""
 
 from node.http.provider import Histogram, ManagementPort, Metric, OperatorPort, StatusProvider
 from node.http.server import HttpServer

@@ -8,12 +8,15 @@ from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Any, Final
 
-import msgspec
 from aiohttp import web
 
+from node.http.bodies import object_in
+from node.http.listing import listed_rows, one
 from node.http.management import NOT_FOUND
-from node.http.operating import ADMINISTRATOR, answer, credentials, is_loopback, not_authorised
+from node.http.operating import ADMINISTRATOR, answer, credentials, not_authorised
+from node.http.origins import is_from_here
 from node.http.provider import AccessPort, User
+from node.http.routes import Routes
 
 PAGES: Final = {
     "/api/whoami": "who is logged in",
@@ -37,7 +40,7 @@ class AccessPages:
     def __init__(self, port: AccessPort) -> None:
         self._port = port
 
-    def add_to(self, router: web.UrlDispatcher) -> None:
+    def add_to(self, router: Routes) -> None:
         """Put the pages where RabbitMQ's clients look for them."""
         port, everyone = self._port, MANAGEMENT_TAGS
         router.add_get("/api/whoami", self._for(everyone, _who_am_i))
@@ -66,7 +69,7 @@ class AccessPages:
 
     def _add(
         self,
-        router: web.UrlDispatcher,
+        router: Routes,
         path: str,
         get: Callable[[dict[str, str]], Any] | None,
         put: Callable[[dict[str, str], dict[str, Any], str], Awaitable[Changed]] | None = None,
@@ -78,12 +81,16 @@ class AccessPages:
         async def read(request: web.Request, _user: User) -> web.Response:
             assert get is not None
             found = get(dict(request.match_info))
-            return answer(NOT_FOUND, HTTPStatus.NOT_FOUND) if found is None else answer(found)
+            if found is None:
+                return answer(NOT_FOUND, HTTPStatus.NOT_FOUND)
+            if isinstance(found, dict):
+                return one(request, found)
+            return await listed_rows(request, found, has_pages=path == "/api/users")
 
         async def write(request: web.Request, user: User) -> web.Response:
             assert put is not None
             try:
-                content = _object_in(await request.read())
+                content = object_in(await request.read())
                 return _changed(*await put(dict(request.match_info), content, user.name))
             except ValueError as error:
                 return answer({"error": "bad_request", "reason": str(error)}, HTTPStatus.BAD_REQUEST)
@@ -100,15 +107,16 @@ class AccessPages:
         if delete is not None:
             router.add_delete(path, self._for(administrators, remove))
 
-    async def _vhosts(self, _request: web.Request, user: User) -> web.Response:
-        return answer([row for row in self._port.vhosts() if self._port.may_see(user.name, row["name"])])
+    async def _vhosts(self, request: web.Request, user: User) -> web.Response:
+        seen = [row for row in self._port.vhosts() if self._port.may_see(user.name, row["name"])]
+        return await listed_rows(request, seen)
 
     def _for(self, tags: frozenset[str], handler: Handler) -> Callable[[web.Request], Awaitable[web.Response]]:
         """The handler for users with one of these tags."""
 
         async def handle(request: web.Request) -> web.Response:
             given = credentials(request.headers.get("Authorization", ""))
-            user = None if given is None else await self._port.login(*given, is_loopback(request.remote))
+            user = None if given is None else await self._port.login(*given, is_from_here(request))
             if user is None:
                 return not_authorised("Login failed")
             if not tags & set(user.tags):
@@ -144,18 +152,6 @@ def _rows(
 
 def _limits(port: AccessPort, kind: str) -> Callable[[dict[str, str]], Any]:
     return lambda at: port.limits(kind, at.get(kind))
-
-
-def _object_in(body: bytes) -> dict[str, Any]:
-    """The JSON object in a body; an empty one for no body. Raises ValueError with a text for the client."""
-    try:
-        content: object = msgspec.json.decode(body) if body else {}
-    except (ValueError, RecursionError) as error:
-        # Not the error's text: it could quote what is in the body, a password.
-        raise ValueError(f"the body is not JSON ({type(error).__name__})") from None
-    if not isinstance(content, dict):
-        raise ValueError("the body is a JSON object")
-    return content
 
 
 def _changed(status: HTTPStatus, content: dict[str, Any]) -> web.Response:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from node.http.listing import listed
+from node.http.listing import listed, one
 from node.http.operating import answer, not_authorised
 from node.http.provider import ClientsPort
 from node.operating.client_selection import ClientSelection, Kind
@@ -78,7 +78,7 @@ class ClientPages:
 
     async def _shown(self, request: web.Request, user: str, kind: Kind) -> web.Response:
         found = await self._found(request, user, kind, self._port.sees_all(user))
-        return found if isinstance(found, web.Response) else answer(found)
+        return found if isinstance(found, web.Response) else one(request, found)
 
     async def _found(
         self, request: web.Request, user: str, kind: Kind, others: bool

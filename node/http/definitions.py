@@ -5,8 +5,10 @@ from typing import Any, Final, Protocol
 
 from aiohttp import web
 
-from node.http.operating import ADMINISTRATOR, answer, credentials, is_loopback
+from node.http.operating import ADMINISTRATOR, answer, credentials, not_authorised
+from node.http.origins import is_from_here
 from node.http.provider import OperatorPort
+from node.http.routes import Routes
 
 PAGES: Final = {"/api/definitions": "what is declared, in RabbitMQ's JSON; POST imports such a file"}
 _LARGEST_FILE_BYTES: Final = 64 * 1024 * 1024
@@ -31,14 +33,14 @@ class DefinitionsPages:
         self._definitions = definitions
         self._operator = operator
 
-    def add_to(self, router: web.UrlDispatcher) -> None:
+    def add_to(self, router: Routes) -> None:
         """Put the pages where RabbitMQ's clients look for them."""
         router.add_get("/api/definitions", self._export)
         router.add_post("/api/definitions", self._import)
 
     async def _export(self, request: web.Request) -> web.Response:
         if not await self._may(request):
-            return _not_authorised()
+            return not_authorised("Not administrator user")
         return answer(await self._definitions.export())
 
     async def _import(self, request: web.Request) -> web.Response:
@@ -46,7 +48,7 @@ class DefinitionsPages:
             reason = f"Content-Type is {request.content_type}; application/json is expected"
             return answer({"error": "bad_request", "reason": reason}, HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
         if not await self._may(request):
-            return _not_authorised()
+            return not_authorised("Not administrator user")
         data = bytearray()
         async for chunk in request.content.iter_any():
             data += chunk
@@ -58,10 +60,5 @@ class DefinitionsPages:
 
     async def _may(self, request: web.Request) -> bool:
         given = credentials(request.headers.get("Authorization", ""))
-        return given is not None and ADMINISTRATOR in await self._operator.tags(*given, is_loopback(request.remote))
+        return given is not None and ADMINISTRATOR in await self._operator.tags(*given, is_from_here(request))
 
-
-def _not_authorised() -> web.Response:
-    response = answer({"error": "not_authorised", "reason": "Not administrator user"}, HTTPStatus.UNAUTHORIZED)
-    response.headers["WWW-Authenticate"] = 'Basic realm="mayfly"'
-    return response

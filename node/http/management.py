@@ -11,18 +11,22 @@ name and password (basic authentication):
     connections,        the same tags; management and policymaker see their own; to close others' connections takes an
     channels, consumers administrator
     nodes               tag administrator or monitoring
+    feature flags       tag administrator
 """
 
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Any, Final
 
-import msgspec
 from aiohttp import web
 
+from node.http.bodies import check_spelling, object_in
 from node.http.clients import ClientPages
-from node.http.operating import answer, credentials, is_loopback, not_authorised
+from node.http.listing import listed_by_name, listed_rows, one
+from node.http.operating import answer, credentials, not_authorised
+from node.http.origins import is_from_here
 from node.http.provider import ManagementPort, PolicyWish
+from node.http.routes import Routes
 
 PAGES: Final = {
     "/api/policies/{vhost}/{name}": "a policy; GET, PUT and DELETE, as in RabbitMQ; /api/policies[/{vhost}] lists",
@@ -32,11 +36,12 @@ PAGES: Final = {
     "/api/connections/{name}": "a connection; GET and DELETE; /api/connections lists, ?page= ?page_size=",
     "/api/channels/{name}": "a channel; /api/channels lists, and /api/connections/{name}/channels",
     "/api/consumers": "consumers of all queues; /api/consumers/{vhost} those in a vhost",
+    "/api/feature-flags": "RabbitMQ's, those that go with its version",
     "/api/nodes": "its nodes, as in RabbitMQ; /api/nodes/{name} is one of them",
 }
 
 _ADMINISTRATOR: Final = "administrator"
-_FIELDS: Final = frozenset({"pattern", "definition", "priority", "apply-to", "vhost", "name"})
+_FIELDS: Final = ("pattern", "definition", "priority", "apply-to")
 NOT_FOUND: Final = {"error": "Object Not Found", "reason": "Not Found"}
 
 Handler = Callable[[web.Request, str], Awaitable[web.Response]]
@@ -49,7 +54,7 @@ class ManagementPages:
     def __init__(self, port: ManagementPort) -> None:
         self._port = port
 
-    def add_to(self, router: web.UrlDispatcher) -> None:
+    def add_to(self, router: Routes) -> None:
         """Put the pages where RabbitMQ's clients look for them."""
         may = self._port.may_have_policies
         for path, operator in (("/api/policies", False), ("/api/operator-policies", True)):
@@ -66,6 +71,7 @@ class ManagementPages:
         router.add_get("/api/queues/{vhost}", self._for(readers, self._queues, may_see))
         router.add_get("/api/queues/{vhost}/{name}", self._for(readers, self._queue, may_see))
         router.add_delete("/api/queues/{vhost}/{name}", self._for(readers, self._delete_queue, may_see))
+        router.add_get("/api/feature-flags", self._for({_ADMINISTRATOR}, self._feature_flags, may_see))
         router.add_get("/api/overview", self._for(readers, self._overview, may_see))
         clients = ClientPages(self._port)
         router.add_get("/api/connections", self._for(readers, clients.connections, may_see))
@@ -89,7 +95,7 @@ class ManagementPages:
 
         async def handle(request: web.Request) -> web.Response:
             given = credentials(request.headers.get("Authorization", ""))
-            user = None if given is None else await self._port.login(*given, is_loopback(request.remote))
+            user = None if given is None else await self._port.login(*given, is_from_here(request))
             if user is None:
                 return not_authorised("Login failed")
             if not tags & set(user.tags):
@@ -105,10 +111,8 @@ class ManagementPages:
 
     async def _queues(self, request: web.Request, user: str) -> web.Response:
         vhost = request.match_info.get("vhost")
-        rows: list[dict[str, Any]] = []
-        for name in self._port.vhosts_seen(user) if vhost is None else [vhost]:
-            rows += await self._port.queues(name)
-        return answer(rows)
+        names = await self._port.queue_names(self._port.vhosts_seen(user) if vhost is None else [vhost])
+        return await listed_by_name(request, names, self._port.queue)
 
     async def _delete_queue(self, request: web.Request, user: str) -> web.Response:
         conditions = [request.query.get(key, "false") for key in ("if-unused", "if-empty")]
@@ -117,18 +121,21 @@ class ManagementPages:
 
     async def _queue(self, request: web.Request, _user: str) -> web.Response:
         queue = self._port.queue(request.match_info["vhost"], request.match_info["name"])
-        return answer(NOT_FOUND, HTTPStatus.NOT_FOUND) if queue is None else answer(queue)
+        return answer(NOT_FOUND, HTTPStatus.NOT_FOUND) if queue is None else one(request, queue)
 
-    async def _overview(self, _request: web.Request, user: str) -> web.Response:
-        return answer(await self._port.overview(user))
+    async def _overview(self, request: web.Request, user: str) -> web.Response:
+        return one(request, await self._port.overview(user))
 
-    async def _nodes(self, _request: web.Request, _user: str) -> web.Response:
-        return answer(self._port.nodes())
+    async def _feature_flags(self, request: web.Request, _user: str) -> web.Response:
+        return await listed_rows(request, self._port.feature_flags(), has_pages=False)
+
+    async def _nodes(self, request: web.Request, _user: str) -> web.Response:
+        return await listed_rows(request, self._port.nodes(), has_pages=False)
 
     async def _node(self, request: web.Request, _user: str) -> web.Response:
         name = request.match_info["name"]
         found = next((row for row in self._port.nodes() if row["name"] == name), None)
-        return answer(NOT_FOUND, HTTPStatus.NOT_FOUND) if found is None else answer(found)
+        return answer(NOT_FOUND, HTTPStatus.NOT_FOUND) if found is None else one(request, found)
 
 
 def _anybody_may(_user: str, _vhost: str) -> bool:
@@ -145,16 +152,18 @@ class _PolicyPages:
 
     async def all(self, request: web.Request, user: str) -> web.Response:
         rows = self._port.policies(None, self._operator)
-        return answer([row for row in rows if self._port.may_have_policies(user, row["vhost"])])
+        seen = [row for row in rows if self._port.may_have_policies(user, row["vhost"])]
+        return await listed_rows(request, seen, has_pages=False)
 
     async def of_vhost(self, request: web.Request, _user: str) -> web.Response:
-        return answer(self._port.policies(request.match_info["vhost"], self._operator))
+        rows = self._port.policies(request.match_info["vhost"], self._operator)
+        return await listed_rows(request, rows, has_pages=False)
 
     async def one(self, request: web.Request, _user: str) -> web.Response:
         name = request.match_info["name"]
         rows = self._port.policies(request.match_info["vhost"], self._operator)
         found = next((row for row in rows if row["name"] == name), None)
-        return answer(NOT_FOUND, HTTPStatus.NOT_FOUND) if found is None else answer(found)
+        return answer(NOT_FOUND, HTTPStatus.NOT_FOUND) if found is None else one(request, found)
 
     async def put(self, request: web.Request, _user: str) -> web.Response:
         try:
@@ -170,18 +179,11 @@ class _PolicyPages:
 
 def _wish(body: bytes, vhost: str, name: str, operator: bool) -> PolicyWish:
     """The policy in the body of a PUT, its values unchecked. Raises ValueError with a text for the client."""
-    try:
-        content: object = msgspec.json.decode(body)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"the body is not JSON: {error}") from None
-    if not isinstance(content, dict):
-        raise ValueError("the body is a JSON object with pattern, definition and, if wanted, priority and apply-to")
+    content = object_in(body)
+    check_spelling(content, *_FIELDS)
     for field in ("pattern", "definition"):
         if field not in content:
             raise ValueError(f"{field} is missing in the body")
-    unknown = sorted(content.keys() - _FIELDS)
-    if unknown:
-        raise ValueError(f"the body has the unknown field {unknown[0]!r}; known are {', '.join(sorted(_FIELDS))}")
     return PolicyWish(
         vhost, name, content["pattern"], content["definition"], content.get("priority"), content.get("apply-to"),
         operator,

@@ -1,5 +1,6 @@
 """The node's metrics, and those of its process, in the text format of Prometheus."""
 
+import asyncio
 from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from typing import Final
@@ -9,23 +10,10 @@ from prometheus_client.metrics_core import Metric as MetricFamily
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
+from node.http.desk import Made
 from node.http.provider import Histogram, Metric, StatusProvider
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-
-
-class _NodeCollector(Collector):
-    """Asks the node afresh at every scrape."""
-
-    def __init__(self, provider: StatusProvider) -> None:
-        self._provider = provider
-
-    def collect(self) -> Iterator[MetricFamily]:
-        return _families(self._provider.metrics_snapshot())
-
-    def describe(self) -> Iterator[MetricFamily]:
-        """Nothing: the registry is not to ask a node for metrics before it runs."""
-        return iter(())
 
 
 class _Collected(Collector):
@@ -66,14 +54,15 @@ def rendered(metrics: Iterable[Metric]) -> bytes:
 
 
 class MetricsPage:
-    """Renders `/metrics`."""
+    """Makes `/metrics`."""
 
     def __init__(self, provider: StatusProvider) -> None:
-        self._registry = CollectorRegistry()
-        self._registry.register(_NodeCollector(provider))
-        ProcessCollector(registry=self._registry)
-        GCCollector(registry=self._registry)
+        self._provider = provider
+        self._process = CollectorRegistry()
+        ProcessCollector(registry=self._process)
+        GCCollector(registry=self._process)
 
-    def render(self) -> bytes:
-        """The page as it is now."""
-        return generate_latest(self._registry)
+    async def make(self) -> Made:
+        """The page as it is now; put together beside the event loop."""
+        metrics = await self._provider.metrics_snapshot()
+        return Made(await asyncio.to_thread(lambda: rendered(metrics) + generate_latest(self._process)), CONTENT_TYPE)

@@ -3,16 +3,23 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final
 
 from aiohttp import web
 
-from node.http.metrics import CONTENT_TYPE, rendered
-from node.http.operating import answer
-from node.http.provider import StatusProvider
+from node.http.desk import Desk, Made, TooManyWait
+from node.http.doors import Doors
+from node.http.metrics import CONTENT_TYPE, MetricsPage, rendered
+from node.http.operating import JSON, answer, json_of
+from node.http.provider import OperatorPort, StatusProvider
+from node.http.routes import Routes
 from node.operating.queue_selection import MOST_QUEUES, USUAL_QUEUES, QueueSelection
 
 PAGES: Final = {
+    "/metrics": "metrics for Prometheus",
+    "/status": "nodes, shards, leaders, queue counts, expiry lag, as this node has them",
+    "/cluster/members": "the members; POST /cluster/remove takes one out",
+    "/shards": "who votes and leads where; POST /shards/{group}/move and /shards/{group}/transfer change it",
     "/queues": f"queues by name; ?vhost= ?name=part of it ?limit={USUAL_QUEUES} ?fresh=true",
     "/queues/{vhost}/{name}": "one queue as this node has it, the default vhost is %2F; ?fresh=true waits for news",
     "/metrics/per-queue": f"metrics of queues; ?vhost= ?queue=name (may be repeated) ?limit={USUAL_QUEUES}",
@@ -26,16 +33,49 @@ class _BadRequest(ValueError):
 
 
 class ObservingPages:
-    """Handlers for the application of a node."""
+    """Handlers for the application of a node: for monitors, and made at its desk."""
 
-    def __init__(self, provider: StatusProvider) -> None:
+    def __init__(self, provider: StatusProvider, operator: OperatorPort | None, doors: Doors, desk: Desk) -> None:
+        """Without `operator` there are no pages on members and shards."""
         self._provider = provider
+        self._operator = operator
+        self._metrics_page = MetricsPage(provider)
+        self._doors = doors
+        self._desk = desk
 
-    def add_to(self, router: web.UrlDispatcher) -> None:
+    def add_to(self, router: Routes) -> None:
         """Put the pages where clients find them."""
-        router.add_get("/queues", _told(self._queues))
-        router.add_get("/queues/{vhost}/{name}", _told(self._queue))
-        router.add_get("/metrics/per-queue", _told(self._metrics))
+        for path, handler in (
+            ("/metrics", self._metrics), ("/metrics/per-queue", self._queue_metrics), ("/status", self._status),
+            ("/queues", self._queues), ("/queues/{vhost}/{name}", self._queue),
+        ):  # fmt: skip
+            router.add_get(path, self._doors.for_monitors(_told(handler), path.startswith("/metrics")))
+        if self._operator is not None:
+            operator = self._operator
+            for path, show in (("/cluster/members", _members), ("/shards", _shards)):
+                router.add_get(path, self._doors.for_monitors(_told(self._of_cluster(operator, path, show))))
+
+    def _of_cluster(
+        self, operator: OperatorPort, path: str, show: Callable[[OperatorPort], dict[str, Any]]
+    ) -> Callable[[web.Request], Awaitable[web.Response]]:
+        async def handle(request: web.Request) -> web.Response:
+            freshness = await operator.freshness()
+
+            async def make() -> Made:
+                return Made(json_of({**show(operator), **freshness}), JSON)
+
+            return (await self._desk.get(f"{path} {freshness}", make)).response()
+
+        return handle
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        return (await self._desk.get("/metrics", self._metrics_page.make)).response()
+
+    async def _status(self, request: web.Request) -> web.Response:
+        async def make() -> Made:
+            return Made(json_of(await self._provider.status()), JSON)
+
+        return (await self._desk.get("/status", make)).response()
 
     async def _queue(self, request: web.Request) -> web.Response:
         vhost, name = request.match_info["vhost"], request.match_info["name"]
@@ -58,21 +98,42 @@ class ObservingPages:
             request.query.get("vhost"), part=request.query.get("name", ""), limit=_limit(request)
         )
         freshness = await self._provider.freshness() if _fresh(request) else {}
-        rows, left_out = self._provider.queues(selection)
-        return answer({"queues": rows, "left_out": left_out, **freshness})
 
-    async def _metrics(self, request: web.Request) -> web.Response:
+        async def make() -> Made:
+            rows, left_out = await self._provider.queues(selection)
+            return Made(json_of({"queues": rows, "left_out": left_out, **freshness}), JSON)
+
+        return (await self._desk.get(f"{_name(request)} {freshness}", make)).response()
+
+    async def _queue_metrics(self, request: web.Request) -> web.Response:
         _check(request, {"vhost", "queue", "limit"})
         names = frozenset(request.query.getall("queue", []))
         selection = QueueSelection(request.query.get("vhost"), names, limit=_limit(request))
-        rows, left_out = self._provider.queues(selection)
-        until_s = _now_s() + COUNT_WITHIN_S
-        while names and not all(row.get("exact", True) for row in rows) and _now_s() < until_s:
-            await asyncio.sleep(0)
-            rows, left_out = self._provider.queues(selection)
-        # That takes 0.1 ms a queue; the rows are nobody else's.
-        page = await asyncio.to_thread(lambda: rendered(self._provider.queue_metrics(rows, left_out)))
-        return web.Response(body=page, headers={"Content-Type": CONTENT_TYPE, "Cache-Control": "no-store"})
+
+        async def make() -> Made:
+            rows, left_out = await self._provider.queues(selection)
+            until_s = _now_s() + COUNT_WITHIN_S
+            while names and not all(row.get("exact", True) for row in rows) and _now_s() < until_s:
+                await asyncio.sleep(0)
+                rows, left_out = await self._provider.queues(selection)
+            # That takes 0.1 ms a queue; the rows are nobody else's.
+            page = await asyncio.to_thread(lambda: rendered(self._provider.queue_metrics(rows, left_out)))
+            return Made(page, CONTENT_TYPE)
+
+        return (await self._desk.get(_name(request), make)).response()
+
+
+def _members(operator: OperatorPort) -> dict[str, Any]:
+    return {"members": operator.members(), "cluster": operator.cluster(), "level": operator.level()}
+
+
+def _shards(operator: OperatorPort) -> dict[str, Any]:
+    return {"shards": operator.groups()}
+
+
+def _name(request: web.Request) -> str:
+    """Of a page that depends on what is asked for."""
+    return str(request.rel_url)
 
 
 def _told(
@@ -85,6 +146,10 @@ def _told(
             return await handler(request)
         except _BadRequest as error:
             return answer({"error": str(error)}, HTTPStatus.BAD_REQUEST)
+        except TooManyWait:
+            response = answer({"error": "too many wait for pages"}, HTTPStatus.SERVICE_UNAVAILABLE)
+            response.headers["Retry-After"] = "1"
+            return response
 
     return handle
 

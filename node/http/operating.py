@@ -1,6 +1,5 @@
 """The pages for operators, with whom each is for:
 
-    members, shards                    anybody: names of nodes and who leads
     a listing of dead letters          tag administrator or monitoring: keys come from messages
     whatever changes something         tag administrator, and JSON
 
@@ -10,7 +9,6 @@ as well for two things: to drain this node, and to take out this node or a membe
 
 import base64
 import binascii
-import ipaddress
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Any, Final
@@ -18,21 +16,22 @@ from typing import Any, Final
 import msgspec
 from aiohttp import web
 
+from node.http.origins import is_from_here
 from node.http.provider import OperatorPort
+from node.http.routes import Routes
 from node.operating.parked_selection import Selection
 from node.shard.outbox import REASONS
 
 PAGES: Final = {
-    "/cluster/members": "the members; POST /cluster/remove takes one out",
     "/node/drain": "POST: clients and leaders go to other nodes; POST /node/revive ends that",
     "/node/snapshot": "POST: a copy of the node's data in a folder of its machine",
     "/deadletters": "dead letters that wait; POST /deadletters/release and /deadletters/drop settle them",
-    "/shards": "who votes and leads where; POST /shards/{group}/move and /shards/{group}/transfer change it",
 }
 
-_JSON: Final = "application/json"
+JSON: Final = "application/json"
 ADMINISTRATOR: Final = "administrator"
 MONITORING: Final = "monitoring"
+REALM: Final = "RabbitMQ Management"
 
 
 class _Nothing(msgspec.Struct, forbid_unknown_fields=True):
@@ -76,10 +75,8 @@ class OperatorPages:
     def __init__(self, operator: OperatorPort) -> None:
         self._operator = operator
 
-    def add_to(self, router: web.UrlDispatcher) -> None:
-        """Put the pages where clients find them."""
-        router.add_get("/cluster/members", self._members)
-        router.add_get("/shards", self._shards)
+    def add_to(self, router: Routes) -> None:
+        """Put the pages where clients find them; those that monitors may see as well are in `node.http.observing`."""
         router.add_get("/deadletters", self._dead_letters)
         router.add_post("/deadletters/release", self._for_administrators(self._release))
         router.add_post("/deadletters/drop", self._for_administrators(self._drop))
@@ -89,17 +86,6 @@ class OperatorPages:
         router.add_post("/cluster/remove", self._for_administrators(self._remove, self._more_than_the_token_opens))
         router.add_post("/shards/{group}/move", self._for_administrators(self._move))
         router.add_post("/shards/{group}/transfer", self._for_administrators(self._transfer))
-
-    async def _members(self, request: web.Request) -> web.Response:
-        freshness = await self._operator.freshness()
-        operator = self._operator
-        return answer({
-            "members": operator.members(), "cluster": operator.cluster(), "level": operator.level(), **freshness,
-        })
-
-    async def _shards(self, request: web.Request) -> web.Response:
-        freshness = await self._operator.freshness()
-        return answer({"shards": self._operator.groups(), **freshness})
 
     async def _dead_letters(self, request: web.Request) -> web.Response:
         refusal = await self._refusal(request, {ADMINISTRATOR, MONITORING})
@@ -168,8 +154,8 @@ class OperatorPages:
         """`beyond_token`: why the node's own token is not enough for such a body, "" if it is; None: it never is."""
 
         async def handle(request: web.Request) -> web.Response:
-            if request.content_type != _JSON:  # a form of another site can't say so, and browsers remember passwords
-                text = f"Content-Type is {request.content_type}; {_JSON} is expected"
+            if request.content_type != JSON:  # a form of another site can't say so, and browsers remember passwords
+                text = f"Content-Type is {request.content_type}; {JSON} is expected"
                 return answer({"error": text}, HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
             by_token = beyond_token is not None and self._shows_own_token(request)
             refusal = None if by_token else await self._refusal(request, {ADMINISTRATOR})
@@ -189,36 +175,44 @@ class OperatorPages:
 
     def _shows_own_token(self, request: web.Request) -> bool:
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not is_loopback(request.remote):
+        if scheme.lower() != "bearer" or not is_from_here(request):
             return False
         return self._operator.is_own_token(token.strip())
 
     async def _refusal(self, request: web.Request, tags: set[str]) -> web.Response | None:
         """The answer to whoever has not logged in as a user with one of these tags; None for who has."""
         given = credentials(request.headers.get("Authorization", ""))
-        if given is not None and tags & set(await self._operator.tags(*given, is_loopback(request.remote))):
+        if given is not None and tags & set(await self._operator.tags(*given, is_from_here(request))):
             return None
         text = f"name and password of a user with the tag {' or '.join(sorted(tags))} are needed"
-        response = answer({"error": text}, HTTPStatus.UNAUTHORIZED)
-        response.headers["WWW-Authenticate"] = 'Basic realm="mayfly"'
-        return response
+        return unauthorized({"error": text})
 
 
 def answer(content: dict[str, Any] | list[dict[str, Any]], status: HTTPStatus = HTTPStatus.OK) -> web.Response:
     """JSON that nobody keeps: a page of one moment is never the right answer later."""
-    return answer_in_json(msgspec.json.encode(content) + b"\n", status)
+    return answer_in_json(json_of(content), status)
+
+
+def json_of(content: dict[str, Any] | list[dict[str, Any]]) -> bytes:
+    """A page in JSON."""
+    return msgspec.json.encode(content) + b"\n"
 
 
 def answer_in_json(content: bytes | bytearray, status: HTTPStatus = HTTPStatus.OK) -> web.Response:
     """`answer` with what is JSON already."""
     headers = {"Cache-Control": "no-store"}
-    return web.Response(body=content, status=status, content_type=_JSON, headers=headers)
+    return web.Response(body=content, status=status, content_type=JSON, headers=headers)
 
 
 def not_authorised(reason: str) -> web.Response:
     """401: no login, or not as somebody who may."""
-    response = answer({"error": "not_authorised", "reason": reason}, HTTPStatus.UNAUTHORIZED)
-    response.headers["WWW-Authenticate"] = 'Basic realm="mayfly"'
+    return unauthorized({"error": "not_authorised", "reason": reason})
+
+
+def unauthorized(content: dict[str, Any]) -> web.Response:
+    """401 in the realm that RabbitMQ's has: there are checks that look for it."""
+    response = answer(content, HTTPStatus.UNAUTHORIZED)
+    response.headers["WWW-Authenticate"] = f'Basic realm="{REALM}"'
     return response
 
 
@@ -239,11 +233,3 @@ def credentials(header: str) -> tuple[str, str] | None:
     except (binascii.Error, UnicodeDecodeError):
         return None
     return (user, password) if colon else None
-
-
-def is_loopback(host: str | None) -> bool:
-    """Whether a peer's address is this machine's own."""
-    try:
-        return host is not None and ipaddress.ip_address(host.partition("%")[0]).is_loopback
-    except ValueError:
-        return False

@@ -1,6 +1,6 @@
 """What the HTTP server asks the node for."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -22,7 +22,8 @@ Metric: TypeAlias = tuple[str, str, str, Sequence[tuple[Mapping[str, str], float
 
 
 class StatusProvider(Protocol):
-    """A running node as others see it. All methods answer at once and from memory."""
+    """A running node as others see it. All methods answer from memory: at once, or in steps between which the node does
+    other work."""
 
     def is_live(self) -> bool:
         """False: the process should be replaced."""
@@ -33,7 +34,7 @@ class StatusProvider(Protocol):
     def alarms(self) -> list[str]:
         """Why publishers are blocked, of this node in full, of others which there are; consumers are served."""
 
-    def status(self) -> dict[str, Any]:
+    async def status(self) -> dict[str, Any]:
         """Nodes, groups, queues and alarms as this node knows them; goes through JSON."""
 
     def queue_info(self, vhost: str, name: str) -> dict[str, Any] | None:
@@ -42,7 +43,7 @@ class StatusProvider(Protocol):
         With `exact` False not all of its messages were looked at; ask again and some more are.
         """
 
-    def queues(self, selection: QueueSelection) -> tuple[list[dict[str, Any]], int]:
+    async def queues(self, selection: QueueSelection) -> tuple[list[dict[str, Any]], int]:
         """These queues by vhost and name, as this node has them, and how many more there are than it may be."""
 
     async def freshness(self, vhost: str | None = None, name: str | None = None) -> dict[str, Any]:
@@ -52,7 +53,7 @@ class StatusProvider(Protocol):
     def queue_metrics(self, rows: Sequence[Mapping[str, Any]], left_out: int) -> Sequence[Metric]:
         """Metrics of the queues in `rows`, from `queues`. Called in a thread: takes nothing but these."""
 
-    def metrics_snapshot(self) -> Sequence[Metric]:
+    async def metrics_snapshot(self) -> Sequence[Metric]:
         """The node's metrics now."""
 
 
@@ -62,6 +63,9 @@ class OperatorPort(Protocol):
     async def tags(self, user: str, password: str, loopback: bool) -> tuple[str, ...]:
         """The tags of a user with the right password, who may come from there; none for anybody else. By the catalog
         as it is now, or as this node has it if it has no leader."""
+
+    async def monitor_tags(self, user: str, password: str, loopback: bool) -> tuple[str, ...]:
+        """The same by the catalog as this node has it: for pages that show what it has, whatever the others do."""
 
     def is_own_token(self, text: str) -> bool:
         """Whether that is this node's own token (`node.own_token`)."""
@@ -247,12 +251,15 @@ class ManagementPort(ClientsPort, Protocol):
     def queue(self, vhost: str, name: str) -> dict[str, Any] | None:
         """One queue in RabbitMQ's shape; None where there is none. No use of it (L2)."""
 
-    async def queues(self, vhost: str) -> list[dict[str, Any]]:
-        """The queues of a vhost by name, each as in `queue`; the node does other work in between."""
+    async def queue_names(self, vhosts: Iterable[str]) -> list[tuple[str, str]]:
+        """Vhost and name of the queues in these vhosts, in no order; the node does other work in between."""
 
     async def overview(self, user: str) -> dict[str, Any]:
         """The cluster in RabbitMQ's shape: all of it for who has a tag that lets him see all, else what is in the
         vhosts that the user may see."""
+
+    def feature_flags(self) -> list[dict[str, Any]]:
+        """In RabbitMQ's shape, those that go with the version that tools are told (RULES Q4)."""
 
     def nodes(self) -> list[dict[str, Any]]:
         """The members in RabbitMQ's shape; of this node more than of the others."""

@@ -15,14 +15,16 @@ from node.http.access import PAGES as ACCESS_PAGES
 from node.http.access import AccessPages
 from node.http.definitions import PAGES as DEFINITIONS_PAGES
 from node.http.definitions import DefinitionsPages, DefinitionsPort
+from node.http.desk import Desk
+from node.http.doors import LOOPBACK, Doors
 from node.http.management import PAGES as MANAGEMENT_PAGES
 from node.http.management import ManagementPages
-from node.http.metrics import CONTENT_TYPE, MetricsPage
 from node.http.observing import PAGES as OBSERVING_PAGES
 from node.http.observing import ObservingPages
 from node.http.operating import PAGES as OPERATOR_PAGES
 from node.http.operating import OperatorPages, answer
 from node.http.provider import AccessPort, ManagementPort, OperatorPort, StatusProvider
+from node.http.routes import Routes
 from node.http.sockets import HttpConnections
 from node.limits import HTTP_CONNECTIONS, HTTP_FIRST_REQUEST_SECONDS, HTTP_KEEPALIVE_SECONDS
 from node.operating.operator_login import ORIGIN
@@ -37,8 +39,6 @@ _LARGEST_REQUEST_BYTES: Final = 64 * 1024
 _PAGES: Final = {
     "/health/live": "200 while the process works",
     "/health/ready": "200 while clients are served, else 503 with the reason; tells of alarms, which block publishers",
-    "/metrics": "metrics for Prometheus",
-    "/status": "nodes, shards, leaders, queue counts, expiry lag, as this node has them",
     **OBSERVING_PAGES,
     **OPERATOR_PAGES,
     **MANAGEMENT_PAGES,
@@ -62,15 +62,19 @@ class HttpServer:
         most_connections: int = HTTP_CONNECTIONS,
         first_request_seconds: float = HTTP_FIRST_REQUEST_SECONDS,
         keepalive_seconds: float = HTTP_KEEPALIVE_SECONDS,
+        open_pages: str = LOOPBACK,
     ) -> None:
-        """Without the port for them there are no pages for operators, and none of RabbitMQ's management API."""
+        """Without the port for them there are no pages for operators, and none of RabbitMQ's management API.
+        `open_pages` is the setting `http_open_pages`."""
         self._provider = provider
         self._operator = operator
         self._management = management
         self._definitions = definitions
         self._access = access
         self._address = Address(host, port)
-        self._metrics = MetricsPage(provider)
+        self._doors = Doors(open_pages, None if operator is None else operator.monitor_tags)
+        self._desk = Desk(max(1, most_connections // 2))
+        """Half of the connections are for all else."""
         self._most_connections = most_connections
         self._first_request_seconds = first_request_seconds
         self._keepalive_seconds = keepalive_seconds
@@ -110,6 +114,7 @@ class HttpServer:
 
     async def stop(self) -> None:
         """Close the listener and its connections."""
+        self._desk.close()
         if self._listening is not None:
             self._listening.close()
             self._listening = None
@@ -125,20 +130,19 @@ class HttpServer:
             "/": self._index,
             "/health/live": self._live,
             "/health/ready": self._ready,
-            "/metrics": self._metrics_page,
-            "/status": self._status,
         }
+        routes = Routes(application.router)
         for path, handler in handlers.items():
-            application.router.add_get(path, handler)
-        ObservingPages(self._provider).add_to(application.router)
+            routes.add_get(path, handler)
+        ObservingPages(self._provider, self._operator, self._doors, self._desk).add_to(routes)
         if self._operator is not None:
-            OperatorPages(self._operator).add_to(application.router)
+            OperatorPages(self._operator).add_to(routes)
         if self._management is not None:
-            ManagementPages(self._management).add_to(application.router)
+            ManagementPages(self._management).add_to(routes)
         if self._definitions is not None and self._operator is not None:
-            DefinitionsPages(self._definitions, self._operator).add_to(application.router)
+            DefinitionsPages(self._definitions, self._operator).add_to(routes)
         if self._access is not None:
-            AccessPages(self._access).add_to(application.router)
+            AccessPages(self._access).add_to(routes)
         return application
 
     @web.middleware
@@ -166,12 +170,6 @@ class HttpServer:
         if ready:
             return answer({"status": "ready", "alarms": alarms})
         return answer({"status": "not ready", "reason": reason, "alarms": alarms}, HTTPStatus.SERVICE_UNAVAILABLE)
-
-    async def _metrics_page(self, request: web.Request) -> web.Response:
-        return web.Response(body=self._metrics.render(), headers={"Content-Type": CONTENT_TYPE})
-
-    async def _status(self, request: web.Request) -> web.Response:
-        return answer(self._provider.status())
 
 
 def _without_traceback(record: logging.LogRecord) -> bool:

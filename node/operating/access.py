@@ -22,10 +22,11 @@ from node.catalog import (
     UserRecord,
 )
 from node.catalog.access_limits import limit_fault
+from node.catalog.expressions import expression_fault
 from node.catalog.passwords import ALGORITHMS, SALT_BYTES, from_imported, make_password_hash
-from node.catalog.permissions import permission_fault
 from node.catalog.records import CATALOG_GROUP
 from node.engine import Engine
+from node.http.bodies import check_spelling
 from node.http.management import NOT_FOUND
 from node.membership_shell import MembershipShell
 from node.operating.names import checked_name, checked_tags
@@ -122,7 +123,7 @@ class Access:
     async def put_user(self, at: Path, content: dict[str, Any], _by: str) -> Answer:
         """See `AccessPort.put_user`."""
         name = checked_name(at["user"], "a user's name")
-        _known(content, "name", "password", "password_hash", "hashing_algorithm", "tags")
+        check_spelling(content, "password", "password_hash", "hashing_algorithm", "tags")
         tags = _tags(content)
         if content.get("password") is not None:
             password = _text(content, "password")
@@ -144,7 +145,8 @@ class Access:
     async def put_vhost(self, at: Path, content: dict[str, Any], by: str) -> Answer:
         """See `AccessPort.put_vhost`."""
         name = checked_name(at["vhost"], "a vhost's name")
-        _known(content, "name", "description", "tracing")
+        check_spelling(content, "description")
+        _check_default_type(content)
         existed = self._catalog.has_vhost(name)
         known = self._catalog.vhost(name)
         description = _text(content, "description", "" if known is None else known.description)
@@ -159,7 +161,7 @@ class Access:
 
     async def put_permissions(self, at: Path, content: dict[str, Any], _by: str) -> Answer:
         """See `AccessPort.put_permissions`."""
-        _known(content, "user", "vhost", "configure", "write", "read")
+        check_spelling(content, "configure", "write", "read")
         configure, write, read = (_expression(content, key) for key in ("configure", "write", "read"))
         existed = self._catalog.permission(at["user"], at["vhost"]) is not None
         command = SetPermissions(at["user"], at["vhost"], configure, write, read)
@@ -171,7 +173,7 @@ class Access:
 
     async def put_topic_permissions(self, at: Path, content: dict[str, Any], _by: str) -> Answer:
         """See `AccessPort.put_topic_permissions`."""
-        _known(content, "user", "vhost", "exchange", "write", "read")
+        check_spelling(content, "exchange", "write", "read")
         exchange = _text(content, "exchange")
         write, read = _expression(content, "write"), _expression(content, "read")
         existed = self._catalog.topic_permission(at["user"], at["vhost"], exchange) is not None
@@ -185,7 +187,7 @@ class Access:
     async def put_limit(self, at: Path, content: dict[str, Any], _by: str) -> Answer:
         """See `AccessPort.put_limit`."""
         kind, name = _limited(at)
-        _known(content, "value")
+        check_spelling(content, "value")
         fault = limit_fault(kind, at["limit"], content.get("value"))
         if fault is not None:
             raise ValueError(fault)
@@ -234,10 +236,11 @@ def _limited(at: Path) -> tuple[Any, str]:
     return ("vhost", at["vhost"]) if "vhost" in at else ("user", at["user"])
 
 
-def _known(content: dict[str, Any], *fields: str) -> None:
-    unknown = sorted(content.keys() - set(fields))
-    if unknown:
-        raise ValueError(f"the body has the unknown field {unknown[0]!r}; known are {', '.join(fields)}")
+def _check_default_type(content: dict[str, Any]) -> None:
+    """Every durable queue is a quorum queue, whatever default a vhost is given; but nothing is a stream."""
+    kind = content.get("default_queue_type")
+    if kind not in (None, "", "undefined", "classic", "quorum"):
+        raise ValueError(f"default_queue_type is {kind!r}; classic or quorum is expected")
 
 
 def _text(content: dict[str, Any], field: str, default: str | None = None) -> str:
@@ -251,11 +254,11 @@ def _text(content: dict[str, Any], field: str, default: str | None = None) -> st
 
 
 def _expression(content: dict[str, Any], field: str) -> str:
-    expression = _text(content, field)
-    fault = permission_fault(expression)
+    text = _text(content, field)
+    fault = expression_fault(text)
     if fault is not None:
-        raise ValueError(f"{field} takes a regular expression, and '{expression}' can't be used: {fault}")
-    return expression
+        raise ValueError(f"{field} takes a regular expression, and '{text}' can't be used: {fault}")
+    return text
 
 
 def _tags(content: dict[str, Any]) -> tuple[str, ...]:

@@ -210,7 +210,7 @@ class ClientViews:
             "messages_uncommitted": 0 if transaction is None else transaction.publishes,
             "acks_uncommitted": 0 if transaction is None else transaction.settlements,
             "prefetch_count": channel.prefetch,
-            "global_prefetch_count": channel.global_prefetch.limit,
+            "global_prefetch_count": 0,
             "confirm": confirms is not None,
             "transactional": transaction is not None,
             "connection_details": {

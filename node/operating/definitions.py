@@ -27,11 +27,14 @@ from node.catalog import (
     check_policy,
 )
 from node.catalog.access_limits import LIMITS, limit_fault
+from node.catalog.arguments import unbuilt_arguments, without_empty_type
+from node.catalog.exchange import EXCHANGE_TYPES
+from node.catalog.expressions import expression_fault
 from node.catalog.passwords import ALGORITHMS, from_imported
-from node.catalog.permissions import permission_fault
+from node.catalog.policies import known_part
 from node.catalog.records import LimitedKind
 from node.catalog.values import MAX_DEPTH
-from node.operating.names import checked_name, checked_tags, name_is_long
+from node.operating.names import checked_name, checked_size, checked_tags, name_is_long
 from node.operating.shown_user import shown_user
 from node.version import RABBITMQ_VERSION, VERSION
 
@@ -40,9 +43,10 @@ OPERATOR_POLICY: Final = "operator_policy"
 VHOST_LIMITS: Final = "vhost-limits"
 """...and the limits of a vhost as the parameter `limits` of this one."""
 
-_IGNORED: Final = {
-    "global_parameters": "there are none here",
-}
+_NO_LOSS: Final = frozenset({"cluster_name", "cluster_tags", "internal_cluster_id"})
+"""Global parameters that every cluster of RabbitMQ has; they do nothing."""
+_PREDECLARED: Final = frozenset({"amq.direct", "amq.fanout", "amq.headers", "amq.match", "amq.topic"})
+_QUEUE_TYPES: Final = ("classic", "quorum", "", "undefined")
 _LOWEST_NUMBER: Final = -(2**63)
 _HIGHEST_NUMBER: Final = 2**63 - 1
 _Item = TypeVar("_Item")
@@ -64,7 +68,11 @@ class Wish(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What a file comes to: `commands` in an order in which they can be done, `notes` on what is left out."""
+    """What a file comes to: `commands` in an order in which they can be done, `notes` on what is left out.
+
+    Left out is what an export of RabbitMQ may rightly have and nothing here is: settings of policies, kinds of queues
+    and exchanges, parameters of plugins. What could not be in an export is a mistake: the whole file is refused.
+    """
 
     commands: list[Wish]
     notes: list[str]
@@ -93,6 +101,7 @@ def check_on(shard_count: int, snapshot: bytes, plan: Plan) -> None:
         if isinstance(result, Refusal):
             fault = EarlyDefinitions if isinstance(result, NeedsLevel) else BadDefinitions
             raise fault(f"{place}: {' '.join(result.text.split())}")
+        _check_size(place, command)
 
 
 def _check_expressions(place: str, command: CatalogCommand) -> None:
@@ -102,9 +111,20 @@ def _check_expressions(place: str, command: CatalogCommand) -> None:
     elif isinstance(command, SetPermissions | SetTopicPermissions):
         for field in ("configure", "write", "read") if isinstance(command, SetPermissions) else ("write", "read"):
             expression = getattr(command, field)
-            fault = permission_fault(expression)
+            fault = expression_fault(expression)
             if fault is not None:
                 raise BadDefinitions(f"{place}.{field} = {_shown(expression)}: no regular expression: {fault}")
+
+
+def _check_size(place: str, command: CatalogCommand) -> None:
+    """Every node is to keep it."""
+    try:
+        if isinstance(command, DeclareQueue | DeclareExchange | Bind):
+            checked_size(command.arguments, "arguments")
+        elif isinstance(command, SetPolicy):
+            checked_size(command.definition, "definition")
+    except ValueError as error:
+        raise BadDefinitions(f"{place}: {error}") from None
 
 
 class _Fields:
@@ -199,15 +219,16 @@ class _Reading:
         self._notes: list[str] = []
         self._limits: list[Wish] = []
         """They come last: a vhost is filled before it is said to be full."""
-        self._left_out: set[tuple[str, str]] = set()
+        self._left_out: set[tuple[str, str, str]] = set()
+        """Vhost, queue or exchange, and name."""
 
     def plan(self) -> Plan:
         steps: tuple[tuple[str, Callable[[_Fields], CatalogCommand | None]], ...] = (
-            ("vhosts", _vhost),
+            ("vhosts", self._vhost),
             ("users", self._user),
             ("permissions", _permissions),
             ("topic_permissions", _topic_permissions),
-            ("policies", lambda item: _policy(item, item, False)),
+            ("policies", lambda item: self._policy(item, item, False)),
             ("parameters", self._parameter),
             ("exchanges", self._exchange),
             ("queues", self._queue),
@@ -219,22 +240,62 @@ class _Reading:
                 if command is not None:
                     self._commands.append(Wish(item.place, command))
         self._commands += self._limits
-        for name, why in _IGNORED.items():
-            count = sum(1 for _ in self._file.items(name))
-            if count:
-                self._notes.append(f"{name}: {count} left out, {why}")
+        for item in self._file.items("global_parameters"):
+            if item.text("name") not in _NO_LOSS:
+                self._leave_out(item, "there are no global parameters here")
         return Plan(self._commands, self._notes)
 
     def _parameter(self, item: _Fields) -> CatalogCommand | None:
         component = item.text("component")
         if component == OPERATOR_POLICY:
-            return _policy(item, item.inner("value"), True)
+            return self._policy(item, item.inner("value"), True)
         if component == VHOST_LIMITS:
             given = item.table("value")
             # All of them together are one parameter, which is replaced.
             self._limit("vhost", item.text("vhost"), item, "value", dict.fromkeys(LIMITS["vhost"]) | given)
             return None
-        self._notes.append(f"{item.place}: left out, there are no parameters of component {_shown(component)} here")
+        self._leave_out(item, f"there are no parameters of component {_shown(component)} here")
+        return None
+
+    def _leave_out(self, item: _Fields, why: str) -> None:
+        self._notes.append(f"{item.place}: {_shown(item.raw('name'))} left out, {why}")
+
+    def _vhost(self, item: _Fields) -> CatalogCommand:
+        metadata = item.raw("metadata")
+        described: dict[str, object] = metadata if isinstance(metadata, dict) else {}
+        default_type = item.raw("default_queue_type") or described.get("default_queue_type")
+        if default_type not in (None, "undefined", "classic", "quorum"):
+            text = f"default_queue_type = {_shown(default_type)} left out, there are no such queues here"
+            self._notes.append(f"{item.place}: {text}")
+        description = described.get("description")
+        return AddVhost(
+            _name(item, "a vhost's name"),
+            item.text("description", description if isinstance(description, str) else ""),
+        )
+
+    def _policy(self, item: _Fields, value: _Fields, operator: bool) -> CatalogCommand | None:
+        """The policy, with those of its settings that there are here. They are old (ha-mode), or of a plugin."""
+        pattern, definition = value.text("pattern"), value.table("definition")
+        apply_to = value.text("apply-to", "all")
+        command = SetPolicy(
+            item.text("vhost"), item.text("name"), pattern, known_part(apply_to, definition),
+            value.number("priority", 0), apply_to, operator,
+        )  # fmt: skip
+        unknown = sorted(definition.keys() - command.definition.keys())
+        fault = expression_fault(pattern)
+        if apply_to == "streams":
+            self._leave_out(item, "there are no streams here")
+        elif fault is not None:
+            self._leave_out(item, f"its pattern {_shown(pattern)} is not taken here: {fault}")
+        elif unknown and not command.definition:
+            self._leave_out(item, f"there is no {', '.join(unknown)} for {apply_to} here")
+        else:
+            if unknown:
+                self._notes.append(
+                    f"{item.place}: {_shown(command.name)} without its {', '.join(unknown)}, which is nothing for "
+                    f"{apply_to} here"
+                )
+            return command
         return None
 
     def _user(self, item: _Fields) -> CatalogCommand:
@@ -253,8 +314,13 @@ class _Reading:
         name = item.short("name")
         if name == "" or name.startswith("amq."):
             return None  # every vhost has these
+        vhost, kind = item.text("vhost"), item.text("type")
+        if kind not in EXCHANGE_TYPES:
+            self._left_out.add((vhost, "exchange", name))
+            self._leave_out(item, f"with its bindings: there are no exchanges of type {_shown(kind)} here")
+            return None
         return DeclareExchange(
-            item.text("vhost"), name, item.text("type"), item.flag("durable", True), item.flag("auto_delete", False),
+            vhost, name, kind, item.flag("durable", True), item.flag("auto_delete", False),
             item.flag("internal", False), item.arguments(),
         )  # fmt: skip
 
@@ -263,11 +329,19 @@ class _Reading:
         if name == "":
             raise BadDefinitions(f'{item.where("name")} = "": a name of 1 to 255 octets is expected')
         durable, auto_delete = item.flag("durable", True), item.flag("auto_delete", False)
-        arguments = item.arguments()
+        arguments = dict(without_empty_type(item.arguments()))
         if auto_delete or not durable or item.flag("exclusive", False):
-            self._left_out.add((vhost, name))
-            self._notes.append(f"{item.place}: {_shown(name)} left out, it is not durable or goes with its clients")
+            self._left_out.add((vhost, "queue", name))
+            self._leave_out(item, "it is not durable or goes with its clients")
             return None
+        kind = arguments.get("x-queue-type", "classic")
+        if isinstance(kind, str) and kind not in _QUEUE_TYPES:
+            self._left_out.add((vhost, "queue", name))
+            self._leave_out(item, f"with its bindings: there are no queues of type {_shown(kind)} here")
+            return None
+        for key in unbuilt_arguments(arguments):
+            del arguments[key]
+            self._notes.append(f"{item.place}: {_shown(name)} without its argument {key}, which does nothing here yet")
         return DeclareQueue(vhost, name, True, False, False, arguments)
 
     def _binding(self, item: _Fields) -> CatalogCommand | None:
@@ -275,7 +349,12 @@ class _Reading:
         kind = item.text("destination_type")
         if kind not in ("queue", "exchange"):
             raise BadDefinitions(f"{item.where('destination_type')} = {_shown(kind)}: queue or exchange is expected")
-        if source == "" or (kind == "queue" and (vhost, destination) in self._left_out):
+        ends = ((vhost, "exchange", source), (vhost, kind, destination))
+        if source == "" or not self._left_out.isdisjoint(ends):
+            return None
+        foreign = [name for _, of, name in ends if of == "exchange" and _is_of_a_plugin(name)]
+        if foreign:
+            self._notes.append(f"{item.place} left out, there is no exchange {_shown(foreign[0])} here")
             return None
         return Bind(
             vhost, source, "queue" if kind == "queue" else "exchange", destination, item.short("routing_key", ""),
@@ -283,12 +362,9 @@ class _Reading:
         )  # fmt: skip
 
 
-def _vhost(item: _Fields) -> CatalogCommand:
-    metadata = item.raw("metadata")
-    described = metadata.get("description") if isinstance(metadata, dict) else None
-    return AddVhost(
-        _name(item, "a vhost's name"), item.text("description", described if isinstance(described, str) else "")
-    )
+def _is_of_a_plugin(exchange: str) -> bool:
+    """Such as amq.rabbitmq.event: nobody can declare it, and here it is not."""
+    return exchange.startswith("amq.") and exchange not in _PREDECLARED
 
 
 def _user(item: _Fields) -> PutUser:
@@ -320,13 +396,6 @@ def _topic_permissions(item: _Fields) -> CatalogCommand:
     return SetTopicPermissions(user, vhost, exchange, item.text("write"), item.text("read"))
 
 
-def _policy(item: _Fields, value: _Fields, operator: bool) -> CatalogCommand:
-    return SetPolicy(
-        item.text("vhost"), item.text("name"), value.text("pattern"), value.table("definition"),
-        value.number("priority", 0), value.text("apply-to", "all"), operator,
-    )  # fmt: skip
-
-
 def _shown(value: object) -> str:
     text = msgspec.json.encode(value).decode()
     return text if len(text) <= 100 else text[:100] + "..."
@@ -335,15 +404,16 @@ def _shown(value: object) -> str:
 # -- the other way ----------------------------------------------------------------------------------
 
 
-def definitions_of(catalog: Catalog) -> dict[str, Any]:
-    """The catalog as RabbitMQ's management exports it. Queues that go with their clients are not in it.
+def definitions_of(catalog: Catalog, rabbitmq_version: str = RABBITMQ_VERSION) -> dict[str, Any]:
+    """The catalog as RabbitMQ's management of that version exports it. Queues that go with their clients are not in it.
 
     A password hash that was made here has `"hashing_algorithm": "scrypt"`, which RabbitMQ does not know.
     """
     vhosts = catalog.vhosts()
     names = [vhost.name for vhost in vhosts]
     return {
-        "rabbit_version": RABBITMQ_VERSION,
+        "rabbit_version": rabbitmq_version,
+        "rabbitmq_version": rabbitmq_version,
         "product_name": "MayflyMQ",
         "product_version": VERSION,
         "users": [shown_user(user) for user in catalog.users()],

@@ -12,6 +12,7 @@ from node.engine import Engine
 from node.membership_shell import MembershipShell
 from node.operating.definitions import BadDefinitions, Plan, check_on, definitions_of, read_definitions
 from node.shard.commands import encode_create_queue
+from node.version import RABBITMQ_VERSION
 
 _AT_ONCE: Final = 200
 
@@ -23,14 +24,18 @@ class NotAnswered(Exception):
 class DefinitionsOffice:
     """For one node."""
 
-    def __init__(self, engine: Engine, membership: MembershipShell) -> None:
+    def __init__(
+        self, engine: Engine, membership: MembershipShell, rabbitmq_version: str = RABBITMQ_VERSION
+    ) -> None:
+        """`rabbitmq_version` is what exported files say of themselves."""
+        self._rabbitmq_version = rabbitmq_version
         self._engine = engine
         self._membership = membership
 
     async def export(self) -> dict[str, Any]:
         """See `DefinitionsPort.export`."""
         await self._membership.current.behind((CATALOG_GROUP,))
-        return definitions_of(self._engine.catalog)
+        return definitions_of(self._engine.catalog, self._rabbitmq_version)
 
     async def import_(self, data: bytes) -> tuple[HTTPStatus, dict[str, Any]]:
         """See `DefinitionsPort.import_`."""

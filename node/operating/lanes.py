@@ -1,5 +1,6 @@
 """Dead letters on their way to other queues, for operators: how many, how old, and what they wait for (RULES D8)."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from node.broker.cluster_facade import TRANSIENT_SHARD_BASE
@@ -10,28 +11,29 @@ from node.shard.shard import Shard
 
 
 def lane_rows(engine: Engine, shard: Shard, now_ms: int) -> list[dict[str, Any]]:
-    """The lanes of one shard in which something waits.
+    """The lanes of one shard in which something waits."""
+    return list(lane_steps(engine, shard, now_ms))
+
+
+def lane_steps(engine: Engine, shard: Shard, now_ms: int) -> Iterator[dict[str, Any]]:
+    """The same, one for each step; the shard may be changed between them.
 
     Ages are on the shard's clock, and those of the decision that put a dead letter in its lane, not of its death.
     """
     time_ms = shard_now(engine, shard, now_ms).time_ms
-    rows = []
-    for lane in shard.lanes():
+    for lane in list(shard.lanes()):
         if not lane.items:
             continue
         target = engine.catalog.queue_by_id(lane.target_queue)
-        rows.append(
-            {
-                "shard": shard.shard_id,
-                "target_shard": lane.target_shard,
-                "vhost": "" if target is None else target.vhost,
-                "queue": "" if target is None else target.name,
-                "messages": len(lane.items),
-                "oldest_age_ms": max(0, time_ms - lane.items[0].enqueued_ms),
-                "waits_for": _waits_for(engine, shard, lane, now_ms),
-            }
-        )
-    return rows
+        yield {
+            "shard": shard.shard_id,
+            "target_shard": lane.target_shard,
+            "vhost": "" if target is None else target.vhost,
+            "queue": "" if target is None else target.name,
+            "messages": len(lane.items),
+            "oldest_age_ms": max(0, time_ms - lane.items[0].enqueued_ms),
+            "waits_for": _waits_for(engine, shard, lane, now_ms),
+        }
 
 
 def _waits_for(engine: Engine, shard: Shard, lane: Lane, now_ms: int) -> str:

@@ -1,7 +1,7 @@
 """What RabbitMQ's management API asks of a node: the `ManagementPort` of `node.http`."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from typing import Any, Final, Protocol
 
@@ -19,20 +19,32 @@ from node.catalog import (
     check_policy,
     refusals,
 )
+from node.catalog.expressions import expression
 from node.catalog.permissions import check_access
 from node.catalog.records import CATALOG_GROUP
 from node.catalog.values import json_term
 from node.engine import Engine
+from node.http.desk import STEPS_AT_ONCE, in_turns
 from node.http.management import NOT_FOUND
 from node.http.provider import PolicyWish
 from node.membership_shell import MembershipShell
 from node.operating.client_selection import ClientSelection, Kind
 from node.operating.clients import Clients
+from node.operating.names import checked_size
 from node.operating.operator_login import Logins
-from node.operating.overview import TotalsOfUser, listener_rows, node_rows, overview, totals_of_all
+from node.operating.overview import (
+    TotalsOfUser,
+    feature_flags,
+    listener_rows,
+    node_rows,
+    overview,
+    statistics_in_steps,
+    totals_of_all,
+)
 from node.operating.status import managed_queue
 from node.shard.commands import encode_create_queue, encode_delete_queue
 from node.shard.results import IN_USE, Deleted, Gone, Refused
+from node.version import RABBITMQ_VERSION
 
 Answer = tuple[HTTPStatus, dict[str, Any]]
 
@@ -40,7 +52,7 @@ _ADMINISTRATOR: Final = "administrator"
 _SEES_ALL: Final = frozenset({_ADMINISTRATOR, "monitoring"})
 _NO_VHOST: Final = 530
 _AT_ONCE: Final = 500
-"""Queues that are shown before other work gets its turn."""
+"""Queues that are counted before other work gets its turn."""
 _PATIENCE_S: Final = 5.0
 """So long a shard may take to answer."""
 
@@ -61,9 +73,10 @@ class Management:
 
     def __init__(
         self, engine: Engine, membership: MembershipShell, logins: Logins, pump: Callable[[], None],
-        this_node: ThisNode | None = None, clients: Clients | None = None,
+        this_node: ThisNode | None = None, clients: Clients | None = None, rabbitmq_version: str = RABBITMQ_VERSION,
     ) -> None:  # fmt: skip
-        """`pump` has what was given to the engine go on its way."""
+        """`pump` has what was given to the engine go on its way. `rabbitmq_version` is what tools are told."""
+        self._rabbitmq_version = rabbitmq_version
         self._clients = clients
         self._pump = pump
         self._engine = engine
@@ -103,9 +116,12 @@ class Management:
         """See `ManagementPort.set_policy`."""
         try:
             command = _command(wish)
-            check_policy(command)
+            check_policy(command, self._catalog.policies(command.vhost, command.operator))
+            checked_size(command.definition, "definition")
         except Refusal as refusal:
             return _refused(refusal)
+        except ValueError as error:
+            return HTTPStatus.BAD_REQUEST, {"error": "bad_request", "reason": f"Validation failed\n\n{error}\n"}
         result = await self._membership.command(command)
         if isinstance(result, PolicySet):
             return HTTPStatus.CREATED if result.created else HTTPStatus.NO_CONTENT, {}
@@ -128,25 +144,23 @@ class Management:
         """See `ManagementPort.queue`."""
         return managed_queue(self._engine, vhost, name)
 
-    async def queues(self, vhost: str) -> list[dict[str, Any]]:
-        """See `ManagementPort.queues`."""
-        rows = []
-        for number, name in enumerate(sorted(record.name for record in self._catalog.queues(vhost))):
-            if number % _AT_ONCE == _AT_ONCE - 1:
-                await asyncio.sleep(0)
-            row = managed_queue(self._engine, vhost, name)
-            if row is not None:
-                rows.append(row)
-        return rows
+    async def queue_names(self, vhosts: Iterable[str]) -> list[tuple[str, str]]:
+        """See `ManagementPort.queue_names`."""
+        names: list[tuple[str, str]] = []
+        for vhost in vhosts:
+            names += [(vhost, record.name) for record in self._catalog.queues(vhost)]
+            await asyncio.sleep(0)
+        return names
 
     async def overview(self, user: str) -> dict[str, Any]:
         """See `ManagementPort.overview`."""
         engine = self._engine
         if not self.sees_all(user):
-            return overview(engine) | await self._totals_of(user)
+            return overview(self._rabbitmq_version) | await self._totals_of(user)
         node = self._catalog.node(engine.node_id)
         is_tls = self._this_node is not None and self._this_node.clients_use_tls()
-        return overview(engine) | totals_of_all(engine) | {
+        statistics = await in_turns(statistics_in_steps(engine), STEPS_AT_ONCE)
+        return overview(self._rabbitmq_version) | totals_of_all(engine, statistics) | {
             "node": f"node{engine.node_id}" if node is None else node.name,
             "listeners": listener_rows(engine, is_tls),
             "contexts": [],
@@ -188,6 +202,10 @@ class Management:
     async def close_connection(self, name: str, reason: str) -> bool:
         """See `ClientsPort.close_connection`."""
         return self._clients is not None and await self._clients.close(name, reason)
+
+    def feature_flags(self) -> list[dict[str, Any]]:
+        """See `ManagementPort.feature_flags`."""
+        return feature_flags(self._rabbitmq_version)
 
     def nodes(self) -> list[dict[str, Any]]:
         """See `ManagementPort.nodes`."""
@@ -255,6 +273,7 @@ def _command(wish: PolicyWish) -> SetPolicy:
 
 
 def _shown(record: PolicyRecord) -> dict[str, Any]:
+    fault = expression(record.pattern).fault
     return {
         "vhost": record.vhost,
         "name": record.name,
@@ -262,6 +281,7 @@ def _shown(record: PolicyRecord) -> dict[str, Any]:
         "apply-to": record.apply_to,
         "definition": record.definition,
         "priority": record.priority,
+        **({} if fault is None else {"fault": fault}),
     }
 
 

@@ -2,6 +2,10 @@
 
 from typing import Final
 
+import msgspec
+
+from node.limits import ARGUMENT_VALUES, ARGUMENTS_BYTES
+
 LONGEST_NAME_BYTES: Final = 255
 
 
@@ -22,4 +26,28 @@ def checked_tags(tags: object) -> tuple[str, ...]:
     words = tags.split(",") if isinstance(tags, str) else tags
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise ValueError("tags takes words with commas between, or a list of words")
+    checked_size(words, "tags")
     return tuple(dict.fromkeys(checked_name(word.strip(), "a tag") for word in words if word.strip()))
+
+
+def checked_size(value: object, what: str) -> None:
+    """What comes as JSON and is kept by every node has the same limits as the arguments of a method. Raises
+    ValueError."""
+    octets, values = len(msgspec.json.encode(value)), values_in_json(value) - 1
+    if octets > ARGUMENTS_BYTES:
+        raise ValueError(f"{what} of {octets} octets, where {ARGUMENTS_BYTES} are the most")
+    if values > ARGUMENT_VALUES:
+        raise ValueError(f"{what} with {values} values, where {ARGUMENT_VALUES} are the most")
+
+
+def values_in_json(value: object) -> int:
+    """How many values there are, this one and those inside of it, however deep."""
+    count, waiting = 0, [value]
+    while waiting:
+        one = waiting.pop()
+        count += 1
+        if isinstance(one, dict):
+            waiting += one.values()
+        elif isinstance(one, list):
+            waiting += one
+    return count

@@ -68,6 +68,11 @@ class Operator:
         record = await self._logins.login(user, password, loopback, self._catch_up)
         return () if record is None else record.tags
 
+    async def monitor_tags(self, user: str, password: str, loopback: bool) -> tuple[str, ...]:
+        """See `OperatorPort.monitor_tags`."""
+        record = await self._logins.login(user, password, loopback)
+        return () if record is None else record.tags
+
     def is_own_token(self, text: str) -> bool:
         """See `OperatorPort.is_own_token`."""
         return self._own_token is not None and self._own_token.is_shown(text)

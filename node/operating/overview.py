@@ -1,6 +1,6 @@
 """The cluster and its nodes as RabbitMQ's management API shows them, as far as they are known here."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from node.amqp.settings import CLUSTER_NAME
@@ -9,8 +9,8 @@ from node.catalog import QueueRecord
 from node.catalog.exchange import EXCHANGE_TYPES
 from node.duties.alarms import DISK, MEMORY, NAMES
 from node.engine import Engine
-from node.shard.statistics import QueueStatistics
-from node.version import RABBITMQ_VERSION, VERSION
+from node.shard.statistics import QueueStatistics, ShardStatistics
+from node.version import VERSION
 
 _LISTENERS: Final = {"amqp": "amqp", "amqps": "amqp/ssl", "http": "http", "peer": "clustering"}
 """What the addresses of nodes are called here and there."""
@@ -25,25 +25,40 @@ def queue_statistics(engine: Engine, record: QueueRecord) -> QueueStatistics | N
     return None
 
 
-def overview(engine: Engine) -> dict[str, Any]:
-    """What is said to everybody; totals come to it."""
+def overview(rabbitmq_version: str) -> dict[str, Any]:
+    """What is said to everybody; totals come to it. As of a RabbitMQ that keeps totals and no rates."""
     return {
-        "management_version": RABBITMQ_VERSION,
-        "rabbitmq_version": RABBITMQ_VERSION,
+        "management_version": rabbitmq_version,
+        "rabbitmq_version": rabbitmq_version,
         "product_name": "MayflyMQ",
         "product_version": VERSION,
         "cluster_name": CLUSTER_NAME,
         "rates_mode": "none",
+        "disable_stats": True,
+        "enable_queue_totals": True,
         "exchange_types": [{"name": name, "enabled": True} for name in sorted(EXCHANGE_TYPES)],
-        "message_stats": {},
-        "statistics_db_event_queue": 0,
     }
 
 
-def totals_of_all(engine: Engine) -> dict[str, Any]:
-    """Of the whole cluster; of transient queues those of this node."""
+def feature_flags(rabbitmq_version: str) -> list[dict[str, Any]]:
+    """Those of RabbitMQ's that tools go by: for what is here, and one for each release of 4.x up to that version."""
+    release = tuple(int(part) for part in rabbitmq_version.split(".")[:2])
+    names = ["quorum_queue", *(f"rabbitmq_4.{minor}.0" for minor in range(release[1] + 1) if release[0] == 4)]
+    return [
+        {"name": name, "desc": "", "doc_url": "", "state": "enabled", "stability": "required", "provided_by": "rabbit"}
+        for name in names
+    ]
+
+
+def statistics_in_steps(engine: Engine) -> Iterator[ShardStatistics | None]:
+    """Of all shards, and of this node's transient one; None for each step on the way."""
+    for shard in (*engine.shards.values(), engine.transient.local.shard):
+        yield from shard.statistics_in_steps()
+
+
+def totals_of_all(engine: Engine, statistics: list[ShardStatistics]) -> dict[str, Any]:
+    """Of the whole cluster; of transient queues those of this node. `statistics` are of `statistics_in_steps`."""
     catalog = engine.catalog
-    statistics = [shard.statistics() for shard in (*engine.shards.values(), engine.transient.local.shard)]
     counts = engine.access_counts
     objects = {
         "queues": len(list(catalog.queues())),

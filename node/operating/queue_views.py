@@ -1,6 +1,6 @@
 """Queues as operators are shown them. Pure: reads the replicas of this node, and what is told is as old as they are."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -54,20 +54,23 @@ class QueueViews:
             "settings": msgspec.structs.asdict(engine.catalog.effective_settings(record)),
         }
 
-    def some(self, selection: QueueSelection, now_ms: int) -> tuple[list[dict[str, Any]], int]:
-        """These queues by vhost and name, and how many more there are: those that were declared first have precedence.
+    def some(self, selection: QueueSelection, now_ms: int) -> tuple[Iterator[dict[str, Any]], int]:
+        """These queues by vhost and name, one for each step, and how many more there are: those that were declared
+        first have precedence. What is shown of each is as at its step.
 
         Long queues are looked at, as in `one`, if they were asked for by name.
         """
         self._forget_unused(now_ms)
         found = self._selected(selection)
-        rows = []
+        shown = sorted(found[: selection.limit], key=lambda record: (record.vhost, record.name))
+        return self._rows(shown, now_ms, bool(selection.names)), len(found) - len(shown)
+
+    def _rows(self, records: list[QueueRecord], now_ms: int, by_name: bool) -> Iterator[dict[str, Any]]:
         most = LOOKED_AT
-        for record in sorted(found[: selection.limit], key=lambda record: (record.vhost, record.name)):
-            row = self._row(record, now_ms, max(0, most), bool(selection.names))
+        for record in records:
+            row = self._row(record, now_ms, max(0, most), by_name)
             most -= row.pop("looked_at", 0)
-            rows.append(row)
-        return rows, len(found) - len(rows)
+            yield row
 
     def _selected(self, selection: QueueSelection) -> list[QueueRecord]:
         catalog, part = self._engine.catalog, selection.part

@@ -1,7 +1,7 @@
 """What a node says of itself and of the cluster: for `mayfly status`, `/status`, `/queues` and `/metrics`."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
 
 from cluster.group import Group
 from node.broker.failed_logins import FailedLogins
@@ -10,13 +10,14 @@ from node.catalog.records import CATALOG_GROUP
 from node.duties.alarms import DISK, MEMORY
 from node.engine import Engine
 from node.http.provider import Histogram
-from node.operating.lanes import lane_rows
+from node.operating.lanes import lane_steps
 from node.operating.overview import queue_statistics
 from node.operating.queue_views import policies_of
 from node.operating.shard_clocks import shard_now
 from node.settings import NodeSettings
 from node.shard.expiry_lag import BOUNDS_MS
 from node.shard.shard import Shard
+from node.shard.statistics import ShardStatistics
 
 Sample = tuple[Mapping[str, str], float | Histogram]
 Metric = tuple[str, str, str, list[Sample]]
@@ -25,10 +26,18 @@ LANES_SHOWN = 100
 """Lanes with metrics of their own, those with the most messages; the others are in the sums only."""
 
 
-def engine_status(engine: Engine, settings: NodeSettings, now_ms: int) -> dict[str, Any]:
-    """The whole cluster as this node sees it."""
+def group_steps(engine: Engine, now_ms: int) -> Iterator[dict[str, Any] | None]:
+    """A row for each group, for `engine_status`, and None for each step on the way to it."""
     names = {record.id: record.name for record in engine.catalog.nodes()}
-    groups = [_group_status(engine, group, names, now_ms) for group in engine.host.groups.values()]
+    for group in list(engine.host.groups.values()):
+        yield from _group_steps(engine, group, names, now_ms)
+
+
+def engine_status(
+    engine: Engine, settings: NodeSettings, now_ms: int, groups: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """The whole cluster as this node sees it; `groups` are of `group_steps`."""
+    names = {record.id: record.name for record in engine.catalog.nodes()}
     totals = {
         key: sum(row[key] for row in groups if key in row) for key in ("queues", "ready", "unacknowledged", "outbox")
     }
@@ -75,7 +84,9 @@ def _is_up(engine: Engine, id: int, now_ms: int) -> bool:
     return id == engine.node_id or engine.host.hearing.heard_within(id, now_ms, within_ms)
 
 
-def _group_status(engine: Engine, group: Group, names: Mapping[int, str], now_ms: int) -> dict[str, Any]:
+def _group_steps(
+    engine: Engine, group: Group, names: Mapping[int, str], now_ms: int
+) -> Iterator[dict[str, Any] | None]:
     row: dict[str, Any] = {
         "group": group.id,
         "role": "leader" if group.leads else "follower",
@@ -89,9 +100,18 @@ def _group_status(engine: Engine, group: Group, names: Mapping[int, str], now_ms
         "learners": list(group.conf_state.learners),
     }
     if group.id == CATALOG_GROUP:
-        return row
+        yield row
+        return
     shard = engine.shards[group.id]
-    statistics = shard.statistics()
+    stalled = 0
+    for lane in lane_steps(engine, shard, now_ms):
+        stalled += bool(lane["waits_for"])
+        yield None
+    counted: ShardStatistics | None = None
+    for step in shard.statistics_in_steps():
+        counted = step
+        yield None
+    statistics = cast(ShardStatistics, counted)  # the last step
     row.update(
         queues=statistics.queues,
         ready=statistics.ready,
@@ -100,10 +120,10 @@ def _group_status(engine: Engine, group: Group, names: Mapping[int, str], now_ms
         outbox=statistics.outbox,
         parked=statistics.parked,
         remains=statistics.remains,
-        stalled_lanes=sum(1 for lane in lane_rows(engine, shard, now_ms) if lane["waits_for"]),
+        stalled_lanes=stalled,
         expiry_lag_ms=expiry_lag_ms(engine, shard, now_ms),
     )
-    return row
+    yield row
 
 
 def expiry_lag_ms(engine: Engine, shard: Shard, now_ms: int) -> int:
@@ -143,6 +163,9 @@ def managed_queue(engine: Engine, vhost: str, name: str) -> dict[str, Any] | Non
         group = engine.group(record.shard)
         info["node"] = info["leader"] = names.get(group.leader)
         info["members"] = [names.get(id, f"node{id}") for id in group.conf_state.voters]
+        limit = engine.catalog.effective_settings(record).delivery_limit
+        if limit is not None or info["type"] == "quorum":
+            info["delivery_limit"] = "unlimited" if limit is None else limit
     else:
         info["node"] = names.get(record.owner_node)
     statistics = queue_statistics(engine, record)
@@ -159,12 +182,22 @@ def managed_queue(engine: Engine, vhost: str, name: str) -> dict[str, Any] | Non
     return info
 
 
-def engine_metrics(engine: Engine, settings: NodeSettings, now_ms: int) -> list[Metric]:
+def engine_metrics(engine: Engine, now_ms: int) -> list[Metric]:
     """All metrics of this node; shards are labelled by their number, its own transient shard as "transient"."""
+    return [metric for metric in metric_steps(engine, now_ms) if metric is not None]
+
+
+def metric_steps(engine: Engine, now_ms: int) -> Iterator[Metric | None]:
+    """The same, and None for each step on the way to one."""
     groups = list(engine.host.groups.values())
     shards = {str(id): shard for id, shard in engine.shards.items()}
     shards["transient"] = engine.transient.local.shard
-    statistics = {id: shard.statistics() for id, shard in shards.items()}
+    statistics: dict[str, ShardStatistics] = {}
+    for id, shard in shards.items():
+        for each in shard.statistics_in_steps():
+            if each is not None:
+                statistics[id] = each
+            yield None
 
     def by_group(value: Any) -> list[Sample]:
         return [({"group": str(group.id)}, float(value(group))) for group in groups]
@@ -180,7 +213,7 @@ def engine_metrics(engine: Engine, settings: NodeSettings, now_ms: int) -> list[
         ]
 
     down = sum(not _is_up(engine, id, now_ms) for id in engine.host.members)
-    metrics: list[Metric] = [
+    own: list[Metric] = [
         ("mayfly_members_down", "Members that this node does not hear", "gauge", _one(down)),
         ("mayfly_raft_term", "Current term", "gauge", by_group(lambda group: group.term)),
         ("mayfly_raft_leader", "1 where this node leads", "gauge", by_group(lambda group: group.leads)),
@@ -203,14 +236,19 @@ def engine_metrics(engine: Engine, settings: NodeSettings, now_ms: int) -> list[
         ("mayfly_disk_alarm", "1 while this node is short of disk", "gauge", _one(bool(engine.alarms.own(DISK)))),
         ("mayfly_memory_alarm", "1 while this node is short of memory", "gauge", _one(bool(engine.alarms.own(MEMORY)))),
         ("mayfly_publishers_blocked", "1 while an alarm of any node stops them", "gauge", _one(bool(engine.blocked))),
-        ("mayfly_pending_bytes", "Commands given and not yet applied", "gauge", _one(engine.pending_bytes())),
+        (
+            "mayfly_pending_bytes", "Commands given and not yet applied, and large messages that wait for their turn",
+            "gauge", _one(engine.pending_bytes()),
+        ),
         ("mayfly_entry_cache_bytes", "Log entries in memory", "gauge", _one(engine.host.cache.used_bytes)),
     ]
+    yield from own
     for field, explanation in _SHARD_GAUGES.items():
-        metrics.append((f"mayfly_{field}", explanation, "gauge", by_shard(field)))
+        yield (f"mayfly_{field}", explanation, "gauge", by_shard(field))
     for field, explanation in _SHARD_COUNTERS.items():
-        metrics.append((f"mayfly_{field}", explanation, "counter", by_shard(field)))
-    return metrics + _clock_metrics(engine, shards, now_ms) + _outbox_metrics(engine, shards, now_ms)
+        yield (f"mayfly_{field}", explanation, "counter", by_shard(field))
+    yield from _clock_metrics(engine, shards, now_ms)
+    yield from _outbox_steps(engine, shards, now_ms)
 
 
 def login_metrics(by_protocol: Mapping[str, FailedLogins]) -> list[Metric]:
@@ -243,7 +281,7 @@ def _clock_metrics(engine: Engine, shards: Mapping[str, Shard], now_ms: int) -> 
     ]
 
 
-def _outbox_metrics(engine: Engine, shards: Mapping[str, Shard], now_ms: int) -> list[Metric]:
+def _outbox_steps(engine: Engine, shards: Mapping[str, Shard], now_ms: int) -> Iterator[Metric | None]:
     """How long dead letters have been on their way; ages are on the shard clock."""
     waiting: list[Sample] = []
     parked: list[Sample] = []
@@ -251,9 +289,11 @@ def _outbox_metrics(engine: Engine, shards: Mapping[str, Shard], now_ms: int) ->
     rows: list[tuple[str, dict[str, Any]]] = []
     for id, shard in shards.items():
         time_ms = shard_now(engine, shard, now_ms).time_ms
-        of_shard = lane_rows(engine, shard, now_ms)
-        rows += [(id, row) for row in of_shard]
-        lanes.append(({"shard": id}, float(len(of_shard))))
+        before = len(rows)
+        for row in lane_steps(engine, shard, now_ms):
+            rows.append((id, row))
+            yield None
+        lanes.append(({"shard": id}, float(len(rows) - before)))
         first = next(iter(shard.unrouted(1)), None)
         oldest = next(iter(shard.parked()), None)
         waiting.append(({"shard": id}, 0.0 if first is None else max(0, time_ms - first.time_ms) / _MS_PER_S))
@@ -266,7 +306,7 @@ def _outbox_metrics(engine: Engine, shards: Mapping[str, Shard], now_ms: int) ->
         )
         for id, row in rows[:LANES_SHOWN]
     ]
-    return [
+    metrics: list[Metric] = [
         ("mayfly_unrouted_oldest_seconds", "Since the first death without a decision", "gauge", waiting),
         ("mayfly_parked_oldest_seconds", "Since the death of what was parked first", "gauge", parked),
         ("mayfly_lanes", "Lanes in which dead letters wait", "gauge", lanes),
@@ -283,6 +323,7 @@ def _outbox_metrics(engine: Engine, shards: Mapping[str, Shard], now_ms: int) ->
             [({**labels, "waits_for": row["waits_for"]}, 1.0) for labels, row in shown if row["waits_for"]],
         ),
     ]
+    yield from metrics
 
 
 def _one(value: float) -> list[Sample]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
+from cluster.limits import MAX_SECRET_LENGTH, MAX_SECRETS, MIN_SECRET_LENGTH
 from node import limits
 from node.broker.certificates import LOGIN_FROM, SAN_TYPES
 from node.settings.kinds import (
@@ -27,6 +28,7 @@ from node.settings.kinds import (
     Text,
     describe_size,
 )
+from node.version import RABBITMQ_VERSION
 
 T = TypeVar("T")
 
@@ -38,6 +40,7 @@ _TEBI: Final = 1024**4
 _HEARTBEATS_IN_ELECTION_TIMEOUT: Final = 3
 FRAMES_OFFSET: Final = 5_000
 MOST_PROCESSES: Final = 64
+_ONE_SECRET: Final = f"[!-~]{{{MIN_SECRET_LENGTH},{MAX_SECRET_LENGTH}}}"
 _ANY_HOST: Final = ("0.0.0.0", "::", "")
 
 
@@ -76,6 +79,7 @@ def _setting(kind: Kind[T], default: T, explanation: str, *, secret: bool = Fals
     return field(default=default, repr=not secret, metadata=metadata)
 
 
+OPEN_PAGES: Final = ("none", "loopback", "metrics", "all")
 _NAME: Final = Text(r"([A-Za-z0-9][A-Za-z0-9_.-]{0,62})?", "up to 63 letters, digits, '.', '_' and '-'")
 _ADDRESS: Final = AddressKind()
 _FILE: Final = OptionalFile()
@@ -98,6 +102,17 @@ class NodeSettings:
         f"where the other nodes send their frames [default: the host of peer_address, {FRAMES_OFFSET} ports above]",
     )
     http_address: Address = _setting(_ADDRESS, Address("127.0.0.1", 15672), "health, metrics and status")
+    http_open_pages: str = _setting(
+        Choice(*OPEN_PAGES),
+        "loopback",
+        "who sees names and counts over HTTP (metrics, status, queues, members, shards) without a login: none; "
+        "loopback: this machine; metrics: everybody sees those; all: everybody",
+    )
+    rabbitmq_version: str = _setting(
+        Text(r"[0-9]{1,4}\.[0-9]{1,4}\.[0-9]{1,4}", "three numbers with points between, such as 3.13.7"),
+        RABBITMQ_VERSION,
+        "the version of RabbitMQ that clients and tools are told, and go by",
+    )
     processes: int = _setting(
         Number(1, MOST_PROCESSES),
         1,
@@ -186,6 +201,11 @@ class NodeSettings:
         "...and how long, after the notice, before it closes its clients' connections whatever is under way",
     )
 
+    max_message_bytes: int = _setting(
+        Size(1, limits.MESSAGE_BYTES_MOST),
+        limits.MESSAGE_BYTES,
+        "a channel on which a message with a larger body is published is closed (406)",
+    )
     consumer_timeout_ms: int = _setting(
         Number(0, 31_536_000_000, "milliseconds"),
         limits.CONSUMER_TIMEOUT_MS,
@@ -218,6 +238,23 @@ class NodeSettings:
     peer_tls_cert: Path | None = _setting(_FILE, None, "certificate of this node for other nodes (PEM)")
     peer_tls_key: Path | None = _setting(_FILE, None, "its private key (PEM)")
     peer_tls_ca: Path | None = _setting(_FILE, None, "what certificates of other nodes are checked with")
+    cluster_secret: str = _setting(
+        Text(
+            f"({_ONE_SECRET}( +{_ONE_SECRET}){{0,{MAX_SECRETS - 1}}})?",
+            f"{MIN_SECRET_LENGTH} to {MAX_SECRET_LENGTH} characters from ! to ~, or up to {MAX_SECRETS} of these with "
+            "space in between",
+        ),
+        "",
+        "what nodes prove to each other before anything else, the same on all; while it is changed both, with a space "
+        "in between [default: none]",
+        secret=True,
+    )
+    cluster_secret_file: Path | None = _setting(_FILE, None, "a file with the cluster secret, instead of it")
+    cluster_secret_demanded: bool = _setting(
+        Switch(),
+        True,
+        "nodes that do not prove a cluster secret are refused; false while there are some that have none yet",
+    )
     amqp_tls_cert: Path | None = _setting(_FILE, None, "certificate for clients (PEM): they speak TLS")
     amqp_tls_key: Path | None = _setting(_FILE, None, "its private key (PEM)")
     amqp_tls_ca: Path | None = _setting(
@@ -310,6 +347,8 @@ class NodeSettings:
             yield "advertised_peer_address", "an address that other nodes can connect to"
         if self.join is not None and self.join == self.reachable_peer_address:
             yield "join", "the address of another node"
+        if self.cluster_secret and self.cluster_secret_file is not None:
+            yield "cluster_secret_file", "nothing, because cluster_secret says it"
         yield from self._address_contradictions()
         peer = {"peer_tls_cert": self.peer_tls_cert, "peer_tls_key": self.peer_tls_key}
         yield from _incomplete_tls(peer | {"peer_tls_ca": self.peer_tls_ca})
@@ -331,7 +370,8 @@ class NodeSettings:
 
     def describe(self) -> dict[str, str]:
         """All settings as text, for the log and for people; secrets are hidden."""
-        return {key: "(hidden)" if is_secret(key) else show(key, getattr(self, key)) for key in setting_keys()}
+        shown = {key: show(key, getattr(self, key)) for key in setting_keys()}
+        return {key: "(hidden)" if text and is_secret(key) else text for key, text in shown.items()}
 
 
 def frames_address_beside(peer: Address) -> Address:

@@ -1,7 +1,7 @@
 """Messages that a holder gave back, too many to be put in line in one go. HOT.
 
-They stand in line at once, as one piece, and become messages that came back - a delivery more each - when they are
-next, or bit by bit with the entries that follow (RULES C4).
+They stand in line at once, as one piece, and become messages that came back when they are next, or bit by bit with the
+entries that follow (RULES C4).
 """
 
 from collections.abc import Iterator
@@ -15,18 +15,18 @@ from node.shard.retiming import Retiming
 class Coming:
     """What was held, in order of delivery; taken from the front.
 
-    ``counted``: the return counts as a delivery. ``retiming`` and, unless it is AS_PACKED, ``queue_ttl_ms`` say which
-    deadlines are others by now.
+    ``way``: in which they come back (`node.shard.message`). ``retiming`` and, unless it is AS_PACKED, ``queue_ttl_ms``
+    say which deadlines are others by now.
     """
 
-    __slots__ = ("_held", "_ids", "counted", "queue_ttl_ms", "retiming")
+    __slots__ = ("_held", "_ids", "queue_ttl_ms", "retiming", "way")
 
     def __init__(
-        self, held: dict[int, Message], counted: bool, retiming: Retiming | None, queue_ttl_ms: int = AS_PACKED
+        self, held: dict[int, Message], way: int, retiming: Retiming | None, queue_ttl_ms: int = AS_PACKED
     ) -> None:
         """``held`` is nobody else's from now on, and not empty."""
         self._held = held
-        self.counted = counted
+        self.way = way
         self.retiming = retiming
         self.queue_ttl_ms = queue_ttl_ms
         first, last = next(iter(held)), next(reversed(held))
@@ -77,4 +77,4 @@ class Coming:
             )
         elif self.retiming is not None:
             message = self.retiming.of(message)
-        return message.returned() if self.counted else message
+        return message.returned(self.way)

@@ -39,6 +39,8 @@ DROP_QUEUE: Final = 39
 UPDATE_QUEUES: Final = 40
 RETRY_PARKED: Final = 41
 DROP_PARKED: Final = 42
+RAISE_LEVEL: Final = 44
+TRANSFER_MARKED: Final = 45
 
 ANSWERING: Final = frozenset(
     (GET, ATTACH, DETACH, CREATE_QUEUE, TOUCH_QUEUE, PURGE, DELETE_QUEUE, NOOP, PUBLISH_GUARDED, TRANSACTION)
@@ -51,6 +53,15 @@ RETURN: Final = 3
 """Back to the queue as by DETACH: before what was never delivered."""
 UNSENT: Final = 4
 """The same, but not counted: the client was never sent it."""
+GIVE_BACK: Final = 5
+"""As REQUEUE, but the delivery did not fail (RULES Q1): basic.nack, basic.recover. This and the next from feature level
+`cluster.versions.LEVEL_FAILED_DELIVERIES` on; to a shard that was not told it yet they are REQUEUE and REJECT."""
+DISCARD: Final = 6
+"""As REJECT, but the delivery did not fail: basic.nack without requeue."""
+
+KEPT: Final = 0
+"""What a DETACH does with what is held, if it is not the way in which it comes back (`node.shard.message`): FAILED, or
+GIVEN_BACK from feature level `cluster.versions.LEVEL_FAILED_DELIVERIES` on (FAILED to a shard that was not told it)."""
 
 # Forms of a SETTLE: a list of ids, everything up to one id, a closed range of ids.
 LIST: Final = 0
@@ -79,7 +90,7 @@ WINDOW: Final = Struct("<I")
 TAKEN_HEAD: Final = Struct("<BQQQ")
 # kind, prefetch, queue, consumer
 PREFETCH_HEAD: Final = Struct("<BIQQ")
-# kind, flag, queue, consumer: DETACH (return messages), FLOW (active)
+# kind, flag, queue, consumer: DETACH (KEPT, FAILED, GIVEN_BACK), FLOW (active)
 CONSUMER_HEAD: Final = Struct("<BBQQ")
 # kind, length of settings, queue: CREATE_QUEUE
 SETTINGS_HEAD: Final = Struct("<BIQ")
@@ -99,6 +110,10 @@ TRANSACTION_HEAD: Final = Struct("<BII")
 TRANSFER_HEAD: Final = Struct("<BIQQQ")
 # key length, header length, body length
 CONTENT_HEAD: Final = Struct("<HII")
+# the same of a TRANSFER_MARKED, behind whether it is redelivered
+MARKED_CONTENT_HEAD: Final = Struct("<BHII")
+# kind, level
+LEVEL_HEAD: Final = Struct("<BI")
 # death sequence, outcome, key length, header length, body length, local targets, remote targets
 DECISION_HEAD: Final = Struct("<QBHIIII")
 NUMBER: Final = Struct("<Q")
@@ -154,8 +169,8 @@ def encode_transaction(publishes: int, parts: Sequence[bytes]) -> bytes:
 
 
 def encode_settle(queue_id: int, holder_id: int, outcome: int, delivery_ids: Sequence[int]) -> bytes:
-    """SETTLE (ACK, REQUEUE, REJECT, RETURN or UNSENT) what the holder holds under these ids, in this order;
-    unknown ids are ignored.
+    """SETTLE (ACK, REQUEUE, REJECT, RETURN, UNSENT, GIVE_BACK or DISCARD) what the holder holds under these ids, in
+    this order; unknown ids are ignored.
 
     No answer. A gap-free rising run of ids is written as a range whatever its length.
     """
@@ -194,14 +209,13 @@ def encode_attach(
     return ATTACH_HEAD.pack(ATTACH, flags, prefetch, queue_id, consumer_id, priority)
 
 
-def encode_detach(queue_id: int, consumer_id: int, return_messages: bool) -> bytes:
+def encode_detach(queue_id: int, consumer_id: int, way: int) -> bytes:
     """DETACH a consumer: it gets no more. Answers Detached.
 
-    Without ``return_messages`` (basic.cancel) what it holds stays held until it is settled or a second DETACH
-    returns it; with it (channel closed) everything held goes back. A holder of GETs is given back the same
-    way.
+    KEPT (basic.cancel): what it holds stays held until it is settled or a second DETACH returns it. FAILED (the
+    channel was lost) and GIVEN_BACK: everything held goes back. A holder of GETs is given back the same way.
     """
-    return CONSUMER_HEAD.pack(DETACH, return_messages, queue_id, consumer_id)
+    return CONSUMER_HEAD.pack(DETACH, way, queue_id, consumer_id)
 
 
 def encode_flow(queue_id: int, consumer_id: int, active: bool) -> bytes:
@@ -303,15 +317,23 @@ def encode_drop_parked(sequences: Sequence[int]) -> bytes:
     return LIST_HEAD.pack(DROP_PARKED, len(sequences)) + pack_numbers(sequences)
 
 
+def encode_raise_level(level: int) -> bytes:
+    """RAISE_LEVEL (leader): the cluster is at this feature level, or a higher one. What follows in the log means what
+    it does from that level on."""
+    return LEVEL_HEAD.pack(RAISE_LEVEL, level)
+
+
 class Content:
-    """Content on its way in a ROUTE or TRANSFER: key, header and body as in PUBLISH."""
+    """Content on its way in a ROUTE or TRANSFER: key, header and body as in PUBLISH. ``redelivered``, in a TRANSFER:
+    whether a delivery of it failed before it died."""
 
-    __slots__ = ("body", "exchange_and_key", "header")
+    __slots__ = ("body", "exchange_and_key", "header", "redelivered")
 
-    def __init__(self, exchange_and_key: bytes, header: bytes, body: bytes) -> None:
+    def __init__(self, exchange_and_key: bytes, header: bytes, body: bytes, redelivered: bool = False) -> None:
         self.exchange_and_key = exchange_and_key
         self.header = header
         self.body = body
+        self.redelivered = redelivered
 
 
 class RouteDecision:
@@ -367,9 +389,21 @@ def encode_transfer(source: int, lane: int, first_sequence: int, contents: Seque
     ``lane`` is the target queue. ``source`` is unique for the life of the sending shard's state: the shard id
     of a replicated shard; a transient shard's must differ from one incarnation of its node to the next. What
     was received before is dropped, a gap refuses the whole command (RULES D6, D7).
+
+    TRANSFER_MARKED where some are ``redelivered``: shards make such from feature level
+    `cluster.versions.LEVEL_FAILED_DELIVERIES` on.
     """
-    parts = [TRANSFER_HEAD.pack(TRANSFER, len(contents), source, lane, first_sequence)]
+    is_marked = any(content.redelivered for content in contents)
+    parts = [
+        TRANSFER_HEAD.pack(
+            TRANSFER_MARKED if is_marked else TRANSFER, len(contents), source, lane, first_sequence
+        )
+    ]
     for content in contents:
-        parts.append(CONTENT_HEAD.pack(len(content.exchange_and_key), len(content.header), len(content.body)))
+        lengths = (len(content.exchange_and_key), len(content.header), len(content.body))
+        if is_marked:
+            parts.append(MARKED_CONTENT_HEAD.pack(content.redelivered, *lengths))
+        else:
+            parts.append(CONTENT_HEAD.pack(*lengths))
         parts += (content.exchange_and_key, content.header, content.body)
     return b"".join(parts)

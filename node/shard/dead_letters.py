@@ -4,19 +4,22 @@ D6-D9). HOT.
 
 from typing import Final
 
+from cluster.versions import LEVEL_FAILED_DELIVERIES
 from node.shard.commands import (
     CONTENT_HEAD,
     DECISION_HEAD,
     DROPPED_CYCLE,
     DROPPED_UNROUTABLE,
     LIST_HEAD,
+    MARKED_CONTENT_HEAD,
     PARKED,
     ROUTED,
     TRANSFER_HEAD,
+    TRANSFER_MARKED,
 )
 from node.shard.delivery import has_room
 from node.shard.errors import ShardError
-from node.shard.message import NO_DEADLINE, Message
+from node.shard.message import DELIVERED_ELSEWHERE, NO_DEADLINE, NO_TTL, Message
 from node.shard.outbox import MAXLEN
 from node.shard.packing import NUMBER_BYTES, unpack_numbers
 from node.shard.queue import Queue
@@ -55,9 +58,8 @@ def apply_route(state: State, position: int, end: int) -> int:
             outbox.parked[sequence] = death
             continue
         if outcome == ROUTED:
-            content = Message(
-                state.index, offset, key_length, header_length, body_length, state.time_ms, NO_DEADLINE, 0
-            )
+            marked = state.level >= LEVEL_FAILED_DELIVERIES and death.message.has_failed
+            content = _arriving(state, offset, key_length, header_length, body_length, marked)
             _move(state, content, targets_at, locals_, remotes, offset)
             outbox.routed += 1
         elif outcome == DROPPED_CYCLE:
@@ -66,6 +68,16 @@ def apply_route(state: State, position: int, end: int) -> int:
             outbox.dropped_unroutable += 1
         state.release(death.message.index, 1)
     return position
+
+
+def _arriving(
+    state: State, offset: int, key_length: int, header_length: int, body_length: int, has_failed: bool
+) -> Message:
+    """A dead letter as it comes, with its new content; ``has_failed``: a delivery of it, before it died."""
+    return Message(
+        state.index, offset, key_length, header_length, body_length, state.time_ms, NO_DEADLINE, 0, NO_TTL, 0,
+        DELIVERED_ELSEWHERE if has_failed else 0,
+    )
 
 
 def _move(state: State, content: Message, targets_at: int, locals_: int, remotes: int, end: int) -> None:
@@ -80,11 +92,11 @@ def _move(state: State, content: Message, targets_at: int, locals_: int, remotes
             continue
         lane = state.outbox.lanes.get(target)
         if (lane is not None and lane.items) or not _take_in(state, queue, content):
-            state.outbox.lane(state.shard_id, target).items.append(content)
+            state.outbox.put_in_lane(state.shard_id, target, content)
         state.retain(1)
     pairs = unpack_numbers(data, targets_at + locals_ * NUMBER_BYTES, _REMOTE_NUMBERS * remotes, end)
     for place in range(0, len(pairs), _REMOTE_NUMBERS):
-        state.outbox.lane(pairs[place], pairs[place + 1]).items.append(content)
+        state.outbox.put_in_lane(pairs[place], pairs[place + 1], content)
         state.retain(1)
 
 
@@ -106,30 +118,33 @@ def _take_in(state: State, queue: Queue, content: Message) -> bool:
 
 
 def apply_transfer(state: State, position: int, end: int) -> int:
-    """Apply the TRANSFER at ``position``; where it ends.
+    """Apply the TRANSFER or TRANSFER_MARKED at ``position``; where it ends.
 
     Repeats are dropped and counted; a gap refuses the command (RULES D6, D7): the source sends from where it
     was. So does it with what a full queue refuses (D8).
     """
     data = state.data
-    _, count, source, lane, first_sequence = TRANSFER_HEAD.unpack_from(data, position)
+    kind, count, source, lane, first_sequence = TRANSFER_HEAD.unpack_from(data, position)
     position += TRANSFER_HEAD.size
+    head = MARKED_CONTENT_HEAD if kind == TRANSFER_MARKED else CONTENT_HEAD
     if first_sequence == 0:
         raise ShardError("TRANSFER from sequence 0")
     contents: list[Message] = []
     for _ in range(count):
-        if position + CONTENT_HEAD.size > end:
+        if position + head.size > end:
             raise ShardError(f"TRANSFER is cut off at {position}")
-        key_length, header_length, body_length = CONTENT_HEAD.unpack_from(data, position)
-        offset = position + CONTENT_HEAD.size
+        if kind == TRANSFER_MARKED:
+            mark, key_length, header_length, body_length = MARKED_CONTENT_HEAD.unpack_from(data, position)
+            # The shard that it comes from may have been told the level before this one.
+            has_failed = mark != 0 and state.level >= LEVEL_FAILED_DELIVERIES
+        else:
+            has_failed = False
+            key_length, header_length, body_length = CONTENT_HEAD.unpack_from(data, position)
+        offset = position + head.size
         position = offset + key_length + header_length + body_length
         if position > end:
             raise ShardError(f"TRANSFER reaches to {position}, its batch to {end}")
-        contents.append(
-            Message(
-                state.index, offset, key_length, header_length, body_length, state.time_ms, NO_DEADLINE, 0
-            )
-        )
+        contents.append(_arriving(state, offset, key_length, header_length, body_length, has_failed))
     queue = state.queues.get(lane)
     if queue is None:
         state.transfers_lost += count
@@ -157,17 +172,15 @@ def settled(state: State, lane_id: int, up_to: int) -> None:
     if lane is None:
         return
     while lane.items and lane.first_sequence <= up_to:
-        state.release(lane.items.popleft().index, 1)
-        lane.first_sequence += 1
+        state.release(state.outbox.take_from_lane(lane).index, 1)
         state.outbox.settled += 1
 
 
 def lane_closed(state: State, lane_id: int) -> None:
     """The target queue is gone for ever: what waits for it goes, and the lane."""
-    lane = state.outbox.lanes.pop(lane_id, None)
-    if lane is not None:
-        state.outbox.lost += len(lane.items)
-        state.release_all(list(lane.items))
+    lost = state.outbox.close_lane(lane_id)
+    state.outbox.lost += len(lost)
+    state.release_all(lost)
 
 
 def retry_parked(state: State, sequence: int) -> None:

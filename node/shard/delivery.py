@@ -4,6 +4,7 @@ from typing import Final
 
 from node.shard.consumers import NO_WINDOW, Band, Holder
 from node.shard.effects import Deliver
+from node.shard.errors import BrokenInvariant
 from node.shard.line import Line
 from node.shard.message import OVERHEAD_BYTES, Message
 from node.shard.outbox import MAXLEN
@@ -87,13 +88,13 @@ def note_due(state: State, queue: Queue) -> None:
     else:
         state.message_timers.cancel(queue_id)
     if queue.ready_count() and queue.consumers.top_band() is not None:
-        state.unserved[queue_id] = queue
-    elif state.unserved:
-        state.unserved.pop(queue_id, None)
+        state.unserved.add(queue)
+    else:
+        state.unserved.remove(queue_id)
     if queue.drops and queue.is_over_limit():
-        state.overfull[queue_id] = queue
-    elif state.overfull:
-        state.overfull.pop(queue_id, None)
+        state.overfull.add(queue)
+    else:
+        state.overfull.remove(queue_id)
     if queue.kept:
         resume_lease(state, queue)
 
@@ -255,8 +256,9 @@ def has_room_for(state: State, queue: Queue, messages: int, body_bytes: int, cou
     waiting = queue.ready_count() + messages
     if waiting <= queue.max_length and queue.ready_bytes + body_bytes <= queue.max_length_bytes:
         return True
-    credit = queue.consumers.credit(counted_bytes)
-    return queue.ready_count() == 0 and min(credit, state.delivery_budget) >= messages
+    if queue.ready_count() or messages > state.delivery_budget:
+        return False
+    return queue.consumers.credit(messages, counted_bytes) >= messages
 
 
 def _expire(state: State, queue: Queue, message: Message) -> None:
@@ -274,18 +276,22 @@ def _deliver(state: State, queue: Queue) -> None:
         band = consumers.top_band()
         if band is None:
             break
-        waiting = len(band.waiting)
+        first = band.first
+        if first is None:
+            break
+        waiting = band.count
         window_left = NO_WINDOW
         if waiting == 1:
-            holder = band.waiting[0]
-            room = holder.room()
-            window_left = holder.window_left()
+            room = first.room()
+            window_left = first.window_left()
         elif waiting <= _FEW_CONSUMERS:
             room = 0
-            for holder in band.waiting:
+            holder: Holder | None = first
+            while holder is not None:
                 room += holder.room()
                 # Up to here nobody's window is full: all go on taking their turns.
                 window_left = min(window_left, holder.window_left())
+                holder = holder.following
             if window_left < waiting * _WORTH_COUNTING_BYTES:
                 # Everybody who waits may have one: small portions would cost more than they save.
                 room, window_left = waiting, NO_WINDOW
@@ -301,37 +307,37 @@ def _deliver(state: State, queue: Queue) -> None:
             state.delivery_budget = 0
         queue.delivered += len(messages)
         if waiting == 1:
-            holder = band.waiting[0]
-            if holder.window_bytes:
-                holder.given_bytes += window_left - portion.counted_bytes
-            hand_over(state, queue, holder, messages)
-            if holder.room() <= 0:
-                band.waiting.popleft()
-                holder.waiting = False
+            if first.window_bytes:
+                first.given_bytes += window_left - portion.counted_bytes
+            hand_over(state, queue, first, messages)
+            if first.room() <= 0:
+                consumers.suspend(first)
         else:
             _share_out(state, queue, band, messages)
 
 
 def _share_out(state: State, queue: Queue, band: Band, messages: list[Message]) -> None:
     """One message each in turn; who has no room left leaves the band."""
-    waiting = band.waiting
     served: list[Holder] = []
     for message in messages:
-        holder = waiting.popleft()
+        holder = band.first
+        if holder is None:
+            raise BrokenInvariant(f"queue {queue.queue_id} gives more than those who wait for it can take")
         pending = holder.pending
         if not pending:
             served.append(holder)
         pending.append(message)
         if holder.window_bytes:
             holder.given_bytes += message.counted_bytes
+        band.leave(holder)
         if holder.room() > len(pending):
-            waiting.append(holder)
-        else:
-            holder.waiting = False
-    for holder in served:
-        pending = holder.pending
-        holder.pending = []
-        hand_over(state, queue, holder, pending)
+            band.join(holder)
+    if band.count == 0:
+        queue.consumers.row_ends(band.priority)
+    for each in served:
+        pending = each.pending
+        each.pending = []
+        hand_over(state, queue, each, pending)
 
 
 def hand_over(state: State, queue: Queue, holder: Holder, messages: list[Message]) -> None:

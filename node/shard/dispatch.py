@@ -8,6 +8,7 @@ import struct
 from cluster.sessions import SessionKey
 from node.shard import commands, dead_letters, holders, queues
 from node.shard.errors import ShardError
+from node.shard.message import GIVEN_BACK
 from node.shard.packing import NUMBER_BYTES, unpack_numbers
 from node.shard.publish import apply_guarded
 from node.shard.results import Detached, Done
@@ -31,8 +32,10 @@ def apply_client_command(
         after = _attach(state, session, position, end, results)
     elif kind == commands.DETACH:
         after = _after(commands.CONSUMER_HEAD, position, end)
-        _, flag, queue_id, consumer_id = commands.CONSUMER_HEAD.unpack_from(data, position)
-        holders.detach(state, required(session), queue_id, consumer_id, flag != 0)
+        _, way, queue_id, consumer_id = commands.CONSUMER_HEAD.unpack_from(data, position)
+        if way > GIVEN_BACK:
+            raise ShardError(f"DETACH in the unknown way {way}")
+        holders.detach(state, required(session), queue_id, consumer_id, way)
         results.append(Detached())
     elif kind == commands.FLOW:
         after = _after(commands.CONSUMER_HEAD, position, end)
@@ -86,7 +89,7 @@ def apply_internal_command(state: State, kind: int, position: int, end: int) -> 
     if kind == commands.ROUTE:
         _after(commands.LIST_HEAD, position, end)
         return dead_letters.apply_route(state, position, end)
-    if kind == commands.TRANSFER:
+    if kind in (commands.TRANSFER, commands.TRANSFER_MARKED):
         _after(commands.TRANSFER_HEAD, position, end)
         return dead_letters.apply_transfer(state, position, end)
     if kind == commands.UPDATE_QUEUES:
@@ -113,6 +116,10 @@ def apply_internal_command(state: State, kind: int, position: int, end: int) -> 
             dead_letters.lane_closed(state, queue_id)
         else:
             queues.drop_queue(state, queue_id)
+        return after
+    if kind == commands.RAISE_LEVEL:
+        after = _after(commands.LEVEL_HEAD, position, end)
+        queues.raise_level(state, commands.LEVEL_HEAD.unpack_from(data, position)[1])
         return after
     return _apply_listed(state, kind, position, end)
 

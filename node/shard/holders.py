@@ -1,9 +1,12 @@
 """Consumers and holders of basic.get: how they come, pause and go."""
 
+from cluster.versions import LEVEL_FAILED_DELIVERIES
+from node.shard.commands import KEPT
 from node.shard.consumers import Holder
 from node.shard.delivery import catch_up, expiry_is_behind, get_one, hand_over
 from node.shard.errors import BrokenInvariant
 from node.shard.lease import CONSUMED, GOT, RELEASED
+from node.shard.message import FAILED, GIVEN_BACK
 from node.shard.queue import Queue
 from node.shard.queues import gone, remove_queue
 from node.shard.results import DUPLICATE_CONSUMER, EXCLUSIVE, Attached, GetResult, Refused, Result
@@ -110,37 +113,38 @@ def attach(
     return Attached(consumers.count)
 
 
-def detach(
-    state: State, session: tuple[int, int], queue_id: int, holder_id: int, return_messages: bool
-) -> None:
-    """basic.cancel, or the end of a channel (``return_messages``). Unknown ones are ignored."""
+def detach(state: State, session: tuple[int, int], queue_id: int, holder_id: int, way: int) -> None:
+    """basic.cancel (``way`` KEPT), or the end of a channel. Unknown ones are ignored."""
     holder = find(state, session, queue_id, holder_id)
     if holder is None:
         return
+    if way == GIVEN_BACK and state.level < LEVEL_FAILED_DELIVERIES:
+        # As all returns counted; its snapshots can't tell the two apart until the shard is told the level.
+        way = FAILED
     queue = state.queues[queue_id]
     if holder.attached:
-        queue.consumers.detach(holder, list(queue.holders.values()))
+        queue.consumers.detach(holder)
         state.touch(queue)
-    _let_go(state, queue, holder, return_messages)
+    _let_go(state, queue, holder, way)
     if holder.is_consumer and queue.auto_delete and queue.consumers.count == 0:
         remove_queue(state, queue, AUTO_DELETED)
 
 
-def _let_go(state: State, queue: Queue, holder: Holder, return_messages: bool) -> None:
+def _let_go(state: State, queue: Queue, holder: Holder, way: int) -> None:
     """The holder is not attached (any more): it keeps what it holds, or gives it back and is forgotten."""
-    if return_messages and holder.held:
+    if way != KEPT and holder.held:
         held, held_bytes = holder.held, holder.held_bytes
         holder.held = {}
         holder.held_bytes = 0
         queue.held_count -= len(held)
-        together = are_too_many(state, len(held)) and come_back_together(state, queue, held, held_bytes, False, True)
+        together = are_too_many(state, len(held)) and come_back_together(state, queue, held, held_bytes, False, way)
         if not together:
-            come_back(state, queue, list(held.values()), False)
+            come_back(state, queue, list(held.values()), False, way)
     if holder.held:
         return
     if holder.is_consumer:
         drop_idle_holder(state, queue, holder)
-    elif return_messages:
+    elif way != KEPT:
         _forget(state, queue, holder)
 
 
@@ -202,12 +206,12 @@ def _suspend(state: State, queue: Queue, holder: Holder) -> None:
     queue.consumers.suspend(holder)
     if queue.consumers.top_band() is None:
         # Nobody waits to be served any more: derived, and to be so on every replica alike.
-        state.unserved.pop(queue.queue_id, None)
+        state.unserved.remove(queue.queue_id)
 
 
 def close_session(state: State, session: tuple[int, int]) -> None:
     """A node is lost: its consumers are detached in the order they came, what it held comes back (RULES T4,
-    L3).
+    L3). Whether deliveries have failed is not known: they don't count as such (Q1).
     """
     holders = state.sessions.get(session)
     if holders is None:
@@ -215,7 +219,7 @@ def close_session(state: State, session: tuple[int, int]) -> None:
     for holder in sorted(holders.values(), key=_order_of):
         # A queue with auto-delete may have gone with an earlier one, and this one with it.
         if find(state, session, holder.queue_id, holder.holder_id) is holder:
-            detach(state, session, holder.queue_id, holder.holder_id, True)
+            detach(state, session, holder.queue_id, holder.holder_id, GIVEN_BACK)
     if state.sessions.pop(session, None):
         raise BrokenInvariant(f"session {session} still holds something after it was closed")
 

@@ -57,7 +57,7 @@ class Line:
     place, ``gone`` for the first in line.
     """
 
-    __slots__ = ("back", "coming", "gone", "head", "items", "packed", "packed_count", "piece", "timed")
+    __slots__ = ("back", "coming", "gone", "head", "items", "packed", "packed_count", "piece", "settled", "timed")
 
     def __init__(self, piece: int = PIECE) -> None:
         """``piece``: messages packed together; tests lower it."""
@@ -67,6 +67,8 @@ class Line:
         self.packed_count = 0
         self.back = _NOTHING
         self.coming = 0
+        # So many of the first that are packed are known to be no longer coming.
+        self.settled = 0
         self.piece = piece
         self.timed = 0
         self.gone = 0
@@ -173,6 +175,7 @@ class Line:
                     self.coming -= 1
             else:
                 self.packed.popleft()
+                self.settled = max(0, self.settled - 1)
                 self.items = next_piece.messages()
             self.packed_count -= len(self.items)
             if not self.packed_count:
@@ -205,14 +208,18 @@ class Line:
 
     def settle_coming(self) -> int:
         """Pack the next of those that are still coming; how many that were, 0 when there are none."""
-        for place, each in enumerate(self.packed):
+        packed = self.packed
+        while self.settled < len(packed):
+            each = packed[self.settled]
             if isinstance(each, Coming):
                 messages = self._arrived(each)
-                if not each.count:
-                    del self.packed[place]
+                if each.count:
+                    packed.insert(self.settled, pack(messages))
+                else:
+                    packed[self.settled] = pack(messages)
                     self.coming -= 1
-                self.packed.insert(place, pack(messages))
                 return len(messages)
+            self.settled += 1
         return 0
 
     def pieces(self) -> Iterator[list[Message]]:
@@ -269,6 +276,7 @@ class Line:
         self.items = items
         self.head = 0
         self.packed = packed or _NO_PIECES
+        self.settled = 0
         self.packed_count = sum([piece.count for piece in packed])
         self.coming = sum([1 for piece in packed if isinstance(piece, Coming)])
         self.back = back or _NOTHING
@@ -282,6 +290,6 @@ class Line:
         left.timed = self.timed
         self.gone += self.count()
         self.items, self.head, self.back = _NOTHING, 0, _NOTHING
-        self.packed, self.packed_count, self.coming = _NO_PIECES, 0, 0
+        self.packed, self.packed_count, self.coming, self.settled = _NO_PIECES, 0, 0, 0
         self.timed = 0
         return left

@@ -6,6 +6,16 @@ from mypy_extensions import mypyc_attr
 
 NO_DEADLINE: Final = -1
 NO_TTL: Final = -1
+DELIVERED_ELSEWHERE: Final = -1
+"""An ``acquired_count``: never delivered from this queue, but from one in which it died, and that delivery failed."""
+
+# The ways in which a message comes back.
+NOT_SENT: Final = 0
+"""Its client was never sent it: as if it had not been delivered."""
+FAILED: Final = 1
+"""The delivery failed, which counts towards the delivery limit (RULES Q1)."""
+GIVEN_BACK: Final = 2
+"""Its client, or the cluster, has given it back."""
 
 OVERHEAD_BYTES: Final = 256
 """What a message counts for in a consumer's window besides its content: about what its frames and its place in memory
@@ -28,12 +38,13 @@ class Message:
     ``index`` is the log entry, ``offset`` where the content starts in that entry's data. The content is
     ``key_length`` bytes of exchange and routing key as on the wire, then ``header_length`` bytes of content
     header, then ``body_length`` bytes of body. ``deadline_ms`` is shard time, -1 for none (RULES T4);
-    ``ttl_ms`` is the TTL the publisher asked for, -1 for none. ``delivery_count`` counts returns:
-    a message with one or more is redelivered. A message that comes back is a new object. ``priority`` counts in the
-    queue it is in: 0 where the queue has none.
+    ``ttl_ms`` is the TTL the publisher asked for, -1 for none. ``acquired_count`` counts
+    how often it came back, ``delivery_count`` how often because its delivery failed (RULES Q1). A message that comes
+    back is a new object. ``priority`` counts in the queue it is in: 0 where the queue has none.
     """
 
     __slots__ = (
+        "acquired_count",
         "body_length",
         "deadline_ms",
         "delivery_count",
@@ -49,6 +60,7 @@ class Message:
     def __init__(
         self, index: int, offset: int, key_length: int, header_length: int, body_length: int,
         enqueued_ms: int, deadline_ms: int, delivery_count: int, ttl_ms: int = NO_TTL, priority: int = 0,
+        acquired_count: int = 0,
     ) -> None:
         self.index = index
         self.offset = offset
@@ -60,11 +72,17 @@ class Message:
         self.delivery_count = delivery_count
         self.ttl_ms = ttl_ms
         self.priority = priority
+        self.acquired_count = acquired_count
 
     @property
     def redelivered(self) -> bool:
-        """True when it has been delivered and has come back before."""
-        return self.delivery_count > 0
+        """True when it has been delivered before: it came back, or died of a delivery that failed."""
+        return self.acquired_count != 0
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a delivery of it failed, from this queue or before."""
+        return self.delivery_count > 0 or self.acquired_count == DELIVERED_ELSEWHERE
 
     @property
     def content_length(self) -> int:
@@ -76,32 +94,36 @@ class Message:
         """What it counts for in a consumer's window."""
         return OVERHEAD_BYTES + self.key_length + self.header_length + self.body_length
 
-    def returned(self) -> "Message":
-        """The same message after it came back: same content and deadline (T4), one delivery more."""
+    def returned(self, way: int) -> "Message":
+        """The same message after it came back, FAILED, GIVEN_BACK or NOT_SENT: same content and deadline (T4)."""
+        if way == NOT_SENT:
+            return self
+        acquired_count = self.acquired_count + 1 if self.acquired_count > 0 else 1
+        delivery_count = self.delivery_count + 1 if way == FAILED else self.delivery_count
         return Message(
             self.index, self.offset, self.key_length, self.header_length, self.body_length,
-            self.enqueued_ms, self.deadline_ms, self.delivery_count + 1, self.ttl_ms, self.priority,
+            self.enqueued_ms, self.deadline_ms, delivery_count, self.ttl_ms, self.priority, acquired_count,
         )
 
     def enqueued_at(self, enqueued_ms: int, deadline_ms: int) -> "Message":
-        """The same content as a message of a queue: new there, with a deadline of its own (RULES T9)."""
+        """The same content as a message of a queue, not delivered there, with a deadline of its own (RULES T9)."""
         return Message(
             self.index, self.offset, self.key_length, self.header_length, self.body_length,
-            enqueued_ms, deadline_ms, 0, self.ttl_ms,
+            enqueued_ms, deadline_ms, 0, self.ttl_ms, 0, self.acquired_count,
         )
 
     def with_deadline(self, deadline_ms: int) -> "Message":
         """The same message with another deadline (RULES T12)."""
         return Message(
             self.index, self.offset, self.key_length, self.header_length, self.body_length,
-            self.enqueued_ms, deadline_ms, self.delivery_count, self.ttl_ms, self.priority,
+            self.enqueued_ms, deadline_ms, self.delivery_count, self.ttl_ms, self.priority, self.acquired_count,
         )
 
     def with_priority(self, priority: int) -> "Message":
         """The same message in a queue with priorities."""
         return Message(
             self.index, self.offset, self.key_length, self.header_length, self.body_length,
-            self.enqueued_ms, self.deadline_ms, self.delivery_count, self.ttl_ms, priority,
+            self.enqueued_ms, self.deadline_ms, self.delivery_count, self.ttl_ms, priority, self.acquired_count,
         )
 
     def __repr__(self) -> str:
@@ -109,5 +131,6 @@ class Message:
             f"Message(index={self.index}, offset={self.offset}, "
             f"lengths={self.key_length}+{self.header_length}+{self.body_length}, "
             f"enqueued_ms={self.enqueued_ms}, deadline_ms={self.deadline_ms}, "
-            f"delivery_count={self.delivery_count}, ttl_ms={self.ttl_ms}, priority={self.priority})"
+            f"delivery_count={self.delivery_count}, ttl_ms={self.ttl_ms}, priority={self.priority}, "
+            f"acquired_count={self.acquired_count})"
         )

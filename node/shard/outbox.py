@@ -56,7 +56,8 @@ class Lane:
 
 
 class Outbox:
-    """Deaths in order, the parked ones, the lanes, and what became of the others.
+    """Deaths in order, the parked ones, the lanes, and what became of the others. ``filled`` are the lanes in which
+    something waits, ``in_lanes`` things altogether.
 
     Only entries change it. ``routed`` deaths reached a queue or a lane; ``dropped_*`` did not, for the reason
     named; ``lost`` targets were gone when a message got there or waited for them; ``settled`` lane items were
@@ -67,6 +68,8 @@ class Outbox:
         "dropped_by_operator",
         "dropped_cycle",
         "dropped_unroutable",
+        "filled",
+        "in_lanes",
         "lanes",
         "lost",
         "next_sequence",
@@ -80,6 +83,8 @@ class Outbox:
         self.unrouted: deque[Death] = deque()
         self.parked: dict[int, Death] = {}
         self.lanes: dict[int, Lane] = {}
+        self.filled: dict[int, Lane] = {}
+        self.in_lanes = 0
         self.next_sequence = 1
         self.routed = 0
         self.settled = 0
@@ -103,9 +108,38 @@ class Outbox:
             self.lanes[target_queue] = found
         return found
 
+    def put_in_lane(self, target_shard: int, target_queue: int, content: Message) -> None:
+        """It waits for a queue of another shard, or for room in one of this."""
+        lane = self.lane(target_shard, target_queue)
+        lane.items.append(content)
+        self.in_lanes += 1
+        self.filled[target_queue] = lane
+
+    def take_from_lane(self, lane: Lane) -> Message:
+        """The first item of a lane leaves it."""
+        item = lane.items.popleft()
+        lane.first_sequence += 1
+        self.in_lanes -= 1
+        if not lane.items:
+            del self.filled[lane.target_queue]
+        return item
+
+    def restore_lane(self, lane: Lane) -> None:
+        """A lane as it was."""
+        self.lanes[lane.target_queue] = lane
+        self.in_lanes += len(lane.items)
+        if lane.items:
+            self.filled[lane.target_queue] = lane
+
+    def close_lane(self, target_queue: int) -> list[Message]:
+        """There is no such lane any more; what waited in it."""
+        lane = self.lanes.pop(target_queue, None)
+        if lane is None:
+            return []
+        self.filled.pop(target_queue, None)
+        self.in_lanes -= len(lane.items)
+        return list(lane.items)
+
     def depth(self) -> int:
         """Everything that waits: deaths without a decision, and lane items; without the parked ones."""
-        waiting = len(self.unrouted)
-        for lane in self.lanes.values():
-            waiting += len(lane.items)
-        return waiting
+        return len(self.unrouted) + self.in_lanes

@@ -14,10 +14,14 @@ from typing import Final
 from node.shard.errors import ShardError
 from node.shard.message import NO_TTL, Message, deadline_ms
 
-COLUMNS: Final = 10
+COLUMNS: Final = 11
+COLUMNS_WITHOUT_ACQUIRED: Final = 10
+"""In snapshots of shards below `cluster.versions.LEVEL_FAILED_DELIVERIES`: all returns counted, so how often a message
+came back is its ``delivery_count``."""
 INDEX: Final = 0
 BODY_LENGTH: Final = 4
 DEADLINE_MS: Final = 6
+DELIVERY_COUNT: Final = 7
 TTL_MS: Final = 8
 AS_PACKED: Final = -2
 """A ``queue_ttl_ms``: deadlines are those in the column."""
@@ -39,6 +43,7 @@ def numbers_of(messages: list[Message]) -> list[list[int]]:
         [message.delivery_count for message in messages],
         [message.ttl_ms for message in messages],
         [message.priority for message in messages],
+        [message.acquired_count for message in messages],
     ]
 
 

@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
+from cluster.versions import LEVEL_FAILED_DELIVERIES
 from node.shard.delivery import catch_up, expiry_is_behind, serve
 from node.shard.effects import ConsumerCancelled
 from node.shard.errors import ShardError
@@ -51,6 +52,7 @@ def create_queue(state: State, queue_id: int, settings_bytes: bytes, by_leader: 
     lease = Lease(state.led_ms, state.time_ms)
     vhost, name = settings.vhost, settings.name
     queue = Queue(queue_id, vhost, name, settings, terms_bytes, lease, state.messages_per_piece)
+    queue.consumers.yields = settings.single_active_consumer and state.level >= LEVEL_FAILED_DELIVERIES
     state.queues[queue_id] = queue
     state.queue_changes += 1
     if queue.expires_ms >= 0:
@@ -66,6 +68,18 @@ def touch_queue(state: State, queue_id: int) -> Result:
     catch_up(state, queue)
     state.used(queue, DECLARED)
     return counts(queue, False)
+
+
+def raise_level(state: State, level: int) -> None:
+    """What follows means what it does from this feature level on; lower ones change nothing."""
+    if level <= state.level:
+        return
+    before = state.level
+    state.level = level
+    if before < LEVEL_FAILED_DELIVERIES <= level:
+        for queue in state.queues.values():
+            if queue.consumers.begin_to_yield():
+                state.touch(queue)
 
 
 def update_queues(state: State, position: int, terms_bytes: bytes, queue_ids: Iterable[int]) -> None:
@@ -128,7 +142,7 @@ def _let_go(state: State, queue: Queue, lines: list[Line]) -> None:
 def _leave_behind(state: State, queue: Queue, settings: ShardQueueSettings, lines: list[Line]) -> None:
     for line in lines:
         if line.count():
-            state.remains.append(Remains(queue.queue_id, settings, line))
+            state.remains.add(Remains(queue.queue_id, settings, line))
 
 
 def delete_queue(state: State, queue_id: int, if_unused: bool, if_empty: bool) -> Result:
@@ -191,6 +205,7 @@ def remove_queue(state: State, queue: Queue, reason: str) -> None:
             del state.sessions[holder.session]
         if holder.local and holder.attached:
             state.effects.append(ConsumerCancelled(holder.holder_id, queue_id, holder.session))
+    queue.consumers.let_go()
     # As they are: there may be millions in them, and nobody else needs them.
     held = Line(state.messages_per_piece)
     held.put_together(messages, deque(), [], 0)
@@ -202,9 +217,9 @@ def remove_queue(state: State, queue: Queue, reason: str) -> None:
         _let_go(state, queue, lines)
     state.message_timers.cancel(queue_id)
     state.lease_timers.cancel(queue_id)
-    state.unserved.pop(queue_id, None)
-    state.overfull.pop(queue_id, None)
-    state.coming.pop(queue_id, None)
+    state.unserved.remove(queue_id)
+    state.overfull.remove(queue_id)
+    state.coming.remove(queue_id)
     state.past.add(queue)
     del state.queues[queue_id]
     state.queue_changes += 1
@@ -224,24 +239,22 @@ def remove_queue(state: State, queue: Queue, reason: str) -> None:
 
 def clear_remains(state: State) -> None:
     """What queues left is dead-lettered or released, the oldest first, within the entry's bounds (RULES L11, C4)."""
+    dying, released = state.remains.dying, state.remains.released
+    while dying and state.expiry_budget > 0:
+        state.expiry_budget -= _dead_letter(state, dying[0], state.expiry_budget)
+        if dying[0].is_over:
+            dying.popleft()
     releases = RELEASED_PER_ENTRY
-    over = False
-    for remains in state.remains:
-        if remains.die:
-            state.expiry_budget -= _dead_letter(state, remains, state.expiry_budget)
-        elif releases > 0:
-            leaving = remains.take(releases)
-            releases -= len(leaving)
-            state.release_all(leaving)
-        over = over or remains.is_over
-    if over:
-        state.remains = [remains for remains in state.remains if not remains.is_over]
+    while released and releases > 0:
+        leaving = released[0].take(releases)
+        releases -= len(leaving)
+        state.release_all(leaving)
+        if released[0].is_over:
+            released.popleft()
 
 
 def _dead_letter(state: State, remains: Remains, most: int) -> int:
     """How many of them have died now."""
-    if most <= 0:
-        return 0
     dying = remains.take(most)
     for message in dying:
         state.outbox.add(remains.queue_id, message, QUEUE_EXPIRED, state.time_ms, remains.settings)

@@ -2,6 +2,8 @@
 once. Some goes with each entry (C4).
 """
 
+from collections import deque
+
 from node.shard.line import Line
 from node.shard.message import Message
 from node.shard.settings import ShardQueueSettings
@@ -10,15 +12,17 @@ from node.shard.settings import ShardQueueSettings
 class Remains:
     """Messages that are no queue's any more, in the order in which they go.
 
-    ``settings`` say where the messages go: nowhere, without ``expires_dead_letter``.
+    ``settings`` say where the messages go: nowhere, without ``expires_dead_letter``. ``number``: as many were there
+    before.
     """
 
-    __slots__ = ("line", "queue_id", "settings")
+    __slots__ = ("line", "number", "queue_id", "settings")
 
     def __init__(self, queue_id: int, settings: ShardQueueSettings, line: Line) -> None:
         self.queue_id = queue_id
         self.settings = settings
         self.line = line
+        self.number = 0
 
     def take(self, count: int) -> list[Message]:
         """The next ones, at most ``count``."""
@@ -41,3 +45,36 @@ class Remains:
     def die(self) -> bool:
         """Whether they are dead-lettered."""
         return self.settings.expires_dead_letter and self.settings.dead_letter_exchange is not None
+
+
+class AllRemains:
+    """The remains of a shard, the oldest first: those that die and those that are only released go side by side, each
+    with a bound of its own."""
+
+    __slots__ = ("added", "dying", "released")
+
+    def __init__(self) -> None:
+        self.dying: deque[Remains] = deque()
+        self.released: deque[Remains] = deque()
+        self.added = 0
+
+    def add(self, remains: Remains) -> None:
+        """Some more."""
+        remains.number = self.added
+        self.added += 1
+        if remains.die:
+            self.dying.append(remains)
+        else:
+            self.released.append(remains)
+
+    def are_there(self) -> bool:
+        """Whether there are any."""
+        return len(self.dying) > 0 or len(self.released) > 0
+
+    def in_order(self) -> list[Remains]:
+        """All of them, the oldest first."""
+        return sorted([*self.dying, *self.released], key=_number_of)
+
+
+def _number_of(remains: Remains) -> int:
+    return remains.number

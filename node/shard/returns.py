@@ -3,7 +3,7 @@
 from typing import Final
 
 from node.shard.coming import Coming
-from node.shard.message import Message
+from node.shard.message import FAILED, NOT_SENT, Message
 from node.shard.outbox import DELIVERY_LIMIT
 from node.shard.queue import UNLIMITED, Queue
 from node.shard.state import State
@@ -12,10 +12,9 @@ _MORE_THAN_FEW: Final = 100
 
 
 def come_back(
-    state: State, queue: Queue, messages: list[Message], to_back: bool, counted: bool = True
+    state: State, queue: Queue, messages: list[Message], to_back: bool, way: int
 ) -> None:
-    """Messages no longer held come back: the return is counted (unless they were not sent), and they are judged now
-    (RULES T10).
+    """Messages no longer held come back, in one of the ways of `node.shard.message`, and are judged now (RULES T10).
 
     ``to_back``: to the end of the queue instead of before what was never delivered. An expired one that the
     entry's bound leaves for later goes among the returned ones, where it is due.
@@ -31,7 +30,7 @@ def come_back(
             message = retiming.of(message)
         body_bytes = message.body_length
         queue.held_bytes -= body_bytes
-        back = message.returned() if counted else message
+        back = message.returned(way)
         late = 0 <= back.deadline_ms <= now_ms
         if 0 <= limit < back.delivery_count:
             queue.delivery_limited += 1
@@ -51,7 +50,7 @@ def come_back(
 
 
 def come_back_together(
-    state: State, queue: Queue, held: dict[int, Message], held_bytes: int, to_back: bool, counted: bool
+    state: State, queue: Queue, held: dict[int, Message], held_bytes: int, to_back: bool, way: int
 ) -> bool:
     """Very many messages come back: what was held, its ``held_bytes``, stands in line as it is.
 
@@ -60,15 +59,17 @@ def come_back_together(
     """
     if state.returns_to_place:
         return False
-    limit = queue.delivery_limit if counted and queue.delivery_limit >= 0 else UNLIMITED
+    limit = queue.delivery_limit if way != NOT_SENT and queue.delivery_limit >= 0 else UNLIMITED
+    if way == FAILED:
+        limit -= 1
     for message in held.values():
-        if message.priority or message.delivery_count >= limit:
+        if message.priority or message.delivery_count > limit:
             return False
     line = queue.ready if to_back else queue.returned
-    line.append_coming(Coming(held, counted, queue.retiming))
+    line.append_coming(Coming(held, way, queue.retiming))
     queue.held_bytes -= held_bytes
     queue.ready_bytes += held_bytes
-    state.coming[queue.queue_id] = queue
+    state.coming.add(queue)
     state.touch(queue)
     return True
 
@@ -81,10 +82,13 @@ def are_too_many(state: State, count: int) -> bool:
 def settle_coming(state: State) -> None:
     """Some of what is still coming back arrives, in the order of the queues (RULES C4)."""
     left = state.returned_per_entry
-    for queue_id in sorted(state.coming):
-        queue = state.coming[queue_id]
+    while left > 0:
+        queue = state.coming.take()
+        if queue is None:
+            break
         for line in (queue.returned, queue.ready):
             while left > 0 and line.coming:
                 left -= line.settle_coming()
         if not queue.is_coming():
-            del state.coming[queue_id]
+            state.coming.remove(queue.queue_id)
+    state.coming.put_back()

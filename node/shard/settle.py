@@ -3,15 +3,17 @@
 from itertools import repeat
 from typing import Final
 
+from cluster.versions import LEVEL_FAILED_DELIVERIES
 from node.shard.commands import (
     ACK,
+    DISCARD,
+    GIVE_BACK,
     LIST,
     NUMBER,
     NUMBER_PAIR,
     RANGE,
     REJECT,
     REQUEUE,
-    RETURN,
     SETTLE_HEAD,
     UNSENT,
     UP_TO,
@@ -20,7 +22,7 @@ from node.shard.consumers import Holder
 from node.shard.delivery import resume_lease
 from node.shard.errors import ShardError
 from node.shard.holders import drop_idle_holder
-from node.shard.message import Message
+from node.shard.message import FAILED, GIVEN_BACK, NOT_SENT, Message
 from node.shard.outbox import REJECTED
 from node.shard.packing import unpack_numbers
 from node.shard.queue import Queue
@@ -43,8 +45,11 @@ def apply_settle(state: State, session: tuple[int, int], position: int, end: int
         stop = position + NUMBER.size
     else:
         raise ShardError(f"SETTLE of unknown form {form}")
-    if stop > end or not ACK <= outcome <= UNSENT:
+    if stop > end or not ACK <= outcome <= DISCARD:
         raise ShardError(f"SETTLE with outcome {outcome} reaches to {stop}, its batch to {end}")
+    if outcome >= GIVE_BACK and state.level < LEVEL_FAILED_DELIVERIES:
+        # A node may know the level before the shard is told; its snapshots have no place for such counts until then.
+        outcome = REQUEUE if outcome == GIVE_BACK else REJECT
     queue = state.queues.get(queue_id)
     holders = state.sessions.get(session)
     if queue is None or holders is None:
@@ -96,16 +101,16 @@ def _give_back_all(state: State, queue: Queue, holder: Holder, first: int, last:
     """If what is given back is nearly all that somebody holds, and very much, it needs not be taken out of there one by
     one; whether it was so."""
     left = holder.last_delivery_id - last
-    if outcome in (ACK, REJECT) or left > state.returned_per_entry:
+    if outcome in (ACK, REJECT, DISCARD) or left > state.returned_per_entry:
         return False
     if not are_too_many(state, len(holder.held) - left) or first > next(iter(holder.held)):
         return False
     later = range(last + 1, holder.last_delivery_id + 1)
     kept = {number: holder.held.pop(number) for number in later if number in holder.held}
     kept_bytes = sum([message.body_length for message in kept.values()])
-    to_back = outcome == REQUEUE and queue.delivery_limit < 0
+    to_back = _goes_to_back(state, queue, outcome)
     count = len(holder.held)
-    if come_back_together(state, queue, holder.held, holder.held_bytes - kept_bytes, to_back, outcome != UNSENT):
+    if come_back_together(state, queue, holder.held, holder.held_bytes - kept_bytes, to_back, _way(outcome)):
         queue.held_count -= count
         holder.held = kept
         holder.held_bytes = kept_bytes
@@ -125,23 +130,34 @@ def _settle(state: State, queue: Queue, holder: Holder, messages: list[Message],
         queue.acknowledged += len(messages)
         if queue.kept:
             resume_lease(state, queue)
-    elif outcome == REQUEUE:
-        come_back(state, queue, messages, queue.delivery_limit < 0)
-    elif outcome >= RETURN:
-        come_back(state, queue, messages, False, outcome != UNSENT)
+    elif outcome not in (REJECT, DISCARD):
+        come_back(state, queue, messages, _goes_to_back(state, queue, outcome), _way(outcome))
     else:
+        counts = outcome == REJECT and state.level >= LEVEL_FAILED_DELIVERIES
         for message in messages:
             queue.held_bytes -= message.body_length
-            state.died(queue, message, REJECTED)
+            state.died(queue, message.returned(FAILED) if counts else message, REJECTED)
         if queue.kept:
             resume_lease(state, queue)
     holder.held_bytes -= held_bytes_before - queue.held_bytes
     _has_room_again(state, queue, holder)
 
 
+def _goes_to_back(state: State, queue: Queue, outcome: int) -> bool:
+    """Whether what is given back so goes behind what was never delivered: as RabbitMQ had it before 4.3."""
+    return queue.delivery_limit < 0 and outcome == REQUEUE and state.level < LEVEL_FAILED_DELIVERIES
+
+
+def _way(outcome: int) -> int:
+    """The way in which this outcome brings messages back."""
+    if outcome == GIVE_BACK:
+        return GIVEN_BACK
+    return NOT_SENT if outcome == UNSENT else FAILED
+
+
 def _has_room_again(state: State, queue: Queue, holder: Holder) -> None:
     if holder.attached:
-        if queue.consumers.admit(holder):
+        if queue.consumers.admit(holder) or queue.consumers.give_way():
             state.touch(queue)
     elif not holder.held:
         drop_idle_holder(state, queue, holder)

@@ -5,7 +5,7 @@ the one the entries carry, and never looks at content: messages are references i
 """
 
 import struct
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from hashlib import sha256
 from itertools import islice
 from typing import Final
@@ -32,6 +32,8 @@ from node.shard.timers import NEVER
 from node.shard.tombstone import Tombstone
 
 _DUE_AT_ONCE: Final = 0
+QUEUES_PER_STEP: Final = 100
+"""Queues that are counted in a step: a fraction of a millisecond."""
 
 
 class Shard:
@@ -112,23 +114,37 @@ class Shard:
             if not queue.deleted:
                 serve(state, queue)
         touched.clear()
-        if state.unserved and state.delivery_budget > 0:
-            for queue_id in sorted(state.unserved):
-                serve(state, state.unserved[queue_id])
-                if state.delivery_budget <= 0:
-                    break
-        if state.overfull and state.expiry_budget > 0:
-            for queue_id in sorted(state.overfull):
-                serve(state, state.overfull[queue_id])
-                if state.expiry_budget <= 0:
-                    break
-        if state.remains:
+        if state.unserved.queues:
+            self._serve_unserved()
+        if state.overfull.queues:
+            self._serve_overfull()
+        if state.remains.are_there():
             queues.clear_remains(state)
         if state.expiry_due:
             self._expire_due()
-        if state.coming:
+        if state.coming.queues:
             settle_coming(state)
         state.end_entry()
+
+    def _serve_unserved(self) -> None:
+        """Queues that were left with messages and willing consumers, as far as the entry's bound goes."""
+        state = self._state
+        while state.delivery_budget > 0:
+            queue = state.unserved.take()
+            if queue is None:
+                break
+            serve(state, queue)
+        state.unserved.put_back()
+
+    def _serve_overfull(self) -> None:
+        """The same for queues with more than they may have."""
+        state = self._state
+        while state.expiry_budget > 0:
+            queue = state.overfull.take()
+            if queue is None:
+                break
+            serve(state, queue)
+        state.overfull.put_back()
 
     def _expire_due(self) -> None:
         """Serve the queues whose head is due, in the order of their deadlines, as far as the entry's bound
@@ -199,6 +215,8 @@ class Shard:
 
     def _become(self, state: State) -> None:
         state.expiry_lag = self._state.expiry_lag
+        for queue in self._state.queues.values():
+            queue.consumers.let_go()
         self._state = state
 
     def digest(self) -> str:
@@ -220,7 +238,7 @@ class Shard:
     def next_message_due_ms(self) -> int:
         """The shard time at which EXPIRE_DUE next has work, 0 for at once, -1 for never as things are."""
         state = self._state
-        if state.unserved or state.overfull or state.remains or state.coming:
+        if state.unserved.queues or state.overfull.queues or state.coming.queues or state.remains.are_there():
             return _DUE_AT_ONCE
         return self._state.message_timers.first()[0]
 
@@ -243,6 +261,11 @@ class Shard:
         return self._state.lease_timers.first()[0]
 
     # -- reading -------------------------------------------------------------------------------------------
+
+    @property
+    def level(self) -> int:
+        """The feature level that the shard was told last: what its log means from there on."""
+        return self._state.level
 
     @property
     def time_ms(self) -> int:
@@ -300,14 +323,20 @@ class Shard:
         """The lanes to other shards, empty ones too (their numbers go on). Not to be changed."""
         return self._state.outbox.lanes.values()
 
+    def filled_lanes(self) -> list[Lane]:
+        """The lanes in which something waits."""
+        return list(self._state.outbox.filled.values())
+
+    @property
+    def empty_lanes(self) -> int:
+        """How many lanes have nothing in them."""
+        outbox = self._state.outbox
+        return len(outbox.lanes) - len(outbox.filled)
+
     @property
     def has_lanes(self) -> bool:
         """Whether anything waits in a lane."""
-        # Asked of every shard whenever one has changed: a generator would cost more than the look.
-        for lane in self._state.outbox.lanes.values():  # noqa: SIM110
-            if lane.items:
-                return True
-        return False
+        return len(self._state.outbox.filled) > 0
 
     def lane(self, target_queue: int) -> Lane | None:
         """The lane to one queue of another shard."""
@@ -336,14 +365,27 @@ class Shard:
         if queue.ready_count() == 0:
             # Whatever its size, the first is taken.
             size_bytes = max(size_bytes, next_bytes)
-            credit = queue.consumers.credit()
+            credit = queue.consumers.credit(self._state.deliveries_per_entry)
         if credit:
-            return Room(max(messages, 0) + credit, UNLIMITED, queue.consumers.window_left())
+            return Room(max(messages, 0) + credit, UNLIMITED, queue.consumers.window_left(credit))
         return Room(max(messages, 0), max(size_bytes, 0))
 
     def statistics(self) -> ShardStatistics:
         """Counts of the whole shard; looks at every queue."""
-        return ShardStatistics(self._state)
+        statistics = ShardStatistics(self._state)
+        for queue in self._state.queues.values():
+            statistics.add(queue)
+        return statistics
+
+    def statistics_in_steps(self) -> Iterator[ShardStatistics | None]:
+        """The same at last, and None for each step before; the shard may be changed between them."""
+        statistics = ShardStatistics(self._state)
+        queues = list(self._state.queues.values())
+        for first in range(0, len(queues), QUEUES_PER_STEP):
+            for queue in queues[first : first + QUEUES_PER_STEP]:
+                statistics.add(queue)
+            yield None
+        yield statistics
 
     @property
     def expiry_lag(self) -> ExpiryLag:

@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from cluster.versions import LEVEL_LOWEST
+from node.shard.backlog import Backlog
 from node.shard.consumers import Holder
 from node.shard.errors import BrokenInvariant
 from node.shard.expiry_lag import ExpiryLag
@@ -10,7 +12,7 @@ from node.shard.message import Message
 from node.shard.outbox import EXPIRED, REASONS, Outbox
 from node.shard.priority import priority_of
 from node.shard.queue import Queue
-from node.shard.remains import Remains
+from node.shard.remains import AllRemains
 from node.shard.timers import Timers
 from node.shard.tombstone import GONE_FOR, Tombstone
 
@@ -73,10 +75,12 @@ class State:
     """Everything a shard knows. Queues, tombstones, remains, outbox and counters are the state proper; timers, live
     counts, sessions, ``unserved`` and ``overfull`` follow from them; the rest belongs to the entry under way.
 
+    ``level``: the feature level that the shard was told last; the log means what it does from there on.
+
     ``live`` counts, per log entry, the places in which the state still refers to it. ``unserved`` are queues with
     messages and willing consumers that the bound of an entry left waiting, ``overfull`` those that still have to
-    drop messages, ``coming`` those with messages that came back and are not dealt with. ``remains``, the oldest
-    first; ``queue_expired`` counts what died of its queue's end.
+    drop messages, ``coming`` those with messages that came back and are not dealt with. ``queue_expired`` counts what
+    died of its queue's end.
 
     ``dead_lettered_for`` counts deaths by reason, all but EXPIRED, by far the most frequent one: those are the
     rest of the queues' ``dead_lettered``. ``gone_for`` counts queues by reason. ``expiry_lag`` is this replica's own
@@ -101,6 +105,7 @@ class State:
         "index",
         "lease_timers",
         "led_ms",
+        "level",
         "live",
         "local_node",
         "message_timers",
@@ -143,6 +148,7 @@ class State:
         self.messages_per_piece = messages_per_piece
         self.time_ms = 0
         self.led_ms = 0
+        self.level = LEVEL_LOWEST
         self.queues: dict[int, Queue] = {}
         self.deleted: dict[int, Tombstone] = {}
         self.outbox = Outbox()
@@ -154,17 +160,17 @@ class State:
         self.refused_routes = 0
         self.dead_lettered_for: dict[str, int] = dict.fromkeys(REASONS, 0)
         self.gone_for: dict[str, int] = dict.fromkeys(GONE_FOR, 0)
-        self.remains: list[Remains] = []
+        self.remains = AllRemains()
         self.queue_expired = 0
         # Derived.
         self.sessions: dict[tuple[int, int], dict[tuple[int, int], Holder]] = {}
         self.live: dict[int, int] = {}
         self.message_timers = Timers()
         self.lease_timers = Timers()
-        self.unserved: dict[int, Queue] = {}
-        self.coming: dict[int, Queue] = {}
+        self.unserved = Backlog()
+        self.coming = Backlog()
         self.queue_changes = 0
-        self.overfull: dict[int, Queue] = {}
+        self.overfull = Backlog()
         # Of this replica.
         self.terms: dict[bytes, bytes] = {}
         self.expiry_lag = ExpiryLag()

@@ -99,6 +99,7 @@ class ShardStatistics:
     )
 
     def __init__(self, state: State) -> None:
+        """Without its queues, but for their dead letters: see `add`."""
         outbox = state.outbox
         self.queues = len(state.queues)
         self.tombstones = len(state.deleted)
@@ -120,7 +121,7 @@ class ShardStatistics:
         self.refused_routes = state.refused_routes
         self.queue_expired = state.queue_expired
         self.remains = 0
-        for remains in state.remains:
+        for remains in state.remains.in_order():
             self.remains += remains.line.count()
         self.ready = 0
         self.ready_bytes = 0
@@ -132,25 +133,31 @@ class ShardStatistics:
         self.delivered = past.delivered
         self.acknowledged = past.acknowledged
         self.expired = past.expired
-        self.dead_lettered = past.dead_lettered
+        # At once, also where the rest of the queues is counted bit by bit: what other reasons leave of all deaths is
+        # how many were of deadlines, and a counter may never go back.
+        dead_lettered = past.dead_lettered
+        for queue in state.queues.values():
+            dead_lettered += queue.dead_lettered
+        self.dead_lettered = dead_lettered
         self.duplicates = past.duplicates
         self.overflowed = past.overflowed
         self.refused = past.refused
         self.delivery_limited = past.delivery_limited
-        for queue in state.queues.values():
-            self.ready += queue.ready_count()
-            self.ready_bytes += queue.ready_bytes
-            self.unacknowledged += queue.held_count
-            self.unacknowledged_bytes += queue.held_bytes
-            self.consumers += queue.consumers.count
-            self.enqueued += queue.enqueued
-            self.delivered += queue.delivered
-            self.acknowledged += queue.acknowledged
-            self.expired += queue.expired
-            self.dead_lettered += queue.dead_lettered
-            self.duplicates += queue.duplicates
-            self.overflowed += queue.overflowed
-            self.refused += queue.refused
-            self.delivery_limited += queue.delivery_limited
         self.dead_lettered_for = state.dead_lettered_for.copy()
         self.dead_lettered_for[EXPIRED] = self.dead_lettered - sum(state.dead_lettered_for.values())
+
+    def add(self, queue: Queue) -> None:
+        """Count a queue of the shard; each is to be counted once."""
+        self.ready += queue.ready_count()
+        self.ready_bytes += queue.ready_bytes
+        self.unacknowledged += queue.held_count
+        self.unacknowledged_bytes += queue.held_bytes
+        self.consumers += queue.consumers.count
+        self.enqueued += queue.enqueued
+        self.delivered += queue.delivered
+        self.acknowledged += queue.acknowledged
+        self.expired += queue.expired
+        self.duplicates += queue.duplicates
+        self.overflowed += queue.overflowed
+        self.refused += queue.refused
+        self.delivery_limited += queue.delivery_limited

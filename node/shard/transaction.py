@@ -1,6 +1,8 @@
 """TRANSACTION: publishes and settlements of one client that this shard applies together or not at all."""
 
 from node.shard.commands import (
+    DISCARD,
+    GIVE_BACK,
     LIST,
     NUMBER,
     NUMBER_PAIR,
@@ -90,7 +92,7 @@ def _end_of_settle(data: bytes, position: int, stop: int) -> int:
         raise ShardError(f"SETTLE of a TRANSACTION expected at {position}")
     _, outcome, form, count, _, _ = SETTLE_HEAD.unpack_from(data, position)
     lengths: dict[int, int] = {LIST: count * NUMBER.size, UP_TO: NUMBER.size, RANGE: NUMBER_PAIR.size}
-    if form not in lengths or outcome > REJECT:
+    if form not in lengths or (outcome > REJECT and outcome not in (GIVE_BACK, DISCARD)):
         raise ShardError(f"SETTLE of unknown form {form} or outcome {outcome}")
     after: int = position + SETTLE_HEAD.size + lengths[form]
     if after > stop:

@@ -235,6 +235,10 @@ class _WatchedCluster:
     def blocked(self) -> str | None:
         return self._node.engine.blocked
 
+    @property
+    def no_room(self) -> str | None:
+        return self._node.engine.no_room
+
 
 class _WatchedShard:
     """A `ShardHandle` that shows answers to gets to the probe."""
@@ -303,5 +307,11 @@ class _WatchedEvents:
     def alarm_changed(self, text: str | None) -> None:
         self._inner.alarm_changed(text)
 
+    def no_room_changed(self, elsewhere: bool) -> None:
+        self._inner.no_room_changed(elsewhere)
+
     def pressure_changed(self, overloaded: bool) -> None:
         self._inner.pressure_changed(overloaded)
+
+    def kept_bytes(self) -> int:
+        return self._inner.kept_bytes()

@@ -79,7 +79,7 @@ def plain(event: Event) -> list[tuple[Any, ...]]:
     if isinstance(event, SettlementsReceived):
         return [("settle", event.channel_id, *settlement) for settlement in event.settlements]
     if isinstance(event, MethodReceived):
-        return [("method", event.channel_id, event.method.name, values(event.method), event.arguments)]
+        return [("method", event.channel_id, event.method.name, values(event.decode_table()), event.arguments)]
     return [(repr(event),)]
 
 

@@ -149,7 +149,7 @@ def as_it_is_read(client: ScriptedClient, octets: bytes, chance: random.Random) 
                     said.append(("ack" if kind == ACK else "nack", tag, multiple and kind != REJECT, requeue))
             else:
                 assert isinstance(event, MethodReceived)
-                said.append((event.method.name, values(event.method)))
+                said.append((event.method.name, values(event.decode_table())))
         octets = octets[size:]
     return said
 

@@ -215,6 +215,7 @@ def test_methods_reach_the_broker_with_their_table() -> None:
     (event,) = client.send((1, declare))
     assert isinstance(event, MethodReceived)
     assert isinstance(event.method, Queue.Declare)
-    assert event.method.arguments == declare.arguments
+    decoded = event.decode_table()
+    assert isinstance(decoded, Queue.Declare) and decoded.arguments == declare.arguments
     assert event.arguments == b"\x00\x00\x00\x20\x09x-expiresI\x00\x01\x11\x70\x0dx-message-ttls\x03\xe8"
     assert plain_events(client.send((1, Basic.Get(queue="q"))))[0][:3] == ("method", 1, "Basic.Get")

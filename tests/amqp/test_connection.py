@@ -123,12 +123,26 @@ def test_what_waits_for_an_answer_is_bounded() -> None:
     client = ScriptedClient()
     client.feed(PROTOCOL_HEADER)
     client.connection.receive(client.start_ok())
+    client.connection.receive(b"x" * 1_000)
     assert client.connection.wants_input
-    client.connection.receive(b"x" * 300_000)
+    # Of a stranger that is much.
+    client.connection.receive(b"x" * 20_000)
     assert not client.connection.wants_input
     events = client.connection.receive(b"x" * 5_000_000)
     assert [type(event) for event in events] == [ConnectionClosed]
     assert client.connection.should_close
+
+
+def test_who_has_logged_in_may_have_more_waiting() -> None:
+    client = ScriptedClient()
+    client.feed(PROTOCOL_HEADER)
+    client.connection.receive(client.start_ok())
+    client.connection.authenticated()
+    client.connection.receive(TUNE_OK + OPEN)
+    client.connection.receive(b"x" * 20_000)
+    assert client.connection.wants_input
+    client.connection.receive(b"x" * 300_000)
+    assert not client.connection.wants_input
 
 
 @pytest.mark.parametrize(

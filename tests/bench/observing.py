@@ -18,7 +18,6 @@ from node.operating.queue_metrics import queue_metrics
 from node.operating.queue_selection import MOST_QUEUES, QueueSelection
 from node.operating.queue_views import LOOKED_AT, QueueViews
 from node.operating.status import engine_metrics
-from node.settings import NodeSettings
 from node.shard.commands import encode_create_queue, encode_publish
 from node.shard.settings import ShardQueueSettings
 from node.shard.shard import Shard
@@ -83,17 +82,19 @@ def many_queues(count: int) -> None:
         page = work()
         print(f"{name}: {(time.process_time() - start) * 1e3:.0f} ms, {len(page) / 1e3:.0f} kB")
 
+    def selected(selection: QueueSelection) -> bytes:
+        rows, left_out = views.some(selection, brokers.now_ms)
+        return rendered(queue_metrics(list(rows), left_out))
+
     def per_queue(limit: int) -> bytes:
-        return rendered(queue_metrics(*views.some(QueueSelection(limit=limit), brokers.now_ms)))
+        return selected(QueueSelection(limit=limit))
 
     print(f"{count} queues:")
-    timed("  /metrics", lambda: rendered(engine_metrics(engine, NodeSettings(), brokers.now_ms)))
+    timed("  /metrics", lambda: rendered(engine_metrics(engine, brokers.now_ms)))
     timed("  /metrics/per-queue", lambda: per_queue(1000))
     timed(f"  /metrics/per-queue?limit={MOST_QUEUES}", lambda: per_queue(MOST_QUEUES))
     name = frozenset({"queue.number.77"})
-    timed("  /metrics/per-queue?queue=", lambda: rendered(
-        queue_metrics(*views.some(QueueSelection("/", name), brokers.now_ms))
-    ))  # fmt: skip
+    timed("  /metrics/per-queue?queue=", lambda: selected(QueueSelection("/", name)))
 
 
 def main() -> None:

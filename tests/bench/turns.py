@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from cluster.transport import framing
+from cluster.transport.cluster_secret import NO_SECRET
 from cluster.transport.frame_stream import FrameConnection, FrameListener, FrameSender
 from cluster.transport.gate import OpenGate
 from cluster.transport.incoming import Incoming, PeerStream
@@ -158,7 +159,8 @@ class Shells(TimedBrokers):
         drive.transport._count_peers()
         self._incoming[node.id] = Incoming(
             node.id, "cluster", drive.transport.counters.get, drive.on_frame, OpenGate(), lambda *_: None,
-            SnapshotSpool(Path("nowhere")), ThreadPoolExecutor(1), PROTOCOLS,
+            SnapshotSpool(Path("nowhere")), ThreadPoolExecutor(1), PROTOCOLS, lambda _: None, drive.transport._guard,
+            False,
         )
         return drive
 
@@ -176,15 +178,15 @@ class Shells(TimedBrokers):
         transport, incoming = self.drives[id].transport, self._incoming[peer]
         link = PeerLink(
             transport._hello, peer, "", None, transport.counters[peer], lambda id: None, lambda id: None,
-            lambda id: None, lambda *_: None, lambda *_: None, transport._executor,
+            lambda id: None, lambda *_: None, lambda *_: None, transport._executor, NO_SECRET,
         )
         transport._links[peer] = link
         intake = incoming.intake(id, self.drives[peer].transport.counters[id], self.loop.time)
-        stream = PeerStream(id, PROTOCOLS.highest, intake, "")
+        stream = PeerStream(id, PROTOCOLS.highest, intake, "", checked=True)
         listener = FrameListener(lambda *_: stream, PROTOCOLS, incoming.complaints, None)
         connection = FrameConnection(listener, cast(Any, None), "")
         greeting = framing.encode_greeting(PROTOCOLS.highest, id, bytes(framing.TICKET_BYTES))
-        sender = FrameSender(PROTOCOLS.highest, greeting, link.outbox.write_waiting, link._frames_ended)
+        sender = FrameSender(PROTOCOLS.highest, greeting, link.outbox.write_waiting, link._frames_ended, b"", True)
         connection.connection_made(cast(Any, Pipe(self, FRAME_US, sender.data_received)))
         sender.connection_made(cast(Any, Pipe(self, FRAME_US, connection.data_received)))
         self.at(self.now_us + 3 * FRAME_US, lambda: self._up(link, sender))

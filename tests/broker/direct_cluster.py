@@ -47,6 +47,7 @@ class DirectCluster:
         self.access_counts: AccessCounts = AccessCounts()
         self.overloaded: bool = False
         self.blocked: str | None = None
+        self.no_room: str | None = None
         self.now_ms: int = now_ms
         self.replies: DirectReplies = DirectReplies(node_id, _nowhere, lambda: self.events)
         self.homes: LostHomes = LostHomes(node_id, lambda: self.catalog, _SESSION_TIMEOUT_MS)

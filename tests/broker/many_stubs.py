@@ -58,7 +58,7 @@ class StubConnection:
 
     def _channel(self, id: int, consumers: int) -> Any:
         channel = SimpleNamespace(
-            connection=self, channel_id=id, open=True, prefetch=0, global_prefetch=SimpleNamespace(limit=0),
+            connection=self, channel_id=id, open=True, prefetch=0,
             unacknowledged=SimpleNamespace(count=0), publisher=SimpleNamespace(confirms=None, transaction=None),
         )  # fmt: skip
         channel.consumers = {

@@ -150,7 +150,7 @@ def test_what_a_channel_holds_and_waits_for(seen: Seen) -> None:
     name = client.connection.name
     (first, second, third), left = seen.views[1].rows("channels", ALL, [Part(name, 0, 10)])
     assert left == []
-    assert (first["prefetch_count"], first["global_prefetch_count"], first["messages_unacknowledged"]) == (5, 9, 1)
+    assert (first["prefetch_count"], first["global_prefetch_count"], first["messages_unacknowledged"]) == (9, 0, 1)
     assert (second["confirm"], second["messages_unconfirmed"], second["transactional"]) == (True, 4, False)
     assert (third["transactional"], third["confirm"], third["messages_uncommitted"]) == (True, False, 4)
     assert (third["acks_uncommitted"], third["messages_unacknowledged"]) == (1, 2)

@@ -8,6 +8,7 @@ import pytest
 from pamqp import commands, frame
 
 from cluster.versions import LEVEL_CONSUMER_WINDOWS, LEVEL_HIGHEST, VersionRange
+from node.broker.consumer_windows import ConsumerWindows
 from node.broker.pressure import Pressure
 from node.catalog import RaiseLevel
 from node.limits import (
@@ -19,6 +20,7 @@ from node.limits import (
 from node.shard.commands import FLOW, TAKEN, TAKEN_HEAD
 from node.shard.consumers import Holder
 from node.shard.shard import Shard
+from tests.broker.conftest import World
 from tests.broker.test_transient_shards import Pair
 from tests.broker.three_brokers import ThreeBrokers
 
@@ -292,3 +294,61 @@ def test_a_guest_that_hears_late_is_given_no_more_than_a_window(pair: Pair, monk
         pair.advance(100)
     assert numbers(guest.take(1)) == list(range(MESSAGES))
     assert who.given_bytes - who.taken_bytes < WINDOW_BYTES
+
+
+# -- all consumers of a node ----------------------------------------------------------------------
+
+
+def test_the_windows_of_a_node_are_bounded_together() -> None:
+    """Each has something, and those that are gone give theirs back."""
+    windows = ConsumerWindows(100_000, 10)
+    opened = [windows.open(number, 5_000) for number in range(1_000)]
+    assert opened[0] == 5_000 and opened == sorted(opened, reverse=True)
+    assert opened[-1] == 10
+    assert sum(opened) == windows.open_bytes <= 100_000 + 1_000 * 10
+    for number in range(1_000):
+        windows.close(number)
+        windows.close(number)
+    assert windows.open_bytes == 0
+    assert windows.open(1, 5_000) == 5_000
+    # No windows before all nodes know them.
+    assert windows.open(2, 0) == 0
+
+
+def test_slow_consumers_on_many_connections_are_given_a_bounded_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None of them reads: what all have been given is the budget, and one message over for each."""
+    count, most_bytes = 40, 100 * MESSAGE_BYTES
+    world = World()
+    world.broker.consumer_windows = ConsumerWindows(most_bytes, MESSAGE_BYTES)
+    publisher = world.client()
+    publisher.declare("q")
+    for _ in range(20 * count):
+        publisher.publish(1, "q", BODY)
+    slow = []
+    for _ in range(count):
+        client = world.client()
+        client.connection.pressure.set_output_blocked(True)
+        # As if its socket were full: nothing is reported as taken.
+        client.send(1, commands.Basic.Consume(queue="q", consumer_tag="tag"))
+        slow.append(client)
+    assert world.broker.consumer_windows.open_bytes <= most_bytes + count * MESSAGE_BYTES
+    given = sum(client.connection.channels[1].unacknowledged.count for client in slow)
+    assert count <= given <= 100 + 2 * count
+    for client in slow:
+        client.lose()
+    assert world.broker.consumer_windows.open_bytes == 0
+
+
+def test_a_consumer_that_is_refused_has_no_window(world: Any, client: Any) -> None:
+    client.declare("q")
+    client.consume("q", exclusive=True)
+    before = world.broker.consumer_windows.open_bytes
+    other = world.client()
+    assert isinstance(other.call(1, commands.Basic.Consume(queue="q")), commands.Channel.Close)
+    assert world.broker.consumer_windows.open_bytes == before > 0
+    other.send(1, commands.Channel.CloseOk())
+    other.open_channel()
+    other.call(1, commands.Basic.Consume(queue="missing"))
+    assert world.broker.consumer_windows.open_bytes == before
+    client.call(1, commands.Basic.Cancel(consumer_tag="tag"))
+    assert world.broker.consumer_windows.open_bytes == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -68,13 +69,21 @@ def test_prefetch(client: Any) -> None:
 def test_qos_refusals(world: Any, client: Any) -> None:
     got = client.call(1, commands.Basic.Qos(prefetch_size=10, prefetch_count=1))
     assert closed(got) == ("connection", 540, "NOT_IMPLEMENTED - prefetch_size!=0 (10)")
-    other = world.client()
-    other.declare("q", arguments={"x-queue-type": "quorum"})
-    other.call(1, commands.Basic.Qos(prefetch_count=1, global_=True))
-    assert isinstance(other.get("q"), commands.Basic.GetEmpty)
-    got = other.call(1, commands.Basic.Consume(queue="q"))
-    text = "NOT_IMPLEMENTED - queue 'q' in vhost '/' does not support global qos"
-    assert closed(got) == ("connection", 540, text)
+
+
+@pytest.mark.parametrize("type", ["quorum", "classic"])
+def test_global_qos_is_a_limit_for_each_consumer(client: Any, type: str) -> None:
+    """As RabbitMQ 4.3 has it (golden qos4.global_alone), for the consumers that follow."""
+    client.declare("q", arguments={"x-queue-type": type})
+    client.call(1, commands.Basic.Qos(prefetch_count=1))
+    client.call(1, commands.Basic.Consume(queue="q", consumer_tag="before"))
+    client.call(1, commands.Basic.Qos(prefetch_count=3, global_=True))
+    for tag in ("one", "two"):
+        client.call(1, commands.Basic.Consume(queue="q", consumer_tag=tag))
+    for _ in range(10):
+        client.publish(1, "q")
+    got = Counter(each.method.consumer_tag for each in client.take(1))
+    assert got == {"before": 1, "one": 3, "two": 3}
 
 
 @pytest.mark.parametrize(
@@ -111,7 +120,7 @@ def test_a_bad_ack_does_not_undo_the_good_ones_before_it(client: Any) -> None:
 
 
 def test_get_counts_and_redelivery(client: Any) -> None:
-    """Golden queue.counts; x-delivery-count as quorum queues have it (dlx.reason_delivery_limit)."""
+    """Golden queue.counts; x-acquired-count as quorum queues have it (dlx.reason_delivery_limit)."""
     fill(client, "q", 3)
     got = client.get("q", no_ack=False)
     assert (got.method.message_count, got.method.redelivered, got.body) == (2, False, b"0")
@@ -119,7 +128,7 @@ def test_get_counts_and_redelivery(client: Any) -> None:
     seen = [client.get("q", no_ack=True) for _ in range(3)]
     again = next(each for each in seen if each.method.redelivered)
     assert again.body == b"0"
-    assert again.properties.headers == {"x-delivery-count": 1}
+    assert again.properties.headers == {"x-acquired-count": 1}
 
 
 def test_transient_queues_do_not_count_deliveries(client: Any) -> None:

@@ -4,9 +4,9 @@ import struct
 from collections.abc import Callable
 
 from node.broker.queue_settings import shard_settings
-from node.catalog import Catalog, DeclareQueue, QueueDeclared, QueueRecord
+from node.catalog import Bind, Catalog, DeclareQueue, QueueDeclared, QueueRecord
 from node.duties.shard_duties import AGAIN_MS, PARKED_REST_MS, ShardDuties
-from node.limits import DEAD_LETTERS_PER_ENTRY, DEAD_LETTERS_ROUTED_AHEAD
+from node.limits import DEAD_LETTER_ROUTING_STEPS, DEAD_LETTERS_PER_ENTRY, DEAD_LETTERS_ROUTED_AHEAD
 from node.shard import commands
 from node.shard.room import ANY_ROOM, Room
 from tests.shard.driver import Driver
@@ -69,11 +69,11 @@ class Leader:
         return [int(body) for body in self.driver.drain(self.dead.id)]
 
 
-def publish(body: str, queue_id: int) -> bytes:
+def publish(body: str, queue_id: int, key: str = "timed") -> bytes:
     """A PUBLISH with a content header as clients send it, without properties."""
     parts: list[bytes] = []
     header = struct.pack(">HHQH", 60, 0, len(body), 0)
-    commands.encode_publish(parts, (queue_id,), -1, b"\x00\x05timed", header, body.encode())
+    commands.encode_publish(parts, (queue_id,), -1, b"\x00" + bytes([len(key)]) + key.encode(), header, body.encode())
     return b"".join(parts)
 
 
@@ -242,3 +242,56 @@ def test_l10_a_queue_is_forgotten_once_it_is_known_to_have_left_the_catalog() ->
     leader.now_ms += AGAIN_MS
     leader.look()
     assert (leader.driver.shard.deleted, leader.given, len(leader.removals)) == ({}, [], 2)
+
+
+class Slow(Leader):
+    """The deaths of a queue with keys and bindings that make each take long to route; the n-th key ends with "nx"."""
+
+    def __init__(self, deaths: int, bound_by: str = "#") -> None:
+        self.catalog = Catalog(1)
+        self.given = []
+        self.driver = Driver(expiries=deaths)
+        self.now_ms = 1_000_000
+        self.dead = self.declare("dead", {})
+        timed = self.declare("timed", {"x-message-ttl": 100, "x-dead-letter-exchange": "amq.topic"})
+        for number in range(200):
+            pattern = ".".join("a*#"[number // 3**place % 3] for place in range(5)) + ".#.a" * 30 + f".#.{number}"
+            self.catalog.apply(Bind("/", "amq.topic", "queue", "dead", pattern))
+        self.catalog.apply(Bind("/", "amq.topic", "queue", "dead", bound_by))
+        for number in range(deaths):
+            self.driver.run(publish(str(number), timed.id, ".".join("a" * 60) + f".{number}x"))
+        self.driver.pass_ms(100)
+        self.driver.tick()
+        self.driver.shard.shard_id = 1
+        self.duties = ShardDuties(self.driver.shard, 1, self)
+
+
+def test_d7_a_look_at_deaths_ends_when_routing_them_takes_long() -> None:
+    """So that 1000 of them with keys of their own don't keep the node from everything else."""
+    leader = Slow(100)
+    looks = 0
+    while leader.driver.shard.unrouted(1):
+        before = leader.catalog.routing_steps("/")
+        leader.look()
+        assert leader.catalog.routing_steps("/") - before <= 1.5 * DEAD_LETTER_ROUTING_STEPS
+        while leader.given:
+            leader.apply_first()
+        looks += 1
+    assert 2 < looks < 100
+    assert leader.arrived() == list(range(100))
+
+
+def test_d8_parked_ones_that_take_long_are_looked_at_to_the_end_however_often_routes_change() -> None:
+    """RULES D8: each look sees some of them; those without a route, first of all, do not keep the last from its own."""
+    deaths = 100
+    leader = Slow(deaths, bound_by=f"#.{deaths - 1}x")
+    parked = [commands.RouteDecision(each, commands.PARKED) for each in range(1, deaths + 1)]
+    leader.driver.lead(commands.encode_route(parked))
+    looks = 0
+    while not leader.given and looks < deaths:
+        leader.catalog.apply(Bind("/", "amq.topic", "queue", "dead", f"*.{looks}.own"))
+        leader.now_ms += PARKED_REST_MS
+        leader.look()
+        looks += 1
+    assert leader.given == [commands.encode_retry_parked([deaths])]
+    assert looks > 2

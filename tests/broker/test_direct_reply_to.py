@@ -9,7 +9,15 @@ import pytest
 from pamqp import commands
 
 from node.amqp.content import Content
-from node.broker.direct_replies import ANSWER_WITHIN_MS, DirectReplies, make_address, parse_address
+from node.broker.direct_replies import (
+    ANSWER_WITHIN_MS,
+    DirectReplies,
+    is_address_in,
+    make_address,
+    make_key,
+    parse_address,
+)
+from node.catalog import AddVhost, SetPermissions
 from node.datagram_kinds import ASK, REPLY, TOLD
 from node.limits import MIB, OUTPUT_FULL_BYTES
 from tests.broker.conftest import closed
@@ -294,3 +302,21 @@ def test_replies_to_a_client_that_does_not_read_are_dropped(
     client.connection.pressure.set_output_full(False)
     responder.publish(1, address, b"again")
     assert [each.body for each in client.take(1)] == [b"again"]
+
+
+def test_an_address_is_none_in_another_vhost(world: Any, client: Any) -> None:
+    """Who learned an address can't use it from elsewhere: it is a key like any other there."""
+    _, address = request(client, world)
+    world.cluster.catalog.apply(AddVhost("other"))
+    world.cluster.catalog.apply(SetPermissions("guest", "other", ".*", ".*", ".*"))
+    stranger = world.client(vhost="other")
+    stranger.publish(1, address, b"forged", mandatory=True)
+    assert [each.method.reply_code for each in stranger.take(1)] == [312]
+    assert client.take(1) == []
+    assert stranger.call(1, commands.Queue.Declare(queue=address, passive=True)).reply_code == 404
+
+
+def test_an_address_of_a_release_that_named_no_vhost_is_taken(world: Any, client: Any) -> None:
+    assert is_address_in("/", make_address(1, "secret")) and is_address_in("v", make_address(1, "secret"))
+    assert not is_address_in("v", make_address(1, make_key("/", "secret")))
+    assert is_address_in("/", make_address(1, make_key("/", "secret")))

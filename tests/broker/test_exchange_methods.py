@@ -5,6 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
+import pytest
 from pamqp import commands
 
 from tests.broker.conftest import closed
@@ -59,7 +60,7 @@ def test_reserved_and_default(client: Any) -> None:
 
 def test_unknown_type_closes_the_connection(client: Any) -> None:
     got = client.call(1, commands.Exchange.Declare(exchange="x", exchange_type="sideways"))
-    assert closed(got) == ("connection", 503, "COMMAND_INVALID - unknown exchange type 'sideways'")
+    assert closed(got) == ("channel", 406, "PRECONDITION_FAILED - unknown exchange type 'sideways'")
     assert (got.class_id, got.method_id) == (40, 10)
 
 
@@ -126,7 +127,7 @@ def test_what_is_wrong_first_is_answered_first(client: Any) -> None:
     assert closed(got)[1] == 404, "a value that is none made an exchange"
     again(client)
     bad = commands.Exchange.Declare(exchange="x", exchange_type="bogus", arguments={"alternate-exchange": 5})
-    assert closed(client.call(1, bad)) == ("connection", 503, "COMMAND_INVALID - unknown exchange type 'bogus'")
+    assert closed(client.call(1, bad)) == ("channel", 406, "PRECONDITION_FAILED - unknown exchange type 'bogus'")
 
 
 def test_a_binding_without_an_end_is_answered_before_its_arguments(world: Any, client: Any) -> None:
@@ -148,3 +149,25 @@ def test_a_binding_without_an_end_is_answered_before_its_arguments(world: Any, c
     again(client)
     got = client.call(1, commands.Queue.Bind(queue="mine", exchange="amq.headers", arguments={"x-match": "any"}))
     assert closed(got)[:2] == ("channel", 405)
+
+
+@pytest.mark.parametrize("key, count", [("#.#.#", 3), ("a.#.b.#.#", 3), ("#.#.#.#", 4)])
+def test_keys_with_many_hashes_are_refused_by_topic_exchanges(client: Any, key: str, count: int) -> None:
+    """In the words of RabbitMQ 4.3.6, for queues and exchanges; undoing what is not there is no fault."""
+    text = f"PRECONDITION_FAILED - Topic binding key '{key}' uses {count} '#' wildcards, at most 2 are allowed"
+    client.declare("q")
+    client.call(1, commands.Exchange.Declare(exchange="fan", exchange_type="fanout"))
+    for bind in (
+        commands.Queue.Bind(queue="q", exchange="amq.topic", routing_key=key),
+        commands.Exchange.Bind(destination="fan", source="amq.topic", routing_key=key),
+    ):
+        assert closed(client.call(1, bind)) == ("channel", 406, text)
+        again(client)
+    for method in (
+        commands.Queue.Unbind(queue="q", exchange="amq.topic", routing_key=key),
+        commands.Queue.Bind(queue="q", exchange="amq.direct", routing_key=key),
+        commands.Queue.Bind(queue="q", exchange="amq.topic", routing_key="##.#.#"),
+        commands.Queue.Bind(queue="q", exchange="amq.topic", routing_key="#.a.#"),
+    ):
+        assert type(client.call(1, method)) in (commands.Queue.BindOk, commands.Queue.UnbindOk)
+    assert closed(client.call(1, commands.Queue.Bind(queue="none", exchange="amq.topic", routing_key=key)))[1] == 404

@@ -154,7 +154,7 @@ def test_d2_delivery_limit(client: Any) -> None:
         got = client.get("q", no_ack=False)
         headers = got.properties.headers or {}
         assert (got.method.redelivered, headers.get("x-delivery-count")) == (count > 0, count or None)
-        client.send(1, commands.Basic.Nack(delivery_tag=got.tag, requeue=True))
+        client.send(1, commands.Basic.Reject(delivery_tag=got.tag, requeue=True))
     assert isinstance(client.get("q"), commands.Basic.GetEmpty)
     assert deaths(client.get("dead")) == [("q", "delivery_limit", 1)]
 
@@ -171,12 +171,24 @@ def test_d2_delivery_limit(client: Any) -> None:
         assert seen == deliveries
 
 
-@pytest.mark.parametrize("how", ["nack", "reject", "recover", "channel", "connection", "consumer"])
-def test_d2_every_return_counts_whatever_brings_it_about(world: Any, client: Any, how: str) -> None:
-    """As in RabbitMQ 3.10 to 4.2: what was handed out and came back was delivered."""
+FAILED = {"x-acquired-count": 1, "x-delivery-count": 1}
+GIVEN_BACK = {"x-acquired-count": 1}
+RETURNS = {
+    "nack": GIVEN_BACK, "reject": FAILED, "recover": GIVEN_BACK, "channel": FAILED, "connection": FAILED,
+    "consumer": FAILED, "nack in a transaction": GIVEN_BACK, "reject in a transaction": FAILED,
+    "recover in a transaction": GIVEN_BACK, "timeout": GIVEN_BACK,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", RETURNS)
+def test_q1_which_returns_are_failed_deliveries(world: Any, client: Any, how: str) -> None:
+    """As RabbitMQ 4.3.6 answers to each of these (golden count4.nack_and_reject, recover4, timeout4)."""
     client.declare("q", arguments={"x-queue-type": "quorum", "x-delivery-limit": 5})
     client.publish(1, "q")
     other = world.client()
+    way, _, transaction = how.partition(" in ")
+    if transaction:
+        other.call(1, commands.Tx.Select())
     if how == "consumer":
         (got,) = other.consume("q")
         other.call(1, commands.Basic.Cancel(consumer_tag="tag"))
@@ -184,18 +196,81 @@ def test_d2_every_return_counts_whatever_brings_it_about(world: Any, client: Any
         other.lose()
     else:
         got = other.get("q", no_ack=False)
-    if how == "nack":
+    if way == "nack":
         other.send(1, commands.Basic.Nack(delivery_tag=got.tag, requeue=True))
-    elif how == "reject":
+    elif way == "reject":
         other.send(1, commands.Basic.Reject(delivery_tag=got.tag, requeue=True))
-    elif how == "recover":
+    elif way == "recover":
         other.call(1, commands.Basic.Recover(requeue=True))
     elif how == "channel":
         other.call(1, commands.Channel.Close(reply_code=200, reply_text="", class_id=0, method_id=0))
     elif how == "connection":
         other.lose()
+    elif how == "timeout":
+        other.connection.channels[1].look_at_oldest(0, 1)
+        other.connection.channels[1].look_at_oldest(1, 1)
+    if transaction:
+        other.call(1, commands.Tx.Commit())
     again = client.get("q")
-    assert again.properties.headers["x-delivery-count"] == 1
+    assert again.method.redelivered and again.properties.headers == RETURNS[how]
+
+
+def test_q1_nacks_go_on_for_ever(client: Any) -> None:
+    """The default limit of 20 is for deliveries that fail."""
+    client.declare("q", arguments={"x-queue-type": "quorum"})
+    client.publish(1, "q")
+    for count in range(60):
+        got = client.get("q", no_ack=False)
+        assert got.properties.headers == ({"x-acquired-count": count} if count else None)
+        client.send(1, commands.Basic.Nack(delivery_tag=got.tag, requeue=True))
+    assert client.get("q").properties.headers == {"x-acquired-count": 60}
+
+
+@pytest.mark.parametrize("target", [{}, {"durable": False}], ids=["replicated", "transient"])
+@pytest.mark.parametrize("source", [{}, {"durable": False}], ids=["from replicated", "from transient"])
+@pytest.mark.parametrize(
+    "steps, redelivered",
+    [
+        (["reject"], True),
+        (["nack"], False),
+        (["reject, requeued", "nack"], True),
+        (["nack, requeued", "nack"], False),
+        (["reject, requeued", "expire"], True),
+        (["nack, requeued", "expire"], False),
+        (["expire"], False),
+    ],
+)
+def test_q1_a_dead_letter_is_redelivered_if_a_delivery_failed(
+    world: Any, client: Any, source: dict[str, Any], target: dict[str, Any], steps: list[str], redelivered: bool
+) -> None:
+    """Recorded of 4.3.6 (dlx.reason_rejected, dlx.at_least_once, and by hand); counts begin anew in the dead-letter
+    queue, in any shard, also after one more death."""
+    ttl = {"x-message-ttl": 100} if steps[-1] == "expire" else {}
+    for number in range(4):
+        client.declare(f"end{number}")
+        client.declare(f"dead{number}", arguments={
+            "x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"end{number}", "x-message-ttl": 1000,
+        }, **target)  # fmt: skip
+        client.declare(f"q{number}", arguments={
+            "x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"dead{number}", **ttl,
+        }, **source)  # fmt: skip
+        client.publish(1, f"q{number}")
+        for step in steps:
+            if step == "expire":
+                continue
+            got = client.get(f"q{number}", no_ack=False)
+            way, _, requeued = step.partition(", ")
+            method = commands.Basic.Reject if way == "reject" else commands.Basic.Nack
+            client.send(1, method(delivery_tag=got.tag, requeue=bool(requeued)))
+    world.advance(300)
+    for number in range(4):
+        dead = client.get(f"dead{number}", no_ack=False)
+        assert dead.method.redelivered == redelivered
+        assert not {"x-acquired-count", "x-delivery-count"} & dead.properties.headers.keys()
+        client.send(1, commands.Basic.Nack(delivery_tag=dead.tag, requeue=True))
+    again = [client.get(f"dead{number}", no_ack=False) for number in range(4)]
+    counts = None if target else 1
+    assert [each.properties.headers.get("x-acquired-count") for each in again] == 4 * [counts]
 
 
 def test_d8_d7_dead_letters_wait_for_a_full_target_in_order(world: Any, client: Any) -> None:
@@ -252,7 +327,7 @@ def test_d5_a_cycle_without_a_rejection_is_dropped(world: Any, client: Any, reas
     )
     client.publish(1, "q")
     if reason == "delivery_limit":
-        client.send(1, commands.Basic.Nack(delivery_tag=client.get("q", no_ack=False).tag, requeue=True))
+        client.send(1, commands.Basic.Reject(delivery_tag=client.get("q", no_ack=False).tag, requeue=True))
     world.advance(200)
     if reason == "queue_expired":
         client.declare("q", arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "back"})

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 from pamqp import commands
 
 from cluster.raft import Message
-from cluster.versions import VersionRange
+from cluster.versions import LEVEL_FAILED_DELIVERIES, LEVELS, VersionRange
 from node.catalog.records import CATALOG_GROUP
 from node.duties.membership_duties import AGAIN_MS, LEVELS_AGAIN_MS
+from tests.broker.conftest import Delivery
 from tests.broker.three_brokers import TICK_MS, NodeWorld, ThreeBrokers
 
 OLD, NEW = VersionRange(1, 1), VersionRange(1, 2)
@@ -194,3 +196,54 @@ def test_a_limit_below_the_clusters_level_lowers_nothing() -> None:
         brokers.step()
     assert levels(brokers) == [2, 2, 2]
     serves(brokers, "limited")
+
+
+def held_by(brokers: ThreeBrokers, id: int) -> tuple[Any, Delivery]:
+    """A client of that node that has the message of q, and as what it came."""
+    client = brokers.nodes[id].client()
+    got: list[Any] = []
+
+    def is_there() -> bool:
+        client.send(1, commands.Basic.Get(queue="q"))
+        brokers.run_until(partial(getattr, client, "received"))
+        got[:] = client.take(1)
+        return isinstance(got[0], Delivery)
+
+    brokers.run_until(is_there)
+    return client, got[0]
+
+
+def are_alike(brokers: ThreeBrokers) -> bool:
+    """Whether all replicas of all shards have the same state."""
+    states = [[shard.digest() for shard in node.engine.shards.values()] for node in brokers.nodes.values()]
+    return states[0] == states[1] == states[2]
+
+
+def shards_are_told(brokers: ThreeBrokers) -> bool:
+    """Whether all replicas of all shards have the highest level."""
+    return {shard.level for node in brokers.nodes.values() for shard in node.engine.shards.values()} == {LEVELS.highest}
+
+
+def test_q1_nacks_count_until_all_members_know_that_they_do_not() -> None:
+    """RULES Q1, and ends of nodes' sessions: in a cluster of before, upgraded node by node, and once all are new."""
+    old = LEVELS.limited(LEVEL_FAILED_DELIVERIES - 1)
+    brokers = ThreeBrokers(levels=old)
+    first = brokers.nodes[1].client()
+    first.send(1, commands.Queue.Declare(queue="q", durable=True, arguments={"x-queue-type": "quorum"}))
+    brokers.run_until(partial(getattr, first, "received"))
+    first.publish(1, "q")
+    failed = acquired = 0
+    for are_new in (False, True):
+        for id in (1, 2, 3):
+            client, got = held_by(brokers, id)
+            headers = got.properties.headers or {}
+            assert (headers.get("x-acquired-count", 0), headers.get("x-delivery-count", 0)) == (acquired, failed)
+            client.send(1, commands.Basic.Nack(delivery_tag=got.tag))
+            brokers.settle()
+            held_by(brokers, id)
+            start_anew(brokers, id, LEVELS)
+            acquired += 2
+            failed += 0 if are_new else 2
+        brokers.run_until(partial(are_at, brokers, LEVELS.highest))
+        brokers.run_until(partial(shards_are_told, brokers))
+    brokers.run_until(partial(are_alike, brokers))

@@ -112,7 +112,7 @@ def test_a_page_shows_its_rows_alone(kind: Kind) -> None:
     assert (nodes[1].did["row"], nodes[1].did["name"], nodes[1].did["looked at"]) == (0, 0, 150)
     assert nodes[2].did["row"] == 100 and nodes[2].did["looked at"] <= 2 * 2500 + 100
     status, page = asked(nodes[1], f"/api/{kind}?page=1000000&page_size=500", kind)
-    assert (status, page["items"], page["total_count"]) == (200, [], 2650)
+    assert (status, page["error"]) == (400, "page_out_of_range"), "as RabbitMQ answers"
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -18,12 +18,14 @@ from node.catalog import (
     RemoveQueues,
     SetPolicy,
 )
+from node.catalog.expressions import Expression
 from node.duties.policy_duties import AGAIN_MS, TICKS_PER_SWEEP, WATCHED_MS, PolicyDuties
 from node.limits import (
     MESSAGES_TOUCHED_PER_ENTRY,
     QUEUES_COMPARED_PER_TICK,
     QUEUES_COMPARED_PER_TICK_AT_MOST,
     QUEUES_UPDATED_PER_ENTRY,
+    SEARCHES_PER_TICK,
 )
 from node.shard import commands
 from node.shard.settings import encode_terms
@@ -409,3 +411,32 @@ def test_a_tick_looks_at_a_bounded_number_of_queues_however_many_there_are() -> 
     leader.catalog.compared = 0
     leader.tick()
     assert leader.catalog.compared == 0
+
+
+@pytest.mark.parametrize("policies", [64, 200])
+def test_a_tick_holds_a_bounded_number_of_names_against_patterns(
+    policies: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many policies there are; and it comes to an end."""
+    searches = 0
+    search = Expression.search
+
+    def counted(pattern: Expression, name: str) -> bool:
+        nonlocal searches
+        searches += 1
+        return search(pattern, name)
+
+    leader = Leader(300)
+    for number in range(policies):
+        leader.put({"expires": 1_000_000 + number}, f"x{number}$", name=f"p{number}")
+    leader.put({"expires": 77}, "9$", name="z")
+    monkeypatch.setattr(Expression, "search", counted)
+    leader.duties.compare_all()
+    ticks = 0
+    while leader.duties._to_compare:
+        searches = 0
+        leader.tick()
+        ticks += 1
+        assert searches <= 1.1 * SEARCHES_PER_TICK
+    assert ticks >= 300 * policies // SEARCHES_PER_TICK
+    assert leader.in_step()

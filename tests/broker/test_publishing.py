@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from pamqp import commands
 
+from node.limits import COPIES_CHARACTERS
+
 
 @pytest.fixture
 def confirming(world: Any) -> Any:
@@ -173,6 +175,18 @@ def test_copies_must_be_a_list(client: Any) -> None:
     got = client.take(1)[-1]
     assert got.reply_code == 406
     assert got.reply_text.endswith('{unacceptable_type_in_header,"CC",longstr}')
+
+
+def test_copies_are_bounded(client: Any) -> None:
+    """Each is routed, and a header may have a hundred thousand."""
+    client.declare("q")
+    half = [31 * "k"] * (COPIES_CHARACTERS // 64)
+    client.publish(1, "q", b"taken", headers={"CC": half, "BCC": half})
+    assert client.get("q").body == b"taken"
+    client.publish(1, "q", headers={"CC": half, "BCC": [32 * "k"] * len(half)})
+    got = client.take(1)[-1]
+    assert got.reply_code == 406
+    assert got.reply_text.endswith("CC and BCC have 8320 characters, with one more for each, at most 8192 are taken")
 
 
 def test_headers_exchange(client: Any) -> None:

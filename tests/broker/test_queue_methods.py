@@ -29,6 +29,38 @@ def test_declare_answers_counts(client: Any) -> None:
     assert client.declare("q").message_count == 1
 
 
+@pytest.mark.parametrize("queue_type", ["quorum", "classic"])
+@pytest.mark.parametrize("queue", ["q", "there"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"x-delayed-retry-type": "all"}, {"x-delayed-retry-min": 1000}, {"x-delayed-retry-max": "bogus"},
+        {"x-delayed-retry-multiplier": 2}, {"x-delayed-retry-jitter": 0.5},
+        {"x-consumer-timeout": 60_000}, {"x-consumer-disconnected-timeout": 1}, {"x-stream-filter-size-bytes": 16},
+    ],
+)  # fmt: skip
+def test_arguments_that_would_mean_something_are_not_ignored(
+    client: Any, arguments: dict[str, Any], queue: str, queue_type: str
+) -> None:
+    """Whoever asks for retries that wait must hear that there are none; the same for a queue that is there."""
+    client.declare("there", arguments={"x-queue-type": queue_type})
+    (key,) = arguments
+    method = commands.Queue.Declare(queue=queue, durable=True, arguments={"x-queue-type": queue_type, **arguments})
+    why = f"for queue '{queue}' in vhost '/' of queue type rabbit_{queue_type}_queue"
+    refused(client, method, 406, f"PRECONDITION_FAILED - invalid arg '{key}' {why}")
+
+
+@pytest.mark.parametrize("argument", ["x-consumer-timeout", "x-stream-filter", "x-stream-match-unfiltered"])
+@pytest.mark.parametrize("queue_type", ["quorum", "classic"])
+def test_consumers_arguments_that_would_mean_something_are_not_ignored(
+    client: Any, argument: str, queue_type: str
+) -> None:
+    client.declare("q", arguments={"x-queue-type": queue_type})
+    why = f"for queue 'q' in vhost '/' of queue type rabbit_{queue_type}_queue"
+    method = commands.Basic.Consume(queue="q", arguments={argument: 1000})
+    refused(client, method, 406, f"PRECONDITION_FAILED - invalid arg '{argument}' {why}")
+
+
 def test_missing_queue(client: Any) -> None:
     for method in (
         commands.Queue.Declare(queue="absent", passive=True),
@@ -320,3 +352,19 @@ def test_permissions(world: Any, client: Any, access: str, method: Any) -> None:
         403,
         "ACCESS_REFUSED - access to queue 'q' in vhost '/' refused for user 'nobody'",
     )
+
+
+def test_a_type_that_names_none_is_none(client: Any) -> None:
+    """Golden type4.spellings_and_none: "" and "undefined" are as no type, whichever is said first."""
+    types: list[dict[str, Any]] = [{}, {"x-queue-type": ""}, {"x-queue-type": "undefined"}, {"x-queue-type": "classic"}]
+    for first in types:
+        for later in types:
+            for arguments in (first, later):
+                got = client.call(1, commands.Queue.Declare(queue="q", durable=True, arguments=arguments))
+                assert isinstance(got, commands.Queue.DeclareOk)
+        text = "received 'quorum' but current is 'classic'"
+        quorum = commands.Queue.Declare(queue="q", durable=True, arguments={"x-queue-type": "quorum"})
+        assert client.call(1, quorum).reply_text.endswith(text)
+        client.send(1, commands.Channel.CloseOk())
+        client.open_channel(1)
+        client.call(1, commands.Queue.Delete(queue="q"))

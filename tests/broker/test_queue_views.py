@@ -21,7 +21,6 @@ from node.operating.queue_metrics import queue_metrics
 from node.operating.queue_selection import QueueSelection
 from node.operating.queue_views import FORGET_AFTER_MS, INDEXES, LOOKED_AT, QueueViews
 from node.operating.status import LANES_SHOWN, engine_metrics
-from node.settings import NodeSettings
 from node.shard.lease import CONSUMED, CREATED, DECLARED, GOT, RELEASED
 from node.shard.message import Message
 from node.shard.room import ANY_ROOM, Room
@@ -64,7 +63,7 @@ def shard_of(node: NodeWorld, name: str) -> Shard:
 def metric(brokers: ThreeBrokers, id: int, name: str, **labels: str) -> float:
     """The sum of the metric's samples with these labels."""
     engine = brokers.nodes[id].engine
-    for found, _, _, samples in engine_metrics(engine, NodeSettings(), brokers.now_ms):
+    for found, _, _, samples in engine_metrics(engine, brokers.now_ms):
         if found == name:
             chosen = [value for has, value in samples if labels.items() <= has.items()]
             return sum(value if isinstance(value, float) else sum(value.counts) for value in chosen)
@@ -190,7 +189,8 @@ def test_queues_are_listed_by_name_as_far_as_asked_for(brokers: ThreeBrokers, cl
     views = QueueViews(brokers.nodes[2].engine)
 
     def listed(selection: QueueSelection) -> tuple[list[str], int]:
-        rows, left_out = views.some(selection, brokers.now_ms)
+        steps, left_out = views.some(selection, brokers.now_ms)
+        rows = list(steps)
         assert all("looked_at" not in row for row in rows)
         return [row["name"] for row in rows], left_out
 
@@ -217,13 +217,13 @@ def test_long_queues_are_looked_at_only_when_asked_for_by_name(brokers: ThreeBro
     assert row["oldest_ready_age_ms"] > 0 and not views._indexes
     ((row,), _) = views.some(QueueSelection(names=frozenset({"long"})), brokers.now_ms)
     assert (row["ready_live"], row["exact"]) == (1, True) and len(views._indexes) == 1
-    assert views.some(QueueSelection(), brokers.now_ms)[0][0]["exact"]
-    views.some(QueueSelection(), brokers.now_ms + FORGET_AFTER_MS)
+    assert next(views.some(QueueSelection(), brokers.now_ms)[0])["exact"]
+    list(views.some(QueueSelection(), brokers.now_ms + FORGET_AFTER_MS)[0])
     assert not views._indexes and not views._used_ms
     for number in range(INDEXES + 4):
         declare(brokers, client, f"q{number}")
         views.one("/", f"q{number}", brokers.now_ms)
-    views.some(QueueSelection(), brokers.now_ms)
+    list(views.some(QueueSelection(), brokers.now_ms)[0])
     assert len(views._indexes) == len(views._used_ms) == INDEXES
     assert LOOKED_AT > 2 * CHUNK
 
@@ -251,7 +251,8 @@ def test_metrics_of_queues_leave_out_what_is_not_known(brokers: ThreeBrokers, cl
     client.publish(1, "q", expiration="5000")
     client.send(1, commands.Queue.Declare(queue="t", exclusive=True))
     pass_ms(brokers, 1000)
-    rows, left_out = QueueViews(brokers.nodes[2].engine).some(QueueSelection(), brokers.now_ms)
+    steps, left_out = QueueViews(brokers.nodes[2].engine).some(QueueSelection(), brokers.now_ms)
+    rows = list(steps)
     page = rendered(queue_metrics(rows, left_out)).decode()
     samples = {
         (sample.name, sample.labels.get("queue")): sample.value
@@ -377,7 +378,7 @@ def test_the_fullest_lanes_have_metrics_of_their_own(brokers: ThreeBrokers) -> N
     message = Message(1, 0, 0, 0, 0, 1000, -1, 0)
     for queue_id in range(LANES_SHOWN + 30):
         engine.shards[1]._state.outbox.lane(2, 1000 + queue_id).items.extend([message] * (queue_id + 1))
-    metrics = {name: samples for name, _, _, samples in engine_metrics(engine, NodeSettings(), brokers.now_ms)}
+    metrics = {name: samples for name, _, _, samples in engine_metrics(engine, brokers.now_ms)}
     assert sorted(float(str(value)) for _, value in metrics["mayfly_lane_messages"])[0] == 31
     assert len(metrics["mayfly_lane_messages"]) == len(metrics["mayfly_lane_oldest_seconds"]) == LANES_SHOWN
     assert metric(brokers, 1, "mayfly_lanes") == LANES_SHOWN + 30
@@ -430,7 +431,7 @@ def test_the_lag_is_in_seconds_and_in_buckets(brokers: ThreeBrokers, client: Cli
     shard = shard_of(brokers.nodes[3], "q")
     found = [
         value
-        for name, _, kind, samples in engine_metrics(brokers.nodes[3].engine, NodeSettings(), brokers.now_ms)
+        for name, _, kind, samples in engine_metrics(brokers.nodes[3].engine, brokers.now_ms)
         for labels, value in samples
         if name == "mayfly_expiry_lag_seconds" and kind == "histogram" and labels["shard"] == str(shard.shard_id)
     ]

@@ -23,9 +23,8 @@ import pika.exceptions
 import pytest
 
 from tests.broker.direct_node import DirectNode
+from tests.golden.recordings import GOLDEN, VERSION
 from tests.waiting import BOUND_S, wait_for
-
-GOLDEN = pathlib.Path(__file__).resolve().parents[3] / "shared" / "golden"
 
 
 @pytest.fixture(scope="module")
@@ -236,7 +235,7 @@ def test_recorded_answers_of_rabbitmq(node: Any, tmp_path: pathlib.Path) -> None
         compared = subprocess.run(
             [
                 *(sys.executable, str(GOLDEN / "compare_golden.py")),
-                *(str(GOLDEN / "rabbitmq-3.10.8-quorum.json"), str(mine)),
+                *(str(GOLDEN / f"rabbitmq-{VERSION}-quorum.json"), str(mine)),
             ],
             capture_output=True,
             text=True,

@@ -9,6 +9,7 @@ import pytest
 from pamqp import commands
 
 from cluster.raft import MessageType
+from node.broker import publishing
 from node.broker.cluster_facade import SESSION_LOST
 from node.duties.catalog_spread import SPREAD_WITHIN_MS
 from tests.broker.three_brokers import TICK_MS, NodeWorld, ThreeBrokers
@@ -311,21 +312,54 @@ def test_the_highest_priority_gets_all_while_it_has_room_whatever_node_it_is_on(
     assert bodies_of(middle) == [b"5", b"6"], "what the highest held goes to the next, not to the lowest"
 
 
-def test_a_single_active_consumer_is_followed_by_the_highest_priority_of_any_node(brokers: ThreeBrokers) -> None:
+def test_a_single_active_consumer_yields_to_the_highest_priority_of_any_node(brokers: ThreeBrokers) -> None:
+    """As RabbitMQ 4.3 (golden sac4.higher_priority_takes_over), once it holds nothing; and it is followed by it."""
     one, two, three = (brokers.nodes[id].client() for id in brokers.ids)
     one.send(1, commands.Queue.Declare(queue="q", durable=True, arguments={"x-single-active-consumer": True}))
     brokers.run_until(lambda: one.received)
+    publisher = brokers.nodes[2].client()
+    publisher.send(1, commands.Confirm.Select())
     for client, priority in ((one, 0), (two, 1), (three, 2)):
         client.take(1)
-        client.send(1, commands.Basic.Consume(queue="q", no_ack=True, arguments={"x-priority": priority}))
+        client.send(1, commands.Basic.Consume(queue="q", arguments={"x-priority": priority}))
         brokers.run_until(partial(getattr, client, "received"))
         client.take(1)
-    publisher = brokers.nodes[2].client()
-    publisher.publish(1, "q", b"first")
+        publisher.take(1)
+        publisher.publish(1, "q", b"%d" % priority)
+        brokers.run_until(lambda: publisher.received)
     brokers.run_until(lambda: one.received)
-    assert bodies_of(one) == [b"first"]
-    one.lose()
-    publisher.publish(1, "q", b"second")
+    assert [bodies_of(client) for client in (one, two, three)] == [[b"0"], [], []]
+    one.send(1, commands.Basic.Ack(delivery_tag=1))
     brokers.run_until(lambda: three.received)
-    assert bodies_of(three) == [b"second"]
-    assert bodies_of(two) == []
+    assert [bodies_of(client) for client in (one, two, three)] == [[], [], [b"1", b"2"]]
+    three.lose()
+    brokers.run_until(lambda: two.received)
+    assert [bodies_of(client) for client in (one, two)] == [[], [b"1", b"2"]]
+
+
+
+@pytest.mark.skipif(publishing.__file__.endswith(".so"), reason="the bounds, which are made small, are compiled in")
+def test_large_messages_that_wait_for_their_turn_are_pressure(
+    brokers: ThreeBrokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many clients publish one each: publishers are not read while too much waits, and then they are."""
+    monkeypatch.setattr("node.engine.PENDING_BYTES_HIGH", 1_000_000)
+    monkeypatch.setattr("node.engine.PENDING_BYTES_LOW", 100_000)
+    monkeypatch.setattr("node.broker.publishing.LARGE_PUBLISH_BYTES", 100_000)
+    node = brokers.nodes[brokers.leader()]
+    clients = [node.client() for _ in range(12)]
+    clients[0].declare("large")
+    brokers.running = False
+    for client in clients:
+        client.open_channel(2, confirms=True)
+        client.publish(2, "large", bytes(110_000))
+    assert node.broker.large_publishes.waiting_bytes > 1_000_000
+    node.engine.pump(brokers.now_ms)
+    assert node.engine.overloaded
+    assert not any(client.connection.pressure.wants_reading for client in clients)
+    brokers.running = True
+    brokers.run_until(lambda: ready(node) == len(clients))
+    brokers.settle()
+    assert node.broker.large_publishes.waiting_bytes == 0 == node.engine.pending_bytes()
+    assert [client.acks(2) for client in clients] == [[(1, False, False)]] * len(clients)
+    assert all(client.connection.pressure.wants_reading for client in clients)

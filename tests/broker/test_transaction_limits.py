@@ -304,10 +304,10 @@ def reopened_during_its_commit(world: Any, client: Any) -> None:
 
 
 def test_what_waited_for_room_does_not_come_on_the_next_channel_of_the_same_number(world: Any, client: Any) -> None:
-    """The commit makes room below a global prefetch; what waited for it was for the channel before."""
+    """The commit makes room below a prefetch; what waited for it was for the channel before."""
     client.declare("q")
     client.send_bytes(client.publish_bytes(1, "q") * 4)
-    client.call(1, commands.Basic.Qos(prefetch_count=1, global_=True))
+    client.call(1, commands.Basic.Qos(prefetch_count=1))
     client.consume("q", "a")
     client.consume("q", "b")
     select(client)

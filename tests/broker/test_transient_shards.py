@@ -297,7 +297,7 @@ def test_queues_that_the_catalog_dropped_go(pair: Pair) -> None:
 
 def test_every_result_survives_the_journey() -> None:
     payload = b"........\x00\x01k" + b"h" * 14 + b"body"
-    message = Message(5, 8, 3, 14, 4, 100, 200, 2, 50)
+    message = Message(5, 8, 3, 14, 4, 100, 200, 0, 50, acquired_count=2)
     writer = wire.EventsWriter(lambda index: payload)
     results = [
         None, GetResult(message, 7, 3, False), GetResult(None, 0, 0, True), QueueCounts(1, 2, True),
@@ -320,13 +320,13 @@ def test_every_result_survives_the_journey() -> None:
     deliver: Any = items[-2][1]
     for each in [*deliver.messages, items[1][1].message]:  # type: ignore[attr-defined]
         assert events.payload[each.offset : each.offset + each.content_length] == payload[8:]
-        assert (each.deadline_ms, each.delivery_count, each.ttl_ms) == (200, 2, 50)
+        assert (each.deadline_ms, each.redelivered, each.ttl_ms) == (200, True, 50)
     assert not writer
 
 
 def test_datagrams_are_of_bounded_size() -> None:
     payload = bytes(1000)
-    messages = [Message(1, 100 * place, 0, 10, 90, 100, 200, place, 50) for place in range(10)]
+    messages = [Message(1, 100 * place, 0, 10, 90, 100, 200, 0, 50, acquired_count=place) for place in range(10)]
     writer = wire.EventsWriter(lambda index: payload, 350)
     writer.effect(Deliver(77, 3, messages[:8], (1, 1)))
     writer.result(GetResult(messages[8], 7, 3, False))
@@ -337,8 +337,8 @@ def test_datagrams_are_of_bounded_size() -> None:
     assert [each.sequence for each in events] == [2, 3, 4, 5]
     items: list[Any] = [item for each in events for _, item in each.items()]
     assert [(item.first_delivery_id, len(item.messages)) for item in items[:3]] == [(3, 3), (6, 3), (9, 2)]
-    counts = [message.delivery_count for item in items[:3] for message in item.messages]
-    assert [*counts, items[3].message.delivery_count, items[5].message.delivery_count] == list(range(10))
+    counts = [message.acquired_count for item in items[:3] for message in item.messages]
+    assert [*counts, items[3].message.acquired_count, items[5].message.acquired_count] == list(range(10))
     assert items[4] is None
     units = [(0, bytes(size)) for size in (10, 30, 50, 1, 200, 5)]
     assert [[len(data) for _, data in part] for part in wire.divided(units, 50)] == [[10, 30], [50], [1], [200], [5]]

@@ -115,7 +115,7 @@ SCENES: Final[dict[str, tuple[Callable[[Client], None], Any]]] = {
     "Queue.Unbind": (exchanges, Queue.Unbind(queue="q", exchange="e")),
     "Queue.Purge": (nothing_before, Queue.Purge(queue="q")),
     "Queue.Delete": (nothing_before, Queue.Delete(queue="q")),
-    "Basic.Qos": (consuming, Basic.Qos(prefetch_count=9, global_=True)),
+    "Basic.Qos": (consuming, Basic.Qos(prefetch_count=9)),
     "Basic.Consume": (nothing_before, Basic.Consume(queue="q")),
     "Basic.Cancel": (consuming, Basic.Cancel(consumer_tag="c")),
     "Basic.Get": (nothing_before, Basic.Get(queue="q")),

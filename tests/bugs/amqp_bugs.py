@@ -186,8 +186,8 @@ CHANNEL_BUGS = [
     Bug(
         "gives a consumer one more than its prefetch",
         "node/broker/operations/basic.py",
-        "own_prefetch = channel.prefetch\n",
-        "own_prefetch = channel.prefetch + 1 if channel.prefetch else 0\n",
+        "prefetch = channel.prefetch\n",
+        "prefetch = channel.prefetch + 1 if channel.prefetch else 0\n",
         WALKS,
         "its limit is",
     ),

@@ -7,7 +7,44 @@ AHEAD_FORMAT = "tests/log/test_write_ahead_format.py::"
 AHEAD_STORE = "tests/log/test_write_ahead_store.py::"
 DIRECT = "tests/log/test_direct_writes.py::"
 
+FLIPS = "tests/log/test_flipped_bits.py::"
+LAST_COMMIT = "tests/log/test_last_commit.py::"
+
 LOG_BUGS = [
+    Bug(
+        "tells of a commit that is not noted",
+        "cluster/log/lmdb_store.py",
+        "            self._tables.note_commit()\n        except (lmdb.Error, OSError) as error:\n"
+        "            raise self._write_failure(error) from error\n        self._room.written()",
+        "        except (lmdb.Error, OSError) as error:\n"
+        "            raise self._write_failure(error) from error\n        self._room.written()",
+        LAST_COMMIT + "test_a_lost_meta_page_loses_nothing_that_was_confirmed[1-_not_written]",
+        "assert",
+    ),
+    Bug(
+        "believes a commit by its number",
+        "cluster/log/last_commit.py",
+        "    if any(renumbered(note, newest.transaction) == newest.octets for note in notes):",
+        "    if not notes:",
+        LAST_COMMIT + "test_a_number_that_a_flip_makes_the_next_one_is_not_believed",
+        "assert",
+    ),
+    Bug(
+        "trusts the pages of the log file",
+        "cluster/log/last_commit.py",
+        "            check_pages(descriptor, meta)\n        except CorruptStore as misfit:",
+        "            pass\n        except CorruptStore as misfit:",
+        FLIPS + "test_some_flips_in_pages_of_every_kind",
+        "AssertionError",
+    ),
+    Bug(
+        "takes free pages as they are listed",
+        "cluster/log/lmdb_file.py",
+        "        look.take_free(listed)",
+        "        pass",
+        "tests/log/test_lmdb_file.py::test_a_free_page_that_is_in_use_or_listed_twice_is_told",
+        "DID NOT RAISE",
+    ),
     Bug(
         "replays no truncation",
         "cluster/log/gathered.py",
@@ -83,8 +120,8 @@ LOG_BUGS = [
     Bug(
         "writes the log without a sync",
         "cluster/log/lmdb_tables.py",
-        "map_size=map_size_bytes, max_dbs=4)",
-        "map_size=map_size_bytes, max_dbs=4, sync=False)",
+        "max_dbs=4, mode=0o600)",
+        "max_dbs=4, mode=0o600, sync=False)",
         "tests/log/test_torn_writes.py::test_lmdb_syncs_data_before_the_meta_page_that_makes_them_count",
         "MDB_NOSYNC",
     ),

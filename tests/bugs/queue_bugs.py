@@ -4,6 +4,22 @@ from tests.bugs.bug import Bug
 
 QUEUE_BUGS = [
     Bug(
+        "forgets BCC when a message is stored",
+        "node/dead_letter/publisher_headers.py",
+        "    mark(headers, [name for name in (BCC, X_DEATH) if name in headers])",
+        "    headers.remove(BCC)",
+        "tests/broker/test_publisher_headers.py::test_d4_bcc_is_routed_by_at_death_and_shown_to_nobody",
+        "GetEmpty",
+    ),
+    Bug(
+        "believes a history that a client wrote",
+        "node/dead_letter/death_headers.py",
+        "            if X_DEATH in marked(headers):\n",
+        "            if X_DEATH in marked(headers) and not headers:\n",
+        "tests/broker/test_publisher_headers.py::test_what_is_published_again_starts_anew",
+        "assert",
+    ),
+    Bug(
         "answers a bind before the other nodes know of it",
         "node/duties/catalog_spread.py",
         "        if self._lagging(index):\n            self._waiting.append",
@@ -19,6 +35,30 @@ QUEUE_BUGS = [
         "tests/shard/test_length_limits.py::"
         "test_d2_nobody_sees_more_than_the_limit_behind_publishes_of_the_same_entry",
         "assert 100 == 3",
+    ),
+    Bug(
+        "takes a command that was checked with other permissions",
+        "node/catalog/changes.py",
+        "if rights_digest(self._state, rights.user, command) != rights.digest:",
+        "if not rights.digest:",
+        "tests/broker/test_decided_by_the_log.py::test_d10_permissions_that_are_cleared_on_the_way_do_not_count",
+        "assert",
+    ),
+    Bug(
+        "makes a queue for who may only look it up",
+        "node/broker/operations/steps.py",
+        "        check(refusal())\n",
+        "",
+        "tests/broker/test_decided_by_the_log.py::test_d10_two_connections_are_no_way_round_either",
+        "assert",
+    ),
+    Bug(
+        "looks at all consumers when one goes",
+        "node/shard/holders.py",
+        "queue.consumers.detach(holder)",
+        "sorted(queue.holders); queue.consumers.detach(holder)",
+        "tests/cost/test_shard_costs.py::test_as_many_in_a_row_cost_as_many_times_as_much",
+        "detaching waiting_consumers",
     ),
     Bug(
         "moves a dead letter twice",
@@ -63,7 +103,7 @@ QUEUE_BUGS = [
     Bug(
         "gives a consumer more than its window",
         "node/shard/delivery.py",
-        "            window_left = holder.window_left()\n",
+        "            window_left = first.window_left()\n",
         "",
         "tests/shard/test_windows.py::test_a_consumer_is_given_what_its_window_takes",
         "['0', '1', '2']",
@@ -71,9 +111,58 @@ QUEUE_BUGS = [
     Bug(
         "says that a client took what it does not read",
         "node/broker/consumers.py",
-        "        if self.channel.pauses(self):\n            return\n        self._reported_bytes",
+        "        if self.channel.pauses:\n            return\n        self._reported_bytes",
         "        self._reported_bytes",
         "tests/broker/test_consumer_windows.py::test_nothing_is_told_while_the_client_does_not_read",
         "said.taken() == []",
+    ),
+    Bug(
+        "walks the tree of topic patterns to its end, whatever that costs",
+        "node/catalog/topics.py",
+        "            if visits > most_visits:",
+        "            if visits < 0:",
+        "tests/catalog/test_topics.py::test_a_match_costs_a_bounded_number_of_steps[random words and wildcards]",
+        "assert steps <=",
+    ),
+    Bug(
+        "remembers where a key led before the pattern came",
+        "node/catalog/topics.py",
+        "        self._remembered.clear()\n        if self._masks is not None:\n            self._masks.add",
+        "        if self._masks is not None:\n            self._masks.add",
+        "tests/catalog/test_topics.py::test_keys_that_are_remembered_are_bounded_and_forgotten_with_the_patterns",
+        "tree._remembered",
+    ),
+    Bug(
+        "takes a regular expression whatever its table costs",
+        "node/catalog/expressions.py",
+        "        if self.taken > MOST_STEPS:",
+        "        if self.taken < 0:",
+        "tests/catalog/test_expressions.py::"
+        "test_making_ready_and_searching_cost_a_bounded_number_of_steps[far from the end]",
+        "ours.steps <=",
+    ),
+    Bug(
+        "counts a nack as a failed delivery",
+        "node/broker/broker.py",
+        "        return GIVE_BACK if requeue else DISCARD\n",
+        "        return REQUEUE if requeue else DISCARD\n",
+        "tests/broker/test_length_limits.py::test_q1_nacks_go_on_for_ever",
+        "x-delivery-count",
+    ),
+    Bug(
+        "lets a single active consumer yield while it holds messages",
+        "node/shard/consumers.py",
+        "        if self.single is None or self.single.held or not self.is_outranked():\n",
+        "        if self.single is None or not self.is_outranked():\n",
+        "tests/shard/test_failed_deliveries.py::test_below_the_level_it_does_not_yield_and_the_level_makes_it",
+        "driver.deliveries() == []",
+    ),
+    Bug(
+        "forgets the shard's level in a snapshot",
+        "node/shard/snapshot/state_row.py",
+        "        (state.level,) = level\n",
+        "        pass\n",
+        "tests/shard/test_failed_deliveries.py::test_c1_a_shard_is_told_the_level_once_and_its_snapshot_says_it",
+        "ShardError",
     ),
 ]

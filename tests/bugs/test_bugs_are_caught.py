@@ -14,12 +14,19 @@ from tests.bugs.amqp_bugs import AMQP_BUGS
 from tests.bugs.bug import Bug, broken_source, sound_source
 from tests.bugs.group_bugs import GROUP_BUGS
 from tests.bugs.host_bugs import HOST_BUGS
+from tests.bugs.http_bugs import HTTP_BUGS
 from tests.bugs.log_bugs import LOG_BUGS
+from tests.bugs.memory_bugs import MEMORY_BUGS
 from tests.bugs.queue_bugs import QUEUE_BUGS
 from tests.bugs.raft_bugs import RAFT_BUGS
+from tests.bugs.start_bugs import START_BUGS
 from tests.bugs.time_bugs import TIME_BUGS
+from tests.bugs.transport_bugs import TRANSPORT_BUGS
 
-BUGS = RAFT_BUGS + GROUP_BUGS + LOG_BUGS + HOST_BUGS + TIME_BUGS + QUEUE_BUGS + AMQP_BUGS
+BUGS = [
+    *RAFT_BUGS, *GROUP_BUGS, *LOG_BUGS, *HOST_BUGS, *TIME_BUGS, *QUEUE_BUGS, *AMQP_BUGS, *HTTP_BUGS, *MEMORY_BUGS,
+    *START_BUGS, *TRANSPORT_BUGS,
+]  # fmt: skip
 
 TESTS_FAILED = 1
 """pytest's exit code when tests ran and failed; errors in collecting them have others."""

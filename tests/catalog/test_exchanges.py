@@ -80,7 +80,7 @@ def test_inequivalent_declare(catalog: Catalog, changes: dict[str, Any], told: t
 
 def test_unknown_type_closes_the_connection(catalog: Catalog) -> None:
     command = DeclareExchange("/", "odd", "sideways")
-    assert refusal(catalog, command) == Refusal(503, "unknown exchange type 'sideways'", hard=True)
+    assert refusal(catalog, command) == Refusal(406, "unknown exchange type 'sideways'")
 
 
 def test_alternate_exchange_must_be_a_string(catalog: Catalog) -> None:

@@ -1,10 +1,16 @@
 """Password hashes."""
 from __future__ import annotations
 
+import hashlib
+from typing import Any
+
 import pytest
 
 from node.catalog import Catalog
 from node.catalog.passwords import (
+    DEFAULT_N,
+    DEFAULT_P,
+    DEFAULT_R,
     NOBODYS_HASH,
     check_and_renew,
     from_imported,
@@ -98,3 +104,25 @@ def test_hashes_that_can_not_be_used_are_refused_and_not_quoted(algorithm: str, 
 def test_nobody_has_that_hash() -> None:
     assert not verify_password(NOBODYS_HASH, "")
     assert not verify_password(NOBODYS_HASH, "guest")
+
+
+@pytest.mark.parametrize("stored", ["nobody", "made here", *IMPORTED])
+@pytest.mark.parametrize("password", ["pw", "pW"])
+def test_a_wrong_password_costs_what_a_right_one_and_an_unknown_user_do(
+    stored: str, password: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By what is computed: one slow hash of the usual cost, whoever logs in with whatever."""
+    if stored in IMPORTED:
+        stored = from_imported(stored, IMPORTED[stored])
+    else:
+        stored = NOBODYS_HASH if stored == "nobody" else make_password_hash("pw", SALT)
+    costs: list[tuple[int, int, int]] = []
+    scrypt = hashlib.scrypt
+
+    def counted(*arguments: Any, n: int, r: int, p: int, **others: Any) -> bytes:
+        costs.append((n, r, p))
+        return scrypt(*arguments, n=n, r=r, p=p, **others)
+
+    monkeypatch.setattr(hashlib, "scrypt", counted)
+    check_and_renew(stored, password, SALT)
+    assert costs == [(DEFAULT_N, DEFAULT_R, DEFAULT_P)]

@@ -136,7 +136,7 @@ def test_redeclare_with_other_type_and_flags() -> None:
         prefix.format("x-queue-type") + "'classic' but current is 'quorum'"
     )
     assert refusal(catalog, DeclareQueue("/", "q", durable=True)) == (
-        prefix.format("x-queue-type") + "none but current is the value 'quorum' of type 'longstr'"
+        prefix.format("x-queue-type") + "'classic' but current is 'quorum'"
     )
     assert refusal(catalog, quorum(durable=False)) == (
         prefix.format("durable") + "'false' but current is 'true'"

@@ -38,6 +38,18 @@ def test_datagrams_alone_are_divided() -> None:
     assert [kind for part in parts for kind, _ in part.datagrams] == list(range(100))
 
 
+def test_heartbeats_go_before_what_is_large() -> None:
+    """They are datagrams; behind a large message they would come when all of that has."""
+    frame = Frame(7)
+    frame.raft = [(1, Message(type=MessageType.APP, entries=[Entry(1, 1, data=bytes(100_000))]))]
+    frame.proposals = [(2, bytes(100_000))]
+    frame.group_clocks = [(1, 5, 4)]
+    frame.datagrams = [(1, b"beats")]
+    first, *others = frame.parts(1000)
+    assert first.datagrams == [(1, b"beats")] and first.group_clocks == [(1, 5, 4)]
+    assert not first.raft and not first.proposals and len(others) == 2
+
+
 def test_a_small_frame_stays_as_it_is() -> None:
     frame = full_frame()
     assert frame.parts(1 << 20) == [full_frame()] and frame.parts(1 << 20)[0] is frame

@@ -8,6 +8,7 @@ import grpc
 import pytest
 
 from cluster.transport.joining import JoinRequest
+from node.arrival import STARTS_SHIFT
 from node.catalog import Catalog, FoundCluster, NodeStarted
 from node.forming import FORMING, TAKEN, UNSURE, VACANT
 from node.identity import KnownMembers, decode_members
@@ -39,6 +40,25 @@ def test_names_of_data_are_stored_and_members_of_an_older_version_have_none() ->
     known = KnownMembers(4, {1: ("a", "host:1")}, {1: "store"})
     assert decode_members(known.encode()) == known
     assert decode_members(b'{"version":4,"members":{"1":["a","host:1"]}}').stores == {}
+
+
+def test_data_of_an_earlier_time_is_told_with_both_times_and_what_would_be_right() -> None:
+    """Folders of copies that were made at different stops were put back."""
+    catalog = Catalog(1)
+    catalog.apply(FoundCluster(FOUNDERS, 3))
+    catalog.apply(NodeStarted(2, 28_000_000 << STARTS_SHIFT, "node2", store="store"))
+    engine = cast(Any, SimpleNamespace(catalog=catalog, host=SimpleNamespace(read_index=None)))
+    none = cast(Any, None)
+    identity = cast(Any, SimpleNamespace(node=1))
+    shell = MembershipShell(engine, identity, none, lambda: None, lambda text, removed: None, {}, lambda: False)
+    assert shell.objection(2, "store", 28_100_000, 28_000_000) is None
+    refusal = shell.objection(2, "store", 28_100_000, 27_900_000)
+    assert refusal is not None
+    assert refusal.text.startswith(
+        "node 2 (node2) comes back with data of an earlier time: it knows of a start at 2026-11-19 22:00:00 UTC, "
+        "node 1 of one at 2026-11-21 01:46:40 UTC. If copies were put back: all nodes need copies of the same stop, or "
+        "one new cluster is made of all copies with mayfly restore."
+    )
 
 
 FOUNDERS = tuple((id, f"node{id}", f"n{id}:1") for id in (1, 2, 3))

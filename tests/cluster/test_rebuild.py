@@ -4,7 +4,8 @@ import random
 
 import pytest
 
-from cluster.log.batch import CorruptEntry, CorruptStore, GroupWrite, WriteBatch
+from cluster import limits
+from cluster.log.batch import CorruptEntry, CorruptStore, GroupWrite, StoredGroup, WriteBatch
 from cluster.raft import Entry, HardState, Message, MessageType, Snapshot, SnapshotMetadata
 from cluster.rebuild import Rebuild, decode_request
 from tests.cluster.three_hosts import Cluster
@@ -126,6 +127,25 @@ def test_an_idle_leader_that_cannot_cover_what_the_replica_said_makes_way(later_
     cluster.run_until(lambda: replica.rebuild is None and _same(cluster))
     assert cluster.nodes[victim].machines[0].commands == words
     assert cluster.nodes[victim].host.groups[0].term > before.term
+
+
+def test_where_nobody_knows_how_far_its_log_had_come_a_later_term_covers_it() -> None:
+    """Its log file was made anew (`cluster.log.salvage`). No index is enough, so who leads gives the lead away."""
+    cluster, _, words = _running()
+    leader = cluster.leader()
+    victim = next(id for id in cluster.ids if id != leader)
+    cluster.kill(victim)
+    before = cluster.stores[victim].load()[0].hard_state
+    stored = StoredGroup(before, None, [], [])
+    stored.damage, stored.last_index = "pages", limits.MAX_INDEX
+    cluster.stores[victim].load = lambda: {0: stored}  # type: ignore[method-assign]
+    cluster.start(victim)
+    del cluster.stores[victim].load
+    replica = cluster.nodes[victim].host.groups[0]
+    assert replica.rebuild is not None
+    cluster.run_until(lambda: replica.rebuild is None and _same(cluster))
+    assert cluster.nodes[victim].machines[0].commands == words
+    assert replica.term > before.term
 
 
 def test_a_node_alone_refuses_to_start_and_names_group_and_index() -> None:

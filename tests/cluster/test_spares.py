@@ -2,6 +2,7 @@
 
 import pytest
 
+from cluster.limits import LARGE_WRITE_BYTES
 from cluster.raft import Message, MessageType
 from cluster.spares import HELD_MS, LARGE_BYTES, LATE_MS, MOST_BYTES, SUSPENDED_MS
 from tests.cluster.three_hosts import TICK_MS, Cluster
@@ -278,6 +279,24 @@ def test_a_write_that_begins_after_its_appends_have_left_is_waited_for() -> None
     second = node.host.pump(cluster.now)
     assert second.write is not None
     assert second.write_waits
+
+
+def test_a_write_that_others_gather_behind_is_waited_for() -> None:
+    """One that is large is divided: nobody answers for the part that has not begun."""
+    cluster = prepared(Cluster(3, groups=2))
+    node = cluster.nodes[1]
+    for group in (0, 1):
+        if not node.host.groups[group].leads:
+            leader = cluster.nodes[cluster.leader(group)].host
+            leader.groups[group].raw.transfer_leader(1)
+            leader._dirty[group] = None
+    cluster.run_until(lambda: cluster.leader(0) == cluster.leader(1) == 1)
+    for group in (0, 1):
+        node.host.submit(group, [bytes(LARGE_WRITE_BYTES)], LARGE_WRITE_BYTES, False, None)
+    output = node.host.pump(cluster.now)
+    assert output.write is not None
+    assert len(output.write.groups) == 1
+    assert output.write_waits
 
 
 def test_a_single_voter_waits_for_its_own_disk() -> None:

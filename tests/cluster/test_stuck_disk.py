@@ -4,6 +4,7 @@ import pytest
 
 from cluster.disk_watch import DiskWatch
 from cluster.draining import REMEMBERED_MS, Draining
+from cluster.limits import SLOW_BYTES_PER_MS
 from cluster.raft import Message, MessageType
 from tests.cluster.three_hosts import TICK_MS, Cluster
 
@@ -277,3 +278,16 @@ def test_the_time_in_which_a_process_was_stopped_is_not_the_disks(stopped: bool)
     watch.ended(now + 7000)
     assert watch.may_lead(now + 7000) == stopped
     assert watch.late_writes == (0 if stopped else 1)
+
+
+def test_a_large_write_may_take_as_long_as_its_size_explains() -> None:
+    watch = DiskWatch(500)
+    watch.looked(0)
+    watch.began(0, 16 * 1024 * 1024)
+    assert not watch.is_stuck(1_300)
+    assert watch.is_stuck(500 + 16 * 1024 * 1024 // SLOW_BYTES_PER_MS + 1)
+    watch.ended(1_300)
+    assert watch.late_writes == 0 and watch.may_lead(1_300)
+    # The next, small one has the usual time.
+    watch.began(1_300)
+    assert watch.is_stuck(1_801)

@@ -30,19 +30,21 @@ from node.amqp.field_table import (
     timestamp,
 )
 from node.dead_letter import DeadMessage, DeathWriter
+from node.dead_letter.publisher_headers import PUBLISHER_HEADERS, as_shown, as_stored
 from tests.amqp.contents import make_exchange_and_key
 
 NOW_S = 1_700_000_000
 
 
 def message(
-    exchange: str = "", key: str = "q", headers: FieldTable | None = None, body: bytes = b"m",
+    exchange: str = "", key: str = "q", headers: FieldTable | None = None, body: bytes = b"m", old: bool = False,
     **properties: Any,
 ) -> Content:
+    """A published message as its queue keeps it; `old`: as it did before LEVEL_PUBLISHER_HEADERS."""
     header = build_header(Basic.Properties(**properties), len(body))
     if headers is not None:
         header = replace_properties(header, {HEADERS: headers.encode()})
-    return Content(make_exchange_and_key(exchange, key), header, body)
+    return Content(make_exchange_and_key(exchange, key), header if old else as_stored(header), body)
 
 
 def die(
@@ -74,7 +76,8 @@ def by_name(entries: list[list[object]]) -> dict[object, object]:
 
 
 def headers_of(dead: DeadMessage) -> list[list[object]]:
-    return shown(dead.content(b"m").headers_table())
+    """As receivers see them."""
+    return shown(Content(b"", as_shown(dead.header), b"").headers_table())
 
 
 def deaths(dead: DeadMessage) -> list[tuple[object, ...]]:
@@ -245,6 +248,8 @@ def test_d3_bcc_is_routed_by_and_not_listed() -> None:
     dead = die(message("x", "k1", copies(BCC=["k3"], CC=["k2"])), exchange="dlx", key=None)
     assert dead.keys == ("k1", "k2", "k3")
     records = by_name(headers_of(dead))
+    assert "BCC" not in records
+    assert again(dead, exchange="dlx", key=None).keys == ("k1", "k2", "k3")
     assert records["x-death"] == {"A": [{"F": death("q", "expired", "x", ("k1", "k2"))}]}
     replaced = die(message("x", "k1", copies(BCC=["k3"])), exchange="dlx", key="dead")
     assert replaced.keys == ("dead",)
@@ -271,8 +276,25 @@ ELSEWHERE = FieldTable(
 )
 
 
-def test_d3_forged_history_is_kept_behind() -> None:
-    dead = die(message(headers=forged(table(ELSEWHERE))))
+@pytest.mark.parametrize("history", [array([table(ELSEWHERE)]), long_string("[{...}]"), integer(1)])
+def test_d3_a_clients_history_is_believed_by_nobody(history: FieldValue) -> None:
+    headers = FieldTable([("a", integer(1)), ("x-death", history), ("x-first-death-queue", long_string("z"))])
+    content = message(headers=headers)
+    assert Content(b"", as_shown(content.header), b"").headers_table() == headers, "receivers see it as it came"
+    dead = die(content)
+    assert headers_of(dead) == [
+        ["a", "I:1"],
+        ["x-death", {"A": [{"F": death("q")}]}],
+        *summary("first", "", "q", "expired"),
+        *summary("last", "", "q", "expired"),
+    ]
+    assert dead.history == (("q", "expired"),)
+    assert PUBLISHER_HEADERS.encode() not in dead.header
+    assert deaths(again(dead, queue="r")) == [("S:r", "S:expired", "l:1"), ("S:q", "S:expired", "l:1")]
+
+
+def test_d3_an_old_messages_forged_history_is_kept_behind() -> None:
+    dead = die(message(headers=forged(table(ELSEWHERE)), old=True))
     assert headers_of(dead) == [
         ["x-death", {"A": [{"F": sorted(death("q"), key=lambda field: str(field[0]))},
                            {"F": shown(ELSEWHERE)}]}],
@@ -285,13 +307,13 @@ def record(**fields: FieldValue) -> FieldValue:
     return table(FieldTable(list(fields.items())))
 
 
-def test_d3_history_of_another_type_starts_anew() -> None:
-    dead = die(message(headers=FieldTable([("x-death", long_string("[{...}]"))])))
+def test_d3_an_old_messages_history_of_another_type_starts_anew() -> None:
+    dead = die(message(headers=FieldTable([("x-death", long_string("[{...}]"))]), old=True))
     assert headers_of(dead)[0] == ["x-death", {"A": [{"F": death("q")}]}]
     assert [name for name, _ in headers_of(dead)][1] == "x-last-death-exchange"
 
 
-def test_d3_odd_things_in_a_history() -> None:
+def test_d3_odd_things_in_an_old_messages_history() -> None:
     q, expired = long_string("q"), long_string("expired")
     dead = die(
         message(
@@ -302,7 +324,8 @@ def test_d3_odd_things_in_a_history() -> None:
                 record(queue=q, reason=expired, count=integer(-4)),
                 record(queue=q, reason=expired, count=long_integer(2)),
                 record(queue=q, reason=expired),
-            )
+            ),
+            old=True,
         )
     )
     assert dead.history == (("q", "expired"), (None, None))
@@ -318,7 +341,7 @@ def test_d3_the_greatest_count_stays() -> None:
     greatest = record(
         queue=long_string("q"), reason=long_string("expired"), count=long_integer(2**63 - 1)
     )
-    assert deaths(die(message(headers=forged(greatest)))) == [("S:q", "S:expired", f"l:{2**63 - 1}")]
+    assert deaths(die(message(headers=forged(greatest), old=True))) == [("S:q", "S:expired", f"l:{2**63 - 1}")]
 
 
 def test_names_that_are_not_utf8() -> None:
@@ -394,19 +417,19 @@ HEADER_TABLES = st.lists(
 @settings(max_examples=300, deadline=None)
 @given(
     HEADER_TABLES, st.booleans(), st.sampled_from([None, "", "k"]),
-    st.sampled_from(["expired", "rejected", "maxlen"]),
+    st.sampled_from(["expired", "rejected", "maxlen"]), st.booleans(),
 )
 def test_d4_whatever_a_client_wrote_survives(
-    headers: FieldTable, with_expiration: bool, key: str | None, reason: str
+    headers: FieldTable, with_expiration: bool, key: str | None, reason: str, old: bool
 ) -> None:
     """Two deaths of a message with any headers: well formed, and what is not ours is as it was, types too."""
     written = ("x-death", "x-first-death-", "x-last-death-", "CC", "BCC")
     foreign = [entry for entry in headers.entries if not entry[0].startswith(written)]
-    content = message(headers=headers, expiration="1" if with_expiration else None)
+    content = message(headers=headers, expiration="1" if with_expiration else None, old=old)
     first = die(content, reason=reason, key=key)
     second = again(first, queue="r", key=key)
     for dead in (first, second):
-        after = dead.content(b"m").headers_table()
+        after = Content(b"", as_shown(dead.header), b"").headers_table()
         assert after is not None
         left = [entry for entry in after.entries if not entry[0].startswith(written)]
         assert sorted(left, key=repr) == sorted(foreign, key=repr)

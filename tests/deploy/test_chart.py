@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -152,6 +153,7 @@ REFUSED: Final[dict[str, tuple[dict[str, Any], str]]] = {
     "a size of nothing": ({"persistence": {"size": "big"}}, "size"),
     "a setting that is a value": ({"settings": {"shards": 8}}, "settings.shards: the chart sets that itself"),
     "a setting of the pod": ({"settings": {"data_dir": "/x"}}, "settings.data_dir"),
+    "pages for other pods": ({"settings": {"http_open_pages": "none"}}, "use networkPolicy"),
     "a domain twice": ({"settings": {"failure_domain": "a"}}, "use failureDomainFromNode=false"),
     "a certificate twice": (
         {"settings": {"amqp_tls_key": "/x"}, "tls": {"enabled": True, "existingSecret": "web"}}, "tls.existingSecret",
@@ -308,6 +310,8 @@ def test_what_nodes_are_told_are_settings(chart: Any, name: str) -> None:
     told = {each["name"] for each in pod["containers"][0]["env"] if each["name"].startswith("MAYFLY_")}
     assert told - {"MAYFLY_PASSWORD"} <= {f"MAYFLY_{key.upper()}" for key in setting_keys()}
     assert pod["enableServiceLinks"] is False
+    values = {each["name"]: each.get("value") for each in pod["containers"][0]["env"]}
+    assert values["MAYFLY_HTTP_OPEN_PAGES"] == "all", "Prometheus and the hooks of other pods have no login"
 
 
 def test_the_pods_script_is_told_what_it_looks_for(chart: Any) -> None:
@@ -344,11 +348,11 @@ def test_how_long_a_pod_waits(chart: Any, values: dict[str, Any], times: tuple[s
 
 
 def test_passwords_are_in_secrets_alone(chart: Any) -> None:
-    for each in rendered(chart, {"auth": {"password": "hunter2"}}):
-        if each["kind"] == "Secret":
-            assert base64.b64decode(each["data"]["password"]) == b"hunter2"
-        else:
-            assert "hunter2" not in json.dumps(each)
+    objects = rendered(chart, {"auth": {"password": "hunter2"}, "clusterSecret": {"value": "hunters'-own-secret"}})
+    assert base64.b64decode(only(objects, "Secret", "mq-mayfly")["data"]["password"]) == b"hunter2"
+    assert base64.b64decode(only(objects, "Secret", "mq-mayfly-cluster")["data"]["secret"]) == b"hunters'-own-secret"
+    for each in objects:
+        assert each["kind"] == "Secret" or "hunter" not in json.dumps(each)
 
 
 def test_only_nodes_reach_the_ports_of_peers(chart: Any) -> None:
@@ -421,8 +425,71 @@ def test_defaults_are_the_nodes_own(chart: Any) -> None:
 def test_the_login_outlives_the_release(chart: Any) -> None:
     """As the volumes do, whose broker knows it."""
     for values in ({}, {"commonAnnotations": {"owner": "me"}}):
-        annotations = only(rendered(chart, values), "Secret")["metadata"]["annotations"]
-        assert annotations == {"helm.sh/resource-policy": "keep", **values.get("commonAnnotations", {})}
+        for name in ("mq-mayfly", "mq-mayfly-cluster"):
+            annotations = only(rendered(chart, values), "Secret", name)["metadata"]["annotations"]
+            assert annotations == {"helm.sh/resource-policy": "keep", **values.get("commonAnnotations", {})}
+
+
+# --- the cluster secret ---------------------------------------------------------------------------------
+
+OWN_SECRET: Final = {"clusterSecret": {"existingSecret": "mine"}}
+
+
+def told_of_secret(chart: Any, values: dict[str, Any]) -> tuple[Any, str]:
+    """Where the nodes have the cluster secret from, and whether they demand it."""
+    told = {each["name"]: each for each in pod_of(rendered(chart, values))["spec"]["containers"][0]["env"]}
+    return told["MAYFLY_CLUSTER_SECRET"]["valueFrom"], told["MAYFLY_CLUSTER_SECRET_DEMANDED"]["value"]
+
+
+def test_nodes_are_given_a_secret_that_is_made_up_or_given(chart: Any) -> None:
+    made = [base64.b64decode(only(rendered(chart, {}), "Secret", "mq-mayfly-cluster")["data"]["secret"]) for _ in "12"]
+    assert made[0] != made[1]
+    assert all(NodeSettings(cluster_secret=secret.decode()) and len(secret) >= 32 for secret in made)
+    assert told_of_secret(chart, {}) == ({"secretKeyRef": {"name": "mq-mayfly-cluster", "key": "secret"}}, "true")
+    assert told_of_secret(chart, OWN_SECRET) == ({"secretKeyRef": {"name": "mine", "key": "secret"}}, "true")
+    names = [each["metadata"]["name"] for each in rendered(chart, OWN_SECRET) if each["kind"] == "Secret"]
+    assert names == ["mq-mayfly"]
+
+
+@pytest.mark.parametrize("demanded", [True, False])
+def test_whether_it_is_demanded_can_be_told(chart: Any, demanded: bool) -> None:
+    assert told_of_secret(chart, {"clusterSecret": {"demanded": demanded}})[1] == str(demanded).lower()
+
+
+def test_values_of_a_chart_that_had_no_secret_do(chart: Any) -> None:
+    """As `helm upgrade --reuse-values` has them."""
+    assert told_of_secret(chart, {"clusterSecret": None})[1] == "true"
+
+
+def with_lookup(folder: Path, kind: str, found: dict[str, Any]) -> Any:
+    """The chart with what a look into the cluster finds written in its place: the renderer has no cluster."""
+    shutil.copytree(CHART, folder / "mayfly")
+    count = 0
+    for path in (folder / "mayfly" / "templates").iterdir():
+        if path.is_file():
+            text, number = re.subn(
+                rf'lookup "[\w/]+" "{kind}" \.Release\.Namespace (\$name|\(include "mayfly.fullname" \.\))',
+                lambda _: f"fromJson `{json.dumps(found)}`", path.read_text(),
+            )
+            path.write_text(text)
+            count += number
+    assert count, f"nobody looks for a {kind}"
+    return helm.Chart.load(folder / "mayfly")
+
+
+@pytest.mark.parametrize(("runs_with", "demanded"), [("MAYFLY_CLUSTER_SECRET", "true"), ("MAYFLY_SHARDS", "false")])
+def test_pods_without_a_secret_are_not_refused_by_those_that_get_one(
+    runs_with: str, demanded: str, tmp_path: Path
+) -> None:
+    there = {"spec": {"template": {"spec": {"containers": [{"env": [{"name": runs_with}]}]}}}}
+    with with_lookup(tmp_path, "StatefulSet", there) as chart:
+        assert told_of_secret(chart, {})[1] == demanded
+
+
+def test_an_upgrade_keeps_the_secret(tmp_path: Path) -> None:
+    kept = {"data": {key: base64.b64encode(b"kept").decode() for key in ("password", "secret")}}
+    with with_lookup(tmp_path, "Secret", kept) as chart:
+        assert base64.b64decode(only(rendered(chart, {}), "Secret", "mq-mayfly-cluster")["data"]["secret"]) == b"kept"
 
 
 def environment_of(chart: Any, values: dict[str, Any]) -> dict[str, str | None]:

@@ -171,7 +171,8 @@ def test_tools_that_could_not_be_installed_are_tried_again(tmp_path: Path) -> No
     """`make .venv/.deploy` with a pip that fails makes no file, and one that succeeds does."""
     (tmp_path / "requirements").mkdir()
     (tmp_path / "requirements" / "deploy.txt").touch()
-    (tmp_path / "requirements" / "lock.txt").touch()
+    for name in ("lock.txt", "runtime.txt"):
+        (tmp_path / "requirements" / name).touch()
     (tmp_path / ".venv").mkdir()
     (tmp_path / ".venv" / ".environment").touch()
     made = tmp_path / ".venv" / ".deploy"

@@ -38,6 +38,7 @@ _USER: Final = 10001
 _PEER_PORT: Final = 25672
 _NETWORKS: Final = range(1, 250)
 _LEVEL_LIMIT: Final = "MAYFLY_FEATURE_LEVEL_LIMIT"
+_OPEN_PAGES: Final = "MAYFLY_HTTP_OPEN_PAGES"
 
 
 class ContainerNetwork(Network):
@@ -191,6 +192,11 @@ class _ContainerCluster(LocalCluster):
         return container.pid
 
 
+def _pages_of(image: str) -> dict[str, str]:
+    """What lets tests look at a node from outside; earlier releases show that to all, and don't know the setting."""
+    return {_OPEN_PAGES: "all"} if image.startswith(IMAGE) else {}
+
+
 class ContainerNodes(Nodes):
     """Nodes as containers. Node numbers are places; a node that replaces another has its place, under another id."""
 
@@ -220,6 +226,7 @@ class ContainerNodes(Nodes):
                 "MAYFLY_ADVERTISED_PEER_ADDRESS": str(plan.peer),
                 "MAYFLY_SEEDS": ",".join(map(str, plan.seeds)),
                 "MAYFLY_DISK_FREE_LIMIT_BYTES": str(FREE_LIMIT_BYTES),
+                **_pages_of(image),
                 **settings,
             }
         self._small_disk = self.plans[-1].data_dir
@@ -290,7 +297,9 @@ class ContainerNodes(Nodes):
         name = self.plan(id).name
         self._cluster.containers.pop(name).remove()
         self._cluster.images[name] = image
-        self._cluster.environment[name].pop(_LEVEL_LIMIT, None)
+        for variable in (_LEVEL_LIMIT, _OPEN_PAGES):
+            self._cluster.environment[name].pop(variable, None)
+        self._cluster.environment[name] |= _pages_of(image)
         if level_limit:
             self._cluster.environment[name][_LEVEL_LIMIT] = str(level_limit)
 

@@ -98,7 +98,6 @@ ON_AN_OPEN_CHANNEL: Final[list[Wrong]] = [
 ASKED_FOR_IN_VAIN: Final[list[Wrong]] = [
     ("a prefetch size", 1, NOT_IMPLEMENTED, method(0x003C000A, b"\0\0\0\x01\0\0\0")),
     ("recover without requeue", 1, NOT_IMPLEMENTED, method(0x003C006E, b"\0")),
-    ("an exchange of an unknown type", 1, COMMAND_INVALID, method(0x0028000A, b"\0\0\x01y\x01t\0\0\0\0\0")),
 ]
 """Right frames that ask for what is not there."""
 

@@ -11,7 +11,8 @@ from typing import Any, Final
 from pamqp import commands
 from pamqp.commands import Basic
 
-ACK, REQUEUE, DROP = "ack", "requeue", "drop"
+ACK, REQUEUE, FAIL, DROP = "ack", "requeue", "fail", "drop"
+"""FAIL: back to the queue as REQUEUE, but as a delivery that failed."""
 Due = tuple[type[Any], dict[str, Any]]
 """A frame that has to come next on its channel, and the arguments it must have."""
 
@@ -30,17 +31,18 @@ class Message:
 
     def __init__(self, exchange: str, key: str, body: bytes, name: str) -> None:
         self.exchange, self.key, self.body, self.name = exchange, key, body, name
-        self.returns = 0
+        self.returns = self.failures = 0
 
     def check(self, what: Any) -> None:
-        """It came as it was published, with the number of its returns."""
+        """It came as it was published, with the numbers of its returns and of deliveries that failed."""
         assert (what.method.exchange, what.method.routing_key) == (self.exchange, self.key), what.method
         assert what.body == self.body, (len(what.body), len(self.body), what.body[:20], self.body[:20])
         assert what.properties.message_id == self.name, (what.properties, self.name)
         if not isinstance(what.method, Basic.Return):
             assert what.method.redelivered == (self.returns > 0), (self.name, self.returns)
-            headers = {"x-delivery-count": self.returns} if self.returns else None
-            assert what.properties.headers == headers, (self.name, what.properties.headers, self.returns)
+            counts = {"x-acquired-count": self.returns, "x-delivery-count": self.failures}
+            headers = {name: count for name, count in counts.items() if count} or None
+            assert what.properties.headers == headers, (self.name, what.properties.headers, counts)
 
 
 class Queue:
@@ -70,9 +72,10 @@ class Queue:
         raise AssertionError(f"{name!r} came from {self.name!r}, where it is not in line")
 
     def give_back(self, messages: list[Message]) -> None:
-        """Of a holder that is gone: before what was never delivered."""
+        """Of a holder that is gone: before what was never delivered, as deliveries that failed."""
         for message in messages:
             message.returns += 1
+            message.failures += 1
         self.returned += messages
 
     def in_order(self) -> None:
@@ -284,10 +287,10 @@ class Endpoint:
             message, queue, consumer = channel.held.pop(tag)
             if consumer is not None:
                 consumer.held -= 1
-            if outcome == REQUEUE and self.queues.get(queue.name) is queue:
-                # To the end: what goes round and round must not hold up the others.
+            if outcome in (REQUEUE, FAIL) and self.queues.get(queue.name) is queue:
                 message.returns += 1
-                queue.fresh.append(message)
+                message.failures += outcome == FAIL
+                queue.returned.append(message)
                 back.setdefault(queue.name, []).append(queue)
         for queues in back.values():
             # Several come back in the order of their tags to each holder, whichever holder comes first.

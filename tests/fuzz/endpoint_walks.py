@@ -14,7 +14,7 @@ from pamqp.header import ContentHeader
 
 from tests.fuzz import endpoint_faults as faults
 from tests.fuzz.endpoint_conversation import CHANNELS, LIMITED, QUEUES, Conversation
-from tests.fuzz.endpoint_model import ACK, DROP, REQUEUE, Channel, Due, Fault, Message
+from tests.fuzz.endpoint_model import ACK, DROP, FAIL, REQUEUE, Channel, Due, Fault, Message
 
 _MOST_KEPT_BYTES: Final = 300_000
 _LARGEST_BODY: Final = 134_217_728
@@ -150,7 +150,7 @@ class Walk(Conversation):
         if way < 5:
             multiple = chance.random() < 0.3
             return Basic.Nack(tag, multiple, requeue), tag, multiple, outcome
-        return Basic.Reject(tag, requeue), tag, False, outcome
+        return Basic.Reject(tag, requeue), tag, False, FAIL if requeue else DROP
 
     def settle(self, number: int) -> None:
         channel = self.model.channels[number]
@@ -403,6 +403,7 @@ class Walk(Conversation):
                 (Queue.Declare(queue="q1", durable=True, arguments={"x-message-ttl": 5}), 406),
                 (Exchange.Declare(exchange="x", exchange_type="fanout", durable=True), 406),
                 (Exchange.Declare(exchange="missing", passive=True), 404),
+                (Exchange.Declare(exchange="y", exchange_type="unknown"), 406),
                 (Basic.Get(queue="missing"), 404), (Basic.Consume(queue="missing"), 404),
                 (Basic.Ack(channel.next_tag), 406), (Basic.Ack(channel.next_tag, True), 406), (Basic.Ack(0), 406),
                 (Basic.Nack(channel.next_tag), 406), (Basic.Reject(channel.next_tag), 406),

@@ -381,7 +381,8 @@ def publishes() -> Iterator[Case]:
 
 
 def forgeries() -> Iterator[tuple[str, dict[str, bytes]]]:
-    """Headers of messages that die in QUEUE and go to DEAD."""
+    """Headers of messages that die in QUEUE and go to DEAD. RabbitMQ 4.3.6 answers all of them with one death, in
+    QUEUE, its first; but for NaN, which its reader does not survive."""
     for header in DEATH_HEADERS:
         for label, value in VALUES.items():
             yield f"dead {header}: {label}", {header: value}
@@ -395,11 +396,6 @@ def declare_dying(talk: Talk) -> None:
     for arguments, queue in ((PLAIN | to_dead, QUEUE), (PLAIN, DEAD)):
         got = talk.ask(declare(arguments, queue), commands.Queue.DeclareOk)
         assert isinstance(got, commands.Queue.DeclareOk), got
-
-
-COMES_S: Final = 60.0
-GONE_S: Final = 1.0
-"""A message that has not come out of the other queue by then is taken for lost, where none is expected."""
 
 
 def dead_letter(talk: Talk, headers: dict[str, bytes], within_s: float) -> Any:
@@ -438,9 +434,6 @@ def record(port: int) -> dict[str, Any]:
     talk.ask(declare(PLAIN), commands.Queue.DeclareOk)
     found |= answers(talk, list(others()))
     found |= answers(talk, list(publishes()))
-    talk.ask(DELETE, commands.Queue.DeleteOk)
-    declare_dying(talk)
-    found |= {name: dead_letter(talk, headers, GONE_S) for name, headers in forgeries()}
     talk.close()
     return found
 

@@ -26,6 +26,8 @@ from tests.golden.one_answer_a_line import keep_what_is_asked_for
 from tests.integration.amqp_socket import login_octets, method_frame
 
 RECORDING: Final = Path(__file__).parent / "method-answers-rabbitmq-3.10.8.json"
+SINCE_4: Final = Path(__file__).parent / "method-answers-rabbitmq-4.3.6.json"
+"""What 4.3.6 answers to those conversations in which it does as we do, and 3.10.8 did not."""
 
 USERS: Final[dict[str, tuple[str, str, str]]] = {
     "nobody": ("", "", ""),

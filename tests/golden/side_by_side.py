@@ -1,11 +1,11 @@
 """`make golden`: plays all recorded scenarios against three MayflyMQ nodes, and three RabbitMQ nodes, and compares.
 
-    python -P tests/golden/side_by_side.py [--rabbitmq] [--only TEXT] [--jobs 8] [--verbose]
+    python -P tests/golden/side_by_side.py [--rabbitmq] [--queue-type TYPE] [--only TEXT] [--jobs 8] [--verbose]
 
 Scenarios, recordings and the script that starts RabbitMQ are those in ../shared (or MAYFLY_SHARED). With --rabbitmq the
-RabbitMQ that is installed here (Debian: apt-get install rabbitmq-server) is played first. Runs the MayflyMQ that this
-Python has installed, or with PYTHONPATH=. the source tree. Exit code 1: MayflyMQ's answer to some scenario differs and
-docs/deviations.md does not say why, or says so of one that matches.
+RabbitMQ under RMQ_ROOT (see ../shared/bench/README.md for 4.3.6), or else the one that is installed here, is played
+first. Runs the MayflyMQ that this Python has installed, or with PYTHONPATH=. the source tree. Exit code 1: MayflyMQ's
+answer to some scenario differs and docs/deviations.md does not say why, or says so of one that matches.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ sys.path.append(str(ROOT))
 if TYPE_CHECKING:
     from tests.golden.recordings import Verdict
 
-RABBITMQ_SERVER: Final = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
+RABBITMQ_SERVER: Final = Path(os.environ.get("RMQ_ROOT", "") + "/usr/lib/rabbitmq/bin/rabbitmq-server")
 RABBITMQ_PORT: Final = 5_781
 _MOST_DETAILS: Final = 3
 _LONGEST_DETAIL: Final = 400
@@ -37,10 +37,11 @@ _LONGEST_DETAIL: Final = 400
 
 def main() -> None:
     """Play, compare, print; ends the process."""
-    from tests.golden.recordings import DEVIATIONS, GOLDEN, documented, judge, judged_again, play, recorded
+    from tests.golden.recordings import GOLDEN, QUEUE_TYPES
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rabbitmq", action="store_true", help="play the scenarios against RabbitMQ as well")
+    parser.add_argument("--queue-type", choices=QUEUE_TYPES, help="queues of this type alone")
     parser.add_argument("--only", default="", help="scenarios whose names have this")
     parser.add_argument("--jobs", type=int, default=8, help="scenarios at the same time")
     parser.add_argument("--verbose", action="store_true", help="every difference, in full")
@@ -48,26 +49,37 @@ def main() -> None:
     if not GOLDEN.is_dir():
         sys.exit(f"no recordings: {GOLDEN} is missing (MAYFLY_SHARED says where `golden` is)")
     if arguments.rabbitmq and not RABBITMQ_SERVER.exists():
-        sys.exit("RabbitMQ is not installed (Debian: apt-get install rabbitmq-server)")
-    wanted = recorded()
-    reasons = documented(DEVIATIONS.read_text(encoding="utf-8"))
+        sys.exit(f"no RabbitMQ: {RABBITMQ_SERVER} is missing (RMQ_ROOT says under which folder it is)")
+    types = (arguments.queue_type,) if arguments.queue_type else QUEUE_TYPES
     with tempfile.TemporaryDirectory(prefix="mayfly-golden-") as name:
         folder = Path(name)
-        theirs: dict[str, Verdict] = {}
+        theirs: dict[str, dict[str, Verdict]] = {}
         if arguments.rabbitmq:
             with rabbitmq(folder / "rabbitmq") as (uri, mgmt):
-                began_s = time.monotonic()
-                theirs = judge(wanted, play(uri, mgmt, folder / "theirs.json", arguments.only, arguments.jobs), {})
-                theirs = judged_again(theirs, uri, mgmt, folder, {})
-                print(f"RabbitMQ: {len(theirs)} scenarios in {time.monotonic() - began_s:.0f} s", flush=True)
+                theirs = {each: _judged("RabbitMQ", uri, mgmt, folder, each, arguments, False) for each in types}
         with mayfly(folder / "mayfly") as (uri, mgmt):
-            began_s = time.monotonic()
-            ours = judge(wanted, play(uri, mgmt, folder / "ours.json", arguments.only, arguments.jobs), reasons)
-            ours = judged_again(ours, uri, mgmt, folder, reasons)
-            print(f"MayflyMQ: {len(ours)} scenarios in {time.monotonic() - began_s:.0f} s", flush=True)
-    show(ours, theirs, arguments.verbose)
-    if not all(verdict.fine for verdict in ours.values()):
+            ours = {each: _judged("MayflyMQ", uri, mgmt, folder, each, arguments, True) for each in types}
+    for each in types:
+        print(f"\n{each} queues")
+        show(ours[each], theirs.get(each, {}), arguments.verbose)
+    if not all(verdict.fine for verdicts in ours.values() for verdict in verdicts.values()):
         sys.exit(1)
+
+
+def _judged(
+    broker: str, uri: str, mgmt: str, folder: Path, queue_type: str, arguments: argparse.Namespace, excused: bool
+) -> dict[str, Verdict]:
+    """Play all scenarios with queues of this type. `excused`: docs/deviations.md may say why something differs."""
+    from tests.golden.recordings import DEVIATIONS, documented, judge, judged_again, play, recorded
+
+    reasons = documented(DEVIATIONS.read_text(encoding="utf-8"), queue_type) if excused else {}
+    began_s = time.monotonic()
+    given = play(uri, mgmt, folder / f"{broker}-{queue_type}.json", queue_type, arguments.only, arguments.jobs)
+    verdicts = judge(recorded(queue_type), given, reasons)
+    verdicts = judged_again(verdicts, uri, mgmt, folder, queue_type, reasons)
+    took_s = time.monotonic() - began_s
+    print(f"{broker}: {len(verdicts)} scenarios on {queue_type} queues in {took_s:.0f} s", flush=True)
+    return verdicts
 
 
 def show(ours: dict[str, Verdict], theirs: dict[str, Verdict], verbose: bool) -> None:

@@ -1,4 +1,4 @@
-"""Every recorded answer of RabbitMQ matches, or docs/deviations.md names the scenario and says why."""
+"""Every recorded answer of RabbitMQ 4.3.6 matches, or docs/deviations.md names the scenario and says why."""
 
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from tests.golden.recordings import (
     GOLDEN,
     LISTED,
     MATCH,
+    QUEUE_TYPES,
     STALE,
     documented,
     judge,
@@ -29,20 +30,30 @@ JOBS = 16
 @pytest.mark.processes
 @recordings_needed
 def test_every_scenario_on_three_nodes(tmp_path: Path) -> None:
-    wanted = recorded()
-    reasons = documented(DEVIATIONS.read_text(encoding="utf-8"))
+    text = DEVIATIONS.read_text(encoding="utf-8")
+    wrong: list[str] = []
     with mayfly(tmp_path / "nodes") as (uri, mgmt):
-        verdicts = judge(wanted, play(uri, mgmt, tmp_path / "ours.json", jobs=JOBS), reasons)
-        verdicts = judged_again(verdicts, uri, mgmt, tmp_path, reasons)
-    assert verdicts.keys() == wanted.keys()
-    wrong = {name: verdict for name, verdict in verdicts.items() if not verdict.fine}
-    assert not wrong, "\n".join(f"{name}: {verdict}" for name, verdict in wrong.items())
-    assert sum(verdict.word == MATCH for verdict in verdicts.values()) >= len(wanted) - len(reasons)
+        for queue_type in QUEUE_TYPES:
+            wanted = recorded(queue_type)
+            reasons = documented(text, queue_type)
+            given = play(uri, mgmt, tmp_path / f"{queue_type}.json", queue_type, jobs=JOBS)
+            verdicts = judge(wanted, given, reasons)
+            verdicts = judged_again(verdicts, uri, mgmt, tmp_path, queue_type, reasons)
+            assert verdicts.keys() == wanted.keys()
+            wrong += [f"{queue_type} {name}: {verdict}" for name, verdict in verdicts.items() if not verdict.fine]
+    assert not wrong, "\n".join(wrong)
 
 
 @recordings_needed
-def test_only_recorded_scenarios_are_documented() -> None:
-    assert documented(DEVIATIONS.read_text(encoding="utf-8")).keys() <= recorded().keys()
+@pytest.mark.parametrize("queue_type", QUEUE_TYPES)
+def test_only_recorded_scenarios_are_documented(queue_type: str) -> None:
+    assert documented(DEVIATIONS.read_text(encoding="utf-8"), queue_type).keys() <= recorded(queue_type).keys()
+
+
+@recordings_needed
+@pytest.mark.parametrize("queue_type", QUEUE_TYPES)
+def test_what_the_reference_cannot_play_is_as_before(queue_type: str) -> None:
+    assert all("result" in scenario for scenario in recorded(queue_type).values())
 
 
 @recordings_needed
@@ -67,14 +78,20 @@ def test_verdicts(answer: dict[str, Any], word: str, word_if_documented: str) ->
 
 def test_the_table_of_the_document() -> None:
     text = (
-        "# D\n\n## Recorded scenarios that differ\n\n| scenario | why |\n|---|---|\n| `a.b` | because: `x` |\n"
-        "| `c.d` | |\n\n## Next\n\n| `e.f` | no |\n"
+        "# D\n\n## Recorded scenarios that differ\n\n| scenario | queues | why |\n|---|---|---|\n"
+        "| `a.b` | both | because: `x` |\n| `c4.d` | quorum | why |\n| `c.d` | both | |\n\n## Next\n\n"
+        "| `e.f` | both | no |\n"
     )
-    assert documented(text) == {"a.b": "because: `x`"}
+    assert documented(text, "quorum") == {"a.b": "because: `x`", "c4.d": "why"}
+    assert documented(text, "classic") == {"a.b": "because: `x`"}
     with pytest.raises(ValueError, match="Recorded scenarios that differ"):
-        documented("# D\n")
+        documented("# D\n", "quorum")
 
 
 @recordings_needed
-def test_the_document_tells_how_many_are_recorded() -> None:
-    assert told(DEVIATIONS.read_text(encoding="utf-8")).of == len(recorded())
+@pytest.mark.parametrize("queue_type", QUEUE_TYPES)
+def test_the_document_tells_how_many_are_recorded(queue_type: str) -> None:
+    text = DEVIATIONS.read_text(encoding="utf-8")
+    numbers = told(text, queue_type)
+    assert numbers.of == len(recorded(queue_type)) == numbers.as_recorded + numbers.different
+    assert numbers.different == len(documented(text, queue_type))

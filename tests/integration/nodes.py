@@ -33,7 +33,7 @@ from tests.waiting import bounded as bounded  # these two for the many tests tha
 from tests.waiting import wait_for as wait_for
 
 START_WITHIN_S: Final = 180.0
-# Frames of peers come 25 000 above: still below the ports that the system gives to clients.
+# Frames of peers come at most 25 000 above: still below the ports that the system gives to clients.
 _FIRST_PORT: Final = 5_700
 _LAST_PORT: Final = 6_980
 _PORT_STEP: Final = 10
@@ -46,7 +46,7 @@ def fetch(http_address: Address, path: str) -> tuple[int, dict[str, Any]]:
 
 
 class Ports:
-    """A base port that is ours while this process lives; those 10 000, 20 000 and 25 000 above are free when taken."""
+    """A base port that is ours while this process lives; those 10 000, 15 000 and 20 000 above are free when taken."""
 
     def __init__(self, nodes: int) -> None:
         folder = Path("/tmp/mayfly-test-ports")

@@ -34,6 +34,11 @@ def test_definitions_at_the_start_and_by_command(whole: Nodes, tmp_path: Path) -
     assert done.returncode == 0 and "definitions imported" in done.stdout, done.stderr
     publish_all(whole, 1, "more", [b"at once"])
     assert drain(whole, 2, "more") == [(b"at once", False)]
+    shop = {"vhost": "shop", "name": "old", "pattern": "^x", "definition": {"ha-mode": "all"}}
+    out.write_text(json.dumps({**content, "policies": [*content["policies"], shop]}))
+    done = mayfly(whole, 3, "import", str(out))
+    assert done.returncode == 3 and "definitions imported" in done.stdout, done.stderr
+    assert '"old" left out, there is no ha-mode for all here' in done.stderr
     content["queues"].insert(0, {"name": "never", "vhost": "/", "durable": True})
     content["queues"][-1]["durable"] = 1
     out.write_text(json.dumps(content))

@@ -131,6 +131,26 @@ def test_frames_on_a_channel_that_the_client_closed_are_an_error(cluster: Nodes)
         assert client.call(commands.Queue.Declare(queue="x"), 1, commands.Connection.Close).reply_code == 504
 
 
+def test_pipelined_declares_with_tables_take_no_memory(cluster: Nodes) -> None:
+    """One of them at a time is done. What waits was decoded, with twenty times its octets, and there was no end to it:
+    this took 150 MB of a node for 9 MB."""
+    with channel(cluster, TARGET) as declaring:
+        declaring.queue_declare("looked-at", durable=True)
+    names = [f"{number:04}" for number in range(120)]
+    table: Any = {name: {"a": number} for number, name in enumerate(names, 1_000)}
+    declare = method_frame(commands.Queue.Declare(queue="looked-at", passive=True, arguments=table), 1)
+    memory = cluster.resident_bytes(TARGET)
+    most = memory
+    with AmqpSocket(cluster, TARGET) as client:
+        client.login()
+        client.open_channel()
+        for _ in range(500):
+            client.send(declare * 10)
+            most = max(most, cluster.resident_bytes(TARGET))
+        client.expect(commands.Queue.DeclareOk)
+    assert most - memory < 64 * 1024 * 1024
+
+
 def test_a_truncated_frame_and_an_end_are_a_lost_client(cluster: Nodes) -> None:
     """What the client held goes back; half a publish is no publish."""
     with channel(cluster, TARGET, confirms=True) as other:

@@ -10,6 +10,7 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
 from cluster.log import records
+from cluster.log.lmdb_file import meta_pages
 from cluster.log.write_ahead_store import WriteAheadStore
 from tests.integration.clients import channel, connect, drain, publish_all
 from tests.integration.nodes import Nodes, wait_for
@@ -124,9 +125,35 @@ def test_a_node_alone_with_a_damaged_log_refuses_to_start_and_says_what_is_damag
     group, index = damage_an_entry(single.plan(1).data_dir)
     single.expected_errors += ["is damaged", "cannot start"]
     single.start(1)
-    assert single.ends_by_itself(1) != 0
+    assert single.ends_by_itself(1) == 78
+    assert "empty that folder: the node joins as a new member" in single.log_text(1)
+    assert "For a node alone put a backup in its place" in single.log_text(1)
     assert f"entry {index} of group {group} is corrupt" in single.log_text(1)
     assert "can't be rebuilt" in single.log_text(1)
+
+
+def test_a_log_file_whose_pages_do_not_fit_together_ends_with_78_and_the_way_out(single: Nodes) -> None:
+    """LMDB itself would end the process (SIGABRT), at every start."""
+    with channel(single, 1) as declaring:
+        declaring.queue_declare("kept", durable=True)
+    publish_all(single, 1, "kept", BODIES)
+    single.kill(1)
+    folder = single.plan(1).data_dir / "log"
+    WriteAheadStore(folder).close()
+    with lmdb.open(str(folder), max_dbs=8, map_size=1 << 34) as environment:
+        last_page = environment.info()["last_pgno"]
+    file = folder / "data.mdb"
+    octets = bytearray(file.read_bytes())
+    for page in range(2, last_page + 1):
+        octets[page * 4096 + 10] ^= 1
+    file.write_bytes(octets)
+    single.expected_errors += ["is damaged", "cannot start"]
+    for _ in range(2):
+        single.start(1)
+        assert single.ends_by_itself(1) == 78
+    assert "data.mdb is damaged: page" in single.log_text(1)
+    assert "Nothing was changed in" in single.log_text(1)
+    assert file.read_bytes() == octets
 
 
 def test_a_damaged_replica_is_rebuilt_from_its_peers(three: Nodes) -> None:
@@ -142,6 +169,42 @@ def test_a_damaged_replica_is_rebuilt_from_its_peers(three: Nodes) -> None:
     three.kill(1)
     assert [body for body, _ in drain(three, 3, "kept")] == BODIES
     three.heal()
+
+
+def test_a_log_file_whose_pages_do_not_fit_together_is_rebuilt_from_the_peers(three: Nodes) -> None:
+    """But for what the node has promised: that is read, and kept."""
+    with channel(three, 1) as declaring:
+        declaring.queue_declare("kept", durable=True)
+    publish_all(three, 1, "kept", BODIES)
+    three.until_well()
+    three.kill(3)
+    folder = three.plan(3).data_dir / "log"
+    damage_the_table_of_entries(folder / "data.mdb")
+    three.expected_errors += ["is damaged: page"]
+    three.start(3)
+    wait_for(lambda: "all else is rebuilt from the other nodes" in three.log_text(3), "damage is told")
+    three.until_well()
+    assert (folder / "data.mdb.damaged").exists()
+    three.kill(1)
+    assert [body for body, _ in drain(three, 3, "kept")] == BODIES
+    three.heal()
+    three.kill(3)
+    three.start(3)
+    three.until_well()
+    assert not (folder / "data.mdb.damaged").exists()
+
+
+def damage_the_table_of_entries(file: Path) -> None:
+    """Its root is no page of it any more."""
+    WriteAheadStore(file.parent).close()  # Now all is in the log file.
+    octets = bytearray(file.read_bytes())
+    with file.open("rb") as handle:
+        pages = [page for page in meta_pages(handle.fileno()) if page is not None]
+    main = max(pages, key=lambda page: page.transaction).main.root
+    at = octets.index(b"entries", main * 4096) + len(b"entries")
+    root = int.from_bytes(octets[at + 40 : at + 48], sys.byteorder)
+    octets[root * 4096] ^= 1
+    file.write_bytes(octets)
 
 
 def take_all(taking: BlockingChannel, taken: list[bytes]) -> None:

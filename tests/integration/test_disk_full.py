@@ -169,6 +169,9 @@ def test_a_disk_that_is_really_full(folder: Path, disks: list[Path]) -> None:
         for id in (2, 3):
             wait_for(partial(has_alarm, nodes, id), f"an alarm at node {id}")
         publisher.stop()
+        for id in (2, 3):
+            wait_for(partial(is_not_ready, nodes, id), f"node {id} is not ready")
+        refused_on(nodes, 2)
         for id in nodes.ids:
             assert nodes.page(id, "/health/live")[0] == 200
         for disk in disks[1:]:
@@ -191,6 +194,21 @@ def test_a_disk_that_is_really_full(folder: Path, disks: list[Path]) -> None:
 def has_alarm(nodes: Nodes, id: int) -> bool:
     """Whether the node says that its disk is full."""
     return bool(nodes.status(id)["alarms"])
+
+
+def is_not_ready(nodes: Nodes, id: int) -> bool:
+    """Whether the node says that its disk keeps it from serving clients; it lives all the same."""
+    code, page = nodes.page(id, "/health/ready")
+    return (code, page.get("reason")) == (503, "nothing can be done here, its disk is full")
+
+
+def refused_on(nodes: Nodes, id: int) -> None:
+    """What needs the log is refused there, instead of waiting for ever."""
+    asking = connect(nodes, id).channel()
+    with pytest.raises(pika.exceptions.ConnectionClosedByBroker) as refused:
+        asking.queue_declare("not-now", durable=True)
+    assert refused.value.reply_code == 506
+    assert "this node can do nothing, its disk is full" in refused.value.reply_text
 
 
 def take_all(file: Path) -> None:

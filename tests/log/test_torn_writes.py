@@ -20,7 +20,7 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from cluster.log.batch import StoredSnapshot, StoreRefused, WriteBatch
+from cluster.log.batch import StoreDamaged, StoredSnapshot, WriteBatch
 from cluster.log.lmdb_store import LmdbLogStore
 from cluster.log.memory_store import MemoryStore
 from cluster.raft import ConfState, Entry, HardState, SnapshotMetadata
@@ -28,6 +28,7 @@ from tests.log.crash_images import META_PAGES, PAGE_BYTES, SECTOR_BYTES, Commit,
 from tests.log.histories import MAP_BYTES, histories, shown_groups
 
 IMAGES_OF_A_COMMIT = 4
+NOTE = "last-commit"
 IN_MEMORY = Path("/dev/shm")
 """Syncs cost nothing here. What a crash leaves is composed, so none of them has to be real."""
 
@@ -55,10 +56,11 @@ def folder() -> Iterator[Path]:
 
 
 @contextmanager
-def opened(image: DataFile, like: Path) -> Iterator[LmdbLogStore]:
-    """The store on an image of its data file, beside the other files of a folder."""
+def opened(image: DataFile, like: Path, note: bytes) -> Iterator[LmdbLogStore]:
+    """The store on an image of its data file, beside the other files of a folder; `note` is of its last commit."""
     with folder() as path:
         shutil.copy(like / "format", path)
+        (path / NOTE).write_bytes(note)
         image.write(path / "data.mdb")
         store = LmdbLogStore(path, MAP_BYTES)
         try:
@@ -67,16 +69,18 @@ def opened(image: DataFile, like: Path) -> Iterator[LmdbLogStore]:
             store.close()
 
 
-def check_image(image: DataFile, like: Path, expected: Shown, batch: WriteBatch | None, after: Shown) -> None:
+def check_image(
+    image: DataFile, like: Path, note: bytes, expected: Shown, batch: WriteBatch | None, after: Shown
+) -> None:
     """The image shows what is expected of it; and the store works on: the batch, if given, leads to `after`."""
-    with opened(image, like) as store:
+    with opened(image, like, note) as store:
         assert shown(store) == expected
         if batch is not None:
             store.write(batch)
             assert shown(store) == after
         store.put_meta("again", b"yes")
-        again = DataFile.read(store._folder.data_file)
-    with opened(again, like) as store:
+        again, note = DataFile.read(store._folder.data_file), (store._folder.path / NOTE).read_bytes()
+    with opened(again, like, note) as store:
         assert shown(store) == after
         assert store.get_meta("again") == b"yes"
 
@@ -106,14 +110,16 @@ def live_through(path: Path, history: list[WriteBatch | None], random: Random) -
             model.check(batch)
         except ValueError:
             continue  # It built on a write that a crash has lost.
-        old, before = shown(store), DataFile.read(data)
+        old, before, old_note = shown(store), DataFile.read(data), (path / NOTE).read_bytes()
         store.write(batch)
+        notes = [old_note, torn(old_note, (path / NOTE).read_bytes(), random), (path / NOTE).read_bytes()]
         new, commit = shown(store), Commit(before, DataFile.read(data))
         assert len(commit.changed_meta_sectors()) <= 1
         for _ in range(IMAGES_OF_A_COMMIT):
-            check_image(commit.not_synced(random), path, old, batch, new)
-        check_image(commit.synced(random), path, old, batch, new)
-        check_image(commit.finished(random), path, new, None, new)
+            check_image(commit.not_synced(random), path, old_note, old, batch, new)
+        check_image(commit.synced(random), path, old_note, old, batch, new)
+        for note in notes:
+            check_image(commit.finished(random), path, note, new, None, new)
         fate = random.choice(("no crash", "no crash", "not synced", "finished"))
         event(fate)
         if fate != "not synced":
@@ -122,9 +128,17 @@ def live_through(path: Path, history: list[WriteBatch | None], random: Random) -
             store.close()
             image = commit.finished(random) if fate == "finished" else commit.not_synced(random)
             image.write(data)
+            (path / NOTE).write_bytes(random.choice(notes) if fate == "finished" else old_note)
             store = LmdbLogStore(path, MAP_BYTES)
         assert shown(store) == shown(model)
     store.close()
+
+
+def torn(before: bytes, after: bytes, random: Random) -> bytes:
+    """What a crash while a note is written may leave: any of its sectors."""
+    return b"".join(
+        random.choice((before, after))[start : start + SECTOR_BYTES] for start in range(0, len(after), SECTOR_BYTES)
+    )
 
 
 # --- the first start ---------------------------------------------------------------------------------
@@ -171,7 +185,8 @@ def test_a_file_that_lost_its_meta_pages_is_begun_anew_only_where_no_start_was_f
     LmdbLogStore(tmp_path, MAP_BYTES).close()
     with (tmp_path / "data.mdb").open("r+b") as file:
         file.write(bytes(META_PAGES * PAGE_BYTES))
-    with pytest.raises(StoreRefused, match="is damaged"):
+    (tmp_path / NOTE).unlink()
+    with pytest.raises(StoreDamaged, match="is damaged"):
         LmdbLogStore(tmp_path, MAP_BYTES)
     (tmp_path / "format").unlink()
     LmdbLogStore(tmp_path, MAP_BYTES).close()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cluster.log import write_ahead_files
-from cluster.log.batch import StoreUnfit, WriteBatch
+from cluster.log.batch import StoreDamaged, StoreUnfit, WriteBatch
 from cluster.log.write_ahead_format import FILE_HEADER_BYTES, SECTOR_BYTES, encode_record, is_clear
 from cluster.raft import Entry
 from tests.log.write_ahead import append, change, killed, opened, unmoved
@@ -73,7 +73,11 @@ def test_an_older_copy_of_the_log_file_is_refused(tmp_path: Path) -> None:
     append(store, 60, b"x" * 1000)
     with killed(folder) as copy:
         (copy / "data.mdb").write_bytes(older)
-        with pytest.raises(StoreUnfit, match="is missing"):
+        with pytest.raises(StoreDamaged, match=r"of an earlier moment than last-commit: .* restore all of them"):
+            opened(copy)
+        # A copy that a release without it has made.
+        (copy / "last-commit").unlink()
+        with pytest.raises(StoreDamaged, match="is missing"):
             opened(copy)
     store.close()
 

@@ -29,7 +29,7 @@ class SomeNode:
     def alarms(self) -> list[str]:
         return self.alarm_texts
 
-    def status(self) -> dict[str, Any]:
+    async def status(self) -> dict[str, Any]:
         if self.broken:
             raise RuntimeError("secret inner detail")
         return {"node": {"id": 1, "name": "node1"}}
@@ -37,7 +37,7 @@ class SomeNode:
     def queue_info(self, vhost: str, name: str) -> dict[str, Any] | None:
         return {"vhost": vhost, "name": name, "shard": 3} if name != "absent" else None
 
-    def queues(self, selection: QueueSelection) -> tuple[list[dict[str, Any]], int]:
+    async def queues(self, selection: QueueSelection) -> tuple[list[dict[str, Any]], int]:
         self.asked.append(selection)
         return [{"vhost": "/", "name": "q"}], 7
 
@@ -48,7 +48,7 @@ class SomeNode:
     def queue_metrics(self, rows: Sequence[Mapping[str, Any]], left_out: int) -> Sequence[Metric]:
         return queue_metrics(rows, left_out)
 
-    def metrics_snapshot(self) -> Sequence[Metric]:
+    async def metrics_snapshot(self) -> Sequence[Metric]:
         return [
             ("mayfly_lag_seconds", "Lag", "histogram", [({"shard": "1"}, SOME_LAGS)]),
             ("mayfly_queue_messages", "Messages ready", "gauge", [({"queue": 'a"b\n', "vhost": "/"}, 3)]),

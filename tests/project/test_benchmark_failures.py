@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench import side_by_side
+from bench import machine, side_by_side
 from bench.amqpload import Amqpload
 from bench.clusters import Broker, BrokerFailed, Cluster, ReplicatedCluster
 from bench.comparison import MAYFLY, RABBITMQ
@@ -102,10 +103,21 @@ def test_a_fault_that_fails_ends_its_kind_and_the_other_kind_gets_nodes_of_its_o
 
     monkeypatch.setattr(side_by_side, "measure_kill", kill)
     monkeypatch.setattr(side_by_side, "measure_freeze", lambda cluster, number: {"gap_s": 1.0})
+    # Nothing is measured here: the lock that is the machine's is left alone, whoever holds it.
+    monkeypatch.setattr(machine, "LOCK", Path("/nowhere/to/be/opened"))
+    turns: list[int] = []
+
+    @contextmanager
+    def alone() -> Iterator[None]:
+        turns.append(len(turns))
+        yield
+
     broker = StandInBroker(MAYFLY, True)
-    comparison = side_by_side.Comparison(plan(("kill", "freeze"), kills=4, freezes=2), [broker], StandInLoad())
+    planned = plan(("kill", "freeze"), kills=4, freezes=2)
+    comparison = side_by_side.Comparison(planned, [broker], StandInLoad(), alone)
     comparison.run()
     assert killed == [0, 1]
+    assert len(turns) == 4  # two kills, two freezes
     assert comparison.results.values(MAYFLY, "kill.gap_s") == [0.1]
     assert comparison.results.values(MAYFLY, "freeze.gap_s") == [1.0, 1.0]
     assert (broker.started, len(comparison.results.failures)) == (2, 1)

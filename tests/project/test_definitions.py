@@ -34,6 +34,19 @@ def imported(catalog: Catalog, file: object) -> Plan:
     return plan
 
 
+def test_arguments_that_do_nothing_yet_are_left_out_and_told() -> None:
+    catalog = Catalog(1)
+    queue = {
+        "vhost": "/", "name": "q", "durable": True, "auto_delete": False,
+        "arguments": {"x-queue-type": "quorum", "x-consumer-timeout": 60_000, "x-delayed-retry-type": "all"},
+    }  # fmt: skip
+    plan = imported(catalog, {"vhosts": [{"name": "/"}], "queues": [queue]})
+    record = catalog.queue("/", "q")
+    assert record is not None and record.arguments == {"x-queue-type": "quorum"}
+    for key in ("x-consumer-timeout", "x-delayed-retry-type"):
+        assert sum(f'"q" without its argument {key}' in note for note in plan.notes) == 1
+
+
 def exported() -> dict[str, Any]:
     content: dict[str, Any] = json.loads(EXPORTED.read_text())
     return content
@@ -58,6 +71,81 @@ def test_a_file_of_rabbitmq() -> None:
     kinds = [(it.source, it.destination, it.routing_key) for it in catalog.bindings("shop") if it.source]
     assert sorted(kinds) == [("orders", "dead", "lost.#"), ("orders", "jobs", "job.*")]
     assert any("going" in note for note in plan.notes)
+
+
+OLD: dict[str, Any] = {
+    "vhosts": [
+        {"name": "/", "limits": [], "metadata": {"description": "d", "tags": [], "default_queue_type": "undefined"}},
+        {"name": "v", "metadata": {"default_queue_type": "stream"}},
+    ],
+    "global_parameters": [
+        {"name": "cluster_name", "value": "rabbit@old"}, {"name": "internal_cluster_id", "value": "rabbitmq-cluster"},
+        {"name": "mqtt_default_vhosts", "value": {}},
+    ],
+    "parameters": [
+        {"vhost": "/", "component": "shovel", "name": "s", "value": {}},
+        {
+            "vhost": "/", "component": "operator_policy", "name": "o",
+            "value": {"pattern": ".*", "definition": {"ha-mode": "all"}, "priority": 0, "apply-to": "queues"},
+        },
+    ],
+    "policies": [
+        {"vhost": "/", "name": "ha", "pattern": "", "definition": {"ha-mode": "all", "ha-sync-mode": "automatic"}},
+        {"vhost": "/", "name": "lazy", "pattern": "", "definition": {"queue-mode": "lazy", "max-length": 5}},
+        {"vhost": "/", "name": "fed", "apply-to": "exchanges", "pattern": "", "definition": {"max-length": 5}},
+        {"vhost": "/", "name": "log", "apply-to": "streams", "pattern": "", "definition": {"max-age": "1D"}},
+        {"vhost": "/", "name": "pcre", "pattern": "^(?!amq\\.)(a+)+\\Q", "definition": {"max-length": 5}},
+        {"vhost": "/", "name": "kept", "pattern": "^k", "definition": {"max-length": 5}},
+    ],
+    "exchanges": [
+        {"vhost": "/", "name": "later", "type": "x-delayed-message", "arguments": {"x-delayed-type": "direct"}},
+        {"vhost": "/", "name": "amq.rabbitmq.log", "type": "topic"},
+    ],
+    "queues": [
+        {"vhost": "/", "name": "q", "arguments": {"x-queue-mode": "lazy", "x-queue-version": 1, "x-ha-policy": "all"}},
+        {"vhost": "/", "name": "log", "arguments": {"x-queue-type": "stream", "x-max-age": "1D"}},
+        {"vhost": "/", "name": "mqtt", "arguments": {"x-queue-type": "rabbit_mqtt_qos0_queue"}},
+    ],
+    "bindings": [
+        {"vhost": "/", "source": source, "destination": to, "destination_type": kind, "routing_key": ""}
+        for source, kind, to in (
+            ("later", "queue", "q"), ("amq.topic", "exchange", "later"), ("amq.fanout", "queue", "log"),
+            ("amq.rabbitmq.event", "queue", "q"), ("amq.topic", "queue", "q"),
+        )
+    ],
+}  # fmt: skip
+"""What exports of 3.8 to 4.3 hold that is not here."""
+
+
+def test_what_is_not_here_is_left_out_with_a_note_each_and_the_rest_is_done() -> None:
+    catalog = Catalog(1)
+    plan = imported(catalog, OLD)
+    five = {"max-length": 5}
+    assert {each.name: each.definition for each in catalog.policies()} == {"lazy": five, "kept": five}
+    assert [each.name for each in catalog.queues("/")] == ["q"]
+    bindings = [(each.source, each.destination) for each in catalog.bindings("/") if each.source]
+    assert bindings == [("amq.topic", "q")]
+    assert catalog.exchange("/", "later") is None and catalog.has_vhost("v")
+    assert list(catalog.policies(None, True)) == []
+    told = {
+        "vhosts[1]": 'default_queue_type = "stream" left out', "policies[0]": "there is no ha-mode, ha-sync-mode for",
+        "policies[1]": '"lazy" without its queue-mode', "policies[2]": "there is no max-length for exchanges",
+        "policies[3]": "there are no streams", "policies[4]": "its pattern", "exchanges[0]": 'type "x-delayed-message"',
+        "queues[1]": 'type "stream"', "queues[2]": 'type "rabbit_mqtt_qos0_queue"', "parameters[0]": '"shovel"',
+        "parameters[1]": "there is no ha-mode for queues", "bindings[3]": '"amq.rabbitmq.event"',
+        "global_parameters[2]": "mqtt_default_vhosts",
+    }  # fmt: skip
+    for place, text in told.items():
+        assert [note for note in plan.notes if note.startswith(place) and text in note], (place, plan.notes)
+    assert len(plan.notes) == len(told), plan.notes
+
+
+def test_what_every_cluster_of_rabbitmq_exports_takes_no_note() -> None:
+    file = exported()
+    file["queues"] = [queue for queue in file["queues"] if not queue["auto_delete"]]
+    file["bindings"] = [each for each in file["bindings"] if each["destination"] != "going"]
+    file["global_parameters"] = OLD["global_parameters"][:2]
+    assert imported(Catalog(1), file).notes == []
 
 
 def test_a_second_time_changes_nothing() -> None:
@@ -230,13 +318,18 @@ def changed(path: str, value: object) -> dict[str, Any]:
         ("queues.1.vhost", "nowhere", "queues[1]: vhost nowhere not found"),
         ("queues.1.arguments", {"x-message-ttl": "soon"}, "queues[1]: invalid arg 'x-message-ttl'"),
         ("policies.0.priority", True, "policies[0].priority = true: a whole number is expected"),
-        ("policies.0.pattern", "(", "policies[0]: "),
-        ("policies.0.definition", {"ha-mode": "all"}, "policies[0]: "),
+        ("policies.0.definition", {"message-ttl": -1, "ha-mode": "all"}, "policies[0]: "),
+        ("policies.0.definition", {}, "policies[0]: "),
+        ("policies.0.apply-to", "topics", "policies[0]: "),
         ("permissions.0.read", "(", 'permissions[0].read = "(": no regular expression'),
         ("permissions.0.user", "nobody", "permissions[0]: "),
         ("users.0.hashing_algorithm", "rot13", "users[0]: hashing_algorithm is 'rot13', one of rabbit_password"),
         ("users.0.password_hash", "***", "users[0]: password_hash is not in base64"),
         ("users.0.name", "u\n", "a user's name has 1 to 255 octets and no control characters"),
+        ("users.0.tags", ["t"] * 300, "users[0]: tags with 300 values, where 256 are the most"),
+        ("queues.1.arguments", {"x": "y" * 16_384}, "queues[1]: arguments of 16392 octets, where 16384 are the most"),
+        ("bindings.1.arguments", {"x": [{"y": 1}] * 200}, "bindings[1]: arguments with 401 values, where 256 are"),
+        ("exchanges.0.arguments", {"x": [0] * 256}, "exchanges[0]: arguments with 257 values, where 256 are the most"),
         ("users.0.tags", 7, "users[0]: tags takes words with commas between, or a list of words"),
         ("users.0.tags", ["a\tb"], "users[0]: a tag has"),
         ("users.0.tags", "management,a\x00", "users[0]: a tag has 1 to 255 octets"),
@@ -246,7 +339,7 @@ def changed(path: str, value: object) -> dict[str, Any]:
         ("queues.1.name", "ü" * 128, "a string of at most 255 octets is expected"),
         ("exchanges.0.name", "e" * 256, "a string of at most 255 octets is expected"),
         ("bindings.1.routing_key", "k" * 256, "a string of at most 255 octets is expected"),
-        ("exchanges.0.type", "x-random", "exchanges[0]: "),
+        ("exchanges.0.type", 7, "exchanges[0].type = 7: a string is expected"),
         ("bindings.0.destination_type", "client", 'bindings[0].destination_type = "client": queue or exchange'),
         ("bindings.0.destination", "nothing", "bindings[0]: "),
     ],

@@ -195,7 +195,7 @@ FAULTS: Final[dict[str, tuple[Fault, str]]] = {
     "certificates": (partial(_raises, "client_tls", OSError("amqp_tls_cert")), "amqp_tls_cert"),
     "snapshots": (_no_snapshots, "File exists"),
     "frames": (partial(_taken, "frames_address"), "for frames"),
-    "peers": (partial(_taken, "peer_address"), "address taken, or not ours"),
+    "peers": (partial(_taken, "peer_address"), "for peers: Address already in use"),
     "http": (partial(_taken, "http_address"), "in use"),
     "refused": (_refused, "node 2 says: node 1 was removed from the cluster"),
     "definitions": (_no_definitions, "No such file"),

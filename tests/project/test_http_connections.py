@@ -112,7 +112,7 @@ def test_a_request_under_way_keeps_its_place() -> None:
     node.freshness = freshness  # type: ignore[method-assign]
 
     async def work(server: HttpServer) -> None:
-        slow = b"GET /queues?fresh=true HTTP/1.1\r\nHost: here\r\n\r\n"
+        slow = b"GET /queues/%2F/q?fresh=true HTTP/1.1\r\nHost: here\r\n\r\n"
         waiting = [await connect(server, slow) for _ in range(MOST)]
         await all_asked.wait()
         assert await is_closed(await connect(server, GET))

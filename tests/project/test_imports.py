@@ -16,11 +16,14 @@ PACKAGES: Final = ("cluster", "node")
 SHELLS: Final = (
     "cluster.log.folder",
     "cluster.log.layouts",
+    "cluster.log.last_commit",
+    "cluster.log.lmdb_file",
     "cluster.log.lmdb_room",
     "cluster.log.direct_writes",
     "cluster.log.lmdb_store",
     "cluster.log.lmdb_tables",
     "cluster.log.map_pages",
+    "cluster.log.salvage",
     "cluster.log.write_ahead_files",
     "cluster.log.write_ahead_store",
     "cluster.rpc",
@@ -51,6 +54,8 @@ SHELLS: Final = (
     "node.operating.operator_login",
     "node.operating.status",
     "node.own_token",
+    "node.peer_protection",
+    "node.private_files",
     "node.process",
     "node.process_clock",
     "node.process_memory",
@@ -58,6 +63,7 @@ SHELLS: Final = (
     "node.restoring",
     "node.settings",
     "node.simulation.__main__",
+    "node.store_opening",
     "node.simulation.lease_edges.__main__",
     "node.simulation.soak",
 )
@@ -166,6 +172,18 @@ def test_pure_modules_import_no_shell() -> None:
         if not is_shell(module)
         for name, where in imports(path, tree)
         if is_shell(name)
+    ]
+    assert not faults, "\n".join(faults)
+
+
+def test_expressions_of_users_are_searched_by_one_module() -> None:
+    """Python's `re` can't be interrupted; it is for our own patterns (settings, files, the command line)."""
+    faults = [
+        f"{where} imports {name}: see node.catalog.expressions"
+        for module, path, tree in modules()
+        if below(module, ("node",)) and not below(module, ("node.settings", "node.command_line"))
+        for name, where in imports(path, tree)
+        if below(name, ("re", "regex", "re2", "fnmatch"))
     ]
     assert not faults, "\n".join(faults)
 

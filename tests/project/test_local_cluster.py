@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from node.command_line import local_cluster
 from node.command_line.local_cluster import (
     HTTP_OFFSET,
     PEER_OFFSET,
@@ -19,9 +20,10 @@ from node.command_line.local_cluster import (
     ClusterError,
     LocalCluster,
     NodePlan,
+    ephemeral_ports,
+    frames_offset,
     plan_cluster,
 )
-from node.settings import FRAMES_OFFSET
 from node.settings.sources import load_settings
 from tests.integration.nodes import Ports
 from tests.project.stubs import STUB, is_running
@@ -56,14 +58,36 @@ def test_ports_follow_from_the_base_port(tmp_path: Path) -> None:
     assert [plan.name for plan in plans] == ["node1", "node2", "node3"]
     for i, plan in enumerate(plans):
         ports = [address.port for address in plan.addresses]
-        assert ports == [5672 + i + offset for offset in (0, HTTP_OFFSET, PEER_OFFSET, PEER_OFFSET + FRAMES_OFFSET)]
+        assert ports == [5672 + i + offset for offset in (0, HTTP_OFFSET, PEER_OFFSET, 15_000)]
 
 
-@pytest.mark.parametrize(("base_port", "count"), [(40_534, 3), (0, 1), (-5, 1), (70_000, 1), (40_536, 1)])
+@pytest.mark.parametrize(("base_port", "count"), [(45_534, 3), (0, 1), (-5, 1), (70_000, 1), (45_536, 1)])
 def test_ports_that_do_not_exist_are_refused(base_port: int, count: int, tmp_path: Path) -> None:
-    with pytest.raises(ClusterError, match=r"choose a base port from 1 to 405\d\d"):
+    with pytest.raises(ClusterError, match=r"choose a base port from 1 to 455\d\d"):
         plan_cluster(count, base_port, tmp_path)
-    plan_cluster(count, 40_535 - count + 1, tmp_path)
+    plan_cluster(count, 45_535 - count + 1, tmp_path)
+
+
+@pytest.mark.parametrize("ephemeral", [range(32_768, 61_000), range(15_000, 32_768), range(1_024, 65_536)])
+def test_frames_are_no_ports_that_the_system_gives_to_others(ephemeral: range) -> None:
+    """As far as there are others; and never one of the other addresses of the nodes."""
+    count = 99
+    for base_port in range(1, 45_437, 7):
+        frames = range(first := base_port + frames_offset(count, base_port, ephemeral), first + count)
+        assert frames.start >= 1 and frames.stop <= 65_536
+        for offset in (0, HTTP_OFFSET, PEER_OFFSET):
+            assert not set(frames) & set(range(base_port + offset, base_port + offset + count))
+        if ephemeral.start == 32_768:
+            assert not set(frames) & set(ephemeral), base_port
+
+
+def test_the_ephemeral_ports_are_those_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = tmp_path / "ip_local_port_range"
+    monkeypatch.setattr(local_cluster, "_EPHEMERAL_FILE", told)
+    assert ephemeral_ports() == range(32_768, 61_000)
+    told.write_text("20000\t30000\n")
+    assert ephemeral_ports() == range(20_000, 30_001)
+    assert plan_cluster(1, 5672, tmp_path)[0].frames.port == 30_672
 
 
 def test_the_command_of_a_node_is_complete(tmp_path: Path) -> None:
@@ -76,6 +100,7 @@ def test_the_command_of_a_node_is_complete(tmp_path: Path) -> None:
         settings = load_settings(options=options)
         assert (settings.node_id, settings.name, len(settings.nodes)) == (i, f"node{i}", 3)
         assert settings.data_dir == folder / f"node{i}"
+        assert settings.frames_listen_address == plan.frames
     assert "--seeds" not in plan_cluster(1, 5672, folder)[0].arguments()
 
 
@@ -205,4 +230,4 @@ def test_up_refuses_ports_that_do_not_exist(tmp_path: Path) -> None:
 
     result = CliRunner().invoke(main, ["up", "--base-port", "60000", "--data-dir", str(tmp_path)])
     assert result.exit_code == 1
-    assert "choose a base port from 1 to 40533" in result.output
+    assert "choose a base port from 1 to 45533" in result.output

@@ -13,7 +13,7 @@ from node.open_files import FILES_FOR_ALL, KEPT_FOR_NODE, LEAST_FILES, raise_ope
 from node.process import NodeProcess
 from node.settings import NodeSettings
 
-PEERS_AT_REST = 33 + 23 * 4
+PEERS_AT_REST = 34 + 23 * 6
 """Files of a node among 23 others at rest: see `node.open_files.KEPT_FOR_NODE`."""
 
 

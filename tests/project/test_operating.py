@@ -12,12 +12,16 @@ from typing import Any, cast
 import aiohttp
 import pytest
 from click.testing import CliRunner, Result
+from yarl import URL
 
 from node.command_line.deadletters_command import command as deadletters_command
+from node.command_line.local_cluster import fetch
 from node.command_line.operator_client import post
 from node.http import HttpServer, ManagementPort
 from node.operating.parked_selection import Selection
 from node.own_token import FILE, write_own_token
+from node.settings.kinds import Address
+from tests.project.served import Served
 from tests.project.some_node import SomeNode
 
 Answer = tuple[HTTPStatus, dict[str, Any]]
@@ -43,6 +47,9 @@ class SomeOperator:
     async def tags(self, user: str, password: str, loopback: bool) -> tuple[str, ...]:
         known = {"s:ecret": "administrator", "watch": "monitoring", "use": "management"}
         return (known[password],) if loopback and user == "ann" and password in known else ()
+
+    async def monitor_tags(self, user: str, password: str, loopback: bool) -> tuple[str, ...]:
+        return await self.tags(user, password, loopback)
 
     def members(self) -> list[dict[str, Any]]:
         assert self.fresh is not None, "shown before it is known whether it is current"
@@ -185,7 +192,7 @@ def test_the_own_token_drains_and_removes_this_node_and_nothing_else(monkeypatch
     for wrong in ("", "t0keN", "t0ken0", "\u00fc"):
         assert ask("POST", "/node/drain", {}, operator, token=wrong)[0] == 401
     assert ask("POST", "/cluster/remove", {"name": 1}, operator, token="t0ken")[0] == 400
-    monkeypatch.setattr("node.http.operating.is_loopback", lambda host: False)
+    monkeypatch.setattr("node.http.operating.is_from_here", lambda request: False)
     assert ask("POST", "/node/drain", {}, operator, token="t0ken")[0] == 401
     assert operator.asked == ["drain", "own", "dead"]
 
@@ -246,19 +253,75 @@ def test_d8_dead_letters_are_listed_for_who_has_logged_in(password: str | None) 
 
 def test_every_page_that_takes_no_login_is_known() -> None:
     """What these show is said in docs/operations.md; a page that shows more belongs among the others."""
-    pages = {
-        "/", "/health/live", "/health/ready", "/metrics", "/metrics/per-queue", "/status", "/queues", "/queues/%2F/q",
-        "/cluster/members", "/shards",
+    everybody = {"/", "/health/live", "/health/ready"}
+    metrics = {"/metrics", "/metrics/per-queue"}
+    others = {"/status", "/queues", "/queues/%2F/q", "/cluster/members", "/shards"}
+    opened = {
+        "none": everybody, "loopback": everybody | metrics | others, "metrics": everybody | metrics | others,
+        "all": everybody | metrics | others,
     }  # fmt: skip
     management = cast(ManagementPort, SomeManagement())
     application = HttpServer(SomeNode(), "127.0.0.1", 0, SomeOperator(), management)._application()
+    paths = set()
     for route in application.router.routes():
         assert route.resource is not None
-        path = route.resource.canonical.format(vhost="%2F", name="q", group="1")
-        if route.method == "GET" and path not in pages:
-            assert ask("GET", path, password=None, management=management)[0] == 401, path
-    for path in pages:
-        assert ask("GET", path, password=None)[0] == 200, path
+        if route.method == "GET":
+            paths.add(route.resource.canonical.format(vhost="%2F", name="q", group="1"))
+    assert {path for path in paths if not path.endswith("/")} | {"/"} >= everybody | metrics | others
+    for setting, pages in opened.items():
+        answers = ask_for_all(paths, setting, "127.0.0.1", management)
+        assert {path for path, status in answers.items() if status != 401} == with_slashes(pages), setting
+    opened["loopback"], opened["metrics"] = everybody, everybody | metrics
+    for setting, pages in opened.items():
+        answers = ask_for_all(paths, setting, "evil.example", management)
+        assert {path for path, status in answers.items() if status != 401} == with_slashes(pages), setting
+
+
+def with_slashes(pages: set[str]) -> set[str]:
+    """The pages, each also with a slash at its end."""
+    return pages | {f"{path.rstrip('/')}/" for path in pages}
+
+
+def ask_for_all(paths: set[str], setting: str, host: str, management: ManagementPort) -> dict[str, int]:
+    """The status of each page for who has no login and calls the node by that name."""
+
+    async def serve_and_ask() -> dict[str, int]:
+        server = HttpServer(SomeNode(), "127.0.0.1", 0, SomeOperator(), management, open_pages=setting)
+        await server.start()
+        try:
+            async with aiohttp.ClientSession(headers={"Host": host}) as session:
+                found = {}
+                for path in paths:
+                    async with session.get(URL(f"http://{server.address}{path}", encoded=True)) as response:
+                        found[path] = response.status
+                return found
+        finally:
+            await server.stop()
+
+    return asyncio.run(serve_and_ask())
+
+
+@pytest.mark.parametrize(
+    ("environment", "status"),
+    [
+        ({}, 401),
+        ({"MAYFLY_USER": "ann", "MAYFLY_PASSWORD": "watch"}, 200),
+        ({"MAYFLY_DEFAULT_USER": "ann", "MAYFLY_DEFAULT_PASS": "s:ecret"}, 200),
+        ({"MAYFLY_USER": "ann", "MAYFLY_PASSWORD": "use"}, 401),
+        ({"MAYFLY_USER": "ann", "MAYFLY_PASSWORD": "wrong"}, 401),
+        ({"MAYFLY_PASSWORD": "watch"}, 401),
+    ],
+)
+def test_commands_that_only_look_show_the_login_in_the_environment_where_one_is_wanted(
+    environment: dict[str, str], status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("MAYFLY_USER", "MAYFLY_PASSWORD", "MAYFLY_DEFAULT_USER", "MAYFLY_DEFAULT_PASS"):
+        monkeypatch.delenv(variable, raising=False)
+    for variable, value in environment.items():
+        monkeypatch.setenv(variable, value)
+    with Served(lambda: HttpServer(SomeNode(), "127.0.0.1", 0, SomeOperator(), open_pages="none")) as address:
+        assert fetch(Address.parse(address), "/status")[0] == status
+        assert fetch(Address.parse(address), "/health/ready")[0] == 200
 
 
 def test_d8_dead_letters_are_listed_released_and_dropped() -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from node.broker.access_counts import CHANNELS_OF_USER, CONNECTIONS_OF_USER, AccessCounts
 from node.catalog import AddVhost, Catalog, PutUser, SetLimit
-from node.version import VERSION
+from node.operating.overview import feature_flags
+from node.version import RABBITMQ_VERSION, VERSION
 from tests.project.test_managed_queues import NOT_FOUND, Node
 
 MONITORS = ("guest", "monitor")
@@ -50,7 +51,10 @@ def test_the_overview_of_who_may_see_all(node: Node, user: str) -> None:
     (own,) = ask(node, "/api/nodes", user)
     port = node.process.settings.amqp_address.port
     assert found["cluster_name"] == "mayfly"
-    assert found["rabbitmq_version"] == "3.10.8", "clients go by it"
+    assert found["rabbitmq_version"] == found["management_version"] == RABBITMQ_VERSION, "clients go by it"
+    assert (found["rates_mode"], found["disable_stats"], found["enable_queue_totals"]) == ("none", True, True)
+    assert not {"message_stats", "churn_rates", "statistics_db_event_queue"} & found.keys(), "they are not kept"
+    assert node.process._broker.settings.connection.server_properties()["version"] == RABBITMQ_VERSION
     assert (found["product_name"], found["product_version"]) == ("MayflyMQ", VERSION)
     assert found["node"] == own["name"]
     assert found["object_totals"] == {"queues": 2, "exchanges": 12, "consumers": 1, "connections": 1, "channels": 1}
@@ -112,3 +116,25 @@ def test_nodes_are_for_monitors(node: Node, path: str, user: str) -> None:
 def test_without_a_login_or_a_tag_nothing_is_shown(node: Node, path: str, user: str) -> None:
     status, content = node.ask("GET", path, user)
     assert (status, content["error"]) == (401, "not_authorised")
+
+
+def test_q4_flags_and_limits_go_with_the_version(node: Node) -> None:
+    names = [flag["name"] for flag in ask(node, "/api/feature-flags")]
+    assert names == ["quorum_queue", "rabbitmq_4.0.0", "rabbitmq_4.1.0", "rabbitmq_4.2.0", "rabbitmq_4.3.0"]
+    assert [flag["name"] for flag in feature_flags("3.13.7")] == ["quorum_queue"]
+    for name, arguments, limit in (
+        ("limited", {}, 20), ("three", {"x-delivery-limit": 3}, 3), ("any", {"x-delivery-limit": -1}, "unlimited"),
+    ):  # fmt: skip
+        node.channel.queue_declare(name, durable=True, arguments={"x-queue-type": "quorum", **arguments})
+        assert ask(node, f"/api/queues/%2F/{name}?columns=delivery_limit") == {"delivery_limit": limit}
+        node.channel.queue_delete(name)
+    assert "delivery_limit" not in ask(node, "/api/queues/%2F/q"), "a classic queue has none"
+
+
+def test_what_is_not_known_of_a_node_is_left_out(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Zero would be read as a disk that is full, and as a memory limit that is exceeded."""
+    monkeypatch.setattr(node.process._memory, "limit_bytes", 0)
+    monkeypatch.setattr(node.process._memory, "used_bytes", 0)
+    monkeypatch.setattr(node.process._watch, "free_bytes", None)
+    assert not {"mem_limit", "mem_used", "disk_free"} & node.process.view.resources().keys()
+    assert "disk_free_limit" in node.process.view.resources()

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from node.command_line import exit_codes, main
-from node.command_line.local_cluster import HTTP_OFFSET, PEER_OFFSET, ClusterError
+from node.command_line.local_cluster import HTTP_OFFSET, PEER_OFFSET
 from node.command_line.node_command import command as node_command
 from node.command_line.processes import (
     LASTED_S,
@@ -140,7 +140,7 @@ def test_a_number_of_processes_that_makes_no_sense_is_refused(text: str) -> None
     with pytest.raises(SettingsError, match=r"processes = .*expected a whole number from 1 to 64"):
         load_settings(options={"processes": text})
     shown = CliRunner().invoke(main, ["node", "--processes", text])
-    assert shown.exit_code == 1 and "a whole number from 1 to 64" in shown.output
+    assert shown.exit_code == 78 and "a whole number from 1 to 64" in shown.output
 
 
 @pytest.mark.parametrize(
@@ -185,11 +185,11 @@ def test_data_of_more_processes_than_shall_run_is_not_left_behind(tmp_path: Path
     (tmp_path / "process3").mkdir()
     for processes in ("1", "2"):
         settings = load_settings(options={"processes": processes, "data_dir": str(tmp_path)})
-        with pytest.raises(ClusterError, match=r"process 3.*start with --processes 3.*mayfly cluster remove"):
+        with pytest.raises(SettingsError, match=r"process 3.*start with --processes 3.*mayfly cluster remove"):
             refuse_surplus(settings)
     refuse_surplus(load_settings(options={"processes": "3", "data_dir": str(tmp_path)}))
     shown = CliRunner().invoke(main, ["node", "--data-dir", str(tmp_path)])
-    assert shown.exit_code == 1 and "start with --processes 3" in shown.output
+    assert shown.exit_code == 78 and "start with --processes 3" in shown.output
 
 
 @pytest.fixture

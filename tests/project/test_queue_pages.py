@@ -39,9 +39,10 @@ class ViewNode(SomeNode):
         self.looks += 1
         return self._views.one(vhost, name, self._brokers.now_ms)
 
-    def queues(self, selection: QueueSelection) -> tuple[list[dict[str, Any]], int]:
+    async def queues(self, selection: QueueSelection) -> tuple[list[dict[str, Any]], int]:
         self.looks += 1
-        return self._views.some(selection, self._brokers.now_ms)
+        rows, left_out = self._views.some(selection, self._brokers.now_ms)
+        return list(rows), left_out
 
     async def freshness(self, vhost: str | None = None, name: str | None = None) -> dict[str, Any]:
         self.asked.append((vhost, name))

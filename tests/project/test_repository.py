@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from packaging.requirements import Requirement
 
 import node
 from node.build import compiled_modules
@@ -18,7 +19,7 @@ from node.version import VERSION
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
 # Hosts and options of package registries: which one is used is for each machine to say.
-REGISTRY: Final = re.compile(r"pypi\.org|pythonhosted\.org|index-url|find-links|trusted-host|--hash=", re.IGNORECASE)
+REGISTRY: Final = re.compile(r"pypi\.org|pythonhosted\.org|index-url|find-links|trusted-host", re.IGNORECASE)
 
 
 # Not "somewhere below": the installed packages are below it too, in .venv.
@@ -95,15 +96,62 @@ def test_no_registry_is_named_in_any_file() -> None:
     assert not named, "\n".join(named)
 
 
-def test_the_lock_has_exact_versions_of_all_that_is_needed() -> None:
-    files = [ROOT / "requirements" / name for name in ("lock.txt", "charts.txt")]
-    lines = [line for file in files for line in file.read_text().splitlines()]
-    locked = {}
-    for line in lines:
-        if line and not line.startswith("#"):
-            match = re.match(r"([A-Za-z0-9._-]+)==([A-Za-z0-9.+!]+)( ; .*)?\Z", line)
-            assert match, line
-            locked[_normal(match[1])] = match[2]
+INSTALLS: Final = re.compile(r"(?:\b(?:pip3?|pipx|uv|conda|mamba)\b[^;&|]*?\b(?:install|add)|\buvx)\b([^;&|]*)")
+BY_NAME: Final = re.compile(r"mayfly(\[.*\])?([=<>~!@].*)?")
+
+
+def takes_it_by_name(text: str) -> list[str]:
+    """Commands in a text that install a package of our name from an index. The one that is there is a stranger's."""
+    return [
+        command[0]
+        for line in text.splitlines()
+        for command in INSTALLS.finditer(line)
+        if any(BY_NAME.fullmatch(word.strip("'\"`.,:()")) for word in command[1].split())
+    ]
+
+
+def test_no_text_tells_to_install_a_stranger_s_package() -> None:
+    for bad in ("pip install mayfly", "pip install 'mayfly[demo]'", 'pip install -U "mayfly>=1"', "uvx mayfly demo",
+                "python -m pip install --upgrade pika mayfly.", "pipx install mayfly", "uv pip install mayfly[demo]"):
+        assert takes_it_by_name(bad), bad
+    for good in ("pip install .", "pip install dist/mayfly-*.whl", "/opt/mayfly/bin/pip install 'pika>=1.3'",
+                 "pip install ./mayfly", "pip install -r /opt/mayfly/lock.txt"):
+        assert not takes_it_by_name(good), good
+    here = Path(__file__).resolve()
+    told = {
+        str(path.relative_to(ROOT)): commands
+        for path in tracked_files()
+        if path != here and path.stat().st_size < 1_000_000
+        if (commands := takes_it_by_name(path.read_text(errors="replace")))
+    }
+    assert not told
+
+
+VERSION_LINE: Final = re.compile(
+    r"([A-Za-z0-9._-]+)==([A-Za-z0-9.+!]+)( ; [^#]*?)?(?: +--hash=sha256:[0-9a-f]{64})+", re.ASCII
+)
+
+
+def locked(*names: str) -> dict[str, str]:
+    """Versions by package, of these files of requirements. Every one has hashes of its files."""
+    versions: dict[str, str] = {}
+    for name in names:
+        text = (ROOT / "requirements" / f"{name}.txt").read_text().replace("\\\n", " ")
+        for line in text.splitlines():
+            if line.startswith("#") or not line:
+                continue
+            included = re.fullmatch(r"--requirement (\w+)\.txt", line)
+            if included:
+                versions |= locked(included[1])
+                continue
+            match = VERSION_LINE.fullmatch(line)
+            assert match, f"requirements/{name}.txt: {line[:80]} has no hashes: `make lock` writes them"
+            versions[_normal(match[1])] = match[2]
+    return versions
+
+
+def test_the_lock_has_exact_versions_with_hashes_of_all_that_is_needed() -> None:
+    versions = locked("lock", "charts")
     metadata = project()["project"]
     needed = [
         *metadata["dependencies"],
@@ -111,7 +159,29 @@ def test_the_lock_has_exact_versions_of_all_that_is_needed() -> None:
     ]
     for requirement in needed:
         name = _normal(re.split(r"[ ;<>=!\[]", requirement)[0])
-        assert name == "mayfly" or name in locked, requirement
+        assert name == "mayfly" or name in versions, requirement
+    assert locked("interop") and locked("deploy")
+
+
+def test_an_image_takes_all_that_the_product_needs_and_no_more() -> None:
+    """What requirements/runtime.txt names is what is reached from the dependencies."""
+    from importlib.metadata import PackageNotFoundError, requires
+
+    reached: set[str] = set()
+    open_ends = [str(each) for each in project()["project"]["dependencies"]]
+    while open_ends:
+        requirement = Requirement(open_ends.pop())
+        name = _normal(requirement.name)
+        if name in reached or (requirement.marker and not requirement.marker.evaluate({"extra": ""})):
+            continue
+        reached.add(name)
+        try:
+            open_ends += requires(name) or []
+        except PackageNotFoundError:
+            pytest.skip(f"{name} is not installed")
+    # What older Pythons and other systems need besides may be there, too.
+    assert reached <= set(locked("runtime"))
+    assert set(locked("runtime")) - reached <= {"typing-extensions", "uvloop"}
 
 
 def _normal(name: str) -> str:

@@ -76,6 +76,10 @@ def test_all_keys_can_be_set_in_all_sources(toml: Any, tmp_path: Path) -> None:
         "failure_domain": "rack-1",
         "ssl_cert_login_from": "subject_alternative_name",
         "ssl_cert_login_san_type": "email",
+        "http_open_pages": "metrics",
+        "rabbitmq_version": "3.13.7",
+        "cluster_secret_file": str(certificate),
+        "cluster_secret_demanded": "false",
         "load_definitions": str(certificate),
         **{key: str(certificate) for key in setting_keys() if "_tls_" in key},
         "amqp_tls_address": "[::1]:4",
@@ -101,14 +105,15 @@ def test_all_keys_can_be_set_in_all_sources(toml: Any, tmp_path: Path) -> None:
         "feature_level_limit": 2,
     }
     texts = given | {key: str(value) for key, value in numbers.items()}
-    assert set(texts) == set(setting_keys()) - {"join"}, "join and seeds contradict each other"
+    assert set(texts) == set(setting_keys()) - {"join", "cluster_secret"}, "join contradicts seeds, and so on"
 
     by_option = load_settings(options=texts)
     by_variable = load_settings(environment={variable_of(key): text for key, text in texts.items()})
     lines = [f"{key} = {value}" for key, value in numbers.items()]
-    others = ("seeds", "aiomonitor", "amqp_reuse_port")
+    others = ("seeds", "aiomonitor", "amqp_reuse_port", "cluster_secret_demanded")
     lines += [f"{key} = '{text}'" for key, text in given.items() if key not in others]
-    lines += ["aiomonitor = true", "amqp_reuse_port = true", f"seeds = {three.split(',')}"]
+    lines += ["aiomonitor = true", "amqp_reuse_port = true", "cluster_secret_demanded = false"]
+    lines += [f"seeds = {three.split(',')}"]
     by_file = load_settings(toml("\n".join(lines)))
     assert by_option == by_variable == by_file
     assert by_option.node_id == 2

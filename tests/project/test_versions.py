@@ -18,6 +18,7 @@ SHARD_KINDS = {
     15: "TAKEN",
     32: "EXPIRE_DUE", 33: "EXPIRE_QUEUE", 34: "ROUTE", 35: "TRANSFER", 36: "SETTLED", 37: "LANE_CLOSED",
     38: "FORGET_DELETED", 39: "DROP_QUEUE", 40: "UPDATE_QUEUES", 41: "RETRY_PARKED", 42: "DROP_PARKED",
+    44: "RAISE_LEVEL", 45: "TRANSFER_MARKED",
 }
 """43 was a command that no release has given: it stays unused."""
 CATALOG_COMMANDS = {
@@ -28,8 +29,8 @@ CATALOG_COMMANDS = {
     "remove_member", "remove_queues", "set_limit", "set_permissions", "set_policy", "set_topic_permissions", "unbind",
     "upgrade_password",
 }
-FORMS = {"shard snapshot": 8, "catalog snapshot": 6, "group state": 1, "entry": 1}
-"""At level 4."""
+FORMS = {"shard snapshot": 9, "catalog snapshot": 6, "group state": 1, "entry": 1}
+"""At level 5."""
 POLICY_KEYS = {
     "alternate-exchange", "dead-letter-exchange", "dead-letter-routing-key", "dead-letter-strategy", "delivery-limit",
     "expires", "max-length", "max-length-bytes", "message-ttl", "overflow", "queue-leader-locator",
@@ -39,7 +40,7 @@ POLICY_KEYS = {
 
 
 def test_what_the_log_may_hold_is_that_of_the_highest_level() -> None:
-    assert LEVEL_HIGHEST == 4
+    assert LEVEL_HIGHEST == 5
     for kind, name in SHARD_KINDS.items():
         assert getattr(shard_commands, name) == kind
     assert not [

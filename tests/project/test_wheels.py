@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -42,17 +43,21 @@ def source(tmp_path: Path) -> Path:
     return copy
 
 
-def build(source: Path, **environment: str) -> Path:
+def build(source: Path, environment: dict[str, str] | None = None, isolated: bool = False) -> Path:
     """Make a wheel there; its path."""
     dist = source / "dist"
-    subprocess.run(
-        [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--no-deps", "--no-index",
-         "--no-build-isolation", "--wheel-dir", dist, "."],
+    here = [] if isolated else ["--no-index", "--no-build-isolation"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--no-deps", *here, "--verbose",
+         "--wheel-dir", dist, "."],
         cwd=source,
-        env={key: value for key, value in os.environ.items() if key != "MAYFLY_PURE"} | environment,
-        check=True,
-    )
+        env={key: value for key, value in os.environ.items() if key not in ("MAYFLY_PURE", "PYTHONPATH")}
+        | (environment or {}),
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
     (wheel,) = dist.glob("*.whl")
+    told = "Nothing is compiled: this build is three times as slow" in done.stdout + done.stderr
+    assert told == wheel.name.endswith("-py3-none-any.whl")
     return wheel
 
 
@@ -75,20 +80,71 @@ def use(wheel: Path, folder: Path) -> str:
     return told[1].strip()
 
 
+def has_compiler() -> bool:
+    compiler = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
+    return shutil.which(compiler) is not None and Path(sysconfig.get_path("include"), "Python.h").exists()
+
+
+def warns(installed: Path) -> bool:
+    """Whether a node from there says at its start that it should have been compiled."""
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", "from node.build import failed_to_compile; print(failed_to_compile())"],
+        env=os.environ | {"PYTHONPATH": str(installed)}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return done.stdout.strip() == "True"
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("environment", [{"MAYFLY_PURE": "1"}, {"CC": "false"}, {"CC": "no-such-compiler"}])
-def test_without_a_compiler_a_wheel_fits_every_python(
-    source: Path, tmp_path: Path, environment: dict[str, str]
+@pytest.mark.parametrize(
+    ("environment", "says"),
+    [
+        ({"MAYFLY_PURE": "1"}, "pure Python: MAYFLY_PURE was set)"),
+        ({"CC": "false"}, "pure Python: compiling failed: the C compiler did not do it ("),
+        ({"CC": "no-such-compiler"}, "pure Python: there was no C compiler (no-such-compiler))"),
+    ],
+)
+def test_without_a_compiler_a_wheel_fits_every_python_and_says_why(
+    source: Path, tmp_path: Path, environment: dict[str, str], says: str
 ) -> None:
-    wheel = build(source, **environment)
+    wheel = build(source, environment)
     assert wheel.name.endswith("-py3-none-any.whl")
-    assert "pure Python" in use(wheel, tmp_path / "installed")
+    assert says in use(wheel, tmp_path / "installed")
+    assert warns(tmp_path / "installed") == ("compiling failed" in says)
+
+
+@pytest.mark.slow
+def test_a_module_that_mypyc_refuses_is_named_by_the_version(source: Path, tmp_path: Path) -> None:
+    if not has_compiler():
+        pytest.skip("there is no C compiler, or no headers of Python")
+    with (source / "node" / "limits.py").open("a") as module:
+        module.write("\nWRONG: int = 'not a number'\n")
+    said = use(build(source), tmp_path / "installed")
+    assert "compiling failed: mypyc did not translate the modules (node/limits.py:" in said
+    assert "Incompatible types in assignment" in said
+    assert warns(tmp_path / "installed")
+
+
+@pytest.mark.slow
+def test_a_plain_install_in_isolation_is_compiled(source: Path, tmp_path: Path) -> None:
+    """With nothing but what `[build-system] requires` names, as `pip install .` builds it."""
+    if not has_compiler():
+        pytest.skip("there is no C compiler, or no headers of Python")
+    try:
+        wheel = build(source, isolated=True)
+    except subprocess.CalledProcessError as error:
+        if "No matching distribution found" in error.stderr:
+            pytest.skip("no package index is reachable")
+        raise
+    with zipfile.ZipFile(wheel) as content:
+        compiled = {name.split(".")[0] for name in content.namelist() if name.endswith(".so")}
+        assert "node/uncompiled.txt" not in content.namelist()
+    for module in ("cluster/raft/raw_node", "cluster/group", "node/amqp/connection", "node/shard/shard", "node/engine"):
+        assert module in compiled
 
 
 @pytest.mark.slow
 def test_with_a_compiler_a_wheel_has_the_compiled_modules(source: Path, tmp_path: Path) -> None:
-    compiler = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
-    if shutil.which(compiler) is None or not Path(sysconfig.get_path("include"), "Python.h").exists():
+    if not has_compiler():
         pytest.skip("there is no C compiler, or no headers of Python")
     wheel = build(source)
     python = f"cp{sys.version_info.major}{sys.version_info.minor}"

@@ -67,7 +67,7 @@ class HostedNodes(Nodes):
     """Nodes on hosts of a network instead of on loopback."""
 
     def __init__(self, folder: Path, network: Network, settings: dict[str, object]) -> None:
-        super().__init__(folder, NODES, settings)
+        super().__init__(folder, NODES, {"http_open_pages": "all", **settings})
         seeds = tuple(Address(network.address(id), 25672) for id in self.ids)
         self.plans = [
             dataclasses.replace(
@@ -75,6 +75,7 @@ class HostedNodes(Nodes):
                 amqp=Address(network.address(id), 5672),
                 http=Address(network.address(id), 15672),
                 peer=seeds[id - 1],
+                frames=Address(network.address(id), 30672),
                 seeds=seeds,
             )
             for id, plan in enumerate(self.plans, 1)

@@ -47,6 +47,7 @@ def fault_of_death(properties: Any, redelivered: bool, publish: Publish, source:
     """What is wrong with what a dead letter says of its death; empty if nothing is."""
     headers = dict(properties.headers or {})
     if redelivered:
+        headers.pop("x-acquired-count", None)
         headers.pop("x-delivery-count", None)
     death: dict[str, object] = {
         "count": 1, "reason": "expired", "queue": source.queue, "exchange": "", "routing-keys": [source.queue],

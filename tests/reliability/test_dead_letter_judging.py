@@ -159,7 +159,7 @@ def with_header(name: str, value: int) -> commands.Basic.Properties:
 def test_d4_the_summary_belongs_to_it_and_the_expiration_does_not() -> None:
     expiring = properties()
     expiring.expiration = "1000"
-    redelivered = with_header("x-delivery-count", 1)
+    redelivered = with_header("x-acquired-count", 1)
     for each in (without("x-last-death-queue"), expiring, redelivered):
         assert fault_of_death(each, False, publish(2, "each"), SOURCES[1])
     assert fault_of_death(redelivered, True, publish(2, "each"), SOURCES[1]) == ""

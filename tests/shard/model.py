@@ -21,6 +21,7 @@ class Model:
         self.queue_expired = 0
         self.expired_queues = 0
         self.next_order = 1
+        self.level = 1
         self.now = 0
         self.led = 0
         self.entry = 0
@@ -124,7 +125,7 @@ class Model:
             person.given += self.sizes[item.body] if person.window else 0
             if not person.no_ack:
                 person.held[person.last] = item
-            self.effects.append((person.session, person.number, person.last, item.body, item.count))
+            self.effects.append((person.session, person.number, person.last, item.body, item.count, item.acquired))
             if person.has_room():
                 row.waiting.append(person)
         for part, line in row.lines():
@@ -148,7 +149,7 @@ class Model:
         return bool(idle) or not row.is_over([len(body)])
 
     def admit(self, row: Row, person: Person) -> None:
-        single = row.single_active and row.single is not person
+        single = row.single_active and (row.single is not person or self.outranked(row))
         if (
             person not in row.waiting
             and person.attached
@@ -159,22 +160,55 @@ class Model:
             row.waiting.append(person)
             self.touch(row)
 
-    def enqueue(self, row: Row, body: str, ttl: int | None) -> None:
+    def outranked(self, row: Row) -> bool:
+        """Whether the single active consumer is to yield."""
+        best = max((person.priority for person in row.consumers()), default=0)
+        return self.level >= 5 and row.single_active and row.single is not None and best > row.single.priority
+
+    def give_way(self, row: Row) -> None:
+        """The single active consumer gets no more if it is to yield, and yields once it holds nothing."""
+        if not self.outranked(row):
+            return
+        assert row.single is not None
+        if row.single in row.waiting:
+            row.waiting.remove(row.single)
+        if not row.single.held:
+            best = max(person.priority for person in row.consumers())
+            row.single = next(person for person in row.consumers() if person.priority == best)
+            self.admit(row, row.single)
+
+    def raise_level(self, level: int) -> None:
+        self.level = max(level, self.level)
+        for row in self.rows.values():
+            if self.outranked(row):
+                self.touch(row)
+                self.give_way(row)
+
+    def enqueue(self, row: Row, body: str, ttl: int | None, marked: bool = False) -> None:
         priority = min(priority_in(body), row.setting("max_priority") or 0)
-        row.ready.append(Item(self.entry, body, row.deadline(self.now, ttl), 0, priority, self.now, ttl))
+        deadline = row.deadline(self.now, ttl)
+        row.ready.append(Item(self.entry, body, deadline, 0, priority, self.now, ttl, -1 if marked else 0))
         self.expiry_left += 1
         self.delivery_left += 1
         self.touch(row)
 
-    def come_back(self, row: Row, items: list[Item], to_back: bool, together: bool = False) -> None:
+    def after(self, item: Item, failed: bool) -> Item:
+        return Item(
+            item.entry, item.body, item.deadline, item.count + failed, item.priority, item.born, item.ttl,
+            max(item.acquired, 0) + 1,
+        )
+
+    def come_back(
+        self, row: Row, items: list[Item], to_back: bool, together: bool = False, failed: bool = True
+    ) -> None:
         """`together`: more than an entry deals with, all that somebody held: those that are late die in line."""
         limit = row.setting("delivery_limit")
-        if any(item.priority or (limit is not None and item.count >= limit) for item in items):
+        if any(item.priority or (limit is not None and item.count + failed > limit) for item in items):
             together = False
         if not together:
             self.return_left -= len(items)
         for item in items:
-            back = Item(item.entry, item.body, item.deadline, item.count + 1, item.priority, item.born, item.ttl)
+            back = self.after(item, failed)
             late = 0 <= back.deadline <= self.now and not together
             if limit is not None and back.count > limit:
                 row.delivery_limited += 1
@@ -239,15 +273,15 @@ class Model:
             self.publish(numbers, body, ttl)
         return taken
 
-    def arrive(self, row: Row, body: str) -> bool:
-        """A dead letter; False if it has to wait."""
+    def arrive(self, row: Row, body: str, marked: bool) -> bool:
+        """A dead letter; False if it has to wait. `marked`: a delivery of it failed before."""
         if row.limited(False) and not self.has_room(row, body):
             if row.settings["overflow"] != "reject-publish-dlx" or row.settings.get("dead_letter_exchange") is None:
                 return False
             row.refused += 1
-            self.die(row, Item(self.entry, body, -1), "maxlen")
+            self.die(row, Item(self.entry, body, -1, acquired=-1 if marked else 0), "maxlen")
         else:
-            self.enqueue(row, body, None)
+            self.enqueue(row, body, None, marked)
         return True
 
     def update(self, number: int, settings: dict[str, object]) -> None:
@@ -338,11 +372,13 @@ class Model:
         self.used(row)
         if row.single is None:
             row.single = person
+        self.give_way(row)
         self.admit(row, person)
         self.touch(row)
         return ("attached", len(row.consumers()))
 
-    def detach(self, session: tuple[int, int], number: int, holder: int, give_back: bool) -> None:
+    def detach(self, session: tuple[int, int], number: int, holder: int, way: int) -> None:
+        give_back = way != 0
         row = self.rows.get(number)
         person = self.person(session, row, holder)
         if row is None or person is None:
@@ -354,14 +390,14 @@ class Model:
             if row.single is person:
                 best = max((other.priority for other in row.consumers()), default=0)
                 row.single = next((other for other in row.consumers() if other.priority == best), None)
-                if row.single and row.single_active:
-                    self.admit(row, row.single)
+            if row.single and row.single_active:
+                self.admit(row, row.single)
             self.touch(row)
         if give_back:
             items = list(person.held.values())
             person.held = {}
             if items:
-                self.come_back(row, items, False, len(items) > max(self.return_left, 0))
+                self.come_back(row, items, False, len(items) > max(self.return_left, 0), way == 1)
         if not person.held and (person.consumer or give_back):
             self.leave(row, person)
         if person.consumer and row.settings.get("auto_delete") and not row.consumers():
@@ -427,13 +463,16 @@ class Model:
         items = [person.held.pop(number) for number in ids if number in person.held]
         if not items:
             return
-        if outcome == 1:
-            self.come_back(row, items, row.setting("delivery_limit") is None, together)
-        elif outcome == 2:
+        if outcome in (1, 5):
+            to_back = outcome == 1 and self.level < 5 and row.setting("delivery_limit") is None
+            self.come_back(row, items, to_back, together, outcome == 1)
+        elif outcome in (2, 6):
             for item in items:
-                self.die(row, item, "rejected")
+                counts = outcome == 2 and self.level >= 5
+                self.die(row, self.after(item, True) if counts else item, "rejected")
         if person.attached:
             self.admit(row, person)
+            self.give_way(row)
         elif person.consumer and not person.held:
             self.leave(row, person)
 
@@ -506,7 +545,7 @@ class Model:
             if person.session == session
         ]
         for _, number, holder in sorted(everybody):
-            self.detach(session, number, holder, True)
+            self.detach(session, number, holder, 2 if self.level >= 5 else 1)
 
     def route(self, sequence: int, outcome: int, local: list[int], remote: list[int], body: str) -> None:
         death = self.outbox.take(sequence)
@@ -515,21 +554,23 @@ class Model:
         if outcome == 1:
             self.outbox.parked[sequence] = death
         elif outcome == 0:
+            item = death[2]
+            marked = self.level >= 5 and (item.count > 0 or item.acquired == -1)
             for number in local:
                 if number not in self.rows:
                     continue
-                if self.outbox.lanes.get(number) or not self.arrive(self.rows[number], body):
-                    self.outbox.line_up(number, Item(self.entry, body, -1))
+                if self.outbox.lanes.get(number) or not self.arrive(self.rows[number], body, marked):
+                    self.outbox.line_up(number, Item(self.entry, body, -1, acquired=-1 if marked else 0))
             for lane in remote:
-                self.outbox.line_up(lane, Item(self.entry, body, -1))
+                self.outbox.line_up(lane, Item(self.entry, body, -1, acquired=-1 if marked else 0))
 
-    def transfer(self, source: int, lane: int, first: int, bodies: list[str]) -> None:
+    def transfer(self, source: int, lane: int, first: int, bodies: list[str], marked: bool) -> None:
         row = self.rows.get(lane)
         if row is None or first > row.received.get(source, 0) + 1:
             return
         for sequence, body in enumerate(bodies, first):
             if sequence == row.received.get(source, 0) + 1:
-                if not self.arrive(row, body):
+                if not self.arrive(row, body, marked):
                     break
                 row.received[source] = sequence
 

@@ -15,7 +15,7 @@ class Item:
 
     def __init__(
         self, entry: int, body: str, deadline: int, count: int = 0, priority: int = 0, born: int = 0,
-        ttl: int | None = None,
+        ttl: int | None = None, acquired: int = 0,
     ) -> None:
         self.entry = entry
         self.born = born
@@ -23,6 +23,7 @@ class Item:
         self.body = body
         self.deadline = deadline
         self.count = count
+        self.acquired = acquired
         self.priority = priority
 
 

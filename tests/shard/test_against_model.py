@@ -41,7 +41,10 @@ PRIORITY = st.integers(-1, 1)
 # A message counts for some 300: none fits, one, some.
 WINDOWS = st.sampled_from([0, 0, 1, 300, 700, 1500])
 TAKEN = st.one_of(st.integers(0, 4000), st.just(1 << 40))
-OUTCOME = st.integers(0, 2)
+OUTCOME = st.sampled_from([0, 1, 2, 5, 6])
+WAYS = st.integers(0, 2)
+BEFORE_LEVEL_5 = {5: 1, 6: 2}
+"""What nacks are to a shard that was not told that there are outcomes for them."""
 IDS = st.lists(st.integers(1, 9), max_size=5)
 FLAGS = st.booleans()
 SETTINGS: list[dict[str, Any]] = [
@@ -85,7 +88,7 @@ STEP = st.one_of(
     st.tuples(st.just("get"), SESSIONS, QUEUES, FLAGS),
     st.tuples(st.just("attach"), SESSIONS, QUEUES, HOLDERS, PREFETCH, FLAGS, st.just(False), PRIORITY, WINDOWS),
     st.tuples(st.just("attach"), SESSIONS, QUEUES, HOLDERS, PREFETCH, st.just(False), FLAGS, st.just(0)),
-    st.tuples(st.just("detach"), SESSIONS, QUEUES, ANY_HOLDER, FLAGS),
+    st.tuples(st.just("detach"), SESSIONS, QUEUES, ANY_HOLDER, WAYS),
     st.tuples(st.just("flow"), SESSIONS, QUEUES, HOLDERS, FLAGS),
     st.tuples(st.just("taken"), SESSIONS, QUEUES, HOLDERS, TAKEN),
     st.tuples(st.just("prefetch"), SESSIONS, QUEUES, HOLDERS, PREFETCH),
@@ -94,17 +97,18 @@ STEP = st.one_of(
     st.tuples(st.just("purge"), SESSIONS, QUEUES),
     st.tuples(st.just("delete"), SESSIONS, QUEUES, FLAGS, FLAGS),
     st.tuples(st.just("close"), SESSIONS),
-    st.tuples(st.just("detach"), SESSIONS, QUEUES, ANY_HOLDER, st.just(True)),
-    st.tuples(st.just("settle up to"), SESSIONS, QUEUES, ANY_HOLDER, st.just(1), st.integers(3, 12)),
+    st.tuples(st.just("detach"), SESSIONS, QUEUES, ANY_HOLDER, st.integers(1, 2)),
+    st.tuples(st.just("settle up to"), SESSIONS, QUEUES, ANY_HOLDER, st.sampled_from([1, 5]), st.integers(3, 12)),
     st.tuples(st.just("forget"), QUEUES),
     st.tuples(st.just("drop"), QUEUES),
     st.tuples(st.just("route"), st.integers(0, 4), st.integers(0, 3), TARGETS, SOME_LANES),
-    st.tuples(st.just("transfer"), st.integers(8, 9), QUEUES, st.integers(1, 4), st.integers(0, 3)),
+    st.tuples(st.just("transfer"), st.integers(8, 9), QUEUES, st.integers(1, 4), st.integers(0, 3), FLAGS),
     st.tuples(st.just("settled"), ANY_LANE, st.integers(1, 5)),
     st.tuples(st.just("lane closed"), ANY_LANE),
     st.tuples(st.just("retry"), st.integers(1, 9)),
     st.tuples(st.just("drop parked"), st.integers(1, 9)),
     st.tuples(st.just("tick")),
+    st.tuples(st.just("raise level"), st.integers(4, 6)),
     st.tuples(st.just("expire queue"), QUEUES, st.integers(1, 4)),
 )
 ENTRIES = st.lists(
@@ -204,6 +208,7 @@ class Run:
                             number,
                             self.body(message),
                             message.delivery_count,
+                            message.acquired_count,
                         )
                     )
         return found
@@ -260,11 +265,11 @@ class Run:
             assert set(shard.live_entries()) == model.live_entries()
         assert self.one.due_leases(self.led) == model.due_leases()
         due = model.due()
-        unfinished = model.unfinished() or bool(state.coming)
+        unfinished = model.unfinished() or bool(state.coming.queues)
         assert self.one.next_message_due_ms() == (0 if unfinished else due[0][0] if due else -1)
         remains = [
             (number, [self.item(message) for left in lines for message in left.line.live()])
-            for number, lines in groupby(state.remains, lambda left: left.queue_id)
+            for number, lines in groupby(state.remains.in_order(), lambda left: left.queue_id)
         ]
         assert remains == [(number, [self.item_of(item) for item in items]) for number, items in model.remains]
         assert self.one.statistics().queue_expired == model.queue_expired
@@ -276,10 +281,11 @@ class Run:
         assert not set(released) & model.live_entries()
 
     def item(self, message: Any) -> tuple[object, ...]:
-        return (message.index, self.body(message), message.deadline_ms, message.delivery_count, message.priority)
+        counts = (message.delivery_count, message.acquired_count)
+        return (message.index, self.body(message), message.deadline_ms, *counts, message.priority)
 
     def item_of(self, item: Item) -> tuple[object, ...]:
-        return (item.entry, item.body, item.deadline, item.count, item.priority)
+        return (item.entry, item.body, item.deadline, item.count, item.acquired, item.priority)
 
     # -- each step: what the model does, and the batch that says the same --
 
@@ -327,7 +333,7 @@ class Run:
         if not self.model.holds(session, queue, holder, ids):
             wanted.append(("refused", "not-held"))
         elif self.model.transaction(publishes, None if ttl < 0 else ttl):
-            self.model.settle(session, queue, holder, outcome, ids)
+            self.model.settle(session, queue, holder, self.known(outcome), ids)
         else:
             wanted.append(("refused", "full"))
         settle = commands.encode_settle(queue, holder, outcome, ids)
@@ -361,9 +367,19 @@ class Run:
         wanted.append(self.model.attach(session, *arguments))
         return (session, commands.encode_attach(*arguments))
 
-    def do_detach(self, wanted: list[object], session: tuple[int, int], *arguments: Any) -> Batch:
-        self.model.detach(session, *arguments)
-        return (session, commands.encode_detach(*arguments))
+    def do_detach(
+        self, wanted: list[object], session: tuple[int, int], queue: int, holder: int, way: int
+    ) -> Batch:  # fmt: skip
+        self.model.detach(session, queue, holder, way if self.model.level >= 5 else min(way, 1))
+        return (session, commands.encode_detach(queue, holder, way))
+
+    def known(self, outcome: int) -> int:
+        """What an outcome means at this level; nodes may have been told a higher one before the shard."""
+        return outcome if self.model.level >= 5 else BEFORE_LEVEL_5.get(outcome, outcome)
+
+    def do_raise_level(self, wanted: list[object], level: int) -> Batch:
+        self.model.raise_level(level)
+        return (None, commands.encode_raise_level(level))
 
     def do_flow(self, wanted: list[object], session: tuple[int, int], *arguments: Any) -> Batch:
         self.model.flow(session, *arguments)
@@ -386,7 +402,7 @@ class Run:
         outcome: int,
         ids: list[int],
     ) -> Batch:
-        self.model.settle(session, queue, holder, outcome, ids)
+        self.model.settle(session, queue, holder, self.known(outcome), ids)
         return (session, commands.encode_settle(queue, holder, outcome, ids))
 
     def do_settle_up_to(
@@ -398,7 +414,7 @@ class Run:
         outcome: int,
         up_to: int,
     ) -> Batch:
-        self.model.settle(session, queue, holder, outcome, range(up_to + 1))
+        self.model.settle(session, queue, holder, self.known(outcome), range(up_to + 1))
         return (session, commands.encode_settle_up_to(queue, holder, outcome, up_to))
 
     def do_purge(self, wanted: list[object], session: tuple[int, int], queue: int) -> Batch:
@@ -436,10 +452,10 @@ class Run:
             decisions.append(RouteDecision(sequence, outcome, local, pairs, content))
         return (None, commands.encode_route(decisions))
 
-    def do_transfer(self, wanted: list[object], source: int, lane: int, first: int, count: int) -> Batch:
+    def do_transfer(self, wanted: list[object], source: int, lane: int, first: int, count: int, marked: bool) -> Batch:
         bodies = [self.new_body() for _ in range(count)]
-        self.model.transfer(source, lane, first, bodies)
-        contents = [Content(KEY, header_of(body), body.encode()) for body in bodies]
+        self.model.transfer(source, lane, first, bodies, marked and self.model.level >= 5)
+        contents = [Content(KEY, header_of(body), body.encode(), marked) for body in bodies]
         return (None, commands.encode_transfer(source, lane, first, contents))
 
     def do_settled(self, wanted: list[object], lane: int, up_to: int) -> Batch:
@@ -476,12 +492,14 @@ class Run:
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
-@given(st.permutations(range(len(SETTINGS))), ENTRIES)
+@given(st.permutations(range(len(SETTINGS))), st.booleans(), ENTRIES)
 def test_c1_any_commands_do_what_the_rules_say_on_every_replica(
-    kinds: list[int], entries: list[tuple[int, int, bool, list[tuple[Any, ...]]]]
+    kinds: list[int], is_new: bool, entries: list[tuple[int, int, bool, list[tuple[Any, ...]]]]
 ) -> None:
-    """RULES C1, C4, T4-T10, T13, L2-L5, L11, D2, D6-D9: the model after every entry, with timers and live entries."""
+    """RULES C1, C4, T4-T10, T13, L2-L5, L11, D2, D6-D9, Q1: the model after every entry, with timers, live entries."""
     run = Run()
+    if is_new:
+        run.entry([("raise level", 5)])
     run.entry([("create", (1, 7), queue, kinds[queue]) for queue in range(1, 5)])
     for passed, led, restore, steps in entries:
         run.now += passed
@@ -490,7 +508,7 @@ def test_c1_any_commands_do_what_the_rules_say_on_every_replica(
             run.restored.restore(run.restored.snapshot())
         run.entry(steps)
     entries_left = run.bodies
-    while run.one._state.coming:
+    while run.one._state.coming.queues:
         run.entry([("touch", (1, 7), 1)])
         entries_left -= 1
         assert entries_left >= 0, "what came back in great numbers is dealt with some time"

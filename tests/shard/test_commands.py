@@ -125,7 +125,7 @@ def test_bad_batches_settles_and_settings() -> None:
             driver.shard.apply(A, start, end)
         driver.shard.finish()
     for data in (
-        commands.SETTLE_HEAD.pack(commands.SETTLE, 5, commands.UP_TO, 0, 1, 5) + bytes(8),
+        commands.SETTLE_HEAD.pack(commands.SETTLE, 7, commands.UP_TO, 0, 1, 5) + bytes(8),
         commands.SETTLE_HEAD.pack(commands.SETTLE, 0, 3, 0, 1, 5) + bytes(16),
         commands.SETTINGS_HEAD.pack(commands.CREATE_QUEUE, 3, 9) + b"abc",
         commands.TERMS_HEAD.pack(commands.UPDATE_QUEUES, 3, 1) + b"abc" + commands.NUMBER.pack(1),

@@ -1,5 +1,7 @@
 """Consumers, basic.get and settlement: who gets what, in which order."""
 
+import gc
+
 import pytest
 
 from node.shard import commands
@@ -16,6 +18,7 @@ from node.shard.commands import (
     encode_settle,
     encode_settle_up_to,
 )
+from node.shard.consumers import Holder
 from node.shard.effects import Deliver
 from node.shard.results import Attached, Detached, GetResult, Gone, Refused
 from node.shard.shard import Shard
@@ -465,5 +468,53 @@ def test_nothing_is_left_of_consumers_that_went() -> None:
         driver.run(encode_settle_up_to(1, number, ACK, 1), encode_detach(1, number, False))
     queue = driver.shard.queue(1)
     assert queue is not None
-    assert (queue.holders, queue.consumers.bands, queue.consumers.count) == ({}, [], 0)
+    assert (queue.holders, queue.consumers.bands, queue.consumers.count) == ({}, {}, 0)
     assert driver.shard._state.sessions == {}
+
+
+def holders_in_memory() -> int:
+    return sum(isinstance(each, Holder) for each in gc.get_objects())
+
+
+@pytest.mark.parametrize("end", ["detach", "delete", "session", "restore"])
+def test_consumers_that_waited_side_by_side_are_freed_when_they_go(end: str) -> None:
+    """The collector looks at a node's objects rarely: nothing is to wait for it."""
+    gc.collect()
+    gc.disable()
+    try:
+        before = holders_in_memory()
+        driver = Driver()
+        driver.create(1)
+        empty = driver.shard.snapshot()
+        driver.run(*(attach(1, number, priority=number % 2) for number in range(1, 7)))
+        assert holders_in_memory() == before + 6
+        if end == "detach":
+            driver.run(*(encode_detach(1, number, True) for number in (3, 1, 6, 2, 5, 4)))
+        elif end == "delete":
+            driver.run(encode_delete_queue(1, False, False))
+        elif end == "session":
+            driver.entry(Close(A))
+        else:
+            driver.shard.restore(empty)
+        driver.effects.clear()
+        assert holders_in_memory() == before
+    finally:
+        gc.enable()
+
+
+def test_the_next_single_active_consumer_is_found_after_thousands_that_came_and_went() -> None:
+    driver = Driver()
+    driver.create(1, single_active_consumer=True)
+    driver.run(attach(1, 1), attach(1, 2, priority=1), attach(1, 3, priority=1))
+    for number in range(10, 500):
+        driver.run(attach(1, number, priority=number % 3), encode_detach(1, number, True))
+    queue = driver.shard.queue(1)
+    assert queue is not None
+    assert len(queue.consumers._candidates) < 80
+    for gone, following in ((1, 2), (2, 3)):
+        assert queue.consumers.single is not None and queue.consumers.single.holder_id == gone
+        driver.run(encode_detach(1, gone, True))
+        driver.run(publish("m"))
+        assert driver.delivered(following)
+    driver.run(encode_detach(1, 3, True))
+    assert queue.consumers.single is None

@@ -49,7 +49,7 @@ class Stepping(Driver):
 
     @property
     def coming(self) -> bool:
-        return bool(self.shard._state.coming)
+        return bool(self.shard._state.coming.queues)
 
 
 WAYS = {
@@ -201,5 +201,5 @@ def test_an_ordinary_return_is_dealt_with_by_its_entry() -> None:
     driver.run(attach(1, 5))
     driver.run(*(publish("m", 1) for _ in range(1000)))
     driver.run(commands.encode_detach(1, 5, True))
-    assert not driver.shard._state.coming
+    assert not driver.shard._state.coming.queues
     assert isinstance(driver.log[1], Entry)

@@ -14,7 +14,7 @@ from node.shard.lease import CONSUMED, CREATED, DECLARED, GOT, RELEASED
 from node.shard.message import Message
 from node.shard.queue import Queue
 from node.shard.settings import ShardQueueSettings
-from node.shard.shard import Shard
+from node.shard.shard import QUEUES_PER_STEP, Shard
 from node.shard.waiting import CHUNK, Waiting, WaitingIndex
 from tests.shard.driver import B, Close, Driver, attach, publish, update_queue
 
@@ -229,6 +229,25 @@ def test_d2_deaths_are_counted_by_reason() -> None:
     restored = Shard(3, 2)
     restored.restore(driver.shard.snapshot())
     assert restored.statistics().dead_lettered_for == expected
+
+
+def test_d2_deaths_while_queues_are_counted_bit_by_bit_are_of_no_other_reason() -> None:
+    """RULES D2: too many deaths of one reason now would be fewer the next time, and counters never go back."""
+    driver = Driver()
+    last = QUEUES_PER_STEP + 1
+    driver.run(
+        *[
+            commands.encode_create_queue(queue, ShardQueueSettings(name=f"q{queue}", dead_letter_exchange="dlx"))
+            for queue in range(1, last + 1)
+        ]
+    )
+    driver.run(attach(last, 5), publish("m", last), publish("m", last))
+    counting = driver.shard.statistics_in_steps()
+    assert next(counting) is None
+    driver.run(encode_settle(last, 5, REJECT, [1, 2]))
+    counted = [each for each in counting if each is not None]
+    assert [set(each.dead_lettered_for.values()) for each in counted] == [{0}]
+    assert driver.shard.statistics().dead_lettered_for["rejected"] == 2
 
 
 def test_l10_queues_that_go_are_counted_by_reason_and_say_when_they_were_used_last() -> None:

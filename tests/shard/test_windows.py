@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from cluster.versions import SHARD_SNAPSHOT_VERSION, SHARD_SNAPSHOT_WITHOUT_WINDOWS
+from cluster.versions import SHARD_SNAPSHOT_VERSION, SHARD_SNAPSHOT_WITHOUT_LEVEL, SHARD_SNAPSHOT_WITHOUT_WINDOWS
 from node.shard import commands
 from node.shard.commands import ACK, encode_flow, encode_prefetch, encode_settle_up_to, encode_taken
 from node.shard.consumers import Holder
@@ -198,7 +198,7 @@ def test_windows_are_in_the_snapshot_and_without_them_it_is_as_it_was() -> None:
     driver.run(attach(1, 5, priority=1, window_bytes=2 * SMALL), encode_flow(1, 6, False), digits(4))
     driver.run(encode_taken(1, 5, SMALL))
     snapshot = driver.shard.snapshot()
-    assert msgspec.msgpack.decode(snapshot)[0] == SHARD_SNAPSHOT_VERSION
+    assert msgspec.msgpack.decode(snapshot)[0] == SHARD_SNAPSHOT_WITHOUT_LEVEL
     other = Shard(3, 1)
     other.restore(snapshot)
     assert other.snapshot() == snapshot

@@ -1,8 +1,14 @@
-"""Users that are deleted while they are connected, in whole simulated clusters."""
+"""Users that are deleted, or get other permissions, while they are connected, in whole simulated clusters."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from pamqp import commands
+from pamqp.base import Frame
 
 from cluster.simulator import faults
 from cluster.simulator.events import MILLISECOND_US, SECOND_US
@@ -18,9 +24,9 @@ USER = (PutUser("u", "any"), SetPermissions("u", "/", ".*", ".*", ".*"))
 
 
 class Visitor:
-    """A client of one node that logs in as u and stays; nothing of the scenario is its."""
+    """A client of one node that logs in and stays; nothing of the scenario is its."""
 
-    def __init__(self, simulation: Simulation, node: int) -> None:
+    def __init__(self, simulation: Simulation, node: int, user: str = "u") -> None:
         self.node = node
         self.ready = False
         self.ends: list[Refused | None] = []
@@ -28,13 +34,17 @@ class Visitor:
         self._wire = Wire(queue, stream(1, f"visitor {node} {queue.now_us}"), 300)
         self._wire.client_broken = lambda: self._client.broken()
         self._client = AmqpClient(
-            self._wire.write_from_client, self._is_ready, self.ends.append, login=("u", "guest")
+            self._wire.write_from_client, self._is_ready, self.ends.append, login=(user, "guest")
         )
         self._wire.to_client = self._client.receive
         simulation.world.connect(simulation.cluster.machines[node], self._wire, lambda: self.ends.append(None))
 
     def _is_ready(self, _answer: object) -> None:
         self.ready = True
+
+    def call(self, method: Frame, answered: Callable[[Any], None]) -> None:
+        """Send a method."""
+        self._client.call(method, answered)
 
     @property
     def is_told(self) -> bool:
@@ -96,3 +106,42 @@ def test_a_deleted_user_is_disconnected_on_every_node_that_hears_of_it() -> None
     once_founded(simulation, begin)
     run(simulation)
     assert stages == ["in", "heard", "all"]
+
+
+def test_what_a_node_gives_that_has_not_heard_of_other_permissions() -> None:
+    """A node that is cut off still takes what its users declare; it stands in the log behind the change, and counts
+    for nothing. Who may do it still is asked again, and notices nothing."""
+    simulation = Simulation(replace(three_nodes(602), changes=(), plan=(at(3.0, faults.PARTITION, 3, lasts=3.0),)))
+    visitors: dict[str, Visitor] = {}
+    answers: dict[str, object] = {}
+    queue = simulation.queue
+
+    def begin() -> None:
+        for command in (*USER, PutUser("v", "any"), SetPermissions("v", "/", "^v", "", "")):
+            submit(simulation, 1, command)
+        queue.after(SECOND_US, come)
+        queue.after(4 * SECOND_US, declare)
+        queue.after(int(4.2 * SECOND_US), change)
+
+    def come() -> None:
+        for name in ("u", "v"):
+            visitors[name] = Visitor(simulation, 3, name)
+
+    def declare() -> None:
+        for name, visitor in visitors.items():
+            assert visitor.ready and not visitor.ends
+            visitor.call(commands.Exchange.Declare(exchange=f"{name}.new"), partial(answers.__setitem__, name))
+
+    def change() -> None:
+        assert not answers
+        submit(simulation, 1, SetPermissions("u", "/", "^other", "", ""))
+        submit(simulation, 1, SetPermissions("v", "/", "^v[.]", "", ""))
+
+    once_founded(simulation, begin)
+    run(simulation)
+    assert [str(end) for end in visitors["u"].ends][:1] == [
+        "403 ACCESS_REFUSED - access to exchange 'u.new' in vhost '/' refused for user 'u'"
+    ]
+    assert isinstance(answers.get("v"), commands.Exchange.DeclareOk)
+    for program in simulation.programs():
+        assert program.engine.catalog.exchange("/", "v.new") and not program.engine.catalog.exchange("/", "u.new")

@@ -81,7 +81,7 @@ def test_a_full_disk_loses_nothing_and_service_resumes() -> None:
 def test_d8_dead_letters_wait_for_a_full_queue_while_leaders_come_and_go() -> None:
     """Queues with limits under crashes and handovers (RULES D2, D6-D9): what was refused is not there, what was dropped
     is dead-lettered, what waits for room arrives once and in order."""
-    scenario = with_limits(three_nodes(100))
+    scenario = with_limits(three_nodes(101))
     plan = [at(0.3 + 0.2 * n, faults.TRANSFER, n % 3 + 1, amount=n) for n in range(30)]
     plan += [at(1.4, faults.CRASH, 1, 2, 3, lasts=0.3), at(3.1, faults.CRASH, 2, lasts=0.8)]
     simulation = run(replace(scenario, plan=tuple(plan), gap_us=70_000))

@@ -6,17 +6,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
-from cluster.simulator.events import SECOND_US
+from cluster.simulator.events import MILLISECOND_US, SECOND_US
 from node.catalog.records import MemberRecord
 from node.forming import (
+    ASK_AGAIN_FIRST_MS,
     ASK_AGAIN_MS,
     FOREIGN,
     FORMING,
     FOUND,
     GOOD_FOR_MS,
+    LINGER_MS,
     PATIENCE_MS,
     TAKEN,
     UNSURE,
@@ -35,6 +38,7 @@ CHUNK = 100
 FEW = range(10)
 THREE_FOUNDERS = 1
 """A seed with three founders and nobody else."""
+THREE_FOUNDERS_SEEDS = (0, 1, 10, 16, 19, 23, 24, 29)
 THREE = ("a", "b", "c")
 
 
@@ -49,8 +53,48 @@ def test_a_node_asks_everybody_but_itself_and_again_after_a_pause() -> None:
     assert forming.whom_to_ask(["x", "y"], 10) == ["y"]
     forming.answered("b", FORMING, "of b", 20)
     forming.unanswered("c", 20)
-    assert forming.whom_to_ask(["x"], 20 + ASK_AGAIN_MS - 1) == []
-    assert forming.whom_to_ask([], 20 + ASK_AGAIN_MS) == ["b", "c"]
+    assert forming.whom_to_ask(["x"], 20 + ASK_AGAIN_FIRST_MS - 1) == []
+    assert forming.whom_to_ask([], 20 + ASK_AGAIN_FIRST_MS) == ["b", "c"]
+
+
+def test_the_pauses_between_questions_grow_and_who_asks_is_asked_at_once() -> None:
+    forming, now_ms, pauses = asking(), 0, []
+    assert forming.whom_to_ask([], now_ms) == ["b", "c"]
+    for _ in range(5):
+        forming.unanswered("c", now_ms)
+        ended_ms = now_ms
+        while forming.whom_to_ask([], now_ms) != ["c"]:
+            now_ms += 1
+        pauses.append(now_ms - ended_ms)
+    assert pauses[0] == ASK_AGAIN_FIRST_MS and pauses == sorted(pauses) and pauses[-1] == ASK_AGAIN_MS
+    for founder in ("b", "c"):
+        forming.unanswered(founder, now_ms)
+    assert forming.whom_to_ask([], now_ms) == []
+    forming.asked("c", now_ms)
+    assert forming.whom_to_ask([], now_ms) == ["c"]
+    forming.asked("c", now_ms)
+    assert forming.whom_to_ask([], now_ms) == []  # the question is on its way
+    for stranger in ("a", "x"):
+        forming.asked(stranger, now_ms)
+    assert forming.whom_to_ask([], now_ms) == []
+
+
+def test_a_founder_that_heard_all_lets_them_hear_itself_first() -> None:
+    def heard_all() -> Forming:
+        forming = asking()
+        forming.answered("b", FORMING, "of b", 100)
+        forming.answered("c", FORMING, "of c", 100)
+        assert forming.decide(100) == WAIT
+        return forming
+
+    forming = heard_all()
+    forming.asked("b", 110)
+    assert forming.decide(110) == WAIT
+    forming.asked("c", 120)
+    assert forming.decide(120) == FOUND
+    forming = heard_all()
+    assert forming.decide(100 + LINGER_MS - 1) == WAIT
+    assert forming.decide(100 + LINGER_MS) == FOUND
 
 
 def test_all_founders_found_at_once_and_a_majority_after_a_while() -> None:
@@ -63,7 +107,8 @@ def test_all_founders_found_at_once_and_a_majority_after_a_while() -> None:
     forming = asking()
     forming.answered("b", FORMING, "of b", 100)
     forming.answered("c", VACANT, "of c", 100)
-    assert forming.decide(100) == FOUND
+    assert forming.decide(100) == WAIT
+    assert forming.decide(100 + LINGER_MS) == FOUND
 
 
 def test_a_node_never_founds_alone_nor_once_it_heard_that_its_place_is_taken() -> None:
@@ -111,7 +156,8 @@ def test_a_majority_does_not_found_beside_one_with_data_that_can_not_say() -> No
     assert forming.decide(GOOD_FOR_MS) == WAIT
     assert "a cluster is there, at c" in forming.describe(GOOD_FOR_MS)
     forming.answered("c", VACANT, "of c", GOOD_FOR_MS)
-    assert forming.decide(GOOD_FOR_MS) == FOUND
+    assert forming.decide(GOOD_FOR_MS) == WAIT
+    assert forming.decide(GOOD_FOR_MS + LINGER_MS) == FOUND
 
 
 def test_nobody_founds_beside_another_cluster_at_a_founder_s_address() -> None:
@@ -123,6 +169,8 @@ def test_nobody_founds_beside_another_cluster_at_a_founder_s_address() -> None:
         assert forming.decide(at_ms) == WAIT
     assert "another cluster is at c" in forming.describe(0)
     forming.answered("c", FORMING, "of a new c", 10 * GOOD_FOR_MS)
+    for founder in ("b", "c"):
+        forming.asked(founder, 10 * GOOD_FOR_MS)
     assert forming.decide(10 * GOOD_FOR_MS) == FOUND
 
 
@@ -169,6 +217,29 @@ def test_one_cluster_forms_with_all_that_were_started(first: int) -> None:
     check(range(first, first + CHUNK))
 
 
+def all_serve_ms(seed: int, spread_us: int) -> int:
+    """Virtual time from the start of the last of three founders until all serve, on a quick network."""
+    run = FormingRun(seed)
+    assert len(run.places) == len(run.founders) == 3
+    run.asking.delays_us = (500, 2_000)
+    starts_us = [run.random.randint(0, spread_us) for _ in run.places]
+    for at_us, place in zip(starts_us, run.places, strict=True):
+        run.queue.at(at_us, partial(run.start, place))
+    while not all(run.serves(place) for place in run.places):
+        run.queue.run_until(run.queue.now_us + 10 * MILLISECOND_US)
+        assert run.queue.now_us < 30 * SECOND_US, run.complaint()
+    return (run.queue.now_us - max(starts_us)) // MILLISECOND_US
+
+
+def test_three_founders_serve_soon_after_the_last_was_started() -> None:
+    """Within an election (its timeout is 1 to 2 s here, 0.3 to 0.6 of that if the first has no rival), not within the
+    patience or the pauses of questions."""
+    for spread_us in (0, 50 * MILLISECOND_US, SECOND_US):
+        took = sorted(all_serve_ms(seed, spread_us) for seed in THREE_FOUNDERS_SEEDS)
+        assert took[-1] < 1_500, took
+        assert took[len(took) // 2] < 600, took
+
+
 def _founds_alone(forming: Forming, now_ms: int) -> str:
     return FOUND if forming.may_found else WAIT
 
@@ -177,7 +248,7 @@ def _founds_alone(forming: Forming, now_ms: int) -> str:
     ("of", "name", "broken", "seed", "says"),
     [
         (Forming, "decide", _founds_alone, 16, "is sent away for good"),
-        (AbandonedPlaces, "claimed", lambda *asked: 0, 167, "is nobody"),
+        (AbandonedPlaces, "claimed", lambda *asked: 0, 75, "is nobody"),
     ],
     ids=["founds alone", "leaves places abandoned"],
 )

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from cluster.frame import Frame
+from cluster.transport.cluster_secret import NO_SECRET, ClusterSecrets
 from cluster.transport.peer_transport import LocalPeer, PeerTransport
 from cluster.transport.tls import TlsFiles
+from cluster.versions import PROTOCOLS, VersionRange
 from tests.waiting import BOUND_S
 from tests.waiting import until as until  # for the tests that want it with their members
 
@@ -26,13 +28,15 @@ class Member:
         cluster_id: str = "blue",
         tls: TlsFiles | None = None,
         folder: Path | None = None,
+        known: ClusterSecrets = NO_SECRET,
+        protocols: VersionRange = PROTOCOLS,
     ) -> None:
         self.node_id = node_id
         self.frames: list[tuple[int, Frame]] = []
         self.events: list[tuple[str, int]] = []
         self.snapshots: list[tuple[int, int, bool]] = []
         self.transport = PeerTransport(
-            LocalPeer(node_id, f"node-{node_id}", cluster_id),
+            LocalPeer(node_id, f"node-{node_id}", cluster_id, protocols=protocols),
             f"127.0.0.1:{port}",
             {},
             lambda peer, frame: self.frames.append((peer, frame)),
@@ -42,6 +46,7 @@ class Member:
             tls,
             snapshot_folder=folder,
             on_peer_gone=lambda peer: self.events.append(("gone", peer)),
+            known=known,
         )
 
     @property
@@ -65,8 +70,10 @@ class Members:
         cluster_id: str = "blue",
         tls: TlsFiles | None = None,
         folder: Path | None = None,
+        known: ClusterSecrets = NO_SECRET,
+        protocols: VersionRange = PROTOCOLS,
     ) -> Member:
-        member = Member(node_id, port, cluster_id, tls, folder)
+        member = Member(node_id, port, cluster_id, tls, folder, known, protocols)
         await member.transport.start()
         self.all.append(member)
         return member

@@ -7,14 +7,15 @@ import grpc.aio
 
 from cluster.frame import Frame
 from cluster.transport import codec, framing, options
-from cluster.versions import PROTOCOL_LOWEST
+from cluster.versions import PROTOCOL_CHECKSUMS, PROTOCOL_LOWEST, VersionRange
 from tests.transport.members import Member
 
 
 class RawPeer:
     """An Exchange with a member, and the connection for its frames."""
 
-    def __init__(self, member: Member, node_id: int) -> None:
+    def __init__(self, member: Member, node_id: int, protocol: int = PROTOCOL_LOWEST) -> None:
+        self.protocol = protocol
         self.member = member
         self.node_id = node_id
         self.channel = grpc.aio.insecure_channel(member.address)
@@ -26,7 +27,9 @@ class RawPeer:
 
     async def greet(self) -> "RawPeer":
         """Open the Exchange; the member says where it takes frames."""
-        await self.call.write(codec.encode_hello(codec.new_hello(self.node_id, f"node-{self.node_id}", "blue")))
+        spoken = VersionRange(PROTOCOL_LOWEST, self.protocol)
+        hello = codec.new_hello(self.node_id, f"node-{self.node_id}", "blue", protocols=spoken)
+        await self.call.write(codec.encode_hello(hello))
         answer = dict(tuple(await self.call.initial_metadata()))
         self.port, self.ticket = int(answer[options.FRAMES_PORT]), bytes.fromhex(answer[options.TICKET])
         return self
@@ -34,7 +37,7 @@ class RawPeer:
     async def show(self, ticket: bytes, node_id: int | None = None) -> bytes:
         """Connect and show a ticket; what the member answers, b"" when it hangs up."""
         node_id = self.node_id if node_id is None else node_id
-        return await self.say(framing.encode_greeting(PROTOCOL_LOWEST, node_id, ticket))
+        return await self.say(framing.encode_greeting(self.protocol, node_id, ticket))
 
     async def say(self, data: bytes) -> bytes:
         """Connect and say something; what the member answers, b"" when it hangs up."""
@@ -48,17 +51,18 @@ class RawPeer:
     async def connect(self) -> "RawPeer":
         """Open both."""
         await self.greet()
-        assert await self.show(self.ticket) == framing.encode_answer(PROTOCOL_LOWEST)
+        assert await self.show(self.ticket) == framing.encode_answer(self.protocol)
         return self
 
     def send(self, frame: Frame) -> None:
         """Send a frame on the frame stream."""
         data = codec.encode_frame(frame)
-        self.writer.write(framing.LENGTH.pack(len(data)) + data)
+        self.writer.write(framing.frame_header([data], len(data), self.protocol >= PROTOCOL_CHECKSUMS) + data)
 
     async def send_apart(self, frame: Frame) -> None:
         """Send a frame on the Exchange."""
-        await self.call.write(codec.encode_frame(frame))
+        data = codec.encode_frame(frame)
+        await self.call.write(framing.encode_apart(data) if self.protocol >= PROTOCOL_CHECKSUMS else data)
 
     async def hung_up(self) -> bool:
         """Wait for the member to close the frame stream."""

@@ -253,11 +253,11 @@ def absurd_snapshots() -> dict[str, peer_pb2.SnapshotChunk]:
         "digest of 31 bytes": header(digest_bytes=31),
         "impossible node id": header(),
         "membership of": header(),
-        "too long a name": header(),
+        "node_name that is too long": header(),
     }
     chunks["impossible node id"].header.metadata.conf_state.voters.append(0)
     chunks["membership of"].header.metadata.conf_state.learners.extend(range(1, limits.MAX_MEMBERS + 2))
-    chunks["too long a name"].header.hello.node_name = "n" * (limits.MAX_NAME_LENGTH + 1)
+    chunks["node_name that is too long"].header.hello.node_name = "n" * (limits.MAX_NAME_LENGTH + 1)
     return chunks
 
 
@@ -289,3 +289,20 @@ def test_a_damaged_piece_of_a_snapshot_is_refused(data: bytes, draw: st.DataObje
     chunk.data = bytes(damaged)
     with pytest.raises(Refused, match="checksum"):
         codec.decode_snapshot_data(chunk.SerializeToString(), 0, 100)
+
+
+def test_what_is_large_is_sent_as_it_is() -> None:
+    """Not copied for each peer; the octets are the same, and what is small is one piece."""
+    body = bytes(range(256)) * 1_024
+    large = Frame(7)
+    message = Message(type=MessageType.APP, to=RECEIVER, from_=SENDER, term=3, index=9, log_term=3, commit=9)
+    message.entries = [Entry(3, 10, data=b"small"), Entry(3, 11, data=body)]
+    large.raft.append((4, message))
+    large.proposals.append((5, body))
+    pieces = codec.encode_pieces(large)
+    assert sum(piece is body for piece in pieces) == 2
+    assert b"".join(pieces) == codec.encode_frame(large)
+    assert codec.decode_frame(b"".join(pieces), SENDER, RECEIVER) == large
+    small = Frame(7)
+    small.proposals.append((5, b"x" * 1_000))
+    assert codec.encode_pieces(small) == [codec.encode_frame(small)]

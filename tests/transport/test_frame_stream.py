@@ -256,7 +256,7 @@ def test_who_says_nothing_or_too_little_or_too_much_has_to_go(data: bytes, monke
 
 
 def test_of_too_many_without_a_ticket_the_eldest_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MAX_FRAME_STRANGERS", 5)
+    monkeypatch.setattr(limits, "MAX_STRANGERS_OF_ADDRESS", 5)
 
     async def scenario() -> None:
         async with members() as group:
@@ -430,6 +430,8 @@ def test_the_connections_work_on_every_loop(loop: Callable[[], asyncio.AbstractE
     from cluster.transport.frame_stream import FrameConnection, FrameListener, FrameSender
 
     class Holder:
+        checked, proof = True, b"proof"
+
         def __init__(self) -> None:
             self.got: list[bytes] = []
             self.ended = False
@@ -443,6 +445,9 @@ def test_the_connections_work_on_every_loop(loop: Callable[[], asyncio.AbstractE
         def refuse(self, text: str) -> None:
             raise AssertionError(text)
 
+        def damaged(self, text: str) -> None:
+            raise AssertionError(text)
+
         def lost(self) -> None:
             self.ended = True
 
@@ -451,7 +456,7 @@ def test_the_connections_work_on_every_loop(loop: Callable[[], asyncio.AbstractE
         listener = FrameListener(lambda version, node_id, ticket: holder, PROTOCOLS, Complaints(), None)
         await listener.start("127.0.0.1", 0)
         greeting = encode_greeting(PROTOCOL_LOWEST, 2, TICKET)
-        sender = FrameSender(PROTOCOL_LOWEST, greeting, lambda: None, lambda: None)
+        sender = FrameSender(PROTOCOL_LOWEST, greeting, lambda: None, lambda: None, holder.proof, holder.checked)
         running = asyncio.get_running_loop()
         await running.create_connection(lambda: sender, "127.0.0.1", listener.port)
         await sender.accepted
@@ -459,7 +464,7 @@ def test_the_connections_work_on_every_loop(loop: Callable[[], asyncio.AbstractE
         for frame in sent:
             while not sender.writable:  # noqa: ASYNC110 - the callback is the subject of another test
                 await asyncio.sleep(0.001)
-            sender.send(frame)
+            sender.send([frame] if len(frame) < 5 else [frame[:1], frame[1:]], len(frame))
         await until(lambda: len(holder.got) == len(sent), "frames")
         assert holder.got == sent
         sender.abort()

@@ -1,6 +1,7 @@
 """A wire between peers that breaks when it is told to."""
 
 import asyncio
+from collections.abc import Callable
 
 
 class Wire:
@@ -21,6 +22,10 @@ class Wire:
         self.takes = asyncio.Event()
         """While this is not set, nothing is carried there."""
         self.takes.set()
+        self.sees: Callable[[bytes], object] = len
+        """Is shown all that is carried, both ways."""
+        self.changes: Callable[[bytes], bytes] = bytes
+        """What becomes of what is carried there."""
 
     async def start(self) -> None:
         self._server = await asyncio.start_server(self._forward, "127.0.0.1", 0)
@@ -65,7 +70,8 @@ class Wire:
                 if there and 0 < self.stops_at_bytes <= self.bytes_there:
                     self.stops_at_bytes = 0
                     self.takes.clear()
-                writer.write(data)
+                self.sees(data)
+                writer.write(self.changes(data) if there else data)
                 await writer.drain()
                 if there and 0 < self.cut_every_bytes <= carried and self.cuts < self.most_cuts:
                     self.cuts += 1

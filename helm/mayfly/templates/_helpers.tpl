@@ -122,6 +122,30 @@ resources:
 {{- default (include "mayfly.fullname" .) .Values.auth.existingSecret -}}
 {{- end -}}
 
+{{/* The secret with what nodes prove to each other. Values of an older chart lack it. */}}
+{{- define "mayfly.clusterSecret" -}}
+{{- default (printf "%s-cluster" (include "mayfly.fullname" .)) (default dict .Values.clusterSecret).existingSecret -}}
+{{- end -}}
+
+{{/* Whether nodes without it are refused: not while there are pods that run without it. */}}
+{{- define "mayfly.clusterSecretDemanded" -}}
+{{- $told := get (default dict .Values.clusterSecret) "demanded" | toString -}}
+{{- if has $told (list "true" "false") -}}
+{{- $told -}}
+{{- else -}}
+{{- $demanded := "true" -}}
+{{- with lookup "apps/v1" "StatefulSet" .Release.Namespace (include "mayfly.fullname" .) -}}
+{{- $demanded = "false" -}}
+{{- range (index .spec.template.spec.containers 0).env -}}
+{{- if eq .name "MAYFLY_CLUSTER_SECRET" -}}
+{{- $demanded = "true" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $demanded -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "mayfly.serviceAccount" -}}
 {{- if .Values.serviceAccount.create -}}
 {{- default (include "mayfly.fullname" .) .Values.serviceAccount.name -}}
@@ -221,7 +245,7 @@ resources:
 
 {{/* A name that is given twice in the environment has the value that stands last. */}}
 {{- define "mayfly.validateSettings" -}}
-{{- $own := dict "shards" "shards" "replication_factor" "replicationFactor" "seeds" "founders" "join" "founders" "default_user" "auth.username" "default_pass" "auth.password" "name" "fullnameOverride" "data_dir" "persistence" "advertised_peer_address" "clusterDomain" -}}
+{{- $own := dict "shards" "shards" "replication_factor" "replicationFactor" "seeds" "founders" "join" "founders" "default_user" "auth.username" "default_pass" "auth.password" "cluster_secret" "clusterSecret.value" "cluster_secret_file" "clusterSecret.existingSecret" "cluster_secret_demanded" "clusterSecret.demanded" "name" "fullnameOverride" "data_dir" "persistence" "advertised_peer_address" "clusterDomain" "http_open_pages" "networkPolicy" -}}
 {{- if or .Values.failureDomainFromNode .Values.failureDomainFromLabel -}}
 {{- $_ := set $own "failure_domain" "failureDomainFromNode=false and no failureDomainFromLabel" -}}
 {{- end -}}

@@ -10,15 +10,13 @@ from node.amqp.field_table import types_of
 from node.amqp.methods import unchecked
 from node.broker.consumer_terms import ConsumerTerms
 from node.broker.consumers import Consumer, ReplyConsumer, content_of
-from node.broker.direct_replies import REPLY_TO, make_address
-from node.broker.global_prefetch import NO_LIMIT
-from node.broker.operation import AmqpError, ShardStep, Steps, as_error, check
-from node.broker.operations.steps import find_queue, on_queue, queue_name
+from node.broker.direct_replies import REPLY_TO, make_address, make_key
+from node.broker.operation import AmqpError, ShardStep, Steps, as_error
+from node.broker.operations.steps import on_queue, queue_name
 from node.broker.unacknowledged import Holder
 from node.catalog import QueueRecord, Refusal, consumer_priority
 from node.catalog.arguments import queue_type
-from node.catalog.permissions import check_access
-from node.shard.commands import REQUEUE, encode_attach, encode_detach, encode_get
+from node.shard.commands import KEPT, encode_attach, encode_detach, encode_get
 from node.shard.results import EXCLUSIVE, GetResult, Refused
 
 if TYPE_CHECKING:
@@ -34,25 +32,12 @@ _GET_ATTEMPTS: Final = 1000
 
 
 def qos(channel: Channel, method: Any, arguments: bytes) -> None:
-    """basic.qos: a prefetch count for each consumer that follows on this channel, or, with global, for all of its
-    consumers together, from now on. Without global it lifts the limit for all together, as in RabbitMQ."""
+    """basic.qos: a prefetch count for each consumer that follows on this channel. With global as without, as in
+    RabbitMQ 4.3: there is no limit for all consumers of a channel together."""
     if method.prefetch_size:
         raise AmqpError(540, f"prefetch_size!=0 ({method.prefetch_size})")
-    if method.global_:
-        _limit_channel(channel, method.prefetch_count)
-    else:
-        channel.prefetch = method.prefetch_count
-        if channel.global_prefetch.limit != NO_LIMIT:
-            _limit_channel(channel, NO_LIMIT)
+    channel.prefetch = method.prefetch_count
     channel.send(commands.Basic.QosOk())
-
-
-def _limit_channel(channel: Channel, limit: int) -> None:
-    channel.global_prefetch.limit = limit
-    for consumer in channel.consumers.values():
-        if consumer.obeys_global_prefetch:
-            consumer.set_prefetch()
-    channel.global_prefetch.send()
 
 
 def consume(channel: Channel, method: Any, arguments: bytes) -> Steps:
@@ -64,31 +49,27 @@ def consume(channel: Channel, method: Any, arguments: bytes) -> Steps:
     if name == REPLY_TO:
         _consume_replies(channel, tag, method)
         return
-    check(check_access(broker.cluster.catalog, connection.user, "read", "queue", connection.vhost, name))
-    found = yield from find_queue(channel, name)
-    if channel.global_prefetch.limit and _is_quorum(found):
-        raise AmqpError(540, f"queue '{name}' in vhost '{connection.vhost}' does not support global qos")
-    if method.exclusive and found.settings.single_active_consumer:
-        raise _in_exclusive_use(channel, name)
-    priority = _priority(connection.vhost, found, method.arguments or {}, arguments)
     consumer_id = broker.new_id()
     no_ack = bool(method.no_ack)
-    own_prefetch = channel.prefetch
-    window_bytes = connection.pressure.next_window_bytes()
-    # What is delivered before the pause takes effect would only be held back, with all that waits already.
-    obeys = not no_ack and not _is_quorum(found)
-    attached_with = 1 if obeys and channel.global_prefetch.is_full else channel.global_prefetch.of(own_prefetch)
+    prefetch = channel.prefetch
+    window_bytes = broker.consumer_windows.open(consumer_id, connection.pressure.next_window_bytes())
 
     def attach(record: QueueRecord) -> bytes:
+        if method.exclusive and record.settings.single_active_consumer:
+            raise _in_exclusive_use(channel, name)
+        priority = _priority(connection.vhost, record, method.arguments or {}, arguments)
         return encode_attach(
-            record.id, consumer_id, attached_with, no_ack, bool(method.exclusive), priority, window_bytes
+            record.id, consumer_id, prefetch, no_ack, bool(method.exclusive), priority, window_bytes
         )
 
     channel.is_attaching = True
+    result: Any = None
     try:
-        record, result = yield from on_queue(channel, name, attach)
+        record, result = yield from on_queue(channel, name, "read", attach)
     finally:
         channel.is_attaching = False
+        if result is None or isinstance(result, Refused):
+            broker.consumer_windows.close(consumer_id)
     if isinstance(result, Refused):
         if result.reason == EXCLUSIVE:
             raise _in_exclusive_use(channel, name)
@@ -100,8 +81,7 @@ def consume(channel: Channel, method: Any, arguments: bytes) -> Steps:
         broker.cluster.shard(record.shard),
         no_ack,
         record.replicated,
-        own_prefetch,
-        not _is_quorum(record),
+        prefetch,
         window_bytes,
     )
     channel.consumers[tag] = consumer
@@ -110,10 +90,8 @@ def consume(channel: Channel, method: Any, arguments: bytes) -> Steps:
         channel.send(unchecked(commands.Basic.ConsumeOk, consumer_tag=tag))
     if broker.deliveries_stopped:
         broker.hold_back(consumer)
-    elif channel.pauses(consumer):
+    elif channel.pauses:
         consumer.set_paused(True)
-    if attached_with != channel.global_prefetch.of(own_prefetch) and consumer.obeys_global_prefetch:
-        consumer.set_prefetch()
 
 
 def _in_exclusive_use(channel: Channel, queue: str) -> AmqpError:
@@ -121,7 +99,7 @@ def _in_exclusive_use(channel: Channel, queue: str) -> AmqpError:
 
 
 def _is_quorum(record: QueueRecord) -> bool:
-    """Whether it was declared as a quorum queue, which RabbitMQ has no global prefetch for."""
+    """Whether it was declared as a quorum queue."""
     return queue_type(record.arguments) == "quorum"
 
 
@@ -141,7 +119,7 @@ def _consume_replies(channel: Channel, tag: str, method: Any) -> None:
         raise AmqpError(406, "reply consumer cannot acknowledge")
     if channel.reply_consumer is not None:
         raise AmqpError(406, "reply consumer already set")
-    key = broker.random_name()
+    key = make_key(channel.connection.vhost, broker.random_name())
     channel.reply_consumer = ReplyConsumer(tag, key, make_address(broker.cluster.node_id, key))
     broker.reply_channels[key] = channel
     if not method.nowait:
@@ -165,11 +143,10 @@ def cancel(channel: Channel, method: Any, arguments: bytes) -> Steps:
         channel.forget_reply_consumer()
     elif consumer is not None:
         holder = consumer.holder
-        yield ShardStep(holder.shard_id, encode_detach(holder.queue_id, holder.holder_id, False))
+        yield ShardStep(holder.shard_id, encode_detach(holder.queue_id, holder.holder_id, KEPT))
         if channel.consumers.get(consumer.tag) is consumer:
             del channel.consumers[consumer.tag]
         channel.broker.forget_consumer(consumer)
-        channel.global_prefetch.forget(consumer, True)
     if not method.nowait:
         channel.send(unchecked(commands.Basic.CancelOk, consumer_tag=method.consumer_tag))
 
@@ -179,7 +156,6 @@ def get(channel: Channel, method: Any, arguments: bytes) -> Steps:
     connection = channel.connection
     broker = channel.broker
     name = queue_name(channel, method.queue)
-    check(check_access(broker.cluster.catalog, connection.user, "read", "queue", connection.vhost, name))
     no_ack = bool(method.no_ack)
     # The holder of the last attempt: the session may end meanwhile, and the GET count in the next one.
     holder = NO_HOLDER
@@ -193,7 +169,7 @@ def get(channel: Channel, method: Any, arguments: bytes) -> Steps:
         return encode_get(record.id, holder.holder_id, no_ack)
 
     for _ in range(_GET_ATTEMPTS):
-        record, result = yield from on_queue(channel, name, encode)
+        record, result = yield from on_queue(channel, name, "read", encode)
         if not (isinstance(result, GetResult) and result.try_again and channel.open):
             break
     if not no_ack:
@@ -211,7 +187,7 @@ def get(channel: Channel, method: Any, arguments: bytes) -> Steps:
     else:
         tag = channel.unacknowledged.hold(holder, result.delivery_id, 1)
     connection.amqp.output.send_get_ok(
-        channel.channel_id, tag, message.delivery_count > 0, content, result.ready_count
+        channel.channel_id, tag, message.redelivered, content, result.ready_count
     )
     connection.mark()
 
@@ -240,9 +216,10 @@ def _requeue_all(channel: Channel, method: Any) -> None:
         raise AmqpError(540, "requeue=false")
     transaction = channel.publisher.transaction
     unacknowledged = channel.unacknowledged
+    outcome = channel.broker.nack_outcome(True)
     if transaction is None:
-        unacknowledged.settle(0, True, REQUEUE)
+        unacknowledged.settle(0, True, outcome)
     else:
         for tag in transaction.take_unsettled(unacknowledged):
-            unacknowledged.settle(tag, False, REQUEUE)
+            unacknowledged.settle(tag, False, outcome)
     channel.submit_settlements()

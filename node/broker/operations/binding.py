@@ -6,10 +6,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from node.amqp.field_table import types_of
-from node.broker.operation import CatalogStep, SpreadStep, Steps, as_error, check, known
-from node.catalog import Bind, Unbind
+from node.broker.operation import SpreadStep, Steps, known
+from node.broker.operations.steps import submit
+from node.catalog import Bind, Refusal, Unbind, refusals
 from node.catalog.arguments import headers_binding_fault
 from node.catalog.permissions import check_binding
+from node.limits import HASHES_OF_TOPIC_KEY
 
 if TYPE_CHECKING:
     from node.broker.channel import Channel
@@ -19,23 +21,51 @@ def change_binding(
     channel: Channel, command: Bind | Unbind, arguments: bytes, answer: Callable[[], Any] | None
 ) -> Steps:
     """Make or undo a binding. `arguments`: those of a bind, as they came; `answer`: what is sent, None for nothing."""
-    check(check_binding(channel.broker.cluster.catalog, channel.connection.user, command))
-    if arguments:
-        _check_header_match(channel, command, arguments)
-    known((yield CatalogStep(command)))
+    catalog = channel.broker.cluster.catalog
+    user = channel.connection.user
+
+    def refusal() -> Refusal | None:
+        return (
+            check_binding(catalog, user, command)
+            or _topic_key_refusal(channel, command)
+            or _header_match_refusal(channel, command, arguments)
+        )
+
+    if isinstance(command, Bind) and not catalog.is_bound(command):
+        channel.check_making()
+    known((yield from submit(channel, command, refusal)))
     if answer is not None:
         yield SpreadStep()
         channel.send(answer())
 
 
-def _check_header_match(channel: Channel, command: Bind | Unbind, arguments: bytes) -> None:
-    """Refuse a binding to a headers exchange whose x-match is none, by the types on the wire: the catalog has decimals
-    and octets as strings. Where an end is not known here, the catalog answers: 404 comes before this, and this before
-    405, as in RabbitMQ."""
+def _topic_key_refusal(channel: Channel, command: Bind | Unbind) -> Refusal | None:
+    """Why there can't be a binding to a topic exchange with many `#`: RabbitMQ 4.3 refuses it. Where an end is not
+    known here, the catalog answers. What is there may be undone."""
+    if isinstance(command, Unbind):
+        return None
+    catalog = channel.broker.cluster.catalog
+    source = catalog.exchange(command.vhost, command.source)
+    to = catalog.queue if command.destination_kind == "queue" else catalog.exchange
+    if source is not None and source.type == "topic" and to(command.vhost, command.destination) is not None:
+        key = command.routing_key
+        count = key.split(".").count("#")
+        if count > HASHES_OF_TOPIC_KEY:
+            return refusals.invalid_binding(
+                f"Topic binding key '{key}' uses {count} '#' wildcards, at most {HASHES_OF_TOPIC_KEY} are allowed"
+            )
+    return None
+
+
+def _header_match_refusal(channel: Channel, command: Bind | Unbind, arguments: bytes) -> Refusal | None:
+    """Why there can't be a binding to a headers exchange whose x-match is none, by the types on the wire: the catalog
+    has decimals and octets as strings. Where an end is not known here, the catalog answers: 404 comes before this, and
+    this before 405, as in RabbitMQ."""
+    if not arguments:
+        return None
     catalog = channel.broker.cluster.catalog
     source = catalog.exchange(command.vhost, command.source)
     to = catalog.queue if command.destination_kind == "queue" else catalog.exchange
     if source is not None and source.type == "headers" and to(command.vhost, command.destination) is not None:
-        fault = headers_binding_fault(command.arguments, types_of(arguments))
-        if fault is not None:
-            raise as_error(fault)
+        return headers_binding_fault(command.arguments, types_of(arguments))
+    return None

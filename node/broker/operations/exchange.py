@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
 from pamqp import commands
 
 from node.amqp.field_table import types_of
-from node.broker.operation import BarrierStep, CatalogStep, SpreadStep, Steps, as_error, check, known
+from node.broker.operation import BarrierStep, Request, SpreadStep, Steps, as_error, check, known
 from node.broker.operations.binding import change_binding
-from node.catalog import Bind, DeclareExchange, DeleteExchange, Refusal, Unbind, refusals
+from node.broker.operations.steps import submit
+from node.catalog import Bind, DeclareExchange, DeleteExchange, ExchangeRecord, Refusal, Unbind, refusals
 from node.catalog.arguments import exchange_argument
 from node.catalog.declarations import RESERVED_PREFIX
 from node.catalog.exchange import EXCHANGE_TYPES
-from node.catalog.permissions import check_access, check_declare_exchange
+from node.catalog.permissions import check_access, check_new_exchange
 
 if TYPE_CHECKING:
     from node.broker.channel import Channel
@@ -45,17 +46,39 @@ def declare(channel: Channel, method: Any, arguments: bytes) -> Steps:
             internal=bool(method.internal),
             arguments=method.arguments or {},
         )
-        check(check_declare_exchange(catalog, connection.user, command))
-        present = catalog.inspect_exchange(command)
-        if isinstance(present, Refusal):
-            _check_alternate(command, arguments, present)
-        if present is None or isinstance(present, Refusal):
-            # The log decides: the replica here may be behind.
-            known((yield CatalogStep(command)))
-            if not method.nowait:
-                yield SpreadStep()
+        check(check_access(catalog, connection.user, "configure", "exchange", command.vhost, command.name))
+        created = yield from _in_catalog(channel, command, arguments)
+        if created and not method.nowait:
+            yield SpreadStep()
     if not method.nowait:
         channel.send(commands.Exchange.DeclareOk())
+
+
+def _in_catalog(channel: Channel, command: DeclareExchange, arguments: bytes) -> Generator[Request, Any, bool]:
+    """Make the exchange, unless an equivalent one is there; whether it may be new."""
+    catalog = channel.broker.cluster.catalog
+    user = channel.connection.user
+
+    def refusal() -> Refusal | None:
+        return check_new_exchange(catalog, user, command)
+
+    if refusal() is not None:
+        # Who may not make it may look it up, and is told if it is another one.
+        if catalog.exchange(command.vhost, command.name) is None:
+            known((yield BarrierStep()))
+        if catalog.exchange(command.vhost, command.name) is None:
+            check(refusal())
+    present = catalog.inspect_exchange(command)
+    if isinstance(present, Refusal):
+        _check_alternate(command, arguments, present)
+        if refusal() is not None:
+            raise as_error(present)
+    if isinstance(present, ExchangeRecord):
+        return False
+    channel.check_making()
+    # The log decides: the replica here may be behind.
+    known((yield from submit(channel, command, refusal)))
+    return True
 
 
 def _check_alternate(command: DeclareExchange, arguments: bytes, refusal: Refusal) -> None:
@@ -81,8 +104,12 @@ def delete(channel: Channel, method: Any, arguments: bytes) -> Steps:
         check(refusals.default_exchange())
     if method.exchange.startswith(RESERVED_PREFIX):
         check(refusals.system_exchange(connection.vhost, method.exchange))
-    check(check_access(catalog, connection.user, "configure", "exchange", connection.vhost, method.exchange))
-    known((yield CatalogStep(DeleteExchange(connection.vhost, method.exchange, bool(method.if_unused)))))
+    command = DeleteExchange(connection.vhost, method.exchange, bool(method.if_unused))
+
+    def refusal() -> Refusal | None:
+        return check_access(catalog, connection.user, "configure", "exchange", command.vhost, command.name)
+
+    known((yield from submit(channel, command, refusal)))
     if not method.nowait:
         yield SpreadStep()
         channel.send(commands.Exchange.DeleteOk())

@@ -11,7 +11,7 @@ from pamqp import commands
 from node.amqp.field_table import types_of
 from node.amqp.methods import unchecked
 from node.broker.cluster_facade import SESSION_LOST
-from node.broker.direct_replies import REPLY_TO
+from node.broker.direct_replies import REPLY_TO, is_address_in
 from node.broker.operation import (
     AmqpError,
     BarrierStep,
@@ -35,11 +35,13 @@ from node.broker.operations.steps import (
     on_queue,
     queue_name,
     refuse_unreachable,
+    submit,
 )
 from node.broker.queue_settings import shard_settings
 from node.catalog import Bind, DeclareQueue, QueueRecord, Refusal, RemoveQueues, Unbind, queue_settings, refusals
+from node.catalog.arguments import unbuilt_refusal, without_empty_type
 from node.catalog.declarations import name_refusal
-from node.catalog.permissions import check_access, check_declare_queue
+from node.catalog.permissions import check_access, check_new_queue
 from node.limits import DECLARE_ATTEMPTS
 from node.shard.commands import (
     encode_create_queue,
@@ -80,14 +82,15 @@ def _declare_ok(channel: Channel, method: Any, name: str, counts: QueueCounts) -
 def _declare_reply_address(channel: Channel, method: Any) -> Steps:
     """The names of direct replies are no queues: declaring one, in whatever way, asks whether it is there."""
     name = method.queue
-    if name != REPLY_TO and not (yield ReplyAddressStep(name)):
-        raise as_error(refusals.not_found("queue", channel.connection.vhost, name))
+    vhost = channel.connection.vhost
+    if name != REPLY_TO and not (is_address_in(vhost, name) and (yield ReplyAddressStep(name))):
+        raise as_error(refusals.not_found("queue", vhost, name))
     _declare_ok(channel, method, name, QueueCounts(0, 1, False))
 
 
 def _declare_passive(channel: Channel, method: Any) -> Steps:
     # An empty name is no short form here: RabbitMQ looks for a queue of that name.
-    record, counts = yield from on_queue(channel, method.queue, lambda record: encode_touch_queue(record.id))
+    record, counts = yield from on_queue(channel, method.queue, None, lambda record: encode_touch_queue(record.id))
     _declare_ok(channel, method, record.name, counts)
 
 
@@ -101,14 +104,13 @@ def _declare_active(channel: Channel, method: Any, arguments: bytes) -> Steps:
         durable=bool(method.durable),
         exclusive=bool(method.exclusive),
         auto_delete=bool(method.auto_delete),
-        arguments=method.arguments or {},
+        arguments=without_empty_type(method.arguments or {}),
         server_named=server_named,
         node_id=cluster.node_id,
         incarnation=cluster.incarnation,
         connection=connection.name,
     )
     check(name_refusal(command))
-    check(check_declare_queue(cluster.catalog, connection.user, command))
     for _ in range(DECLARE_ATTEMPTS):
         try:
             record, created = yield from _in_catalog(channel, command)
@@ -154,6 +156,18 @@ def _with_types(command: DeclareQueue, arguments: bytes, error: AmqpError) -> Am
 def _in_catalog(channel: Channel, command: DeclareQueue) -> Generator[Request, Any, tuple[QueueRecord, bool]]:
     """The queue's record, and whether it is new."""
     catalog = channel.broker.cluster.catalog
+    user, vhost, name = channel.connection.user, command.vhost, command.name
+
+    def refusal() -> Refusal | None:
+        return check_new_queue(catalog, user, command)
+
+    check(check_access(catalog, user, "configure", "queue", vhost, name))
+    check(unbuilt_refusal(vhost, name, command.arguments))
+    if catalog.queue(vhost, name) is None and refusal() is not None:
+        # Elsewhere it may be there, and is only looked up then.
+        known((yield BarrierStep()))
+        if catalog.queue(vhost, name) is None:
+            check(refusal())
     present = catalog.inspect_queue(command)
     if isinstance(present, Refusal):
         # The replica may be behind: what it holds against the declare may be gone.
@@ -164,14 +178,15 @@ def _in_catalog(channel: Channel, command: DeclareQueue) -> Generator[Request, A
             present = yield from _after_lost_home(channel, command, present)
     if present is not None:
         return present, False
+    channel.check_making()
     command = replace(command, leader_locator=catalog.leader_locator(command))
-    declared = yield CatalogStep(command)
+    declared = yield from submit(channel, command, refusal)
     if isinstance(declared, Refusal):
         # It met what this replica had not heard of.
         present = yield from _after_lost_home(channel, command, declared)
         if present is not None:
             return present, False
-        declared = yield CatalogStep(command)
+        declared = yield from submit(channel, command, refusal)
     if declared is SESSION_LOST:
         # It was applied where this replica could not see it; an exclusive queue nobody knows of would stay for ever.
         known((yield BarrierStep()))
@@ -247,11 +262,8 @@ def _binding_key(channel: Channel, method: Any) -> str:
 
 def purge(channel: Channel, method: Any, arguments: bytes) -> Steps:
     """queue.purge: what is ready goes, without dead-lettering."""
-    connection = channel.connection
     name = queue_name(channel, method.queue)
-    catalog = channel.broker.cluster.catalog
-    check(check_access(catalog, connection.user, "read", "queue", connection.vhost, name))
-    _, result = yield from on_queue(channel, name, lambda record: encode_purge(record.id))
+    _, result = yield from on_queue(channel, name, "read", lambda record: encode_purge(record.id))
     if not method.nowait:
         channel.send(
             commands.Queue.PurgeOk(message_count=result.messages if isinstance(result, Purged) else 0)
@@ -262,8 +274,6 @@ def delete(channel: Channel, method: Any, arguments: bytes) -> Steps:
     """queue.delete; answered when the queue is out of the catalog here.  No such queue is no error."""
     connection = channel.connection
     name = queue_name(channel, method.queue)
-    catalog = channel.broker.cluster.catalog
-    check(check_access(catalog, connection.user, "configure", "queue", connection.vhost, name))
     id, result = yield from _delete_in_shard(channel, name, bool(method.if_unused), bool(method.if_empty))
     if isinstance(result, Refused):
         why = "in use" if result.reason == IN_USE else "not empty"
@@ -286,7 +296,7 @@ def _delete_in_shard(
     for _ in range(DECLARE_ATTEMPTS):
         try:
             record, result = yield from on_queue(
-                channel, name, lambda record: encode_delete_queue(record.id, if_unused, if_empty)
+                channel, name, "configure", lambda record: encode_delete_queue(record.id, if_unused, if_empty)
             )
             return record.id, result
         except QueueGone as gone:

@@ -58,7 +58,6 @@ def commit(channel: Channel, method: Any, arguments: bytes) -> Steps:
         _all_done((yield ShardsStep(transaction.second_round(unacknowledged))))
     finally:
         transaction.release()
-    channel.global_prefetch.send()
     for address, content in transaction.replies:
         cluster.reply(address, content)
     channel.send(commands.Tx.CommitOk())

@@ -6,10 +6,14 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec.structs import replace
+
+from cluster.versions import LEVEL_RIGHTS
 from node.broker.cluster_facade import SESSION_LOST
-from node.broker.operation import AmqpError, BarrierStep, Request, ShardStep, as_error, known
+from node.broker.operation import AmqpError, BarrierStep, CatalogStep, Request, ShardStep, as_error, check, known
 from node.broker.queue_settings import shard_settings
-from node.catalog import QueueRecord, Refusal, refusals
+from node.catalog import CheckedCommand, OtherRights, QueueRecord, Refusal, Rights, refusals
+from node.catalog.permissions import Access, check_access, rights_digest
 from node.limits import DECLARE_ATTEMPTS
 from node.shard.commands import encode_create_queue
 from node.shard.results import Gone
@@ -43,6 +47,25 @@ Answered = Generator[Request, Any, tuple[QueueRecord, Any]]
 """Steps that answer a queue and what its shard said."""
 
 
+def submit(
+    channel: Channel, command: CheckedCommand, refusal: Callable[[], Refusal | None]
+) -> Generator[Request, Any, Any]:
+    """Give a client's command to the catalog; answers its result. `refusal()` says, by the catalog here, why the client
+    may not have it done, and is asked again as long as the log finds that it was asked of other permissions than those
+    that count."""
+    catalog = channel.broker.cluster.catalog
+    user = channel.connection.user
+    answer: Any = None
+    for _ in range(DECLARE_ATTEMPTS):
+        check(refusal())
+        if catalog.level >= LEVEL_RIGHTS:
+            command = replace(command, rights=Rights(user, rights_digest(catalog, user, command)))
+        answer = yield CatalogStep(command)
+        if not isinstance(answer, OtherRights):
+            break
+    return answer
+
+
 def queue_name(channel: Channel, name: str) -> str:
     """The name meant: an empty one is the last queue declared on the channel (AMQP 0-9-1, 1.7.2)."""
     if name:
@@ -52,25 +75,40 @@ def queue_name(channel: Channel, name: str) -> str:
     return channel.last_queue
 
 
-def find_queue(channel: Channel, name: str) -> Found:
-    """The queue of that name; refused with 404 or 405 only after the catalog was brought up to date."""
+def find_queue(channel: Channel, name: str, access: Access | None) -> Found:
+    """The queue of that name, if the user has this access; refused with 404 or 405 only after the catalog was brought
+    up to date."""
     connection = channel.connection
     cluster = channel.broker.cluster
+    _check_use(channel, name, access)
     found = cluster.catalog.find_queue(connection.vhost, name, cluster.node_id, connection.name)
     if isinstance(found, Refusal):
         known((yield BarrierStep()))
+        _check_use(channel, name, access)
         found = cluster.catalog.find_queue(connection.vhost, name, cluster.node_id, connection.name)
         if isinstance(found, Refusal):
             raise as_error(found)
     return found
 
 
-def on_queue(channel: Channel, name: str, encode: Callable[[QueueRecord], bytes]) -> Answered:
+def _check_use(channel: Channel, name: str, access: Access | None) -> None:
+    if access is not None:
+        connection = channel.connection
+        catalog = channel.broker.cluster.catalog
+        check(check_access(catalog, connection.user, access, "queue", connection.vhost, name))
+
+
+def on_queue(
+    channel: Channel, name: str, access: Access | None, encode: Callable[[QueueRecord], bytes]
+) -> Answered:
     """Give a command to a queue's shard.  Answers the queue and the shard's result, which is
-    not Gone: a queue that is gone is looked up again, and refused with 404 (`QueueGone`) if it stays gone."""
+    not Gone: a queue that is gone is looked up again, and refused with 404 (`QueueGone`) if it stays gone.
+
+    `access` is what the user must be allowed, `encode` may raise what there is against it: both are asked at every
+    look at the queue, which may be another one then."""
     connection = channel.connection
     for _ in range(DECLARE_ATTEMPTS):
-        record = yield from find_queue(channel, name)
+        record = yield from find_queue(channel, name, access)
         result = yield ShardStep(record.shard, encode(record))
         if result is SESSION_LOST:
             refuse_unreachable(record)

@@ -83,7 +83,4 @@ def restore_holder(state: State, queue: Queue, row: Any, pace: Pace) -> Iterator
     if is_consumer:
         queue.lease.suspended_by += 1
     if holder.attached:
-        queue.consumers.count += 1
-        queue.consumers.band(priority).members += 1
-        if holder.exclusive:
-            queue.consumers.exclusive = True
+        queue.consumers.enter(holder)

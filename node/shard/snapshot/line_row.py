@@ -2,17 +2,21 @@
 
 from collections import deque
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from node.shard.coming import Coming
 from node.shard.errors import ShardError
 from node.shard.line import Line
+from node.shard.message import FAILED, GIVEN_BACK, NOT_SENT
 from node.shard.packed import AS_PACKED, BODY_LENGTH, INDEX, Packed
 from node.shard.retiming import Retiming
 from node.shard.settings import MAX_NUMBER
-from node.shard.snapshot.message_columns import MOST_ALIKE, MessageColumns, MessagesReading
+from node.shard.snapshot.message_columns import MOST_ALIKE, MessageColumns, MessagesReading, with_acquired
 from node.shard.snapshot.pace import Pace
 from node.shard.state import State
+
+_WAYS: Final[dict[int, int | bool]] = {NOT_SENT: False, FAILED: True, GIVEN_BACK: GIVEN_BACK}
+"""How a way to come back is written: the first two as before there was another."""
 
 
 def line_row(line: Line, columns: MessageColumns) -> list[object]:
@@ -30,8 +34,8 @@ def _piece_row(piece: Packed | Coming, columns: MessageColumns) -> list[object]:
     """Packed messages as they are; what is still coming as it was held, behind a 0."""
     if isinstance(piece, Coming):
         retiming = retiming_row(piece.retiming)
-        return [0, piece.queue_ttl_ms, piece.counted, retiming, columns.pack(piece.held())]
-    return [piece.count, piece.queue_ttl_ms, *piece.columns]
+        return [0, piece.queue_ttl_ms, _WAYS[piece.way], retiming, columns.pack(piece.held())]
+    return [piece.count, piece.queue_ttl_ms, *piece.columns[: columns.count]]
 
 
 def retiming_row(retiming: Retiming | None) -> list[int]:
@@ -58,17 +62,19 @@ class LineReading:
         timed = front.timed
         for piece_row in pieces:
             if piece_row[0] == 0:
-                _, ttl_ms, counted, retimed, held_row = piece_row
+                _, ttl_ms, way, retimed, held_row = piece_row
+                if way not in _WAYS:
+                    raise ShardError(f"messages that come back in the way {way!r}")
                 held = MessagesReading()
                 yield from held.read(state, held_row, pace)
                 retiming = Retiming(*retimed) if retimed else None
-                packed.append(Coming(dict(enumerate(held.messages)), counted, retiming, ttl_ms))
+                packed.append(Coming(dict(enumerate(held.messages)), int(way), retiming, ttl_ms))
                 self.body_bytes += held.body_bytes
                 continue
             count, queue_ttl_ms, *piece_columns = piece_row
             if not isinstance(queue_ttl_ms, int) or not AS_PACKED <= queue_ttl_ms <= MAX_NUMBER:
                 raise ShardError(f"messages packed with the TTL {queue_ttl_ms!r}")
-            piece = Packed(count, piece_columns, queue_ttl_ms)
+            piece = Packed(count, with_acquired(state, piece_columns), queue_ttl_ms)
             packed.append(piece)
             timed += self._count(state, piece)
             if pace.is_over(piece.count):

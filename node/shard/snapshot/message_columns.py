@@ -4,9 +4,10 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+from cluster.versions import LEVEL_FAILED_DELIVERIES
 from node.shard.errors import ShardError
 from node.shard.message import Message
-from node.shard.packed import COLUMNS, numbers_of
+from node.shard.packed import COLUMNS, COLUMNS_WITHOUT_ACQUIRED, DELIVERY_COUNT, numbers_of
 from node.shard.snapshot.columns import Column, column_piece, rows_of
 from node.shard.snapshot.pace import LIST_COSTS, Pace
 from node.shard.state import State
@@ -18,11 +19,25 @@ _COPIED_AS_ONE: Final = 64
 """To copy so many numbers takes as long as a message."""
 
 
+def columns_at(level: int) -> int:
+    """How many columns messages have in snapshots of a shard at this level."""
+    return COLUMNS if level >= LEVEL_FAILED_DELIVERIES else COLUMNS_WITHOUT_ACQUIRED
+
+
+def with_acquired(state: State, columns: list[Any]) -> list[Any]:
+    """All columns of messages, from what a snapshot of this shard has."""
+    if state.level >= LEVEL_FAILED_DELIVERIES or len(columns) != COLUMNS_WITHOUT_ACQUIRED:
+        return columns
+    return [*columns, columns[DELIVERY_COUNT]]
+
+
 class MessageColumns:
     """Messages that are to become columns in rows of the snapshot, and those that are half there."""
 
-    def __init__(self, messages_per_step: int) -> None:
+    def __init__(self, messages_per_step: int, level: int) -> None:
+        """``level``: the shard's."""
         self._per_step = messages_per_step
+        self.count: int = columns_at(level)
         self._waiting: deque[tuple[list[object], deque[list[Message]]]] = deque()
         self._halves: list[Column] = []
         """Columns of the first that waits."""
@@ -47,15 +62,15 @@ class MessageColumns:
         """Write a piece, or the end of a row; what it took, in messages."""
         row, pieces = self._waiting[0]
         if not self._halves:
-            self._halves = [Column() for _ in range(COLUMNS)]
+            self._halves = [Column() for _ in range(self.count)]
         if pieces:
             messages = pieces.popleft()
-            for column, numbers in zip(self._halves, numbers_of(messages), strict=True):
+            for column, numbers in zip(self._halves, numbers_of(messages)[: self.count], strict=True):
                 column.add(numbers)
             return max(LIST_COSTS, len(messages))
         column = self._halves[len(row) - 1]
         row.append(column.packed())
-        if len(row) > COLUMNS:
+        if len(row) > self.count:
             self._halves = []
             self._waiting.popleft()
         return column.count // _COPIED_AS_ONE
@@ -74,13 +89,14 @@ class MessagesReading:
 
     def read(self, state: State, row: Any, pace: Pace) -> Iterator[None]:
         """Read them, with pauses, and count their references to their entries."""
-        count = rows_of(row, COLUMNS)
+        count = rows_of(row, columns_at(state.level))
         if count > MOST_ALIKE and all(isinstance(column, int) for column in row[1:]):
             raise ShardError(f"{count} messages that nothing tells apart, {MOST_ALIKE} at most expected")
         start = 0
         while start < count:
             stop = min(count, start + pace.per_step)
-            self._read_piece(state, [column_piece(column, start, stop) for column in row[1:]])
+            columns = with_acquired(state, row[1:])
+            self._read_piece(state, [column_piece(column, start, stop) for column in columns])
             if pace.is_over(stop - start):
                 yield
             start = stop
@@ -93,12 +109,12 @@ class MessagesReading:
         for numbers in zip(*columns, strict=True):
             (
                 index, offset, key_length, header_length, body_length,
-                enqueued_ms, deadline_ms, count, ttl_ms, priority,
+                enqueued_ms, deadline_ms, count, ttl_ms, priority, acquired,
             ) = numbers
             messages.append(
                 Message(
                     index, offset, key_length, header_length, body_length,
-                    enqueued_ms, deadline_ms, count, ttl_ms, priority,
+                    enqueued_ms, deadline_ms, count, ttl_ms, priority, acquired,
                 )
             )
             live[index] = live.get(index, 0) + 1

@@ -85,7 +85,7 @@ def restore_outbox(state: State, row: Any, pace: Pace) -> Iterator[None]:
         items = MessagesReading()
         yield from items.read(state, packed, pace)
         lane.items.extend(items.messages)
-        outbox.lanes[target_queue] = lane
+        outbox.restore_lane(lane)
 
 
 class _Deaths:

@@ -3,7 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
+from cluster.versions import LEVEL_FAILED_DELIVERIES
 from node.shard.delivery import note_due
+from node.shard.errors import ShardError
 from node.shard.lease import USES, Lease
 from node.shard.queue import Queue
 from node.shard.retiming import Retiming
@@ -29,11 +31,7 @@ def queue_row(queue: Queue, terms: int, columns: MessageColumns) -> list[object]
         line_row(queue.returned, columns),
         line_row(queue.ready, columns),
         [holder_row(holder, columns) for holder in queue.holders.values()],
-        [
-            [band.priority, [holder.order for holder in band.waiting]]
-            for band in queue.consumers.bands
-            if band.waiting
-        ],
+        [[priority, [holder.order for holder in row]] for priority, row in queue.consumers.in_turn()],
         queue.consumers.single_active,
         0 if single is None else single.order,
         [
@@ -73,19 +71,20 @@ def restore_queue(
             queue.ready_bytes += reading.body_bytes
     consumers = queue.consumers
     consumers.single_active = single_active
+    consumers.yields = single_active and state.level >= LEVEL_FAILED_DELIVERIES
     for each in holders:
         yield from restore_holder(state, queue, each, pace)
-    for priority, orders in bands:
-        band = consumers.band(priority)
+    for _, orders in bands:
         for order in orders:
             holder = queue.holders[order]
-            holder.waiting = True
-            band.waiting.append(holder)
+            if holder.waiting:
+                raise ShardError(f"consumer {order} of queue {queue_id} waits twice")
+            consumers.wait(holder)
     if single:
         consumers.single = queue.holders[single]
     state.queues[queue_id] = queue
     if queue.is_coming():
-        state.coming[queue_id] = queue
+        state.coming.add(queue)
     if queue.expires_ms >= 0 and lease.suspended_by == 0:
         state.lease_timers.arm(queue_id, lease.started_ms + queue.expires_ms)
     note_due(state, queue)

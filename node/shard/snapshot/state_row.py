@@ -5,7 +5,12 @@ from typing import Final
 
 import msgspec
 
-from cluster.versions import SHARD_SNAPSHOT_VERSION, SHARD_SNAPSHOT_WITHOUT_WINDOWS
+from cluster.versions import (
+    LEVEL_FAILED_DELIVERIES,
+    SHARD_SNAPSHOT_VERSION,
+    SHARD_SNAPSHOT_WITHOUT_LEVEL,
+    SHARD_SNAPSHOT_WITHOUT_WINDOWS,
+)
 from node.shard.errors import ShardError
 from node.shard.lease import USES
 from node.shard.line import Line
@@ -21,7 +26,7 @@ from node.shard.snapshot.queue_row import queue_row, restore_queue
 from node.shard.state import State
 from node.shard.tombstone import GONE_FOR, Tombstone
 
-_VERSIONS: Final = (SHARD_SNAPSHOT_WITHOUT_WINDOWS, SHARD_SNAPSHOT_VERSION)
+_VERSIONS: Final = (SHARD_SNAPSHOT_WITHOUT_WINDOWS, SHARD_SNAPSHOT_WITHOUT_LEVEL, SHARD_SNAPSHOT_VERSION)
 
 
 def state_row(state: State, columns: MessageColumns) -> list[object]:
@@ -31,10 +36,13 @@ def state_row(state: State, columns: MessageColumns) -> list[object]:
         queue_row(queue, terms.setdefault(queue.terms_bytes, len(terms)), columns)
         for queue in state.queues.values()
     ]
-    has_windows = any(holder.window_bytes for queue in state.queues.values() for holder in queue.holders.values())
+    times = [state.time_ms, state.led_ms, state.next_order]
+    version = _version(state)
+    if version == SHARD_SNAPSHOT_VERSION:
+        times.append(state.level)
     return [
-        SHARD_SNAPSHOT_VERSION if has_windows else SHARD_SNAPSHOT_WITHOUT_WINDOWS,
-        [state.time_ms, state.led_ms, state.next_order],
+        version,
+        times,
         [
             state.missing_targets, state.transfers_lost, state.refused_transfers, state.refused_routes,
             list(state.dead_lettered_for.values()), list(state.gone_for.values()),
@@ -43,9 +51,17 @@ def state_row(state: State, columns: MessageColumns) -> list[object]:
         rows,
         [_tombstone_row(queue_id, tombstone) for queue_id, tombstone in state.deleted.items()],
         outbox_row(state.outbox, columns),
-        [state.queue_expired, [_remains_row(remains, columns) for remains in state.remains]],
+        [state.queue_expired, [_remains_row(remains, columns) for remains in state.remains.in_order()]],
         list(terms),
     ]
+
+
+def _version(state: State) -> int:
+    """The oldest that says all of it: replicas of older releases have to read it."""
+    if state.level >= LEVEL_FAILED_DELIVERIES:
+        return SHARD_SNAPSHOT_VERSION
+    has_windows = any(holder.window_bytes for queue in state.queues.values() for holder in queue.holders.values())
+    return SHARD_SNAPSHOT_WITHOUT_LEVEL if has_windows else SHARD_SNAPSHOT_WITHOUT_WINDOWS
 
 
 def restore_state(state: State, data: bytes, pace: Pace) -> Iterator[None]:
@@ -54,7 +70,9 @@ def restore_state(state: State, data: bytes, pace: Pace) -> Iterator[None]:
     if row[0] not in _VERSIONS:
         raise ShardError(f"shard snapshot of version {row[0]!r}, one of {_VERSIONS} expected")
     _, times, counters, past, queues, tombstones, outbox, (state.queue_expired, remains), table = row
-    state.time_ms, state.led_ms, state.next_order = times
+    state.time_ms, state.led_ms, state.next_order, *level = times
+    if row[0] == SHARD_SNAPSHOT_VERSION:
+        (state.level,) = level
     (
         state.missing_targets, state.transfers_lost, state.refused_transfers, state.refused_routes,
         dead_lettered_for, gone_for,
@@ -77,7 +95,7 @@ def restore_state(state: State, data: bytes, pace: Pace) -> Iterator[None]:
     for queue_id, settings_bytes, left_row in remains:
         left = LineReading(Line(state.messages_per_piece))
         yield from left.read(state, left_row, pace)
-        state.remains.append(Remains(queue_id, decode_settings(settings_bytes), left.line))
+        state.remains.add(Remains(queue_id, decode_settings(settings_bytes), left.line))
 
 
 def _remains_row(remains: Remains, columns: MessageColumns) -> list[object]:

@@ -21,7 +21,7 @@ class SnapshotInSteps:
     """A snapshot of the state as it is now, made in steps; entries may be applied between them."""
 
     def __init__(self, state: State, messages_per_step: int) -> None:
-        self._columns = MessageColumns(messages_per_step)
+        self._columns = MessageColumns(messages_per_step, state.level)
         self._row = state_row(state, self._columns)
 
     def step(self) -> bytes | None:

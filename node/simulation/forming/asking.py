@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -36,6 +36,8 @@ class Asking:
 
     def __init__(self, run: FormingRun) -> None:
         self._run = run
+        self.delays_us: Sequence[int] = (500, 2_000, 20_000, 300_000)
+        """How long a question or an answer may be on its way."""
 
     def ask(self, place: Place, address: str) -> None:
         """What the loop of `node.arrival` asks; the answer comes late, or not at all."""
@@ -57,6 +59,7 @@ class Asking:
             else:
                 forming.unanswered(address, now_ms)
             place.joins_again = place.joins_again or (place.is_founder and not forming.may_found)
+            self._run.look_once(place, life)
 
         target = next((each for each in self._run.places if each.address == address), None)
         self._run.queue.after(ASK_TIMEOUT_US, partial(answered, "", "", None))
@@ -69,7 +72,7 @@ class Asking:
             self._run.queue.after(self._delay_us(), partial(self._asked_at, target, place, store, founder, back))
 
     def _delay_us(self) -> int:
-        return self._run.random.choice((500, 2_000, 20_000, 300_000))
+        return self._run.random.choice(self.delays_us)
 
     def _back(self, target: Place, place: Place, answered: Answer, stance: str, by: str, node: int | None) -> None:
         if not self._run.cuts.is_cut(place, target):
@@ -77,9 +80,13 @@ class Asking:
 
     def _asked_at(self, target: Place, asker: Place, store: str, founder: int, back: Answer) -> None:
         """What `node.arrival` and `node.membership_shell` answer."""
-        if not target.up:
+        now_us = self._run.queue.now_us
+        if not target.up or (target.node and now_us < target.listens_at_us):
             back("", "", None)
         elif target.forming is not None:
+            if founder:
+                target.forming.asked(asker.address, now_us // MILLISECOND_US)
+                self._run.queue.after(0, partial(self._run.look_once, target, target.life))
             back(FORMING if founder and target.forming.may_found else "", target.store, None)
         else:
             machine = self._run.cluster.machines[target.node]

@@ -25,6 +25,8 @@ class Place:
         self.known: Acquaintance | None = None
         self.unproven = False
         self.forming: Forming | None = None
+        self.listens_at_us = 0
+        """Since when, or from when on, its node listens."""
         self.up = False
         self.life = 0
         self.abandoned = AbandonedPlaces()

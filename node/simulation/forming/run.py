@@ -22,6 +22,7 @@ from node.simulation.forming.asking import FOREIGN, NOBODY, Asking
 from node.simulation.forming.cuts import Cuts
 from node.simulation.forming.faults import Faults
 from node.simulation.forming.judge import complaint_about
+from node.simulation.forming.links import Links
 from node.simulation.forming.outage import Outage
 from node.simulation.forming.place import FormingError, Place
 from node.simulation.history import History
@@ -31,6 +32,8 @@ from node.simulation.probe import Probe
 CALM_US = 25 * SECOND_US
 QUIET_US = 60 * SECOND_US
 LOOK_US = 100 * MILLISECOND_US
+HANDED_OVER_US = 15 * MILLISECOND_US
+"""From the end of a place's questions until its node listens."""
 PROFILE = NodeProfile(shards=1, tick_ms=100, heartbeat_ms=200, election_timeout_ms=1_000)
 
 
@@ -72,7 +75,8 @@ class FormingRun:
         self.places = [Place(number, number <= founders) for number in range(1, founders + joiners + 1)]
         self.founders = [place for place in self.places if place.is_founder]
         self.cuts = Cuts(self.queue, self.cluster, self.random, self.places)
-        self._asking = Asking(self)
+        self.asking = Asking(self)
+        self._links = Links(lambda: self.queue.now_us)
         self.accepted: list[str] = []
         self.counts: dict[str, int] = {}
         self._stores = 0
@@ -162,6 +166,7 @@ class FormingRun:
 
     def stop(self, place: Place) -> None:
         """Its process is killed."""
+        self._links.ended(place.node)
         place.up = False
         place.life += 1
         place.forming = None
@@ -185,6 +190,12 @@ class FormingRun:
 
     def _look(self, place: Place, life: int) -> None:
         """The loop of `node.arrival`."""
+        self.look_once(place, life)
+        if place.life == life and place.forming is not None:
+            self.queue.after(LOOK_US, partial(self._look, place, life))
+
+    def look_once(self, place: Place, life: int) -> None:
+        """One turn of it; also when the place was asked or answered."""
         forming = place.forming
         if place.life != life or forming is None:
             return
@@ -194,8 +205,7 @@ class FormingRun:
             self._become(place, place.number, Acquaintance(ids, tuple(ids)), unproven=True)
             return
         for address in forming.whom_to_ask(self._resolve(), now_ms):
-            self._asking.ask(place, address)
-        self.queue.after(LOOK_US, partial(self._look, place, life))
+            self.asking.ask(place, address)
 
     def _resolve(self) -> list[str]:
         """What the name stands for now."""
@@ -207,6 +217,7 @@ class FormingRun:
     def _become(self, place: Place, node: int, known: Acquaintance, unproven: bool) -> None:
         self.trace.add("becomes", place.number, node, unproven)
         place.forming, place.node, place.known, place.unproven = None, node, known, unproven
+        place.listens_at_us = self.queue.now_us + HANDED_OVER_US
         known.name, known.store, known.failure_domain = place.name, place.store, place.address
         machine = self.cluster.machines.get(node) or self._machine(place, node)
         machine.start()
@@ -232,8 +243,17 @@ class FormingRun:
 
     def _transmit(self, machine: Machine[Frame, WriteBatch], peer: int, frame: Frame) -> None:
         program = machine.program
-        if isinstance(program, SimulatedNode) and peer in self.cluster.machines:
+        if isinstance(program, SimulatedNode) and self._reaches(machine.id, peer) and peer in self.cluster.machines:
             program.transmit(peer, frame, self.cluster.network.send)
+
+    def _reaches(self, node: int, peer: int) -> bool:
+        source, target = self._place_of(node), self._place_of(peer)
+        if target is None:
+            target = next((place for place in self.founders if place.number == peer), None)
+        if source is None or target is None or self.cuts.is_cut(source, target):
+            return True  # the network decides
+        listens = target.node == peer and target.up and self.queue.now_us >= target.listens_at_us
+        return self._links.carries(node, peer, listens)
 
     def _worked(self, machine: Machine[Frame, WriteBatch]) -> None:
         program = machine.program

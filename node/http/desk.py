@@ -1,0 +1,137 @@
+"""Where pages that take work are made: one at a time, each once for all who wait for it.
+
+They must not keep others waiting: AMQP clients and health checks have the same event loop. So whoever comes while a
+page is being made waits for the next making of it, with all others who do; and after each the loop is left to others
+for several times as long as that has taken. What makes a page does it in steps, between which others have their turn.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from http import HTTPStatus
+from typing import Final, NamedTuple, TypeVar
+
+from aiohttp import web
+
+_LOG: Final = logging.getLogger(__name__)
+_REST: Final = 4
+"""Pages take a fifth of the time at most, as long as others want the rest."""
+_LONGEST_REST_S: Final = 1.0
+_SENDING_S: Final = 0.000_3
+"""What it takes to read a request and to send a page, about."""
+STEPS_AT_ONCE: Final = 8
+"""Steps of a page before other work gets its turn: a millisecond or two."""
+_T = TypeVar("_T")
+
+
+class Made(NamedTuple):
+    """A page, for any number of answers."""
+
+    body: bytes
+    content_type: str
+    status: HTTPStatus = HTTPStatus.OK
+
+    def response(self) -> web.Response:
+        """An answer with it, which nobody is to keep."""
+        headers = {"Cache-Control": "no-store", "Content-Type": self.content_type}
+        return web.Response(body=self.body, status=self.status, headers=headers)
+
+
+Make = Callable[[], Awaitable[Made]]
+
+
+class TooManyWait(Exception):
+    """There is no place in the line."""
+
+
+class _Order:
+    """One page, and who waits for it."""
+
+    def __init__(self, make: Make) -> None:
+        self.make = make
+        self.waiting: list[asyncio.Future[Made]] = []
+
+
+class Desk:
+    """For one node."""
+
+    def __init__(
+        self,
+        most_waiting: int,
+        now_s: Callable[[], float] | None = None,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        """So many may wait. `now_s` is the loop's time if not given; `sleep` takes seconds."""
+        self._most_waiting = most_waiting
+        self._now_s = now_s
+        self._sleep = sleep
+        self._orders: dict[str, _Order] = {}
+        self._waiting = 0
+        self._working: asyncio.Task[None] | None = None
+
+    async def get(self, name: str, make: Make) -> Made:
+        """The page of that name as it is now: its making begins after this was called. Raises TooManyWait, and what
+        `make` raises."""
+        if self._waiting >= self._most_waiting:
+            raise TooManyWait
+        order = self._orders.get(name)
+        if order is None:
+            order = self._orders[name] = _Order(make)
+        made: asyncio.Future[Made] = asyncio.get_running_loop().create_future()
+        order.waiting.append(made)
+        if self._working is None:
+            self._working = asyncio.get_running_loop().create_task(self._work())
+        self._waiting += 1
+        try:
+            return await made
+        finally:
+            self._waiting -= 1
+
+    def close(self) -> None:
+        """Nobody waits any more."""
+        if self._working is not None:
+            self._working.cancel()
+            self._working = None
+        for order in self._orders.values():
+            for made in order.waiting:
+                made.cancel()
+        self._orders.clear()
+
+    async def _work(self) -> None:
+        while self._orders:
+            order = self._orders.pop(next(iter(self._orders)))
+            began_s = self._time_s()
+            try:
+                page = await order.make()
+            except Exception as error:
+                for made in order.waiting:
+                    if not made.done():
+                        made.set_exception(error)
+            except BaseException as error:
+                for made in order.waiting:
+                    made.cancel()
+                # What a page waits for may have been given up: no other page is to wait for that.
+                task = asyncio.current_task()
+                if not isinstance(error, asyncio.CancelledError) or task is None or task.cancelling():
+                    raise
+            else:
+                for made in order.waiting:
+                    if not made.done():
+                        made.set_result(page)
+            took_s = self._time_s() - began_s + _SENDING_S * len(order.waiting)
+            await self._sleep(min(_LONGEST_REST_S, _REST * took_s))
+        self._working = None
+
+    def _time_s(self) -> float:
+        return asyncio.get_running_loop().time() if self._now_s is None else self._now_s()
+
+
+async def in_turns(steps: Iterable[_T | None], at_once: int) -> list[_T]:
+    """What the steps come to, without those that came to nothing; after so many others have their turn."""
+    found: list[_T] = []
+    for number, step in enumerate(steps, 1):
+        if step is not None:
+            found.append(step)
+        if number % at_once == 0:
+            await asyncio.sleep(0)
+    return found

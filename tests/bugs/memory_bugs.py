@@ -1,0 +1,91 @@
+"""Bugs made on purpose in what bounds a node's memory and the time that others wait."""
+
+from tests.bugs.bug import Bug
+
+_WAITING = "tests/broker/test_waiting_events.py::"
+_LARGE = "tests/broker/test_large_messages.py::"
+_WRITES = "tests/cluster/test_pending_writes.py::"
+_FULL = "tests/broker/test_full_disk.py::"
+
+MEMORY_BUGS = [
+    Bug(
+        "counts a waiting method as if it carried nothing",
+        "node/broker/waiting_events.py",
+        "        return EVENT_BYTES + _CHARACTER_BYTES * names + len(event.arguments)\n",
+        "        return EVENT_BYTES + 0 * names\n",
+        _WAITING + "test_pipelined_declares_with_tables_stop_the_reading",
+        "assert sent < WAITING_EVENTS_BYTES",
+    ),
+    Bug(
+        "reads who declares without end during an alarm",
+        "node/broker/pressure.py",
+        "cluster.overloaded or cluster.blocked is not None:\n            return WAITING",
+        "cluster.overloaded:\n            return WAITING",
+        _WAITING + "test_what_waits_when_an_alarm_comes_stops_the_reading_then",
+        "assert not client.connection.pressure.wants_reading",
+    ),
+    Bug(
+        "lets a user make what it wants during an alarm",
+        "node/broker/made_in_alarm.py",
+        "        self._made[user] = made + 1\n",
+        "        self._made[user] = made\n",
+        _WAITING + "test_during_an_alarm_a_user_makes_a_bounded_number_of_things",
+        "'DeclareOk' object has no attribute 'reply_code'",
+    ),
+    Bug(
+        "gives a large message to all its shards at once",
+        "node/broker/publishing.py",
+        "        large = size_bytes > LARGE_PUBLISH_BYTES\n",
+        "        large = size_bytes < 0\n",
+        _LARGE + "test_one_shard_after_the_other_gets_a_large_message",
+        "one at a time",
+    ),
+    Bug(
+        "keeps the turn of a large message that is done",
+        "node/broker/publishing.py",
+        "                line.leave(shard_id, size_bytes)\n",
+        "                line.leave(0, 0)\n",
+        _LARGE + "test_one_shard_after_the_other_gets_a_large_message",
+        "assert",
+    ),
+    Bug(
+        "writes all that is large before what is small",
+        "cluster/pending_writes.py",
+        "        if large and (self._small_was_last or not small):\n",
+        "        if large:\n",
+        _WRITES + "test_small_writes_wait_for_one_large_write_at_most",
+        "AssertionError",
+    ),
+    Bug(
+        "goes on with groups whose write is still to come",
+        "cluster/pending_writes.py",
+        "        self._under_way_waiting = [group for group in self.waiting if group in batch.groups]\n",
+        "        self._under_way_waiting = list(self.waiting)\n",
+        _WRITES + "test_sixteen_large_messages_are_sixteen_batches",
+        "AssertionError",
+    ),
+    Bug(
+        "takes a large write for a disk that hangs",
+        "cluster/disk_watch.py",
+        "        self._allowed_ms = self.limit_ms + size_bytes // SLOW_BYTES_PER_MS\n",
+        "        self._allowed_ms = self.limit_ms + 0 * size_bytes\n",
+        "tests/cluster/test_stuck_disk.py::test_a_large_write_may_take_as_long_as_its_size_explains",
+        "is_stuck",
+    ),
+    Bug(
+        "opens a window for a consumer that is refused",
+        "node/broker/operations/basic.py",
+        "            broker.consumer_windows.close(consumer_id)\n",
+        "            pass\n",
+        "tests/broker/test_consumer_windows.py::test_a_consumer_that_is_refused_has_no_window",
+        "open_bytes",
+    ),
+    Bug(
+        "lets clients wait for a disk that is full",
+        "node/engine.py",
+        "            self._set_no_room(\"its disk is full\")\n",
+        "            pass\n",
+        _FULL + "test_what_waits_for_a_full_disk_is_refused_and_what_comes_then",
+        "did not come true",
+    ),
+]
