@@ -9,7 +9,7 @@ from typing import Final
 
 from cluster.log.batch import LogError
 from cluster.log.write_ahead_store import WriteAheadStore
-from node.duties.alarms import disk_watermark
+from node.duties.alarms import Watermark, disk_watermark
 from node.engine import Engine
 from node.operating.status import alarm_texts
 from node.process_clock import forget_clock
@@ -59,12 +59,10 @@ class ResourceWatch:
         disk = disk_watermark(self._settings.disk_free_limit_bytes)
         freed = FreedMemory()
         while True:
-            free = await asyncio.get_running_loop().run_in_executor(None, self._free_bytes, disk.limit)
-            self.free_bytes = free
+            short = await asyncio.get_running_loop().run_in_executor(None, self._disk_is_short, disk)
             await asyncio.get_running_loop().run_in_executor(None, freed.look, self._store.written_bytes)
             why_memory = await asyncio.get_running_loop().run_in_executor(None, self._memory.look)
-            short = disk.look(free)
-            why_disk = f"{free} bytes free, the limit is {disk.limit} (disk_free_limit_bytes)" if short else None
+            why_disk = f"{self.free_bytes} bytes free, the limit is {disk.limit} (disk_free_limit_bytes)" if short else None
             self._feed(partial(self._looked, why_disk, why_memory))
             await self._until_next_look()
 
@@ -83,12 +81,12 @@ class ResourceWatch:
         if bool(before) != bool(after):
             log.warning("publishers are blocked: %s" if after else "publishers go on%s", "; ".join(after))
 
-    def _free_bytes(self, limit: int) -> int:
-        """Room for the log; when it is short, what was released has given its room back first. The node may close the
-        log meanwhile: LogError."""
-        free = self._store.free_bytes()
-        if free < limit:
+    def _disk_is_short(self, disk: Watermark) -> bool:
+        """Look at the room for the log. Before it is short, or stays so, what was released gives its room back: an idle
+        node writes nothing that would see to it. The node may close the log meanwhile: LogError."""
+        self.free_bytes = self._store.free_bytes()
+        if self.free_bytes < disk.threshold:
             with suppress(LogError):  # the next write says so
                 self._store.settle()
-            free = self._store.free_bytes()
-        return free
+            self.free_bytes = self._store.free_bytes()
+        return disk.look(self.free_bytes)

@@ -126,15 +126,19 @@ class Watermark:
         self.relief: int = relief
         self.is_short: bool = False
 
+    @property
+    def threshold(self) -> int:
+        """What decides at the next look."""
+        return self.relief if self.is_short else self.limit
+
     def look(self, value: int) -> bool:
         """Whether it is short now."""
         if self.limit == 0:
             return False
-        threshold = self.relief if self.is_short else self.limit
         if self.relief < self.limit:
-            self.is_short = value > threshold
+            self.is_short = value > self.threshold
         else:
-            self.is_short = value < threshold
+            self.is_short = value < self.threshold
         return self.is_short
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from cluster.log.batch import DiskFailed
 from cluster.log.lmdb_store import LmdbLogStore
+from node.duties.alarms import disk_watermark
 from node.resource_watch import ResourceWatch
 from node.settings import NodeSettings
 from tests.log.write_ahead import append, opened
@@ -71,10 +72,10 @@ def test_a_close_waits_for_who_makes_room_and_refuses_a_look_at_it_after_that(
 
     def look() -> None:
         try:
-            watch._free_bytes(1 << 60)
+            watch._disk_is_short(disk_watermark(1 << 60))
             # As late as can be: the close may have come before the second look or after it.
             closer.join(30)
-            watch._free_bytes(1 << 60)
+            watch._disk_is_short(disk_watermark(1 << 60))
         except BaseException as error:
             failures.append(error)
 
