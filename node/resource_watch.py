@@ -62,7 +62,8 @@ class ResourceWatch:
             short = await asyncio.get_running_loop().run_in_executor(None, self._disk_is_short, disk)
             await asyncio.get_running_loop().run_in_executor(None, freed.look, self._store.written_bytes)
             why_memory = await asyncio.get_running_loop().run_in_executor(None, self._memory.look)
-            why_disk = f"{self.free_bytes} bytes free, the limit is {disk.limit} (disk_free_limit_bytes)" if short else None
+            free = f"{self.free_bytes} bytes free"
+            why_disk = f"{free}, the limit is {disk.limit} (disk_free_limit_bytes)" if short else None
             self._feed(partial(self._looked, why_disk, why_memory))
             await self._until_next_look()
 
