@@ -11,7 +11,7 @@ ENVIRONMENT := $(VENV)/.environment
 INSTALLED := $(VENV)/.installed
 SOURCE_LIST := $(VENV)/.sources
 CLIENTS := $(VENV)/.clients
-SOURCES := $(shell find cluster node -name '*.py' -o -name '*.pyi' -o -name py.typed)
+SOURCES := $(shell find cluster node mayfly -name '*.py' -o -name '*.pyi' -o -name py.typed)
 # Without the index asked for a newer pip each time, and quiet about what goes well.
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # Exact versions, and no file but those whose hashes are there.
@@ -156,7 +156,7 @@ fuzz-coverage: $(INSTALLED)
 
 # Fresh seeds for all simulators. What fails is written to soak-failures/; Ctrl-C ends it early, with totals.
 soak: $(INSTALLED)
-	@$(BIN)/python -P -m node.simulation.soak --hours $(HOURS) --workers $(WORKERS) $(ARGUMENTS)
+	@$(BIN)/python -P -m simulation.node.soak --hours $(HOURS) --workers $(WORKERS) $(ARGUMENTS)
 
 setup: $(INSTALLED)
 

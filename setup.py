@@ -1,7 +1,7 @@
 """Compiles the hot modules with mypyc where that is possible; the install goes on in pure Python where not.
 
-Why it did is written beside the modules (`node/uncompiled.txt`): `mayfly --version` says it, and a node at its start if
-it was not meant. pip shows what a build prints only with --verbose.
+Why it did is written beside the modules (`node/shell/uncompiled.txt`): `mayfly --version` says it, and a node at its
+start if it was not meant. pip shows what a build prints only with --verbose.
 All static metadata is in pyproject.toml, and so is the list of modules (`[tool.mayfly.compiled]`).
 `MAYFLY_PURE=1` leaves the compilation out.
 """
@@ -124,7 +124,7 @@ class TellingBuild(build):  # type: ignore[misc]  # setuptools has no types for 
 
     def run(self) -> None:
         super().run()
-        note = Path(self.build_lib, "node", "uncompiled.txt")
+        note = Path(self.build_lib, "mayfly", "node", "shell", "uncompiled.txt")
         note.unlink(missing_ok=True)
         if uncompiled:
             note.write_text(f"{uncompiled}\n")

@@ -57,7 +57,7 @@ def collapsed(script: str) -> list[str]:
 def _readable(symbol: str, library: str) -> str:
     compiled = _COMPILED.match(symbol)
     if compiled is not None:
-        parts = compiled[1].split(_SEPARATOR)
+        parts = compiled[1].removeprefix(f"mayfly{_SEPARATOR}").split(_SEPARATOR)
         for length in range(len(parts), 0, -1):
             module = _module("/".join(parts[:length]))
             if module:

@@ -33,7 +33,7 @@ class Measuring:
             environment |= {f"MAYFLY_{name.upper()}": str(value) for name, value in settings.items()}
             if self.source:
                 environment["PYTHONPATH"] = str(ROOT)
-            up = ["-m", "node", "up", "--nodes", str(count), "--base-port", str(BASE_PORT), "--data-dir", data]
+            up = ["-m", "mayfly", "up", "--nodes", str(count), "--base-port", str(BASE_PORT), "--data-dir", data]
             log = Path(data) / "up.log"
             ports = range(BASE_PORT, BASE_PORT + count)
             http = [port + _HTTP_OFFSET for port in ports]

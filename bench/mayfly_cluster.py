@@ -111,7 +111,7 @@ class Mayfly(Broker):
     name = "MayflyMQ"
 
     def __init__(self, source: bool) -> None:
-        self._program = [sys.executable, *([] if source else ["-P"]), "-m", "node"]
+        self._program = [sys.executable, *([] if source else ["-P"]), "-m", "mayfly"]
         self._environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
         self._source = source
         if source:

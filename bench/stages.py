@@ -24,16 +24,16 @@ def _rules(*rules: tuple[str, str]) -> tuple[tuple[str, re.Pattern[str]], ...]:
 # The first rule that fits a frame counts. Frames read "function (file:line)", compiled ones have no line.
 _RULES: Final = _rules(
     (WRITE, r"ClientProtocol\.flush|AmqpListener\.flush"),
-    (READ, r"\(node/listener\.py|\(node/command_line/"),
-    (CONFIRM, r"\(node/broker/confirms\.py"),
-    (DELIVER, r"\(node/amqp/frame_writer\.py|\(node/broker/consumers\.py|\(node/shard/delivery\.py"),
-    (ACKNOWLEDGE, r"\(node/broker/unacknowledged\.py|\(node/shard/settle\.py|settle\w* \(node/"),
-    (PARSE, r"\(node/amqp/"),
-    (ROUTE, r"\(node/(broker|catalog)/|encode_\w+ \(node/shard/commands"),
-    (LOG, r"\(node/log_writer\.py|\(cluster/log/"),
-    (APPLY, r"\(cluster/applying\.py|\(node/(shard|catalog_machine)"),
-    (REPLICATE, r"\(cluster/|\(grpc/|cygrpc|_poll_wrapper"),
-    (DRIVE, r"\(node/(drive|engine|process|duties)"),
+    (READ, r"\bnode/shell/listener\.py|\bnode/command_line/"),
+    (CONFIRM, r"\bnode/broker/confirms\.py"),
+    (DELIVER, r"\bnode/amqp/frame_writer\.py|\bnode/broker/consumers\.py|\bnode/shard/delivery\.py"),
+    (ACKNOWLEDGE, r"\bnode/broker/unacknowledged\.py|\bnode/shard/settle\.py|settle\w* \(\S*\bnode/"),
+    (PARSE, r"\bnode/amqp/"),
+    (ROUTE, r"\bnode/(broker|catalog)/|encode_\w+ \(\S*\bnode/shard/commands"),
+    (LOG, r"\bnode/shell/log_writer\.py|\bcluster/(log|store)/"),
+    (APPLY, r"\bcluster/group/applying\.py|\bnode/(shard|catalog/machine)"),
+    (REPLICATE, r"\bcluster/|\(grpc/|cygrpc|_poll_wrapper"),
+    (DRIVE, r"\bnode/(shell|engine|duties)"),
 )
 _RULES_OF_THE_LOOP: Final = _rules(
     (WRITE, r"UVStream_.*write|_exec_queued_writes"),

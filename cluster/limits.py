@@ -1,7 +1,7 @@
 """What the cluster layer takes of disk, memory and peers, and times of connections between nodes: value, unit, reason.
 
 How one mechanism paces itself stands at the top of its module (`host`, `leadership`, `leader_balance`, `draining`,
-`spares`, `log_upkeep`, `snapshot_offer`). Limits of Raft groups themselves (message sizes, inflight windows,
+`delayed_appends`, `log_upkeep`, `snapshot_offer`). Limits of Raft groups themselves (message sizes, inflight windows,
 uncommitted bytes) are set by the host in each group's `cluster.raft.Config`.
 """
 
@@ -37,7 +37,7 @@ twice would cost more."""
 
 LOG_MAP_HELD_BYTES: Final = 8 * MIB
 """After so much was written or read back, the pages of the log's map are let go (see
-`cluster.log.map_pages`): much less than a node takes otherwise, much more than a write touches."""
+`cluster.store.map_pages`): much less than a node takes otherwise, much more than a write touches."""
 
 SLOW_BYTES_PER_MS: Final = 20_000
 """20 MB a second: a disk, or a way through the log, that is slower than this counts as one that hangs."""
@@ -91,8 +91,8 @@ may ordinarily be sent at once, and few enough that what a peer makes up can't f
 
 SNAPSHOT_KEPT_SECONDS: Final = 120.0
 """What came of a snapshot is dropped when nobody has gone on with it for so long. A leader offers the same one for
-30 s after the last attempt (`OFFER_KEPT_MS` in cluster.snapshot_offer); a node that restarts in between takes some of
-this."""
+30 s after the last attempt (`OFFER_KEPT_MS` in cluster.group.snapshot_offer); a node that restarts in between takes
+some of this."""
 
 SNAPSHOT_DISK_RESERVE_BYTES: Final = 64 * MIB
 """Room on the disk that a snapshot on its way in has to leave: the log needs it."""

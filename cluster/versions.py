@@ -105,7 +105,7 @@ SHARD_SNAPSHOT_WITHOUT_WINDOWS: Final = 7
 
 LAYOUT_VERSION: Final = 6
 LAYOUT_OLDEST: Final = 6
-"""Of the data folder: one of an older layout, from `LAYOUT_OLDEST` on, is converted at start (`cluster.log.layouts`);
+"""Of the data folder: one of an older layout, from `LAYOUT_OLDEST` on, is converted at start (`cluster.store.layouts`);
 any other is refused. What stood in logs before 6 did other things, without a level that says so."""
 
 PROTOCOLS: Final = VersionRange(PROTOCOL_LOWEST, PROTOCOL_HIGHEST)

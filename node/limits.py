@@ -1,7 +1,7 @@
 """What a node above consensus takes of memory, of clients and into one entry of a log: value, unit, reason.
 
-How one duty paces itself stands at the top of its module (`node.duties`, `node.broker`, `node.process`). The limits of
-the layer below are in `cluster.limits`.
+How one duty paces itself stands at the top of its module (`node.duties`, `node.broker`, `node.shell.process`). The
+limits of the layer below are in `cluster.limits`.
 """
 
 from typing import Final
@@ -130,10 +130,10 @@ QUEUES_BURIED_PER_COMMAND: Final = 1000
 
 # --- queues of nodes that cannot be reached --------------------------------------------------------------
 
-HOME_LATE_MS: Final = 2_000
+OWNER_LATE_MS: Final = 2_000
 """A declare of such a queue waits so much longer than the session timeout: the cluster may need an election first."""
 
-HOME_SETTLED_MS: Final = 1_000
+OWNER_SETTLED_MS: Final = 1_000
 """A node that came up so recently may have begun anew and not have said so yet: its old queues are still known."""
 
 # --- AMQP clients ----------------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ FAREWELL_SILENCE_SECONDS: Final = 0.25
 """Over TLS, which can't end one direction alone: how long nothing must have come before the socket is closed."""
 
 CONNECTIONS: Final = 50_000
-"""Connections on one node, fewer where the system allows fewer open files (`node.open_files`)."""
+"""Connections on one node, fewer where the system allows fewer open files (`node.shell.open_files`)."""
 
 SURPLUS_CONNECTIONS: Final = 32
 """So many beyond that may log in to be told so (530); those beyond these are closed without a word."""

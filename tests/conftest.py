@@ -1,13 +1,16 @@
 """What all tests share: which build is under test is said at the top of the run, what was compared at its end."""
 
+import sys
 from pathlib import Path
+
+# Behind what is installed: `tests`, `bench` and `simulation` are found here, the product where it was put.
+sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 import hypothesis
 import pytest
 
-import cluster.transport  # noqa: F401  (before gRPC: it says what gRPC logs)
-import node
-from node.build import describe_version
+import mayfly.cluster.transport  # before gRPC: it says what gRPC logs
+from mayfly.node.shell.build import describe_version
 
 # How long an example takes says how busy the machine is, and nothing about what is tested.
 hypothesis.settings.register_profile(
@@ -17,13 +20,13 @@ hypothesis.settings.load_profile("any machine")
 
 
 def pytest_report_header() -> str:
-    return f"mayfly {describe_version()}, from {Path(node.__file__).parent.parent}"
+    return f"mayfly {describe_version()}, from {Path(mayfly.__file__).parent.parent}"
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Says how much of the recorded behaviour of Raft was compared (counted by tests/raft/test_transcripts.py), in the
-    last line of a run in which they were due.
+    """Says how much of the recorded behaviour of Raft was compared (counted by
+    tests/cluster/raft/test_transcripts.py), in the last line of a run in which they were due.
 
     Here and not beside those tests: with workers, the process that reports loads the conftest of the root alone.
     """

@@ -7,7 +7,7 @@ groups, goes into one `WriteBatch`: one transaction, one sync. A batch is writte
 from collections.abc import Iterator
 from typing import Protocol
 
-from cluster.raft.messages import Entry, HardState, SnapshotMetadata
+from mayfly.cluster.raft.messages import Entry, HardState, SnapshotMetadata
 
 
 class LogError(Exception):
@@ -206,8 +206,8 @@ class StoredGroup:
     lost with a crash. The host releases those that its state machine doesn't call live.
 
     ``damage`` says what in the snapshot or the log is damaged, naming group and index; nothing of the two may be
-    used then (see `cluster.rebuild`). The hard state is intact. ``last_index`` is the highest index that the group is
-    known to have had.
+    used then (see `cluster.group.rebuilding`). The hard state is intact. ``last_index`` is the highest index that the
+    group is known to have had.
     """
 
     __slots__ = ("damage", "entries", "hard_state", "last_index", "retained", "snapshot")

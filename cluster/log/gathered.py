@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from cluster.log.batch import CorruptStore, GroupWrite, MissingEntry, WriteBatch
-from cluster.log.write_ahead_format import decode_record, is_clear, scan
-from cluster.raft.messages import Entry
+from mayfly.cluster.log.batch import CorruptStore, GroupWrite, MissingEntry, WriteBatch
+from mayfly.cluster.log.write_ahead_format import decode_record, is_clear, scan
+from mayfly.cluster.raft.messages import Entry
 
 GATHERED_OVERHEAD_BYTES: Final = 200
 """About what an entry or a group takes in memory besides its payload."""

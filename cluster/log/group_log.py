@@ -7,9 +7,9 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
-from cluster.log.batch import StoredGroup
-from cluster.raft.errors import Compacted, SnapshotTemporarilyUnavailable, Unavailable
-from cluster.raft.messages import ConfState, Entry, HardState, Snapshot, SnapshotMetadata
+from mayfly.cluster.log.batch import StoredGroup
+from mayfly.cluster.raft.errors import Compacted, SnapshotTemporarilyUnavailable, Unavailable
+from mayfly.cluster.raft.messages import ConfState, Entry, HardState, Snapshot, SnapshotMetadata
 
 CACHED_ENTRY_OVERHEAD_BYTES: Final = 200
 """About what an entry costs in the cache besides its payload: the objects around it."""

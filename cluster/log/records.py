@@ -8,8 +8,8 @@ import struct
 import zlib
 from typing import Final
 
-from cluster.log.batch import CorruptEntry, CorruptStore, StoredSnapshot
-from cluster.raft.messages import ConfState, Entry, HardState, SnapshotMetadata
+from mayfly.cluster.log.batch import CorruptEntry, CorruptStore, StoredSnapshot
+from mayfly.cluster.raft.messages import ConfState, Entry, HardState, SnapshotMetadata
 
 Buffer = bytes | memoryview
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
 from typing import Final
 
-from cluster.log.batch import CorruptStore, LiveEntries, LogError
-from cluster.raft.messages import Entry, Message, Snapshot
+from mayfly.cluster.log.batch import CorruptStore, LiveEntries, LogError
+from mayfly.cluster.raft.messages import Entry, Message, Snapshot
 
 MAGIC: Final = b"MFS2"
 STEP_BYTES: Final = 1 << 22

@@ -22,10 +22,10 @@ import struct
 import zlib
 from typing import Final
 
-from cluster.log import records
-from cluster.log.batch import CorruptStore, WriteBatch
-from cluster.log.records import ENTRY_KEY
-from cluster.raft.messages import Entry, HardState
+from mayfly.cluster.log import records
+from mayfly.cluster.log.batch import CorruptStore, WriteBatch
+from mayfly.cluster.log.records import ENTRY_KEY
+from mayfly.cluster.raft.messages import Entry, HardState
 
 SECTOR_BYTES: Final = 512
 """What a disk writes whole or not at all."""

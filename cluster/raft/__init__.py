@@ -1,6 +1,6 @@
 """A Raft core without input or output: ticks and messages go in, a `Ready` comes out."""
 
-from cluster.raft.conf_change import (
+from mayfly.cluster.raft.conf_change import (
     ConfChange,
     ConfChangeSingle,
     ConfChangeTransition,
@@ -9,8 +9,8 @@ from cluster.raft.conf_change import (
     decode_conf_change,
     encode_conf_change,
 )
-from cluster.raft.config import Config, ReadOnlyOption
-from cluster.raft.errors import (
+from mayfly.cluster.raft.config import Config, ReadOnlyOption
+from mayfly.cluster.raft.errors import (
     Compacted,
     ConfChangeError,
     LogLost,
@@ -22,8 +22,8 @@ from cluster.raft.errors import (
     Unavailable,
     UnknownPeer,
 )
-from cluster.raft.memory_storage import MemoryStorage
-from cluster.raft.messages import (
+from mayfly.cluster.raft.memory_storage import MemoryStorage
+from mayfly.cluster.raft.messages import (
     LOCAL_APPEND_THREAD,
     LOCAL_APPLY_THREAD,
     NO_LEADER,
@@ -41,10 +41,10 @@ from cluster.raft.messages import (
     entry_bytes,
     limit_entries,
 )
-from cluster.raft.raw_node import RawNode
-from cluster.raft.ready import ReadState, Ready
-from cluster.raft.status import Status
-from cluster.raft.storage import Storage
+from mayfly.cluster.raft.raw_node import RawNode
+from mayfly.cluster.raft.ready import ReadState, Ready
+from mayfly.cluster.raft.status import Status
+from mayfly.cluster.raft.storage import Storage
 
 __all__ = [
     "LOCAL_APPEND_THREAD",

@@ -7,10 +7,10 @@ of its log. What merely comes late or twice is no error; the core deals with it.
 
 from typing import Final
 
-from cluster.raft.conf_change import decode_conf_change
-from cluster.raft.errors import LogLost, RaftError, UnknownPeer
-from cluster.raft.membership import restored_membership
-from cluster.raft.messages import (
+from mayfly.cluster.raft.conf_change import decode_conf_change
+from mayfly.cluster.raft.errors import LogLost, RaftError, UnknownPeer
+from mayfly.cluster.raft.membership import restored_membership
+from mayfly.cluster.raft.messages import (
     LOCAL_APPEND_THREAD,
     LOCAL_APPLY_THREAD,
     MAX_NODE_ID,
@@ -21,8 +21,8 @@ from cluster.raft.messages import (
     MessageType,
     StateType,
 )
-from cluster.raft.raft import Raft
-from cluster.raft.read_only import CONTEXT_BYTES
+from mayfly.cluster.raft.raft import Raft
+from mayfly.cluster.raft.read_only import CONTEXT_BYTES
 
 _PEER: Final = 0
 _RESPONSE: Final = 1

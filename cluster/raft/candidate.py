@@ -1,9 +1,9 @@
 """What a (pre-)candidate does: count votes, and give way to whoever leads its term (section 5.2)."""
 
-from cluster.raft.errors import ProposalDropped
-from cluster.raft.follower import answer_heartbeat, take_entries, take_snapshot
-from cluster.raft.messages import Message
-from cluster.raft.raft import Raft
+from mayfly.cluster.raft.errors import ProposalDropped
+from mayfly.cluster.raft.follower import answer_heartbeat, take_entries, take_snapshot
+from mayfly.cluster.raft.messages import Message
+from mayfly.cluster.raft.raft import Raft
 
 
 def on_append(raft: Raft, message: Message) -> None:

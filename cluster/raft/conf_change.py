@@ -3,8 +3,8 @@
 import struct
 from typing import Final
 
-from cluster.raft.errors import RaftError
-from cluster.raft.messages import MAX_NODE_ID, Entry, EntryType
+from mayfly.cluster.raft.errors import RaftError
+from mayfly.cluster.raft.messages import MAX_NODE_ID, Entry, EntryType
 
 
 class ConfChangeType:

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Final
 
-from cluster.raft.messages import MAX_NODE_ID, NO_LIMIT
-from cluster.raft.storage import Storage
+from mayfly.cluster.raft.messages import MAX_NODE_ID, NO_LIMIT
+from mayfly.cluster.raft.storage import Storage
 
 
 class ReadOnlyOption:

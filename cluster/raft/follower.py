@@ -1,21 +1,13 @@
 """What a follower does: take the leader's log, and pass on what only the leader can do."""
 
-from cluster.raft.config import ReadOnlyOption
-from cluster.raft.errors import ProposalDropped
-from cluster.raft.membership import restored_membership
-from cluster.raft.messages import (
-    NO_LEADER,
-    ConfState,
-    Entry,
-    Message,
-    MessageType,
-    Snapshot,
-    StateType,
-)
-from cluster.raft.raft import Raft
-from cluster.raft.ready import ReadState
-from cluster.raft.reconfiguration import switch_to
-from cluster.raft.voting import Campaign, start_election
+from mayfly.cluster.raft.config import ReadOnlyOption
+from mayfly.cluster.raft.errors import ProposalDropped
+from mayfly.cluster.raft.membership import restored_membership
+from mayfly.cluster.raft.messages import NO_LEADER, ConfState, Entry, Message, MessageType, Snapshot, StateType
+from mayfly.cluster.raft.raft import Raft
+from mayfly.cluster.raft.ready import ReadState
+from mayfly.cluster.raft.reconfiguration import switch_to
+from mayfly.cluster.raft.voting import Campaign, start_election
 
 
 def on_append(raft: Raft, message: Message) -> None:

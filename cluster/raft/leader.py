@@ -1,21 +1,14 @@
 """What a leader does: take proposals, follow the others' progress, answer reads, hand over its office."""
 
-from cluster.raft.conf_change import ConfChange, ConfChangeV2, decode_conf_change
-from cluster.raft.config import ReadOnlyOption
-from cluster.raft.errors import ProposalDropped
-from cluster.raft.messages import (
-    NO_LEADER,
-    NO_NODE,
-    Entry,
-    EntryType,
-    Message,
-    MessageType,
-)
-from cluster.raft.progress import Progress, ProgressState
-from cluster.raft.raft import Raft
-from cluster.raft.read_only import ReadRequest
-from cluster.raft.ready import ReadState
-from cluster.raft.replication import (
+from mayfly.cluster.raft.conf_change import ConfChange, ConfChangeV2, decode_conf_change
+from mayfly.cluster.raft.config import ReadOnlyOption
+from mayfly.cluster.raft.errors import ProposalDropped
+from mayfly.cluster.raft.messages import NO_LEADER, NO_NODE, Entry, EntryType, Message, MessageType
+from mayfly.cluster.raft.progress import Progress, ProgressState
+from mayfly.cluster.raft.raft import Raft
+from mayfly.cluster.raft.read_only import ReadRequest
+from mayfly.cluster.raft.ready import ReadState
+from mayfly.cluster.raft.replication import (
     append_entries,
     broadcast_append,
     broadcast_heartbeat,

@@ -9,10 +9,10 @@ Three positions move to the right only: ``committed`` (a quorum has it), ``apply
 machine) and ``applied`` (the state machine said so), with applied <= applying <= committed <= last.
 """
 
-from cluster.raft.errors import Compacted, RaftError, StorageError, Unavailable
-from cluster.raft.messages import Entry, EntryType, Snapshot, entry_bytes, limit_entries
-from cluster.raft.storage import Storage
-from cluster.raft.unstable import Unstable
+from mayfly.cluster.raft.errors import Compacted, RaftError, StorageError, Unavailable
+from mayfly.cluster.raft.messages import Entry, EntryType, Snapshot, entry_bytes, limit_entries
+from mayfly.cluster.raft.storage import Storage
+from mayfly.cluster.raft.unstable import Unstable
 
 
 class RaftLog:

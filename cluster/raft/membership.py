@@ -5,12 +5,12 @@ simple change moves at most one voter, so that the majorities of before and afte
 goes through a joint configuration, in which both majorities must agree.
 """
 
-from cluster.raft.conf_change import ConfChangeSingle, ConfChangeType, ConfChangeV2
-from cluster.raft.errors import ConfChangeError
-from cluster.raft.inflights import Inflights
-from cluster.raft.messages import MAX_NODE_ID, NO_NODE, ConfState
-from cluster.raft.progress import Progress
-from cluster.raft.tracker import Configuration, empty_configuration
+from mayfly.cluster.raft.conf_change import ConfChangeSingle, ConfChangeType, ConfChangeV2
+from mayfly.cluster.raft.errors import ConfChangeError
+from mayfly.cluster.raft.inflights import Inflights
+from mayfly.cluster.raft.messages import MAX_NODE_ID, NO_NODE, ConfState
+from mayfly.cluster.raft.progress import Progress
+from mayfly.cluster.raft.tracker import Configuration, empty_configuration
 
 
 class ProgressLimits:

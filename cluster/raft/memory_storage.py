@@ -1,14 +1,7 @@
 """A `Storage` that keeps everything in memory: for tests, and for groups that need not survive."""
 
-from cluster.raft.errors import Compacted, SnapshotOutOfDate, Unavailable
-from cluster.raft.messages import (
-    ConfState,
-    Entry,
-    HardState,
-    Snapshot,
-    SnapshotMetadata,
-    limit_entries,
-)
+from mayfly.cluster.raft.errors import Compacted, SnapshotOutOfDate, Unavailable
+from mayfly.cluster.raft.messages import ConfState, Entry, HardState, Snapshot, SnapshotMetadata, limit_entries
 
 
 class MemoryStorage:

@@ -12,7 +12,7 @@ their acknowledgements, as far as the window of `Inflights` allows; in SNAPSHOT 
 
 from typing import Final
 
-from cluster.raft.inflights import Inflights
+from mayfly.cluster.raft.inflights import Inflights
 
 
 class ProgressState:

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from cluster.raft.messages import NO_LIMIT
+from mayfly.cluster.raft.messages import NO_LIMIT
 
 
 class VoteResult:

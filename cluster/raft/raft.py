@@ -54,22 +54,14 @@ committed by the first entry after them. Hence a leader begins its term with an 
 
 from collections.abc import Callable
 
-from cluster.raft.config import Config
-from cluster.raft.errors import RaftError
-from cluster.raft.log import RaftLog
-from cluster.raft.membership import ProgressLimits, restored_membership
-from cluster.raft.messages import (
-    NO_LEADER,
-    NO_NODE,
-    Entry,
-    HardState,
-    Message,
-    Snapshot,
-    StateType,
-)
-from cluster.raft.read_only import ReadOnly
-from cluster.raft.ready import ReadState
-from cluster.raft.tracker import Tracker
+from mayfly.cluster.raft.config import Config
+from mayfly.cluster.raft.errors import RaftError
+from mayfly.cluster.raft.log import RaftLog
+from mayfly.cluster.raft.membership import ProgressLimits, restored_membership
+from mayfly.cluster.raft.messages import NO_LEADER, NO_NODE, Entry, HardState, Message, Snapshot, StateType
+from mayfly.cluster.raft.read_only import ReadOnly
+from mayfly.cluster.raft.ready import ReadState
+from mayfly.cluster.raft.tracker import Tracker
 
 
 class Raft:

@@ -18,12 +18,12 @@ STORAGE_APPEND and STORAGE_APPLY messages in ``ready.messages`` say what to stor
 done, in order per kind, its ``responses`` are delivered, those to this node with `step`.
 """
 
-from cluster.raft import follower, leader
-from cluster.raft.admission import check_message
-from cluster.raft.conf_change import ConfChange, ConfChangeV2, encode_conf_change
-from cluster.raft.config import Config
-from cluster.raft.errors import ProposalDropped, RaftError
-from cluster.raft.messages import (
+from mayfly.cluster.raft import follower, leader
+from mayfly.cluster.raft.admission import check_message
+from mayfly.cluster.raft.conf_change import ConfChange, ConfChangeV2, encode_conf_change
+from mayfly.cluster.raft.config import Config
+from mayfly.cluster.raft.errors import ProposalDropped, RaftError
+from mayfly.cluster.raft.messages import (
     LOCAL_APPEND_THREAD,
     LOCAL_APPLY_THREAD,
     NO_LEADER,
@@ -36,13 +36,13 @@ from cluster.raft.messages import (
     StateType,
     entry_bytes,
 )
-from cluster.raft.progress import ProgressState
-from cluster.raft.raft import Raft
-from cluster.raft.ready import Ready
-from cluster.raft.reconfiguration import apply_conf_change
-from cluster.raft.replication import send_append
-from cluster.raft.status import Status, status_of
-from cluster.raft.step import entries_applied, step, tick
+from mayfly.cluster.raft.progress import ProgressState
+from mayfly.cluster.raft.raft import Raft
+from mayfly.cluster.raft.ready import Ready
+from mayfly.cluster.raft.reconfiguration import apply_conf_change
+from mayfly.cluster.raft.replication import send_append
+from mayfly.cluster.raft.status import Status, status_of
+from mayfly.cluster.raft.step import entries_applied, step, tick
 
 
 class RawNode:
@@ -120,7 +120,7 @@ class RawNode:
 
     # Heartbeats without messages, for a caller that has many groups to tell the same peers about.
 
-    def beats(self) -> list[tuple[int, int]]:
+    def heartbeats(self) -> list[tuple[int, int]]:
         """On the leader: (node, commit) of the heartbeats that are due, instead of their messages (which `tick` makes
         unless `heartbeat_elapsed` is kept low). Nothing while reads wait: those go in messages."""
         raft = self.raft

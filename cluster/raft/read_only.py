@@ -9,8 +9,8 @@ import struct
 from collections.abc import Mapping
 from typing import Final
 
-from cluster.raft.messages import Message
-from cluster.raft.quorum import joint_committed
+from mayfly.cluster.raft.messages import Message
+from mayfly.cluster.raft.quorum import joint_committed
 
 _COUNT: Final = struct.Struct("<Q")
 

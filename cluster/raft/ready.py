@@ -1,6 +1,6 @@
 """What a node hands to its caller: things to store, to send and to apply."""
 
-from cluster.raft.messages import Entry, HardState, Message, Snapshot, SoftState
+from mayfly.cluster.raft.messages import Entry, HardState, Message, Snapshot, SoftState
 
 
 class ReadState:

@@ -1,13 +1,13 @@
 """What happens to a running node when the membership changes."""
 
-from cluster.raft.conf_change import ConfChangeV2
-from cluster.raft.leader import answer_waiting_reads
-from cluster.raft.membership import changed_membership
-from cluster.raft.messages import NO_LEADER, NO_NODE, ConfState, StateType
-from cluster.raft.progress import Progress
-from cluster.raft.raft import Raft
-from cluster.raft.replication import broadcast_append, maybe_commit, send_append
-from cluster.raft.tracker import Configuration
+from mayfly.cluster.raft.conf_change import ConfChangeV2
+from mayfly.cluster.raft.leader import answer_waiting_reads
+from mayfly.cluster.raft.membership import changed_membership
+from mayfly.cluster.raft.messages import NO_LEADER, NO_NODE, ConfState, StateType
+from mayfly.cluster.raft.progress import Progress
+from mayfly.cluster.raft.raft import Raft
+from mayfly.cluster.raft.replication import broadcast_append, maybe_commit, send_append
+from mayfly.cluster.raft.tracker import Configuration
 
 
 def apply_conf_change(raft: Raft, change: ConfChangeV2) -> ConfState:

@@ -1,9 +1,9 @@
 """What a leader sends to bring the others' logs to its own, and when an entry counts as committed."""
 
-from cluster.raft.errors import ProposalDropped, SnapshotTemporarilyUnavailable, StorageError
-from cluster.raft.messages import Entry, Message, MessageType
-from cluster.raft.progress import Progress, ProgressState
-from cluster.raft.raft import Raft
+from mayfly.cluster.raft.errors import ProposalDropped, SnapshotTemporarilyUnavailable, StorageError
+from mayfly.cluster.raft.messages import Entry, Message, MessageType
+from mayfly.cluster.raft.progress import Progress, ProgressState
+from mayfly.cluster.raft.raft import Raft
 
 
 def append_entries(raft: Raft, entries: list[Entry]) -> None:

@@ -1,9 +1,9 @@
 """A copy of what a node knows, for people and metrics."""
 
-from cluster.raft.messages import HardState, StateType
-from cluster.raft.progress import Progress
-from cluster.raft.raft import Raft
-from cluster.raft.tracker import Configuration
+from mayfly.cluster.raft.messages import HardState, StateType
+from mayfly.cluster.raft.progress import Progress
+from mayfly.cluster.raft.raft import Raft
+from mayfly.cluster.raft.tracker import Configuration
 
 
 class Status:

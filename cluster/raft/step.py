@@ -8,10 +8,10 @@ empty place means that the role ignores the type.
 from collections.abc import Callable
 from typing import Final
 
-from cluster.raft import candidate, follower, leader, voting
-from cluster.raft.conf_change import ConfChangeV2, encode_conf_change
-from cluster.raft.errors import ProposalDropped
-from cluster.raft.messages import (
+from mayfly.cluster.raft import candidate, follower, leader, voting
+from mayfly.cluster.raft.conf_change import ConfChangeV2, encode_conf_change
+from mayfly.cluster.raft.errors import ProposalDropped
+from mayfly.cluster.raft.messages import (
     MESSAGE_TYPE_NAMES,
     NO_LEADER,
     NO_NODE,
@@ -22,7 +22,7 @@ from cluster.raft.messages import (
     StateType,
     entry_bytes,
 )
-from cluster.raft.raft import Raft
+from mayfly.cluster.raft.raft import Raft
 
 Handler = Callable[[Raft, Message], None]
 

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from cluster.raft.messages import ConfState, Entry, HardState, Snapshot
+from mayfly.cluster.raft.messages import ConfState, Entry, HardState, Snapshot
 
 
 class Storage(Protocol):

@@ -1,8 +1,8 @@
 """Who belongs to the group, how far each member is, and how it voted: as one node sees it."""
 
-from cluster.raft.messages import ConfState
-from cluster.raft.progress import Progress
-from cluster.raft.quorum import VoteResult, joint_vote, majority_committed, majority_vote
+from mayfly.cluster.raft.messages import ConfState
+from mayfly.cluster.raft.progress import Progress
+from mayfly.cluster.raft.quorum import VoteResult, joint_vote, majority_committed, majority_vote
 
 
 class Configuration:

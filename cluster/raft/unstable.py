@@ -1,7 +1,7 @@
 """The end of the log that is not yet known to be on disk."""
 
-from cluster.raft.errors import RaftError
-from cluster.raft.messages import Entry, Snapshot
+from mayfly.cluster.raft.errors import RaftError
+from mayfly.cluster.raft.messages import Entry, Snapshot
 
 
 class Unstable:

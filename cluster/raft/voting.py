@@ -3,17 +3,10 @@
 import struct
 from typing import Final
 
-from cluster.raft.messages import (
-    NO_LEADER,
-    NO_NODE,
-    Entry,
-    Message,
-    MessageType,
-    StateType,
-)
-from cluster.raft.quorum import VoteResult
-from cluster.raft.raft import Raft
-from cluster.raft.replication import append_entries, broadcast_append
+from mayfly.cluster.raft.messages import NO_LEADER, NO_NODE, Entry, Message, MessageType, StateType
+from mayfly.cluster.raft.quorum import VoteResult
+from mayfly.cluster.raft.raft import Raft
+from mayfly.cluster.raft.replication import append_entries, broadcast_append
 
 _POSITION: Final = struct.Struct(">QQ")
 

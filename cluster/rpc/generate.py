@@ -10,8 +10,8 @@ from pathlib import Path
 
 from grpc_tools import protoc
 
-PACKAGE = "cluster.rpc"
-TARGET = Path(__file__).parent
+PACKAGE = "mayfly.cluster.rpc"
+TARGET = Path(__file__).resolve().parent
 PROTO = TARGET.parent.parent / "proto"
 
 

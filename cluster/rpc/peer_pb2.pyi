@@ -111,20 +111,20 @@ class Hello(_message.Message):
     def __init__(self, protocol_version: _Optional[int] = ..., highest_protocol_version: _Optional[int] = ..., lowest_level: _Optional[int] = ..., highest_level: _Optional[int] = ..., node_id: _Optional[int] = ..., node_name: _Optional[str] = ..., cluster_id: _Optional[str] = ..., store: _Optional[str] = ..., starts: _Optional[int] = ..., previous: _Optional[int] = ..., address: _Optional[str] = ..., target: _Optional[int] = ...) -> None: ...
 
 class Frame(_message.Message):
-    __slots__ = ("clock_ms", "raft", "group_clocks", "proposals", "datagrams", "hello")
+    __slots__ = ("clock_ms", "raft", "group_clocks", "proposals", "notices", "hello")
     CLOCK_MS_FIELD_NUMBER: _ClassVar[int]
     RAFT_FIELD_NUMBER: _ClassVar[int]
     GROUP_CLOCKS_FIELD_NUMBER: _ClassVar[int]
     PROPOSALS_FIELD_NUMBER: _ClassVar[int]
-    DATAGRAMS_FIELD_NUMBER: _ClassVar[int]
+    NOTICES_FIELD_NUMBER: _ClassVar[int]
     HELLO_FIELD_NUMBER: _ClassVar[int]
     clock_ms: int
     raft: _containers.RepeatedCompositeFieldContainer[GroupMessage]
     group_clocks: _containers.RepeatedCompositeFieldContainer[GroupClock]
     proposals: _containers.RepeatedCompositeFieldContainer[Proposal]
-    datagrams: _containers.RepeatedCompositeFieldContainer[Datagram]
+    notices: _containers.RepeatedCompositeFieldContainer[Notice]
     hello: Hello
-    def __init__(self, clock_ms: _Optional[int] = ..., raft: _Optional[_Iterable[_Union[GroupMessage, _Mapping]]] = ..., group_clocks: _Optional[_Iterable[_Union[GroupClock, _Mapping]]] = ..., proposals: _Optional[_Iterable[_Union[Proposal, _Mapping]]] = ..., datagrams: _Optional[_Iterable[_Union[Datagram, _Mapping]]] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ...) -> None: ...
+    def __init__(self, clock_ms: _Optional[int] = ..., raft: _Optional[_Iterable[_Union[GroupMessage, _Mapping]]] = ..., group_clocks: _Optional[_Iterable[_Union[GroupClock, _Mapping]]] = ..., proposals: _Optional[_Iterable[_Union[Proposal, _Mapping]]] = ..., notices: _Optional[_Iterable[_Union[Notice, _Mapping]]] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ...) -> None: ...
 
 class GroupMessage(_message.Message):
     __slots__ = ("group", "type", "term", "log_term", "index", "commit", "vote", "reject", "reject_hint", "context", "entries")
@@ -182,7 +182,7 @@ class Proposal(_message.Message):
     envelope: bytes
     def __init__(self, group: _Optional[int] = ..., envelope: _Optional[bytes] = ...) -> None: ...
 
-class Datagram(_message.Message):
+class Notice(_message.Message):
     __slots__ = ("kind", "data")
     KIND_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Final
 
-from cluster import limits
+from mayfly.cluster import limits
 
 NONCE_BYTES: Final = 32
 PROOF_BYTES: Final = 32

@@ -11,9 +11,9 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
-from cluster import limits
-from cluster.frame import Frame
-from cluster.raft.messages import (
+from mayfly.cluster import limits
+from mayfly.cluster.host.frame import Frame
+from mayfly.cluster.raft.messages import (
     MAX_NODE_ID,
     ConfState,
     Entry,
@@ -23,10 +23,10 @@ from cluster.raft.messages import (
     Snapshot,
     SnapshotMetadata,
 )
-from cluster.rpc import peer_pb2
-from cluster.transport import frame_octets
-from cluster.transport.said import address_fault, name_fault
-from cluster.versions import LEVELS, PROTOCOLS, VersionRange, said_range
+from mayfly.cluster.rpc import peer_pb2
+from mayfly.cluster.transport import frame_octets
+from mayfly.cluster.transport.said import address_fault, name_fault
+from mayfly.cluster.versions import LEVELS, PROTOCOLS, VersionRange, said_range
 
 _BETWEEN_NODES: Final = frozenset(
     (
@@ -188,8 +188,8 @@ def _decode_unusual(data: bytes, sender: int, receiver: int) -> Frame:
     """What `frame_octets` leaves to protobuf: it may be a frame all the same. Raises `Refused`."""
     wire = _parse_frame(data)
     # Each look at a field of a protobuf message costs a call: one look at each.
-    raft, clocks, proposals, datagrams = wire.raft, wire.group_clocks, wire.proposals, wire.datagrams
-    items = len(raft) + len(clocks) + len(proposals) + len(datagrams)
+    raft, clocks, proposals, notices = wire.raft, wire.group_clocks, wire.proposals, wire.notices
+    items = len(raft) + len(clocks) + len(proposals) + len(notices)
     if items > limits.MAX_ITEMS_PER_FRAME:
         raise Refused(f"frame with {items} items")
     frame = Frame(_time(wire.clock_ms))
@@ -199,8 +199,8 @@ def _decode_unusual(data: bytes, sender: int, receiver: int) -> Frame:
         frame.group_clocks = [(_group(clock.group), _time(clock.time_ms), _time(clock.led_ms)) for clock in clocks]
     if proposals:
         frame.proposals = [(_group(proposal.group), proposal.envelope) for proposal in proposals]
-    if datagrams:
-        frame.datagrams = [(datagram.kind, datagram.data) for datagram in datagrams]
+    if notices:
+        frame.notices = [(notice.kind, notice.data) for notice in notices]
     return frame
 
 

@@ -3,7 +3,7 @@
 import logging
 from typing import Final
 
-from cluster.transport.said import said
+from mayfly.cluster.transport.said import said
 
 log = logging.getLogger(__name__)
 

@@ -19,12 +19,12 @@ from typing import Final, cast
 import grpc
 import grpc.aio
 
-from cluster import limits
-from cluster.transport.cluster_secret import ProvenSecret
-from cluster.transport.complaints import Complaints
-from cluster.transport.frame_stream import host_of
-from cluster.transport.listening import Listening, give_up_in_time
-from cluster.transport.strangers import Strangers
+from mayfly.cluster import limits
+from mayfly.cluster.transport.cluster_secret import ProvenSecret
+from mayfly.cluster.transport.complaints import Complaints
+from mayfly.cluster.transport.frame_stream import host_of
+from mayfly.cluster.transport.listening import Listening, give_up_in_time
+from mayfly.cluster.transport.strangers import Strangers
 
 _PREFIX: Final = "mayfly-peers-"
 _FIRST_PAUSE_S: Final = 0.005

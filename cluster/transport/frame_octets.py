@@ -9,9 +9,9 @@ HOT: compiled by mypyc where that is possible.
 
 from typing import Final
 
-from cluster import limits
-from cluster.frame import Frame
-from cluster.raft.messages import MAX_NODE_ID, Entry, Message
+from mayfly.cluster import limits
+from mayfly.cluster.host.frame import Frame
+from mayfly.cluster.raft.messages import MAX_NODE_ID, Entry, Message
 
 _MAX_U32: Final = (1 << 32) - 1
 _MAX_I64: Final = (1 << 63) - 1
@@ -65,7 +65,7 @@ def encode_pieces(frame: Frame) -> list[bytes]:
     for group, envelope in frame.proposals:
         _put_pair(parts, 34, group, envelope)
         large = large or len(envelope) >= LARGE_BYTES
-    for kind, data in frame.datagrams:
+    for kind, data in frame.notices:
         _put_pair(parts, 42, kind, data)
         large = large or len(data) >= LARGE_BYTES
     return parts if large else [b"".join(parts)]
@@ -187,7 +187,7 @@ class _Reader:
             elif tag == 34:
                 frame.proposals.append(self._pair(stop, _MAX_GROUP))
             elif tag == 42:
-                frame.datagrams.append(self._pair(stop, _MAX_U32))
+                frame.notices.append(self._pair(stop, _MAX_U32))
             else:
                 raise _Unusual
         if items > _MAX_ITEMS:

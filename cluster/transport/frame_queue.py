@@ -2,8 +2,8 @@
 
 from collections import deque
 
-from cluster import limits
-from cluster.frame import Frame
+from mayfly.cluster import limits
+from mayfly.cluster.host.frame import Frame
 
 
 class FrameQueue:

@@ -8,13 +8,13 @@ import ssl
 from collections.abc import Callable
 from typing import Protocol, cast
 
-from cluster import limits
-from cluster.transport import framing
-from cluster.transport.complaints import Complaints
-from cluster.transport.framing import Damaged, FrameCutter, NotFrames, frame_header
-from cluster.transport.listening import Listening, give_up_in_time
-from cluster.transport.strangers import Strangers
-from cluster.versions import VersionRange
+from mayfly.cluster import limits
+from mayfly.cluster.transport import framing
+from mayfly.cluster.transport.complaints import Complaints
+from mayfly.cluster.transport.framing import Damaged, FrameCutter, NotFrames, frame_header
+from mayfly.cluster.transport.listening import Listening, give_up_in_time
+from mayfly.cluster.transport.strangers import Strangers
+from mayfly.cluster.versions import VersionRange
 
 
 class FrameSender(asyncio.Protocol):

@@ -19,9 +19,9 @@ import zlib
 from struct import Struct
 from typing import Final, Generic, TypeVar
 
-from cluster import limits
-from cluster.raft.messages import MAX_NODE_ID
-from cluster.versions import VersionRange
+from mayfly.cluster import limits
+from mayfly.cluster.raft.messages import MAX_NODE_ID
+from mayfly.cluster.versions import VersionRange
 
 MAGIC: Final = b"MAYFLY\xf2"
 """No text, and nothing that another protocol begins with."""

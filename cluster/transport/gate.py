@@ -4,8 +4,8 @@ from typing import Final, Protocol
 
 import grpc
 
-from cluster.transport.joining import JoinAnswer, JoinRequest
-from cluster.versions import VersionRange
+from mayfly.cluster.transport.joining import JoinAnswer, JoinRequest
+from mayfly.cluster.versions import VersionRange
 
 FINAL_REFUSALS: Final = frozenset((grpc.StatusCode.NOT_FOUND, grpc.StatusCode.DATA_LOSS))
 """Answers to a hello after which a node has no business in the cluster any more."""

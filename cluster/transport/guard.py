@@ -6,12 +6,12 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from cluster.rpc import peer_pb2
-from cluster.transport import options, proving
-from cluster.transport.cluster_secret import NONCE_BYTES, ClusterSecrets, Dialogue, ProvenSecret
-from cluster.transport.codec import DamagedOnTheWay, Refused
-from cluster.transport.complaints import Complaints
-from cluster.transport.door import Door
+from mayfly.cluster.rpc import peer_pb2
+from mayfly.cluster.transport import options, proving
+from mayfly.cluster.transport.cluster_secret import NONCE_BYTES, ClusterSecrets, Dialogue, ProvenSecret
+from mayfly.cluster.transport.codec import DamagedOnTheWay, Refused
+from mayfly.cluster.transport.complaints import Complaints
+from mayfly.cluster.transport.door import Door
 
 
 class TurnedAway(Refused):

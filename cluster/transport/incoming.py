@@ -9,22 +9,22 @@ from concurrent.futures import Executor
 import grpc
 import grpc.aio
 
-from cluster import limits
-from cluster.frame import Frame
-from cluster.log.batch import CorruptStore
-from cluster.log.snapshot_codec import ReceivedSnapshot
-from cluster.rpc import peer_pb2
-from cluster.transport import codec, framing, joining, options
-from cluster.transport.codec import DamagedOnTheWay, Refused
-from cluster.transport.counters import PeerCounters
-from cluster.transport.frame_stream import FrameConnection
-from cluster.transport.gate import Gate
-from cluster.transport.guard import Guard, TurnedAway
-from cluster.transport.intake import Intake
-from cluster.transport.seal import is_damaged
-from cluster.transport.spool import PartialSnapshot, SnapshotSpool, Stream
-from cluster.transport.steps import run_steps
-from cluster.versions import PROTOCOL_CHECKSUMS, VersionRange, protocol_fault
+from mayfly.cluster import limits
+from mayfly.cluster.host.frame import Frame
+from mayfly.cluster.log.batch import CorruptStore
+from mayfly.cluster.log.snapshot_codec import ReceivedSnapshot
+from mayfly.cluster.rpc import peer_pb2
+from mayfly.cluster.transport import codec, framing, joining, options
+from mayfly.cluster.transport.codec import DamagedOnTheWay, Refused
+from mayfly.cluster.transport.counters import PeerCounters
+from mayfly.cluster.transport.frame_stream import FrameConnection
+from mayfly.cluster.transport.gate import Gate
+from mayfly.cluster.transport.guard import Guard, TurnedAway
+from mayfly.cluster.transport.intake import Intake
+from mayfly.cluster.transport.seal import is_damaged
+from mayfly.cluster.transport.spool import PartialSnapshot, SnapshotSpool, Stream
+from mayfly.cluster.transport.steps import run_steps
+from mayfly.cluster.versions import PROTOCOL_CHECKSUMS, VersionRange, protocol_fault
 
 log = logging.getLogger(__name__)
 

@@ -7,9 +7,9 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from cluster.frame import Frame
-from cluster.transport import codec
-from cluster.transport.counters import PeerCounters
+from mayfly.cluster.host.frame import Frame
+from mayfly.cluster.transport import codec
+from mayfly.cluster.transport.counters import PeerCounters
 
 _log: Final = logging.getLogger(__name__)
 

@@ -7,17 +7,17 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from cluster import limits
-from cluster.rpc import peer_pb2
-from cluster.transport import options, proving
-from cluster.transport.cluster_secret import NO_SECRET, ClusterSecrets
-from cluster.transport.codec import Refused
-from cluster.transport.guard import Guard
-from cluster.transport.proving import NotProven
-from cluster.transport.said import address_fault, name_fault, said
-from cluster.transport.seal import is_damaged, seal
-from cluster.transport.tls import TlsFiles
-from cluster.versions import LEVELS, PROTOCOLS, VersionRange, said_range
+from mayfly.cluster import limits
+from mayfly.cluster.rpc import peer_pb2
+from mayfly.cluster.transport import options, proving
+from mayfly.cluster.transport.cluster_secret import NO_SECRET, ClusterSecrets
+from mayfly.cluster.transport.codec import Refused
+from mayfly.cluster.transport.guard import Guard
+from mayfly.cluster.transport.proving import NotProven
+from mayfly.cluster.transport.said import address_fault, name_fault, said
+from mayfly.cluster.transport.seal import is_damaged, seal
+from mayfly.cluster.transport.tls import TlsFiles
+from mayfly.cluster.versions import LEVELS, PROTOCOLS, VersionRange, said_range
 
 _OTHER_PROTOCOL = "protocol version"
 

@@ -6,8 +6,8 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
-from cluster import limits
-from cluster.transport.complaints import Complaints
+from mayfly.cluster import limits
+from mayfly.cluster.transport.complaints import Complaints
 
 _BACKLOG: Final = 100
 _USER_TIMEOUT_MS: Final = limits.KEEPALIVE_INTERVAL_MS + limits.KEEPALIVE_TIMEOUT_MS

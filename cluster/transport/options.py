@@ -4,8 +4,8 @@ from typing import Final
 
 import grpc
 
-from cluster import limits
-from cluster.rpc import peer_pb2
+from mayfly.cluster import limits
+from mayfly.cluster.rpc import peer_pb2
 
 _SERVICE: Final = peer_pb2.DESCRIPTOR.services_by_name["Peer"].full_name
 EXCHANGE: Final = f"/{_SERVICE}/Exchange"

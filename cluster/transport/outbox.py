@@ -7,12 +7,12 @@ import logging
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from cluster import limits
-from cluster.frame import Frame
-from cluster.raft.messages import Message, MessageType
-from cluster.transport import codec
-from cluster.transport.counters import PeerCounters
-from cluster.transport.frame_queue import FrameQueue
+from mayfly.cluster import limits
+from mayfly.cluster.host.frame import Frame
+from mayfly.cluster.raft.messages import Message, MessageType
+from mayfly.cluster.transport import codec
+from mayfly.cluster.transport.counters import PeerCounters
+from mayfly.cluster.transport.frame_queue import FrameQueue
 
 _log: Final = logging.getLogger(__name__)
 

@@ -12,25 +12,25 @@ from typing import TypeVar
 import grpc
 import grpc.aio
 
-from cluster import limits
-from cluster.attempts import Attempts
-from cluster.log.batch import LogError
-from cluster.log.snapshot_codec import OutgoingSnapshot, outgoing
-from cluster.raft.messages import Message, Snapshot
-from cluster.rpc import peer_pb2
-from cluster.transport import codec, framing, options, proving
-from cluster.transport.cluster_secret import ClusterSecrets, ProvenSecret
-from cluster.transport.counters import PeerCounters
-from cluster.transport.frame_stream import FrameSender, host_of
-from cluster.transport.gate import FINAL_REFUSALS
-from cluster.transport.outbox import Outbox
-from cluster.transport.proving import NotProven
-from cluster.transport.refusals import Refusals
-from cluster.transport.said import said
-from cluster.transport.seal import seal
-from cluster.transport.steps import run_steps
-from cluster.transport.tls import NodeTls
-from cluster.versions import PROTOCOL_CHECKSUMS, VersionRange
+from mayfly.cluster import limits
+from mayfly.cluster.host.attempts import Attempts
+from mayfly.cluster.log.batch import LogError
+from mayfly.cluster.log.snapshot_codec import OutgoingSnapshot, outgoing
+from mayfly.cluster.raft.messages import Message, Snapshot
+from mayfly.cluster.rpc import peer_pb2
+from mayfly.cluster.transport import codec, framing, options, proving
+from mayfly.cluster.transport.cluster_secret import ClusterSecrets, ProvenSecret
+from mayfly.cluster.transport.counters import PeerCounters
+from mayfly.cluster.transport.frame_stream import FrameSender, host_of
+from mayfly.cluster.transport.gate import FINAL_REFUSALS
+from mayfly.cluster.transport.outbox import Outbox
+from mayfly.cluster.transport.proving import NotProven
+from mayfly.cluster.transport.refusals import Refusals
+from mayfly.cluster.transport.said import said
+from mayfly.cluster.transport.seal import seal
+from mayfly.cluster.transport.steps import run_steps
+from mayfly.cluster.transport.tls import NodeTls
+from mayfly.cluster.versions import PROTOCOL_CHECKSUMS, VersionRange
 
 log = logging.getLogger(__name__)
 

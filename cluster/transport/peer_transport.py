@@ -10,21 +10,21 @@ from typing import Final
 
 import grpc.aio
 
-from cluster.frame import Frame
-from cluster.raft.messages import MessageType
-from cluster.transport import codec, options
-from cluster.transport.cluster_secret import NO_SECRET, ClusterSecrets
-from cluster.transport.complaints import Complaints
-from cluster.transport.counters import PeerCounters
-from cluster.transport.door import Door
-from cluster.transport.frame_stream import FrameListener, host_of
-from cluster.transport.gate import Gate, OpenGate
-from cluster.transport.guard import Guard
-from cluster.transport.incoming import Incoming
-from cluster.transport.outgoing import PeerLink
-from cluster.transport.spool import SnapshotSpool
-from cluster.transport.tls import NodeTls, TlsFiles
-from cluster.versions import LEVELS, PROTOCOLS, VersionRange
+from mayfly.cluster.host.frame import Frame
+from mayfly.cluster.raft.messages import MessageType
+from mayfly.cluster.transport import codec, options
+from mayfly.cluster.transport.cluster_secret import NO_SECRET, ClusterSecrets
+from mayfly.cluster.transport.complaints import Complaints
+from mayfly.cluster.transport.counters import PeerCounters
+from mayfly.cluster.transport.door import Door
+from mayfly.cluster.transport.frame_stream import FrameListener, host_of
+from mayfly.cluster.transport.gate import Gate, OpenGate
+from mayfly.cluster.transport.guard import Guard
+from mayfly.cluster.transport.incoming import Incoming
+from mayfly.cluster.transport.outgoing import PeerLink
+from mayfly.cluster.transport.spool import SnapshotSpool
+from mayfly.cluster.transport.tls import NodeTls, TlsFiles
+from mayfly.cluster.versions import LEVELS, PROTOCOLS, VersionRange
 
 log = logging.getLogger(__name__)
 

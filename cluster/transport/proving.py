@@ -8,13 +8,13 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from cluster import limits
-from cluster.raft.messages import MAX_NODE_ID
-from cluster.rpc import peer_pb2
-from cluster.transport import options
-from cluster.transport.cluster_secret import NONCE_BYTES, ClusterSecrets, Dialogue, ProvenSecret
-from cluster.transport.codec import Refused
-from cluster.transport.said import address_fault, name_fault, said
+from mayfly.cluster import limits
+from mayfly.cluster.raft.messages import MAX_NODE_ID
+from mayfly.cluster.rpc import peer_pb2
+from mayfly.cluster.transport import options
+from mayfly.cluster.transport.cluster_secret import NONCE_BYTES, ClusterSecrets, Dialogue, ProvenSecret
+from mayfly.cluster.transport.codec import Refused
+from mayfly.cluster.transport.said import address_fault, name_fault, said
 
 MOST_PROOFS: Final = limits.MAX_SECRETS
 

@@ -6,14 +6,14 @@ from typing import Final
 import grpc
 import grpc.aio
 
-from cluster.transport import joining, options
-from cluster.transport.cluster_secret import NO_SECRET, ClusterSecrets
-from cluster.transport.complaints import Complaints
-from cluster.transport.door import Door
-from cluster.transport.guard import Guard
-from cluster.transport.joining import JoinAnswer, JoinRequest
-from cluster.transport.tls import NodeTls, TlsFiles
-from cluster.versions import PROTOCOLS
+from mayfly.cluster.transport import joining, options
+from mayfly.cluster.transport.cluster_secret import NO_SECRET, ClusterSecrets
+from mayfly.cluster.transport.complaints import Complaints
+from mayfly.cluster.transport.door import Door
+from mayfly.cluster.transport.guard import Guard
+from mayfly.cluster.transport.joining import JoinAnswer, JoinRequest
+from mayfly.cluster.transport.tls import NodeTls, TlsFiles
+from mayfly.cluster.versions import PROTOCOLS
 
 _ANSWERS_LEAVE_S: Final = 1.0
 """At the end, so long may answers take that are on their way: who gets none asks again, later."""

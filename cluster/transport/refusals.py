@@ -1,6 +1,6 @@
 """Whether a peer whose stream broke has ended, from what its host says to those that knock."""
 
-from cluster import limits
+from mayfly.cluster import limits
 
 
 class Refusals:

@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from cluster import limits
+from mayfly.cluster import limits
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*\Z")
 """Names of nodes, clusters and data."""

@@ -11,8 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from cluster import limits
-from cluster.transport.codec import DIGEST_BYTES, SnapshotName
+from mayfly.cluster import limits
+from mayfly.cluster.transport.codec import DIGEST_BYTES, SnapshotName
 
 _FILE: Final = re.compile(rf"(\d+)-(\d+)-(\d+)-(\d+)-([0-9a-f]{{{2 * DIGEST_BYTES}}})\.part")
 

@@ -3,7 +3,7 @@
 from ipaddress import IPv6Address, ip_address
 from typing import Generic, TypeVar
 
-from cluster import limits
+from mayfly.cluster import limits
 
 Connection = TypeVar("Connection")
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from node.amqp.channel_state import (
+from mayfly.node.amqp.channel_state import (
     CLOSED,
     CLOSING,
     RECEIVE_BODY,

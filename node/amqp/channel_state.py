@@ -7,7 +7,7 @@ for messages that come in pieces.
 
 from typing import Final
 
-from node.amqp.errors import CHANNEL_ERROR, COMMAND_INVALID, UNEXPECTED_FRAME, ProtocolError
+from mayfly.node.amqp.errors import CHANNEL_ERROR, COMMAND_INVALID, UNEXPECTED_FRAME, ProtocolError
 
 CLOSED: Final = 0
 OPEN: Final = 1

@@ -9,8 +9,8 @@ from typing import Any, Final
 from pamqp.base import Frame
 from pamqp.commands import Channel as ChannelClass
 
-from node.amqp.channel import Channel, Unfinished
-from node.amqp.channel_state import (
+from mayfly.node.amqp.channel import Channel, Unfinished
+from mayfly.node.amqp.channel_state import (
     CLOSED,
     CLOSING,
     RECEIVE_BODY,
@@ -24,7 +24,7 @@ from node.amqp.channel_state import (
     TRANSITIONS,
     UNSERVED,
 )
-from node.amqp.errors import (
+from mayfly.node.amqp.errors import (
     NOT_ALLOWED,
     NOT_IMPLEMENTED,
     PRECONDITION_FAILED,
@@ -32,13 +32,13 @@ from node.amqp.errors import (
     ProtocolError,
     reply_text,
 )
-from node.amqp.events import ChannelClosed, ChannelOpened, Event, MethodReceived
-from node.amqp.field_table import values_in
-from node.amqp.frames import BODY, HEADER, HEARTBEAT, METHOD, frame_snippet, unknown_frame
-from node.amqp.method_table import ON_CHANNELS
-from node.amqp.methods import decode_method, decode_method_without_table, method_ids, unchecked
-from node.amqp.output import Output
-from node.limits import ARGUMENT_VALUES, ARGUMENTS_BYTES
+from mayfly.node.amqp.events import ChannelClosed, ChannelOpened, Event, MethodReceived
+from mayfly.node.amqp.field_table import values_in
+from mayfly.node.amqp.frames import BODY, HEADER, HEARTBEAT, METHOD, frame_snippet, unknown_frame
+from mayfly.node.amqp.method_table import ON_CHANNELS
+from mayfly.node.amqp.methods import decode_method, decode_method_without_table, method_ids, unchecked
+from mayfly.node.amqp.output import Output
+from mayfly.node.limits import ARGUMENT_VALUES, ARGUMENTS_BYTES
 
 _CHANNEL: Final = 20
 _FEWEST_HEADER_BYTES: Final = 12

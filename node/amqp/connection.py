@@ -11,20 +11,27 @@ from typing import Any, Final
 from pamqp.base import Frame
 from pamqp.commands import Connection as ConnectionClass
 
-from node.amqp import connection_state as states
-from node.amqp import handshake
-from node.amqp.channel import Channel
-from node.amqp.channels import Channels
-from node.amqp.errors import ACCESS_REFUSED, PRECONDITION_FAILED, FramingError, ProtocolError, is_hard, reply_text
-from node.amqp.events import ConnectionClosed, Event, OpenRequested
-from node.amqp.field_table import table_to_python
-from node.amqp.frames import BODY, HEADER, HEARTBEAT, METHOD, FrameReader, frame_snippet, unknown_frame
-from node.amqp.heartbeat import Heartbeat
-from node.amqp.method_table import ON_CHANNEL_0
-from node.amqp.methods import decode_method, method_ids
-from node.amqp.output import Output
-from node.amqp.sasl import EXTERNAL
-from node.amqp.settings import ConnectionSettings
+from mayfly.node.amqp import connection_state as states
+from mayfly.node.amqp import handshake
+from mayfly.node.amqp.channel import Channel
+from mayfly.node.amqp.channels import Channels
+from mayfly.node.amqp.errors import (
+    ACCESS_REFUSED,
+    PRECONDITION_FAILED,
+    FramingError,
+    ProtocolError,
+    is_hard,
+    reply_text,
+)
+from mayfly.node.amqp.events import ConnectionClosed, Event, OpenRequested
+from mayfly.node.amqp.field_table import table_to_python
+from mayfly.node.amqp.frames import BODY, HEADER, HEARTBEAT, METHOD, FrameReader, frame_snippet, unknown_frame
+from mayfly.node.amqp.heartbeat import Heartbeat
+from mayfly.node.amqp.method_table import ON_CHANNEL_0
+from mayfly.node.amqp.methods import decode_method, method_ids
+from mayfly.node.amqp.output import Output
+from mayfly.node.amqp.sasl import EXTERNAL
+from mayfly.node.amqp.settings import ConnectionSettings
 
 _CLOSE_OK_FRAME: Final = b"\x01\x00\x00\x00\x00\x00\x04\x00\x0a\x00\x33\xce"
 _HEARTBEAT_FRAME: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"

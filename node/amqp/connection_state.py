@@ -6,7 +6,7 @@ Which method is which input: `method_table.ON_CHANNEL_0`.
 
 from typing import Final
 
-from node.amqp.errors import CHANNEL_ERROR, FRAME_ERROR, UNEXPECTED_FRAME
+from mayfly.node.amqp.errors import CHANNEL_ERROR, FRAME_ERROR, UNEXPECTED_FRAME
 
 AWAITING_HEADER: Final = 0
 STARTING: Final = 1

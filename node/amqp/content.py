@@ -10,7 +10,7 @@ from typing import Final
 
 from pamqp.commands import Basic
 
-from node.amqp.field_table import (
+from mayfly.node.amqp.field_table import (
     FieldTable,
     MalformedTableError,
     check_table,

@@ -5,8 +5,8 @@ from typing import Final
 
 from pamqp.base import Frame
 
-from node.amqp.content import Content
-from node.amqp.field_table import EMPTY_TABLE_BYTES, table_to_python
+from mayfly.node.amqp.content import Content
+from mayfly.node.amqp.field_table import EMPTY_TABLE_BYTES, table_to_python
 
 ACK: Final = 80
 NACK: Final = 120

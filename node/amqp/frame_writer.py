@@ -6,7 +6,7 @@ Bodies are passed on as the objects they are; only a body larger than a frame is
 import struct
 from typing import Final
 
-from node.amqp.content import Content
+from mayfly.node.amqp.content import Content
 
 FRAME_OVERHEAD_BYTES: Final = 8
 

@@ -11,17 +11,11 @@ import struct
 from collections.abc import Callable
 from typing import Final
 
-from node.amqp.channel import Channel
-from node.amqp.channel_state import BODY_EXPECTED, CLOSING, HEADER_EXPECTED, OPEN
-from node.amqp.content import BASIC_CLASS_ID, Content, MalformedHeaderError, check_header
-from node.amqp.errors import (
-    FRAME_ERROR,
-    SYNTAX_ERROR,
-    UNEXPECTED_FRAME,
-    FramingError,
-    ProtocolError,
-)
-from node.amqp.events import ACK, NACK, REJECT, Event, PublishesReceived, SettlementsReceived
+from mayfly.node.amqp.channel import Channel
+from mayfly.node.amqp.channel_state import BODY_EXPECTED, CLOSING, HEADER_EXPECTED, OPEN
+from mayfly.node.amqp.content import BASIC_CLASS_ID, Content, MalformedHeaderError, check_header
+from mayfly.node.amqp.errors import FRAME_ERROR, SYNTAX_ERROR, UNEXPECTED_FRAME, FramingError, ProtocolError
+from mayfly.node.amqp.events import ACK, NACK, REJECT, Event, PublishesReceived, SettlementsReceived
 
 METHOD: Final = 1
 HEADER: Final = 2

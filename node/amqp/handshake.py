@@ -9,11 +9,11 @@ from typing import Final
 from pamqp.base import Frame
 from pamqp.commands import Connection as ConnectionClass
 
-from node.amqp.errors import NOT_ALLOWED, ProtocolError
-from node.amqp.events import AuthenticationRequested
-from node.amqp.methods import long_string, unchecked
-from node.amqp.sasl import EXTERNAL, read_response
-from node.amqp.settings import MIN_FRAME_BYTES, ConnectionSettings
+from mayfly.node.amqp.errors import NOT_ALLOWED, ProtocolError
+from mayfly.node.amqp.events import AuthenticationRequested
+from mayfly.node.amqp.methods import long_string, unchecked
+from mayfly.node.amqp.sasl import EXTERNAL, read_response
+from mayfly.node.amqp.settings import MIN_FRAME_BYTES, ConnectionSettings
 
 PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
 ACCEPTED_HEADERS: Final = frozenset(

@@ -9,7 +9,7 @@ from typing import Final
 
 from pamqp.commands import Basic, Channel, Confirm, Connection, Exchange, Queue, Tx
 
-from node.amqp import channel_state, connection_state
+from mayfly.node.amqp import channel_state, connection_state
 
 ON_CHANNEL_0: Final[dict[int, int]] = {
     Connection.StartOk.index: connection_state.RECEIVE_START_OK,

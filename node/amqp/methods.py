@@ -11,8 +11,8 @@ from typing import Any, Final, TypeVar
 from pamqp import commands, encode
 from pamqp.base import Frame
 
-from node.amqp.errors import COMMAND_INVALID, FRAME_ERROR, SYNTAX_ERROR, ProtocolError
-from node.amqp.field_table import MalformedTableError, check_table, table_to_python
+from mayfly.node.amqp.errors import COMMAND_INVALID, FRAME_ERROR, SYNTAX_ERROR, ProtocolError
+from mayfly.node.amqp.field_table import MalformedTableError, check_table, table_to_python
 
 Method = TypeVar("Method", bound=Frame)
 

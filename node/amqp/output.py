@@ -2,11 +2,11 @@
 
 from pamqp.base import Frame
 
-from node.amqp.channel import Channel
-from node.amqp.channel_state import CLOSING
-from node.amqp.content import Content
-from node.amqp.frame_writer import append_confirms, append_deliveries, append_get_ok, append_return
-from node.amqp.methods import method_frame
+from mayfly.node.amqp.channel import Channel
+from mayfly.node.amqp.channel_state import CLOSING
+from mayfly.node.amqp.content import Content
+from mayfly.node.amqp.frame_writer import append_confirms, append_deliveries, append_get_ok, append_return
+from mayfly.node.amqp.methods import method_frame
 
 
 class Output:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from node.amqp.field_table import LONG_STRING, FieldTable, MalformedTableError
+from mayfly.node.amqp.field_table import LONG_STRING, FieldTable, MalformedTableError
 
 EXTERNAL: Final = "EXTERNAL"
 """The mechanism with which a client is who its certificate says (RFC 4422, appendix A)."""

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from node.version import RABBITMQ_VERSION, VERSION
+from mayfly.node.version import RABBITMQ_VERSION, VERSION
 
 MIN_FRAME_BYTES: Final = 4096
 """AMQP 0-9-1 section 4.2.3 (frame-min-size)."""

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from node.catalog import Catalog
+from mayfly.node.catalog import Catalog
 
 REPEAT_MS: Final = 3_000
 """How often counts are repeated that have not changed."""

@@ -7,29 +7,29 @@ from base64 import urlsafe_b64encode
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from cluster.versions import LEVEL_FAILED_DELIVERIES
-from node.amqp.connection import Connection
-from node.amqp.content import Content
-from node.amqp.settings import ConnectionSettings
-from node.broker.channel import Channel
-from node.broker.client_socket import ClientSocket
-from node.broker.cluster_facade import ClusterFacade, Done
-from node.broker.connection import ClientConnection, ConnectionHost
-from node.broker.consumer_terms import USUAL_TERMS, ConsumerTerms
-from node.broker.consumer_windows import ConsumerWindows
-from node.broker.consumers import Consumer
-from node.broker.credentials import CredentialCache
-from node.broker.failed_logins import FailedLogins
-from node.broker.large_publishes import LargePublishes
-from node.broker.made_in_alarm import MadeInAlarm
-from node.broker.operation import AmqpError, no_room_error
-from node.broker.password_line import PasswordLine
-from node.broker.routes import Routes
-from node.broker.transaction import OpenTransactions
-from node.broker.unfinished_messages import UnfinishedMessages
-from node.broker.waiting_events import WaitingEvents
-from node.catalog import QueueRecord
-from node.limits import (
+from mayfly.cluster.versions import LEVEL_FAILED_DELIVERIES
+from mayfly.node.amqp.connection import Connection
+from mayfly.node.amqp.content import Content
+from mayfly.node.amqp.settings import ConnectionSettings
+from mayfly.node.broker.channel import Channel
+from mayfly.node.broker.client_socket import ClientSocket
+from mayfly.node.broker.cluster_facade import ClusterFacade, Done
+from mayfly.node.broker.connection import ClientConnection, ConnectionHost
+from mayfly.node.broker.consumer_terms import USUAL_TERMS, ConsumerTerms
+from mayfly.node.broker.consumer_windows import ConsumerWindows
+from mayfly.node.broker.consumers import Consumer
+from mayfly.node.broker.credentials import CredentialCache
+from mayfly.node.broker.failed_logins import FailedLogins
+from mayfly.node.broker.large_publishes import LargePublishes
+from mayfly.node.broker.made_in_alarm import MadeInAlarm
+from mayfly.node.broker.operation import AmqpError, no_room_error
+from mayfly.node.broker.password_line import PasswordLine
+from mayfly.node.broker.routes import Routes
+from mayfly.node.broker.transaction import OpenTransactions
+from mayfly.node.broker.unfinished_messages import UnfinishedMessages
+from mayfly.node.broker.waiting_events import WaitingEvents
+from mayfly.node.catalog import QueueRecord
+from mayfly.node.limits import (
     CONSUMER_TIMEOUT_MS,
     CONSUMER_WINDOW_BYTES,
     CONSUMER_WINDOW_LAST_BYTES,
@@ -42,9 +42,9 @@ from node.limits import (
     WAITING_EVENTS_OF_NODE_BYTES,
     WAITING_EVENTS_OF_NODE_LOW_BYTES,
 )
-from node.shard.commands import DISCARD, GIVE_BACK, REJECT, REQUEUE
-from node.shard.effects import ConsumerCancelled, Deliver
-from node.shard.message import FAILED, GIVEN_BACK
+from mayfly.node.shard.commands import DISCARD, GIVE_BACK, REJECT, REQUEUE
+from mayfly.node.shard.effects import ConsumerCancelled, Deliver
+from mayfly.node.shard.message import FAILED, GIVEN_BACK
 
 _IDS_BITS: Final = 33
 _INCARNATION_STEP_BITS: Final = 20
@@ -164,7 +164,7 @@ class Broker:
         for connection in list(self.connections.values()):
             connection.force_close(text)
 
-    # -- before the node stops (see node.duties.drain) -------------------------------
+    # -- before the node stops (see node.engine.drain) -------------------------------
 
     def stop_deliveries(self) -> None:
         """No more deliveries to clients of this node; `deliveries_under_way` says when there are none any more."""

@@ -13,25 +13,25 @@ from typing import TYPE_CHECKING, Final
 from pamqp.base import Frame
 from pamqp.commands import Exchange, Queue
 
-from node.amqp.content import Content
-from node.amqp.events import ACK, REJECT, Event, MethodReceived, PublishesReceived, SettlementsReceived
-from node.broker.consumer_timeout import DeliveryMarks, timed_out
-from node.broker.consumers import Consumer, ReplyConsumer
-from node.broker.handlers import HANDLERS
-from node.broker.operation import AmqpError, BarrierStep, Operation, Steps, known, no_room_error
-from node.broker.publishing import BASIC_CLASS, PUBLISH_METHOD, Publisher
-from node.broker.unacknowledged import Holder, Unacknowledged, UnknownTag
-from node.broker.waiting_events import EVENT_BYTES, waiting_bytes, working_bytes
-from node.shard.commands import ACK as OUTCOME_ACK
-from node.shard.commands import REJECT as OUTCOME_REJECT
-from node.shard.commands import REQUEUE as OUTCOME_REQUEUE
-from node.shard.commands import encode_detach
-from node.shard.message import FAILED
+from mayfly.node.amqp.content import Content
+from mayfly.node.amqp.events import ACK, REJECT, Event, MethodReceived, PublishesReceived, SettlementsReceived
+from mayfly.node.broker.consumer_timeout import DeliveryMarks, timed_out
+from mayfly.node.broker.consumers import Consumer, ReplyConsumer
+from mayfly.node.broker.handlers import HANDLERS
+from mayfly.node.broker.operation import AmqpError, BarrierStep, Operation, Steps, known, no_room_error
+from mayfly.node.broker.publishing import BASIC_CLASS, PUBLISH_METHOD, Publisher
+from mayfly.node.broker.unacknowledged import Holder, Unacknowledged, UnknownTag
+from mayfly.node.broker.waiting_events import EVENT_BYTES, waiting_bytes, working_bytes
+from mayfly.node.shard.commands import ACK as OUTCOME_ACK
+from mayfly.node.shard.commands import REJECT as OUTCOME_REJECT
+from mayfly.node.shard.commands import REQUEUE as OUTCOME_REQUEUE
+from mayfly.node.shard.commands import encode_detach
+from mayfly.node.shard.message import FAILED
 
 if TYPE_CHECKING:
-    from node.broker.broker import Broker
-    from node.broker.connection import ClientConnection
-    from node.catalog import QueueRecord
+    from mayfly.node.broker.broker import Broker
+    from mayfly.node.broker.connection import ClientConnection
+    from mayfly.node.catalog import QueueRecord
 
 logger = logging.getLogger(__name__)
 

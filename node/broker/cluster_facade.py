@@ -25,9 +25,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
-    from node.amqp.content import Content
-    from node.broker.access_counts import AccessCounts
-    from node.catalog import Catalog, CatalogCommand, QueueRecord
+    from mayfly.node.amqp.content import Content
+    from mayfly.node.broker.access_counts import AccessCounts
+    from mayfly.node.catalog import Catalog, CatalogCommand, QueueRecord
 
 TRANSIENT_SHARD_BASE: Final = 0x10000
 """The transient shard of node n has the id TRANSIENT_SHARD_BASE + n."""
@@ -128,7 +128,7 @@ class ClusterFacade(Protocol):
         A node that is not connected is not waited for, one that takes too long not for long."""
         ...
 
-    def await_home(self, queue_id: int, done: Done) -> None:
+    def await_owner(self, queue_id: int, done: Done) -> None:
         """`done(True)`, perhaps at once, when a queue can be asked again: it has left the catalog, or its home node is
         reached; `done(False)` if neither happens for longer than a node that died stays in the catalog."""
         ...

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from pamqp.commands import Basic
 
-from node.amqp.connection import Connection
-from node.amqp.events import (
+from mayfly.node.amqp.connection import Connection
+from mayfly.node.amqp.events import (
     AuthenticationRequested,
     ChannelClosed,
     ChannelOpened,
@@ -21,23 +21,23 @@ from node.amqp.events import (
     PublishesReceived,
     SettlementsReceived,
 )
-from node.amqp.methods import unchecked
-from node.broker.channel import Channel
-from node.broker.client_socket import ClientSocket
-from node.broker.cluster_facade import ClusterFacade, Done
-from node.broker.connection_limits import ConnectionLimits
-from node.broker.consumer_timeout import LookTimes
-from node.broker.login import Login
-from node.broker.operation import AmqpError, BarrierStep, Operation, Steps, check
-from node.broker.pressure import Pressure
-from node.catalog import RemoveQueues, UserRecord
-from node.catalog.permissions import check_vhost
-from node.limits import QUEUES_BURIED_PER_COMMAND
-from node.shard.commands import encode_delete_queue
+from mayfly.node.amqp.methods import unchecked
+from mayfly.node.broker.channel import Channel
+from mayfly.node.broker.client_socket import ClientSocket
+from mayfly.node.broker.cluster_facade import ClusterFacade, Done
+from mayfly.node.broker.connection_limits import ConnectionLimits
+from mayfly.node.broker.consumer_timeout import LookTimes
+from mayfly.node.broker.login import Login
+from mayfly.node.broker.operation import AmqpError, BarrierStep, Operation, Steps, check
+from mayfly.node.broker.pressure import Pressure
+from mayfly.node.catalog import RemoveQueues, UserRecord
+from mayfly.node.catalog.permissions import check_vhost
+from mayfly.node.limits import QUEUES_BURIED_PER_COMMAND
+from mayfly.node.shard.commands import encode_delete_queue
 
 if TYPE_CHECKING:
-    from node.broker.broker import Broker
-    from node.broker.routes import Routes
+    from mayfly.node.broker.broker import Broker
+    from mayfly.node.broker.routes import Routes
 
 logger = logging.getLogger(__name__)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from node.broker.access_counts import CHANNELS_OF_USER, CONNECTIONS_OF_USER, CONNECTIONS_OF_VHOST
-from node.catalog import Refusal, VhostRecord, refusals
-from node.catalog.access_limits import MAX_CHANNELS, MAX_CONNECTIONS, allowed
+from mayfly.node.broker.access_counts import CHANNELS_OF_USER, CONNECTIONS_OF_USER, CONNECTIONS_OF_VHOST
+from mayfly.node.catalog import Refusal, VhostRecord, refusals
+from mayfly.node.catalog.access_limits import MAX_CHANNELS, MAX_CONNECTIONS, allowed
 
 if TYPE_CHECKING:
-    from node.broker.cluster_facade import ClusterFacade
+    from mayfly.node.broker.cluster_facade import ClusterFacade
 
 
 class ConnectionLimits:

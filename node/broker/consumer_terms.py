@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from node.amqp.field_table import EMPTY_TABLE_BYTES
+from mayfly.node.amqp.field_table import EMPTY_TABLE_BYTES
 
 KEPT_BYTES: Final = 4096
 """Longer tables of arguments are not kept: a node may have as many consumers as its clients want."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from node.broker.operation import AmqpError
-from node.limits import CONSUMER_TIMEOUT_LOOKS
+from mayfly.node.broker.operation import AmqpError
+from mayfly.node.limits import CONSUMER_TIMEOUT_LOOKS
 
 if TYPE_CHECKING:
-    from node.broker.unacknowledged import Unacknowledged
+    from mayfly.node.broker.unacknowledged import Unacknowledged
 
 
 class DeliveryMarks:

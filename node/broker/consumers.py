@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from node.amqp.content import HEADERS, Content, property_span, replace_properties
-from node.amqp.field_table import FieldTable, long_integer
-from node.broker.cluster_facade import Done, ShardHandle
-from node.broker.unacknowledged import Holder
-from node.dead_letter.publisher_headers import as_shown
-from node.shard.commands import encode_flow, encode_taken
-from node.shard.message import OVERHEAD_BYTES, Message
+from mayfly.node.amqp.content import HEADERS, Content, property_span, replace_properties
+from mayfly.node.amqp.field_table import FieldTable, long_integer
+from mayfly.node.broker.cluster_facade import Done, ShardHandle
+from mayfly.node.broker.unacknowledged import Holder
+from mayfly.node.dead_letter.publisher_headers import as_shown
+from mayfly.node.shard.commands import encode_flow, encode_taken
+from mayfly.node.shard.message import OVERHEAD_BYTES, Message
 
 if TYPE_CHECKING:
-    from node.broker.channel import Channel
+    from mayfly.node.broker.channel import Channel
 
 ACQUIRED_COUNT: Final = "x-acquired-count"
 DELIVERY_COUNT: Final = "x-delivery-count"

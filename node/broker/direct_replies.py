@@ -7,10 +7,10 @@
 The key is a secret of 128 bits: who has not got it with a request cannot reply, nor can who is in another vhost (VHOST
 is a digest; in an address that another release has made it may be missing, and is not asked for). A reply whose
 channel or node is gone is dropped, as in RabbitMQ: requesters have a time limit. queue.declare with an address asks
-whether its channel is there. Datagrams between nodes, in the frames between them and in their order:
+whether its channel is there. Notices between nodes, in the frames between them and in their order:
 
     REPLY  any -> requester's node   key length u16, names length u16, header length u32, then key, names, header, body
-    ASK    any -> requester's node   number u64, key                            (`node.peer_questions`)
+    ASK    any -> requester's node   number u64, key                            (`node.broker.peer_questions`)
     TOLD   requester's node -> any   number u64, whether the key is known u8
 """
 
@@ -24,10 +24,10 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Final
 
-from node.amqp.content import Content
-from node.broker.cluster_facade import ClusterEvents, Done
-from node.datagram_kinds import ASK, REPLY, TOLD
-from node.peer_questions import PeerQuestions
+from mayfly.node.amqp.content import Content
+from mayfly.node.broker.cluster_facade import ClusterEvents, Done
+from mayfly.node.broker.peer_questions import PeerQuestions
+from mayfly.node.notice_kinds import ASK, REPLY, TOLD
 
 logger = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ class DirectReplies:
         send: Callable[[int, int, bytes], None],
         events: Callable[[], ClusterEvents | None],
     ) -> None:
-        """`send(node id, kind, datagram)`.  `events()` is this node's broker, once there is one."""
+        """`send(node id, kind, notice)`.  `events()` is this node's broker, once there is one."""
         self.node_id: int = node_id
         self._send = send
         self._events = events
@@ -138,10 +138,10 @@ class DirectReplies:
         """Time has passed."""
         self._questions.tick(now_ms)
 
-    def datagram(self, node_id: int, kind: int, data: bytes) -> None:
-        """A datagram of another node.  What cannot be read is dropped."""
+    def notice(self, node_id: int, kind: int, data: bytes) -> None:
+        """A notice of another node.  What cannot be read is dropped."""
         if kind != REPLY:
-            self._questions.datagram(node_id, kind, data)
+            self._questions.notice(node_id, kind, data)
             return
         try:
             self._reply_came(data)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ipaddress
 
-from node.limits import (
+from mayfly.node.limits import (
     LOGIN_ADDRESSES,
     LOGIN_DELAY_FIRST_MS,
     LOGIN_DELAY_MOST_MS,

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pamqp.commands import Basic, Confirm, Exchange, Queue, Tx
 
-from node.broker.operation import Steps
-from node.broker.operations import basic, exchange, queue, session
+from mayfly.node.broker.operation import Steps
+from mayfly.node.broker.operations import basic, exchange, queue, session
 
 if TYPE_CHECKING:
-    from node.broker.channel import Channel
+    from mayfly.node.broker.channel import Channel
 
 HANDLERS: Final[dict[int, Callable[[Channel, Any, bytes], Steps | None]]] = {
     Exchange.Declare.index: exchange.declare,

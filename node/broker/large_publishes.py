@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections import deque
 
-from node.broker.cluster_facade import ClusterFacade, Done
-from node.broker.operation import Request
+from mayfly.node.broker.cluster_facade import ClusterFacade, Done
+from mayfly.node.broker.operation import Request
 
 
 class LargePublishes:

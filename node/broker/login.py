@@ -9,17 +9,17 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from node.amqp.events import AuthenticationRequested
-from node.amqp.sasl import EXTERNAL
-from node.broker.failed_logins import origin_of
-from node.broker.operation import nothing
-from node.broker.password_line import Turn
-from node.catalog import UpgradePassword, UserRecord
-from node.catalog.passwords import NOBODYS_HASH
+from mayfly.node.amqp.events import AuthenticationRequested
+from mayfly.node.amqp.sasl import EXTERNAL
+from mayfly.node.broker.failed_logins import origin_of
+from mayfly.node.broker.operation import nothing
+from mayfly.node.broker.password_line import Turn
+from mayfly.node.catalog import UpgradePassword, UserRecord
+from mayfly.node.catalog.passwords import NOBODYS_HASH
 
 if TYPE_CHECKING:
-    from node.broker.broker import Broker
-    from node.broker.connection import ClientConnection
+    from mayfly.node.broker.broker import Broker
+    from mayfly.node.broker.connection import ClientConnection
 
 logger = logging.getLogger(__name__)
 

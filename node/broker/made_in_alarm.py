@@ -7,7 +7,7 @@ his own for it (Celery's workers declare theirs before they consume). So each us
 
 from __future__ import annotations
 
-from node.broker.operation import AmqpError
+from mayfly.node.broker.operation import AmqpError
 
 
 class MadeInAlarm:

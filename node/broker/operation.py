@@ -13,8 +13,8 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any, Final
 
-from node.broker.cluster_facade import SESSION_LOST, ClusterFacade, Done, SessionLost
-from node.catalog import Refusal
+from mayfly.node.broker.cluster_facade import SESSION_LOST, ClusterFacade, Done, SessionLost
+from mayfly.node.catalog import Refusal
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class SpreadStep(Request):
         cluster.catalog_spread(done)
 
 
-class HomeStep(Request):
+class OwnerStep(Request):
     """Wait while the home node of a queue cannot be reached and the queue is still there; answers a bool: whether it is
     worthwhile to ask again."""
 
@@ -79,7 +79,7 @@ class HomeStep(Request):
         self.queue_id = queue_id
 
     def start(self, cluster: ClusterFacade, done: Done) -> None:
-        cluster.await_home(self.queue_id, done)
+        cluster.await_owner(self.queue_id, done)
 
 
 class ReplyAddressStep(Request):
@@ -224,8 +224,8 @@ __all__ = [
     "AmqpError",
     "BarrierStep",
     "CatalogStep",
-    "HomeStep",
     "Operation",
+    "OwnerStep",
     "ReplyAddressStep",
     "Request",
     "ShardStep",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from node.limits import PASSWORD_CHECKS_OF_ORIGIN, PASSWORD_CHECKS_WAITING, PASSWORD_LINES_MOST
+from mayfly.node.limits import PASSWORD_CHECKS_OF_ORIGIN, PASSWORD_CHECKS_WAITING, PASSWORD_LINES_MOST
 
 Turn = Callable[[], None]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cluster.versions import LEVEL_CONSUMER_WINDOWS
-from node.limits import (
+from mayfly.cluster.versions import LEVEL_CONSUMER_WINDOWS
+from mayfly.node.limits import (
     CONNECTION_WINDOWS_BYTES,
     CONSUMER_WINDOW_LEAST_BYTES,
     OUTPUT_FULL_BYTES,
@@ -15,9 +15,9 @@ from node.limits import (
 )
 
 if TYPE_CHECKING:
-    from node.amqp.output import Output
-    from node.broker.broker import Broker
-    from node.broker.connection import ClientConnection
+    from mayfly.node.amqp.output import Output
+    from mayfly.node.broker.broker import Broker
+    from mayfly.node.broker.connection import ClientConnection
 
 
 class Pressure:

@@ -12,24 +12,24 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from cluster.versions import LEVEL_PUBLISHER_HEADERS
-from node.amqp.content import REPLY_TO, USER_ID, Content, replace_properties, short_string
-from node.amqp.events import IMMEDIATE, MANDATORY
-from node.broker.cluster_facade import SESSION_LOST, ClusterFacade, Done, ShardHandle
-from node.broker.confirms import Confirms, PublishGroup
-from node.broker.direct_replies import REPLY_TO_OCTETS, is_address_in
-from node.broker.large_publishes import TurnStep
-from node.broker.operation import AmqpError, Request, Steps, as_error
-from node.broker.routes import Route, Routes, Target, copies_of
-from node.broker.transaction import Transaction
-from node.catalog import Refusal, expiration_ttl_ms
-from node.dead_letter.publisher_headers import as_shown, as_stored
-from node.limits import LARGE_PUBLISH_BYTES
-from node.shard.commands import NO_TTL, encode_guard, encode_publish
-from node.shard.results import Published
+from mayfly.cluster.versions import LEVEL_PUBLISHER_HEADERS
+from mayfly.node.amqp.content import REPLY_TO, USER_ID, Content, replace_properties, short_string
+from mayfly.node.amqp.events import IMMEDIATE, MANDATORY
+from mayfly.node.broker.cluster_facade import SESSION_LOST, ClusterFacade, Done, ShardHandle
+from mayfly.node.broker.confirms import Confirms, PublishGroup
+from mayfly.node.broker.direct_replies import REPLY_TO_OCTETS, is_address_in
+from mayfly.node.broker.large_publishes import TurnStep
+from mayfly.node.broker.operation import AmqpError, Request, Steps, as_error
+from mayfly.node.broker.routes import Route, Routes, Target, copies_of
+from mayfly.node.broker.transaction import Transaction
+from mayfly.node.catalog import Refusal, expiration_ttl_ms
+from mayfly.node.dead_letter.publisher_headers import as_shown, as_stored
+from mayfly.node.limits import LARGE_PUBLISH_BYTES
+from mayfly.node.shard.commands import NO_TTL, encode_guard, encode_publish
+from mayfly.node.shard.results import Published
 
 if TYPE_CHECKING:
-    from node.broker.channel import Channel
+    from mayfly.node.broker.channel import Channel
 
 _FLAGS_AT: Final = 12
 _WITH_CARE: Final = 0x23

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from node.amqp.content import HEADERS, Content
-from node.amqp.field_table import ARRAY, LONG_STRING
-from node.broker.cluster_facade import ClusterFacade, ShardHandle
-from node.broker.operation import AmqpError, as_error, check
-from node.broker.queue_settings import refuses_publishes
-from node.catalog import Refusal
-from node.catalog.permissions import check_access, check_topic
-from node.limits import COPIES_CHARACTERS, ROUTES_CACHED
+from mayfly.node.amqp.content import HEADERS, Content
+from mayfly.node.amqp.field_table import ARRAY, LONG_STRING
+from mayfly.node.broker.cluster_facade import ClusterFacade, ShardHandle
+from mayfly.node.broker.operation import AmqpError, as_error, check
+from mayfly.node.catalog import Refusal
+from mayfly.node.catalog.permissions import check_access, check_topic
+from mayfly.node.catalog.shard_settings import refuses_publishes
+from mayfly.node.limits import COPIES_CHARACTERS, ROUTES_CACHED
 
 if TYPE_CHECKING:
-    from node.catalog import QueueRecord
+    from mayfly.node.catalog import QueueRecord
 
 
 class Target:

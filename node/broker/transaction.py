@@ -14,20 +14,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from node.amqp.content import Content
-from node.broker.operation import AmqpError
-from node.broker.unacknowledged import Settlement, Unacknowledged, UnknownTag
-from node.limits import (
+from mayfly.node.amqp.content import Content
+from mayfly.node.broker.operation import AmqpError
+from mayfly.node.broker.unacknowledged import Settlement, Unacknowledged, UnknownTag
+from mayfly.node.limits import (
     OPEN_TRANSACTIONS_ALARM_PERCENT,
     OPEN_TRANSACTIONS_BYTES,
     TRANSACTION_BYTES,
     TRANSACTION_STEP_BYTES,
     TRANSACTION_STEPS,
 )
-from node.shard.commands import encode_publish, encode_transaction
+from mayfly.node.shard.commands import encode_publish, encode_transaction
 
 if TYPE_CHECKING:
-    from node.catalog import Catalog, QueueRecord
+    from mayfly.node.catalog import Catalog, QueueRecord
 
 
 class OpenTransactions:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import Final
 
-from node.shard.commands import NUMBER_PAIR, RANGE, SETTLE, SETTLE_HEAD, encode_settle
+from mayfly.node.shard.commands import NUMBER_PAIR, RANGE, SETTLE, SETTLE_HEAD, encode_settle
 
 MOST_IN_RUN: Final = 512
 """Tags from the lowest outstanding one of a run to its end: as many bits are the most that one open delivery keeps."""

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from node.broker.operation import AmqpError
-from node.broker.publishing import BASIC_CLASS, PUBLISH_METHOD
+from mayfly.node.broker.operation import AmqpError
+from mayfly.node.broker.publishing import BASIC_CLASS, PUBLISH_METHOD
 
 if TYPE_CHECKING:
-    from node.amqp.channel import Channel
-    from node.broker.connection import ClientConnection
+    from mayfly.node.amqp.channel import Channel
+    from mayfly.node.broker.connection import ClientConnection
 
 
 class UnfinishedMessages:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from node.amqp.events import Event, MethodReceived, PublishesReceived, SettlementsReceived
-from node.amqp.field_table import values_in
+from mayfly.node.amqp.events import Event, MethodReceived, PublishesReceived, SettlementsReceived
+from mayfly.node.amqp.field_table import values_in
 
 EVENT_BYTES: Final = 512
 """What an event counts for besides what it carries: with its method of pamqp's 400 (measured), and its place."""

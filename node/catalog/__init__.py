@@ -1,7 +1,7 @@
 """The metadata of the cluster, replicated by Raft group 0: see `catalog.Catalog`. Pure."""
-from node.catalog.arguments import DEFAULT_DELIVERY_LIMIT, MAX_TTL_MS, consumer_priority, queue_settings
-from node.catalog.catalog import Catalog
-from node.catalog.commands import (
+from mayfly.node.catalog.arguments import DEFAULT_DELIVERY_LIMIT, MAX_TTL_MS, consumer_priority, queue_settings
+from mayfly.node.catalog.catalog import Catalog
+from mayfly.node.catalog.commands import (
     AddMember,
     AddVhost,
     Bind,
@@ -37,11 +37,11 @@ from node.catalog.commands import (
     decode,
     encode,
 )
-from node.catalog.expiration import expiration_ttl_ms
-from node.catalog.members import Members
-from node.catalog.policies import check_policy, merged_definition
-from node.catalog.policy_changes import PolicyChange
-from node.catalog.records import (
+from mayfly.node.catalog.expiration import expiration_ttl_ms
+from mayfly.node.catalog.members import Members
+from mayfly.node.catalog.policies import check_policy, merged_definition
+from mayfly.node.catalog.policy_changes import PolicyChange
+from mayfly.node.catalog.records import (
     REPLICATED,
     TRANSIENT_SHARD_BASE,
     BindingRecord,
@@ -57,7 +57,7 @@ from node.catalog.records import (
     VhostRecord,
     transient_shard,
 )
-from node.catalog.results import (
+from mayfly.node.catalog.results import (
     CatalogResult,
     Done,
     ExchangeDeclared,
@@ -69,8 +69,8 @@ from node.catalog.results import (
     QueuesRemoved,
     Refusal,
 )
-from node.catalog.snapshot import MalformedSnapshot
-from node.catalog.state import CatalogState
+from mayfly.node.catalog.snapshot import MalformedSnapshot
+from mayfly.node.catalog.state import CatalogState
 
 __all__ = [
     "DEFAULT_DELIVERY_LIMIT",

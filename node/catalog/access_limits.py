@@ -9,8 +9,8 @@ from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
-from node.catalog import refusals
-from node.catalog.records import LimitedKind, UserRecord, VhostRecord
+from mayfly.node.catalog import refusals
+from mayfly.node.catalog.records import LimitedKind, UserRecord, VhostRecord
 
 MAX_CONNECTIONS: Final = "max-connections"
 MAX_QUEUES: Final = "max-queues"

@@ -7,11 +7,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, cast
 
-from node.catalog import refusals
-from node.catalog.leader_locators import LEADER_LOCATORS
-from node.catalog.records import DeadLetterStrategy, Overflow, QueueSettings
-from node.catalog.results import Refusal
-from node.catalog.values import NestedTooDeepError, erlang_string, erlang_term, same_value, storable, type_name
+from mayfly.node.catalog import refusals
+from mayfly.node.catalog.leader_locators import LEADER_LOCATORS
+from mayfly.node.catalog.records import DeadLetterStrategy, Overflow, QueueSettings
+from mayfly.node.catalog.results import Refusal
+from mayfly.node.catalog.values import NestedTooDeepError, erlang_string, erlang_term, same_value, storable, type_name
 
 QueueType = Literal["classic", "quorum"]
 

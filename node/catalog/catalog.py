@@ -11,14 +11,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from node.catalog import refusals, snapshot
-from node.catalog.changes import Changes, Versions
-from node.catalog.commands import Bind, CatalogCommand, DeclareExchange, DeclareQueue
-from node.catalog.declarations import checked_binding, existing_exchange, existing_queue, may_access, new_queue_settings
-from node.catalog.members import Members
-from node.catalog.policies import merged_definition
-from node.catalog.policy_changes import PolicyChange
-from node.catalog.records import (
+from mayfly.node.catalog import refusals, snapshot
+from mayfly.node.catalog.changes import Changes, Versions
+from mayfly.node.catalog.commands import Bind, CatalogCommand, DeclareExchange, DeclareQueue
+from mayfly.node.catalog.declarations import (
+    checked_binding,
+    existing_exchange,
+    existing_queue,
+    may_access,
+    new_queue_settings,
+)
+from mayfly.node.catalog.members import Members
+from mayfly.node.catalog.policies import merged_definition
+from mayfly.node.catalog.policy_changes import PolicyChange
+from mayfly.node.catalog.records import (
     BindingRecord,
     ExchangeRecord,
     NodeRecord,
@@ -30,8 +36,8 @@ from node.catalog.records import (
     UserRecord,
     VhostRecord,
 )
-from node.catalog.results import CatalogResult, Refusal
-from node.catalog.state import CatalogState
+from mayfly.node.catalog.results import CatalogResult, Refusal
+from mayfly.node.catalog.state import CatalogState
 
 
 class Catalog(Versions):

@@ -9,12 +9,12 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from cluster.versions import LEVEL_LEADER_LOCATORS, LEVEL_ROUTING_WEIGHT, VersionRange, level_fault
-from node.amqp.errors import PRECONDITION_FAILED
-from node.catalog import refusals
-from node.catalog.access_limits import check_room_for_queue, with_limit
-from node.catalog.arguments import exchange_argument, stored_arguments
-from node.catalog.commands import (
+from mayfly.cluster.versions import LEVEL_LEADER_LOCATORS, LEVEL_ROUTING_WEIGHT, VersionRange, level_fault
+from mayfly.node.amqp.errors import PRECONDITION_FAILED
+from mayfly.node.catalog import refusals
+from mayfly.node.catalog.access_limits import check_room_for_queue, with_limit
+from mayfly.node.catalog.arguments import exchange_argument, stored_arguments
+from mayfly.node.catalog.commands import (
     AddMember,
     AddVhost,
     Bind,
@@ -47,7 +47,7 @@ from node.catalog.commands import (
     Unbind,
     UpgradePassword,
 )
-from node.catalog.declarations import (
+from mayfly.node.catalog.declarations import (
     RESERVED_PREFIX,
     checked_binding,
     effectively_durable,
@@ -55,11 +55,11 @@ from node.catalog.declarations import (
     existing_queue,
     new_queue_settings,
 )
-from node.catalog.leader_locators import BALANCED, CLIENT_LOCAL, POLICY_KEYS
-from node.catalog.permissions import rights_digest
-from node.catalog.policies import policy_record
-from node.catalog.policy_changes import PolicyChange, PolicyChanges
-from node.catalog.records import (
+from mayfly.node.catalog.leader_locators import BALANCED, CLIENT_LOCAL, POLICY_KEYS
+from mayfly.node.catalog.permissions import rights_digest
+from mayfly.node.catalog.policies import policy_record
+from mayfly.node.catalog.policy_changes import PolicyChange, PolicyChanges
+from mayfly.node.catalog.records import (
     REPLICATED,
     ExchangeRecord,
     ExchangeType,
@@ -73,7 +73,7 @@ from node.catalog.records import (
     VhostRecord,
     transient_shard,
 )
-from node.catalog.results import (
+from mayfly.node.catalog.results import (
     CatalogResult,
     Done,
     ExchangeDeclared,
@@ -83,9 +83,9 @@ from node.catalog.results import (
     QueuesRemoved,
     Refusal,
 )
-from node.catalog.state import CatalogState
-from node.catalog.vhost import DEFAULT_EXCHANGE, Vhost
-from node.limits import ROUTING_WEIGHT
+from mayfly.node.catalog.state import CatalogState
+from mayfly.node.catalog.vhost import DEFAULT_EXCHANGE, Vhost
+from mayfly.node.limits import ROUTING_WEIGHT
 
 
 class Versions:

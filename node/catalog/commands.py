@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
-from node.catalog.nesting import nested_deeper
-from node.catalog.records import DestinationKind, LimitedKind
+from mayfly.node.catalog.nesting import nested_deeper
+from mayfly.node.catalog.records import DestinationKind, LimitedKind
 
 
 class MalformedCommand(ValueError):

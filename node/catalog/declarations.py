@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from node.catalog import refusals
-from node.catalog.arguments import (
+from mayfly.node.catalog import refusals
+from mayfly.node.catalog.arguments import (
     exchange_argument,
     first_inequivalent,
     headers_binding_fault,
@@ -16,12 +16,12 @@ from node.catalog.arguments import (
     stored_arguments,
     type_module,
 )
-from node.catalog.commands import Bind, DeclareExchange, DeclareQueue, Unbind
-from node.catalog.exchange import EXCHANGE_TYPES
-from node.catalog.records import BindingRecord, ExchangeRecord, QueueRecord, QueueSettings
-from node.catalog.results import Refusal
-from node.catalog.values import same_value
-from node.catalog.vhost import DEFAULT_EXCHANGE, Vhost
+from mayfly.node.catalog.commands import Bind, DeclareExchange, DeclareQueue, Unbind
+from mayfly.node.catalog.exchange import EXCHANGE_TYPES
+from mayfly.node.catalog.records import BindingRecord, ExchangeRecord, QueueRecord, QueueSettings
+from mayfly.node.catalog.results import Refusal
+from mayfly.node.catalog.values import same_value
+from mayfly.node.catalog.vhost import DEFAULT_EXCHANGE, Vhost
 
 RESERVED_PREFIX: Final = "amq."
 _NO_TYPE: Final = {"x-queue-type": "classic"}

@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from node.catalog.policies import lowest
-from node.catalog.records import QueueSettings
+from mayfly.node.catalog.policies import lowest
+from mayfly.node.catalog.records import QueueSettings
 
 
 def effective_settings(

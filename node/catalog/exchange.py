@@ -4,11 +4,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from node.catalog.header_matching import HeaderPatterns
-from node.catalog.records import BindingRecord, ExchangeRecord
-from node.catalog.targets import Target, Targets
-from node.catalog.topics import TopicPatterns
-from node.catalog.word_masks import RoutingSteps
+from mayfly.node.catalog.header_matching import HeaderPatterns
+from mayfly.node.catalog.records import BindingRecord, ExchangeRecord
+from mayfly.node.catalog.targets import Target, Targets
+from mayfly.node.catalog.topics import TopicPatterns
+from mayfly.node.catalog.word_masks import RoutingSteps
 
 EXCHANGE_TYPES: Final = frozenset({"direct", "fanout", "topic", "headers"})
 

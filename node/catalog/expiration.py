@@ -3,10 +3,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from node.amqp.errors import PRECONDITION_FAILED
-from node.catalog.arguments import MAX_TTL_MS, duration_fault
-from node.catalog.results import Refusal
-from node.catalog.values import erlang_string
+from mayfly.node.amqp.errors import PRECONDITION_FAILED
+from mayfly.node.catalog.arguments import MAX_TTL_MS, duration_fault
+from mayfly.node.catalog.results import Refusal
+from mayfly.node.catalog.values import erlang_string
 
 _LONGEST_BYTES: Final = 255  # of a short string
 

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
-from node.catalog.expression_syntax import (
+from mayfly.node.catalog.expression_syntax import (
     BEGIN,
     END,
     END_OR_NEWLINE,

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from node.catalog.records import BindingRecord
-from node.catalog.targets import Target, Targets
-from node.catalog.values import table_key, value_key
+from mayfly.node.catalog.records import BindingRecord
+from mayfly.node.catalog.targets import Target, Targets
+from mayfly.node.catalog.values import table_key, value_key
 
 _NO_HEADERS: Final[dict[str, Any]] = {}
 _Place = tuple[str, bytes | None]

@@ -1,6 +1,6 @@
 """The members of the cluster and the plan of who votes where: the part of the catalog that operators change.
 
-The plan follows the members by `cluster.placement.replanned`; every replica comes to the same one.
+The plan follows the members by `cluster.host.placement.replanned`; every replica comes to the same one.
 """
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from cluster.placement import Plan, first_plan, replanned
-from node.amqp.errors import PRECONDITION_FAILED
-from node.catalog.commands import AddMember, FoundCluster, PlaceGroup, PreferLeader
-from node.catalog.records import CATALOG_GROUP, MemberRecord, MemberState
-from node.catalog.results import Refusal
+from mayfly.cluster.host.placement import Plan, first_plan, replanned
+from mayfly.node.amqp.errors import PRECONDITION_FAILED
+from mayfly.node.catalog.commands import AddMember, FoundCluster, PlaceGroup, PreferLeader
+from mayfly.node.catalog.records import CATALOG_GROUP, MemberRecord, MemberState
+from mayfly.node.catalog.results import Refusal
 
 _HIGHEST_NODE_ID = 0xFFFF
 STILL_THERE = "is still there"

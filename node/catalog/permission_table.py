@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Generic, TypeVar
 
-from node.catalog.records import PermissionRecord, TopicPermissionRecord
+from mayfly.node.catalog.records import PermissionRecord, TopicPermissionRecord
 
 _Record = TypeVar("_Record", PermissionRecord, TopicPermissionRecord)
 

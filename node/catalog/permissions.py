@@ -11,17 +11,12 @@ from typing import Any, Final, Literal, Protocol
 
 import msgspec
 
-from node.catalog import refusals
-from node.catalog.commands import Bind, CheckedCommand, DeclareExchange, DeclareQueue, Unbind
-from node.catalog.expression_syntax import quoted
-from node.catalog.expressions import expression
-from node.catalog.records import (
-    DestinationKind,
-    ExchangeRecord,
-    PermissionRecord,
-    TopicPermissionRecord,
-)
-from node.catalog.results import Refusal
+from mayfly.node.catalog import refusals
+from mayfly.node.catalog.commands import Bind, CheckedCommand, DeclareExchange, DeclareQueue, Unbind
+from mayfly.node.catalog.expression_syntax import quoted
+from mayfly.node.catalog.expressions import expression
+from mayfly.node.catalog.records import DestinationKind, ExchangeRecord, PermissionRecord, TopicPermissionRecord
+from mayfly.node.catalog.results import Refusal
 
 Access = Literal["configure", "write", "read"]
 

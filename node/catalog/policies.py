@@ -15,15 +15,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, cast
 
-from node.amqp.errors import PRECONDITION_FAILED
-from node.catalog.arguments import MAX_TTL_MS
-from node.catalog.commands import SetPolicy
-from node.catalog.expressions import Expression, expression, expression_fault
-from node.catalog.leader_locators import LEADER_LOCATOR, LEADER_LOCATORS, MASTER_LOCATOR, MASTER_LOCATORS
-from node.catalog.records import ApplyTo, PolicyRecord
-from node.catalog.results import Refusal
-from node.catalog.values import json_term
-from node.limits import POLICIES, POLICY_STEPS
+from mayfly.node.amqp.errors import PRECONDITION_FAILED
+from mayfly.node.catalog.arguments import MAX_TTL_MS
+from mayfly.node.catalog.commands import SetPolicy
+from mayfly.node.catalog.expressions import Expression, expression, expression_fault
+from mayfly.node.catalog.leader_locators import LEADER_LOCATOR, LEADER_LOCATORS, MASTER_LOCATOR, MASTER_LOCATORS
+from mayfly.node.catalog.records import ApplyTo, PolicyRecord
+from mayfly.node.catalog.results import Refusal
+from mayfly.node.catalog.values import json_term
+from mayfly.node.limits import POLICIES, POLICY_STEPS
 
 MAX_LIMIT: Final = 2**48 - 1
 """The highest length, number of bytes or deliveries that a limit can be."""

@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from node.catalog.arguments import queue_type
-from node.catalog.policies import matches
-from node.catalog.records import PolicyRecord, QueueRecord
+from mayfly.node.catalog.arguments import queue_type
+from mayfly.node.catalog.policies import matches
+from mayfly.node.catalog.records import PolicyRecord, QueueRecord
 
 _REMEMBERED: Final = 256
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from node.amqp.errors import (
+from mayfly.node.amqp.errors import (
     ACCESS_REFUSED,
     INTERNAL_ERROR,
     NOT_ALLOWED,
@@ -14,9 +14,9 @@ from node.amqp.errors import (
     PRECONDITION_FAILED,
     RESOURCE_LOCKED,
 )
-from node.catalog.records import DestinationKind
-from node.catalog.results import NeedsLevel, OtherRights, Refusal
-from node.catalog.values import plain, type_name
+from mayfly.node.catalog.records import DestinationKind
+from mayfly.node.catalog.results import NeedsLevel, OtherRights, Refusal
+from mayfly.node.catalog.values import plain, type_name
 
 _NONE = object()
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import msgspec
 
-from node.catalog.records import ExchangeRecord, MemberRecord, QueueRecord
+from mayfly.node.catalog.records import ExchangeRecord, MemberRecord, QueueRecord
 
 
 class Refusal(Exception):

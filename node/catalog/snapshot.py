@@ -8,9 +8,9 @@ from typing import Final
 
 import msgspec
 
-from cluster.versions import LEVEL_SNAPSHOT_SAYS_LEVEL
-from node.catalog.members import Members, StoredMembers
-from node.catalog.records import (
+from mayfly.cluster.versions import LEVEL_SNAPSHOT_SAYS_LEVEL
+from mayfly.node.catalog.members import Members, StoredMembers
+from mayfly.node.catalog.records import (
     BindingRecord,
     ExchangeRecord,
     NodeRecord,
@@ -21,8 +21,8 @@ from node.catalog.records import (
     UserRecord,
     VhostRecord,
 )
-from node.catalog.state import FIRST_LEVEL, CatalogState
-from node.catalog.vhost import Vhost
+from mayfly.node.catalog.state import FIRST_LEVEL, CatalogState
+from mayfly.node.catalog.vhost import Vhost
 
 FORMAT_VERSION: Final = 6
 """2: vhosts have policies; what was written as 1 is read as having none. 3: members have failure domains; what was

@@ -6,11 +6,11 @@ from typing import Any, Final
 
 import msgspec
 
-from node.catalog import refusals
-from node.catalog.members import Members
-from node.catalog.permission_table import PermissionTable
-from node.catalog.placement import Placement
-from node.catalog.records import (
+from mayfly.node.catalog import refusals
+from mayfly.node.catalog.members import Members
+from mayfly.node.catalog.permission_table import PermissionTable
+from mayfly.node.catalog.placement import Placement
+from mayfly.node.catalog.records import (
     ExchangeRecord,
     NodeRecord,
     PermissionRecord,
@@ -20,7 +20,7 @@ from node.catalog.records import (
     UserRecord,
     VhostRecord,
 )
-from node.catalog.vhost import Vhost, predeclared_exchanges
+from mayfly.node.catalog.vhost import Vhost, predeclared_exchanges
 
 FIRST_LEVEL: Final = 1
 """Of a cluster that has not said otherwise."""

@@ -1,7 +1,7 @@
 """A bag of binding destinations: each counted, each told once."""
 from __future__ import annotations
 
-from node.catalog.records import BindingRecord, QueueRecord
+from mayfly.node.catalog.records import BindingRecord, QueueRecord
 
 Target = QueueRecord | str
 """A queue, or the name of an exchange of the same vhost."""

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from node.catalog.records import BindingRecord
-from node.catalog.targets import Target, Targets
-from node.catalog.word_masks import RoutingSteps, WordMasks
+from mayfly.node.catalog.records import BindingRecord
+from mayfly.node.catalog.targets import Target, Targets
+from mayfly.node.catalog.word_masks import RoutingSteps, WordMasks
 
 MOST_VISITS: Final = 1000
 """Nodes of the tree that one match looks at before the masks take over: half a millisecond. Ordinary ones take a few

@@ -5,12 +5,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final, TypeVar
 
-from node.catalog.arguments import queue_type
-from node.catalog.effective_settings import effective_settings
-from node.catalog.exchange import Exchange
-from node.catalog.leader_locators import POLICY_KEYS, leader_locator
-from node.catalog.policies import PolicyTable, merged_definition
-from node.catalog.records import (
+from mayfly.node.catalog.arguments import queue_type
+from mayfly.node.catalog.effective_settings import effective_settings
+from mayfly.node.catalog.exchange import Exchange
+from mayfly.node.catalog.leader_locators import POLICY_KEYS, leader_locator
+from mayfly.node.catalog.policies import PolicyTable, merged_definition
+from mayfly.node.catalog.records import (
     BindingRecord,
     DestinationKind,
     ExchangeRecord,
@@ -19,10 +19,10 @@ from node.catalog.records import (
     QueueSettings,
     VhostRecord,
 )
-from node.catalog.targets import Targets
-from node.catalog.values import table_key
-from node.catalog.word_masks import RoutingSteps
-from node.limits import ROUTING_WEIGHT
+from mayfly.node.catalog.targets import Targets
+from mayfly.node.catalog.values import table_key
+from mayfly.node.catalog.word_masks import RoutingSteps
+from mayfly.node.limits import ROUTING_WEIGHT
 
 DEFAULT_EXCHANGE: Final = ""
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from node.catalog.targets import Targets
+from mayfly.node.catalog.targets import Targets
 
 CHUNK_BITS: Final = 4096
 """Patterns that are longer have a chunk for themselves."""

@@ -4,31 +4,31 @@ from typing import Final
 
 import click
 
-from node.build import describe_version
-from node.version import VERSION
+from mayfly.node.shell.build import describe_version
+from mayfly.node.version import VERSION
 
 # Subcommand -> (module, help). The modules of one do not burden the others: `mayfly status` needs no gRPC.
 _COMMANDS: Final = {
-    "node": "node.command_line.node_command",
-    "up": "node.command_line.up_command",
-    "status": "node.command_line.status_command",
-    "cluster": "node.command_line.cluster_command",
-    "ready": "node.command_line.ready_command",
-    "export": "node.command_line.export_command",
-    "import": "node.command_line.import_command",
-    "snapshot": "node.command_line.snapshot_command",
-    "restore": "node.command_line.restore_command",
-    "drain": "node.command_line.drain_command",
-    "revive": "node.command_line.revive_command",
-    "deadletters": "node.command_line.deadletters_command",
-    "shards": "node.command_line.shards_command",
-    "policy": "node.command_line.policy_command",
-    "user": "node.command_line.user_command",
-    "vhost": "node.command_line.vhost_command",
-    "permission": "node.command_line.permission_command",
-    "tls": "node.command_line.tls_command",
-    "queue": "node.command_line.queue_command",
-    "demo": "node.command_line.demo_command",
+    "node": "mayfly.node.command_line.node_command",
+    "up": "mayfly.node.command_line.up_command",
+    "status": "mayfly.node.command_line.status_command",
+    "cluster": "mayfly.node.command_line.cluster_command",
+    "ready": "mayfly.node.command_line.ready_command",
+    "export": "mayfly.node.command_line.export_command",
+    "import": "mayfly.node.command_line.import_command",
+    "snapshot": "mayfly.node.command_line.snapshot_command",
+    "restore": "mayfly.node.command_line.restore_command",
+    "drain": "mayfly.node.command_line.drain_command",
+    "revive": "mayfly.node.command_line.revive_command",
+    "deadletters": "mayfly.node.command_line.deadletters_command",
+    "shards": "mayfly.node.command_line.shards_command",
+    "policy": "mayfly.node.command_line.policy_command",
+    "user": "mayfly.node.command_line.user_command",
+    "vhost": "mayfly.node.command_line.vhost_command",
+    "permission": "mayfly.node.command_line.permission_command",
+    "tls": "mayfly.node.command_line.tls_command",
+    "queue": "mayfly.node.command_line.queue_command",
+    "demo": "mayfly.node.command_line.demo_command",
 }
 
 

@@ -10,7 +10,7 @@ import click
 from rich import box
 from rich.table import Table
 
-from node.command_line.operator_client import (
+from mayfly.node.command_line.operator_client import (
     as_administrator_or_hook,
     asks_a_node,
     console,
@@ -18,7 +18,7 @@ from node.command_line.operator_client import (
     post,
     warn_if_old,
 )
-from node.command_line.ready_command import tell_when
+from mayfly.node.command_line.ready_command import tell_when
 
 _POLL_S: Final = 0.25
 
@@ -62,7 +62,7 @@ def add(context: click.Context, seed: str, options: tuple[str, ...]) -> None:
 
     It is `mayfly node --join HOST:PORT` with the OPTIONS of `mayfly node`; it gets the shards' data, then votes.
     """
-    from node.command_line.node_command import command as node_command
+    from mayfly.node.command_line.node_command import command as node_command
 
     with node_command.make_context("node", ["--join", seed, *options], parent=context) as node_context:
         node_command.invoke(node_context)

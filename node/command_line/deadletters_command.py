@@ -9,8 +9,8 @@ import click
 from rich import box
 from rich.table import Table
 
-from node.command_line.operator_client import as_administrator, as_observer, console, get_as, post
-from node.shard.outbox import REASONS
+from mayfly.node.command_line.operator_client import as_administrator, as_observer, console, get_as, post
+from mayfly.node.shard.outbox import REASONS
 
 _MS_PER_S = 1000
 

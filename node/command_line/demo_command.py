@@ -5,7 +5,7 @@ import sys
 
 import click
 
-from node.private_files import keeping_private
+from mayfly.node.shell.private_files import keeping_private
 
 
 @click.command("demo")
@@ -24,6 +24,6 @@ def command(once: bool, base_port: int) -> None:
             "the demonstration needs the Python client pika (1.3 or newer), which is not installed beside this "
             f"MayflyMQ: {shlex.quote(sys.executable)} -m pip install 'pika>=1.3'"
         ) from None
-    from node.demonstration import demonstrate
+    from mayfly.node.demonstration import demonstrate
 
     sys.exit(demonstrate(once=once, base_port=base_port))

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import click
 
-from node.command_line.operator_client import as_administrator_or_hook, get, post
+from mayfly.node.command_line.operator_client import as_administrator_or_hook, get, post
 
 _POLL_S: Final = 0.1
 

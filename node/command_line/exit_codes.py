@@ -4,7 +4,7 @@ from typing import Final
 
 import click
 
-from node.settings import SettingsError
+from mayfly.node.settings import SettingsError
 
 REFUSED: Final = 78
 """EX_CONFIG of sysexits.h. The node must not go on as it is: settings can't be, data and settings contradict each

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from node.command_line.operator_client import as_administrator, get_as
-from node.private_files import write_private
+from mayfly.node.command_line.operator_client import as_administrator, get_as
+from mayfly.node.shell.private_files import write_private
 
 
 @click.command("export")

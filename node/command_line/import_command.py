@@ -6,7 +6,7 @@ from typing import BinaryIO, Final
 
 import click
 
-from node.command_line.operator_client import as_administrator, manage
+from mayfly.node.command_line.operator_client import as_administrator, manage
 
 IMPORTED_IN_PART: Final = 3
 """The exit code for a file of which something was left out."""

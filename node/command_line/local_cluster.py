@@ -20,13 +20,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import node
-from cluster.log.folder import make_folder
-from node.command_line.node_url import NodeUrl, no_page
-from node.private_files import open_private
-from node.settings import NodeSettings, show
-from node.settings.kinds import LARGEST_PORT, Address
-from node.settings.sources import no_option_of, option_of
+import mayfly
+from mayfly.cluster.store.folder import make_folder
+from mayfly.node.command_line.node_url import NodeUrl, no_page
+from mayfly.node.settings import NodeSettings, show
+from mayfly.node.settings.kinds import LARGEST_PORT, Address
+from mayfly.node.settings.sources import no_option_of, option_of
+from mayfly.node.shell.private_files import open_private
 
 HOST: Final = "127.0.0.1"
 HTTP_OFFSET: Final = 10_000
@@ -40,7 +40,7 @@ _EPHEMERAL: Final = range(32_768, 61_000)
 _HTTP_TIMEOUT_S: Final = 2.0
 _POLL_S: Final = 0.05
 _LOG_TAIL_LINES: Final = 12
-_SOURCE_ROOT: Final = Path(node.__file__).resolve().parent.parent
+_SOURCE_ROOT: Final = Path(mayfly.__file__).resolve().parent.parent
 
 
 class ClusterError(Exception):
@@ -189,7 +189,7 @@ class LocalCluster:
         to where this process does."""
         self._log_files = log_files
         self.plans = list(plans)
-        self._executable = list(executable) if executable else [sys.executable, "-P", "-m", "node"]
+        self._executable = list(executable) if executable else [sys.executable, "-P", "-m", "mayfly"]
         self._children: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self) -> None:
@@ -388,7 +388,7 @@ def this_mayfly() -> list[str]:
     script = Path(sys.executable).parent / "mayfly"
     if _is_installed() and script.exists():
         return [str(script)]
-    return ["env", f"PYTHONPATH={_SOURCE_ROOT}", sys.executable, "-P", "-m", "node"]
+    return ["env", f"PYTHONPATH={_SOURCE_ROOT}", sys.executable, "-P", "-m", "mayfly"]
 
 
 def _child_environment() -> Mapping[str, str]:

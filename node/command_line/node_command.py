@@ -13,21 +13,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from node.build import describe_version, failed_to_compile, why_not_compiled
-from node.command_line import exit_codes
-from node.command_line.local_cluster import ClusterError
-from node.command_line.parent import stop_with_parent
-from node.command_line.processes import refuse_surplus, run_processes
-from node.open_files import allowed_files, raise_open_files_limit, share_out
-from node.private_files import keeping_private
-from node.process_memory import share_one_heap
-from node.settings import NodeSettings, SettingsError, setting_help, setting_keys, setting_kind
-from node.settings.kinds import Switch
-from node.settings.processes import check_processes
-from node.settings.sources import load_settings, no_option_of, option_of
+from mayfly.node.command_line import exit_codes
+from mayfly.node.command_line.local_cluster import ClusterError
+from mayfly.node.command_line.parent import stop_with_parent
+from mayfly.node.command_line.processes import refuse_surplus, run_processes
+from mayfly.node.settings import NodeSettings, SettingsError, setting_help, setting_keys, setting_kind
+from mayfly.node.settings.kinds import Switch
+from mayfly.node.settings.processes import check_processes
+from mayfly.node.settings.sources import load_settings, no_option_of, option_of
+from mayfly.node.shell.build import describe_version, failed_to_compile, why_not_compiled
+from mayfly.node.shell.open_files import allowed_files, raise_open_files_limit, share_out
+from mayfly.node.shell.private_files import keeping_private
+from mayfly.node.shell.process_memory import share_one_heap
 
 if TYPE_CHECKING:
-    from node.process import NodeProcess
+    from mayfly.node.shell.process import NodeProcess
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -134,9 +134,9 @@ def _event_loop_runner() -> Callable[[Any], int]:
 
 async def _serve(settings: NodeSettings, supervised: bool) -> int:
     """Run the node until SIGTERM or SIGINT; the exit code."""
-    from cluster.log.batch import LogError, StoreDamaged, StoreUnfit
-    from node.arrival import NodeRefused, begin_anew
-    from node.process import NodeProcess
+    from mayfly.cluster.log.batch import LogError, StoreDamaged, StoreUnfit
+    from mayfly.node.shell.arrival import NodeRefused, begin_anew
+    from mayfly.node.shell.process import NodeProcess
 
     process = NodeProcess(settings)
     stop_asked = _stop_on_signals(supervised)

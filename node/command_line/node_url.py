@@ -5,8 +5,8 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from node.settings import NodeSettings
-from node.settings.kinds import Address
+from mayfly.node.settings import NodeSettings
+from mayfly.node.settings.kinds import Address
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)\Z")
 _PORTS: Final = {"http": 80, "https": 443}

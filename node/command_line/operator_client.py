@@ -16,10 +16,10 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from node.command_line.local_cluster import fetch
-from node.command_line.node_url import NodeUrl, no_page
-from node.settings import NodeSettings
-from node.settings.sources import variable_of
+from mayfly.node.command_line.local_cluster import fetch
+from mayfly.node.command_line.node_url import NodeUrl, no_page
+from mayfly.node.settings import NodeSettings
+from mayfly.node.settings.sources import variable_of
 
 USER_VARIABLE: Final = "MAYFLY_USER"
 PASSWORD_VARIABLE: Final = "MAYFLY_PASSWORD"

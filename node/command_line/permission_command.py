@@ -8,7 +8,7 @@ from urllib.parse import quote
 import click
 from rich.text import Text
 
-from node.command_line.operator_client import as_administrator, console, manage, table_of
+from mayfly.node.command_line.operator_client import as_administrator, console, manage, table_of
 
 
 @click.group("permission")

@@ -10,7 +10,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from node.command_line.operator_client import as_administrator, console, manage
+from mayfly.node.command_line.operator_client import as_administrator, console, manage
 
 APPLY_TO: Final = ("all", "queues", "classic_queues", "quorum_queues", "exchanges")
 

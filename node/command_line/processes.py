@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from node.command_line import exit_codes
-from node.command_line.local_cluster import (
+from mayfly.node.command_line import exit_codes
+from mayfly.node.command_line.local_cluster import (
     ChildEnd,
     ClusterError,
     LocalCluster,
@@ -24,11 +24,11 @@ from node.command_line.local_cluster import (
     bound_sockets,
     taken_addresses,
 )
-from node.command_line.stop_signals import StopSignals
-from node.settings import NodeSettings, SettingsError
-from node.settings.kinds import Address
-from node.settings.node_settings import MOST_PROCESSES
-from node.settings.processes import folder_of, settings_of_process
+from mayfly.node.command_line.stop_signals import StopSignals
+from mayfly.node.settings import NodeSettings, SettingsError
+from mayfly.node.settings.kinds import Address
+from mayfly.node.settings.node_settings import MOST_PROCESSES
+from mayfly.node.settings.processes import folder_of, settings_of_process
 
 log = logging.getLogger("mayfly.processes")
 

@@ -10,8 +10,8 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from node.command_line.operator_client import asks_a_node, console, get, warn_if_old
-from node.operating.queue_selection import MOST_QUEUES, USUAL_QUEUES
+from mayfly.node.command_line.operator_client import asks_a_node, console, get, warn_if_old
+from mayfly.node.operating.queue_selection import MOST_QUEUES, USUAL_QUEUES
 
 _MS_PER_S: Final = 1000
 _SECONDS: Final = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))

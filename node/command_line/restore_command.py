@@ -4,8 +4,8 @@ from pathlib import Path
 
 import click
 
-from node.private_files import keeping_private
-from node.settings import NodeSettings
+from mayfly.node.settings import NodeSettings
+from mayfly.node.shell.private_files import keeping_private
 
 
 @click.command("restore")
@@ -24,7 +24,7 @@ def command(copies: tuple[Path, ...], data_dir: Path) -> None:
     others come with empty folders and --join. See "Backup and restore" in docs/operations.md.
     """
     click.get_current_context().with_resource(keeping_private())
-    from node.restoring import RestoreRefused, restore
+    from mayfly.node.shell.restoring import RestoreRefused, restore
 
     try:
         made = restore(copies, data_dir, NodeSettings().disk_map_bytes)

@@ -2,8 +2,8 @@
 
 import click
 
-from node.command_line.drain_command import told
-from node.command_line.operator_client import as_administrator, post
+from mayfly.node.command_line.drain_command import told
+from mayfly.node.command_line.operator_client import as_administrator, post
 
 
 @click.command("revive")

@@ -7,9 +7,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from cluster.log.folder import make_folder
-from node.settings import SettingsError
-from node.settings.sources import load_settings
+from mayfly.cluster.store.folder import make_folder
+from mayfly.node.settings import SettingsError
+from mayfly.node.settings.sources import load_settings
 
 FILE: Final = "cluster-secret"
 _OCTETS: Final = 32

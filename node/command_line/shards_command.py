@@ -6,7 +6,7 @@ import click
 from rich import box
 from rich.table import Table
 
-from node.command_line.operator_client import as_administrator, asks_a_node, console, get, post, warn_if_old
+from mayfly.node.command_line.operator_client import as_administrator, asks_a_node, console, get, post, warn_if_old
 
 
 @click.group("shards")

@@ -5,7 +5,7 @@ from typing import Final
 
 import click
 
-from node.command_line.operator_client import as_administrator, request
+from mayfly.node.command_line.operator_client import as_administrator, request
 
 _PATIENCE_S: Final = 3600.0
 

@@ -11,7 +11,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from node.command_line.operator_client import asks_a_node, console, get
+from mayfly.node.command_line.operator_client import asks_a_node, console, get
 
 _GROUP_NUMBERS: Final = {
     "term": "term",

@@ -34,7 +34,7 @@ def command() -> None:
 )
 def init(folder: Path, name: str, days: int) -> None:
     """Make the authority: ca.pem, which every node gets, and ca.key, which none does."""
-    from node.command_line.certificate_authority import AuthorityError, make_authority
+    from mayfly.node.command_line.certificate_authority import AuthorityError, make_authority
 
     try:
         make_authority(folder, name, days)
@@ -54,8 +54,8 @@ def issue(nodes: tuple[str, ...], folder: Path, days: int, renew: bool) -> None:
     A NODE is the host under which other nodes reach it, as in `seeds`: a name or an address; or several with commas
     between: a.example,10.0.0.1. The files are called after the first.
     """
-    from node.command_line.certificate_authority import AuthorityError
-    from node.command_line.certificate_authority import issue as issue_to
+    from mayfly.node.command_line.certificate_authority import AuthorityError
+    from mayfly.node.command_line.certificate_authority import issue as issue_to
 
     for node in nodes:
         names = [name.strip() for name in node.split(",")]

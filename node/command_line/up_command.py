@@ -8,8 +8,8 @@ from typing import Final
 
 import click
 
-from node.command_line import exit_codes
-from node.command_line.local_cluster import (
+from mayfly.node.command_line import exit_codes
+from mayfly.node.command_line.local_cluster import (
     ChildEnd,
     ClusterError,
     LocalCluster,
@@ -18,11 +18,11 @@ from node.command_line.local_cluster import (
     log_tail,
     plan_cluster,
 )
-from node.command_line.secret_file import secret_file
-from node.command_line.stop_signals import StopSignals
-from node.private_files import keeping_private
-from node.settings import SettingsError
-from node.settings.sources import load_settings
+from mayfly.node.command_line.secret_file import secret_file
+from mayfly.node.command_line.stop_signals import StopSignals
+from mayfly.node.settings import SettingsError
+from mayfly.node.settings.sources import load_settings
+from mayfly.node.shell.private_files import keeping_private
 
 _WATCH_S: Final = 0.1
 _MOST_NODES: Final = 99

@@ -7,7 +7,7 @@ from urllib.parse import quote
 import click
 from rich.text import Text
 
-from node.command_line.operator_client import as_administrator, change_limit, console, manage, table_of
+from mayfly.node.command_line.operator_client import as_administrator, change_limit, console, manage, table_of
 
 LIMITS: Final = ("max-connections", "max-queues")
 

@@ -1,6 +1,6 @@
 """Dead-lettering: the headers of death, cycles, and where dead messages go (RULES D). Pure."""
-from node.dead_letter.cycles import is_cycle
-from node.dead_letter.death_headers import (
+from mayfly.node.dead_letter.cycles import is_cycle
+from mayfly.node.dead_letter.death_headers import (
     DELIVERY_LIMIT,
     EXPIRED,
     MAXLEN,
@@ -11,7 +11,7 @@ from node.dead_letter.death_headers import (
     DeathHistory,
     DeathWriter,
 )
-from node.dead_letter.routing import DeadLetterDecision, DeadLetterRouter, DeadLetterSource
+from mayfly.node.dead_letter.routing import DeadLetterDecision, DeadLetterRouter, DeadLetterSource
 
 __all__ = [
     "DELIVERY_LIMIT",

@@ -1,7 +1,7 @@
 """Dead-letter cycles (RULES D5): a message that comes back without anybody having looked at it."""
 from __future__ import annotations
 
-from node.dead_letter.death_headers import REJECTED, DeathHistory
+from mayfly.node.dead_letter.death_headers import REJECTED, DeathHistory
 
 
 def is_cycle(history: DeathHistory, queue: str) -> bool:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from node.amqp.content import EXPIRATION, HEADERS, Content, property_span, replace_properties, short_string
-from node.amqp.field_table import (
+from mayfly.node.amqp.content import EXPIRATION, HEADERS, Content, property_span, replace_properties, short_string
+from mayfly.node.amqp.field_table import (
     ARRAY,
     LONG_STRING,
     TABLE,
@@ -21,7 +21,7 @@ from node.amqp.field_table import (
     table,
     timestamp,
 )
-from node.dead_letter.publisher_headers import BCC, X_DEATH, mark, marked
+from mayfly.node.dead_letter.publisher_headers import BCC, X_DEATH, mark, marked
 
 EXPIRED: Final = "expired"
 REJECTED: Final = "rejected"

@@ -13,8 +13,8 @@ either.
 
 from typing import Final
 
-from node.amqp.content import HEADERS, property_span, replace_properties
-from node.amqp.field_table import ARRAY, LONG_STRING, FieldTable, array, long_string
+from mayfly.node.amqp.content import HEADERS, property_span, replace_properties
+from mayfly.node.amqp.field_table import ARRAY, LONG_STRING, FieldTable, array, long_string
 
 BCC: Final = "BCC"
 X_DEATH: Final = "x-death"

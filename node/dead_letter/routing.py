@@ -3,12 +3,12 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from node.amqp.content import HEADERS, Content, property_span
-from node.amqp.field_table import table_to_python
-from node.catalog import Catalog, QueueRecord
-from node.dead_letter.cycles import is_cycle
-from node.dead_letter.death_headers import DeadMessage, DeathWriter, PublishedContent
-from node.dead_letter.publisher_headers import as_shown
+from mayfly.node.amqp.content import HEADERS, Content, property_span
+from mayfly.node.amqp.field_table import table_to_python
+from mayfly.node.catalog import Catalog, QueueRecord
+from mayfly.node.dead_letter.cycles import is_cycle
+from mayfly.node.dead_letter.death_headers import DeadMessage, DeathWriter, PublishedContent
+from mayfly.node.dead_letter.publisher_headers import as_shown
 
 _REMEMBERED: Final = 4096
 _LONGEST_REMEMBERED_HEADER_BYTES: Final = 2048

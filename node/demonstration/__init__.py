@@ -1,5 +1,5 @@
 """The main job, shown to a reader and checked: three nodes, an ordinary client (pika), real kills."""
 
-from node.demonstration.stage import demonstrate
+from mayfly.node.demonstration.stage import demonstrate
 
 __all__ = ["demonstrate"]

@@ -9,8 +9,8 @@ from urllib.parse import quote
 import pika
 from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
 
-from node.command_line.local_cluster import NodePlan, fetch
-from node.settings import NodeSettings
+from mayfly.node.command_line.local_cluster import NodePlan, fetch
+from mayfly.node.settings import NodeSettings
 
 _CONNECT_TIMEOUT_S: Final = 5
 _HEARTBEAT_S: Final = 30

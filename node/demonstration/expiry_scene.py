@@ -8,10 +8,10 @@ from typing import Any, Final, NamedTuple
 import pika
 from pika.adapters.blocking_connection import BlockingConnection
 
-from node.command_line.local_cluster import NodePlan
-from node.demonstration.client import connect, declare_where, leader_of
-from node.demonstration.narrator import Narrator
-from node.settings import NodeSettings
+from mayfly.node.command_line.local_cluster import NodePlan
+from mayfly.node.demonstration.client import connect, declare_where, leader_of
+from mayfly.node.demonstration.narrator import Narrator
+from mayfly.node.settings import NodeSettings
 
 MESSAGES: Final = 10
 TTL_MS: Final = 2000

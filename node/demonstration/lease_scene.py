@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
 from pika.exceptions import ChannelClosedByBroker
 
-from node.command_line.local_cluster import LocalCluster, NodePlan
-from node.demonstration.client import (
+from mayfly.node.command_line.local_cluster import LocalCluster, NodePlan
+from mayfly.node.demonstration.client import (
     DemonstrationError,
     connect,
     declare_where,
@@ -16,9 +16,9 @@ from node.demonstration.client import (
     queue_info,
     wait_until,
 )
-from node.demonstration.narrator import Narrator
-from node.demonstration.traffic import Consumer, Publisher
-from node.settings import NodeSettings
+from mayfly.node.demonstration.narrator import Narrator
+from mayfly.node.demonstration.traffic import Consumer, Publisher
+from mayfly.node.settings import NodeSettings
 
 LEASE_MS: Final = 6000
 KILL_AFTER_S: Final = 2.5

@@ -3,10 +3,10 @@
 import time
 from typing import Final
 
-from node.command_line.local_cluster import ClusterError, LocalCluster, NodePlan, fetch, log_tail
-from node.demonstration.client import connect, wait_until
-from node.demonstration.narrator import Narrator
-from node.settings import NodeSettings
+from mayfly.node.command_line.local_cluster import ClusterError, LocalCluster, NodePlan, fetch, log_tail
+from mayfly.node.demonstration.client import connect, wait_until
+from mayfly.node.demonstration.narrator import Narrator
+from mayfly.node.settings import NodeSettings
 
 BACK_WITHIN_S: Final = 10.0
 _PATIENCE_S: Final = 60.0

@@ -11,9 +11,8 @@ from typing import Final, NoReturn
 
 from rich.text import Text
 
-from node.build import describe_version
-from node.command_line import exit_codes
-from node.command_line.local_cluster import (
+from mayfly.node.command_line import exit_codes
+from mayfly.node.command_line.local_cluster import (
     ClusterError,
     LocalCluster,
     NodePlan,
@@ -23,11 +22,12 @@ from node.command_line.local_cluster import (
     taken_addresses,
     this_mayfly,
 )
-from node.command_line.stop_signals import StopSignals
-from node.demonstration import expiry_scene, lease_scene, return_scene
-from node.demonstration.narrator import Narrator
-from node.settings import NodeSettings, SettingsError
-from node.settings.sources import load_settings
+from mayfly.node.command_line.stop_signals import StopSignals
+from mayfly.node.demonstration import expiry_scene, lease_scene, return_scene
+from mayfly.node.demonstration.narrator import Narrator
+from mayfly.node.settings import NodeSettings, SettingsError
+from mayfly.node.settings.sources import load_settings
+from mayfly.node.shell.build import describe_version
 
 NODES: Final = 3
 _START_WITHIN_S: Final = 60.0

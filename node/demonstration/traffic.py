@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import pika
 
-from node.command_line.local_cluster import NodePlan
-from node.demonstration.client import connect
-from node.settings import NodeSettings
+from mayfly.node.command_line.local_cluster import NodePlan
+from mayfly.node.demonstration.client import connect
+from mayfly.node.settings import NodeSettings
 
 _EVERY_S: Final = 0.005
 _PREFETCH: Final = 200

@@ -5,13 +5,13 @@ A node tells the others of its alarms when they change, and whoever has just con
 (a peer that lags far behind misses frames), it repeats them while there are any and for a while after. Alarms of a node
 that is not connected do not count. Clients are told in RabbitMQ's words (3.10), operators which node it is, and why.
 
-    datagram    one octet, the sum of the alarms that are on
+    notice    one octet, the sum of the alarms that are on
 """
 
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from node import datagram_kinds
+from mayfly.node import notice_kinds
 
 REPEAT_MS: Final = 1_000
 """How often alarms are repeated."""
@@ -31,7 +31,7 @@ class Alarms:
     def __init__(
         self, peers: Callable[[], Iterable[int]], tell: Callable[[int, int, bytes], None], changed: Callable[[], None]
     ) -> None:
-        """`tell(peer, kind, data)` sends a datagram; `changed()` is called when `reason` has become another."""
+        """`tell(peer, kind, data)` sends a notice; `changed()` is called when `reason` has become another."""
         self.reason: str | None = None
         """What clients are told, such as "low on disk & memory"; None: publishers go on."""
         self._peers = peers
@@ -83,9 +83,9 @@ class Alarms:
 
     def _tell_all(self) -> None:
         for peer in self._peers():
-            self._tell(peer, datagram_kinds.ALARMS, bytes((sum(self._own),)))
+            self._tell(peer, notice_kinds.ALARMS, bytes((sum(self._own),)))
 
-    def datagram(self, peer: int, data: bytes) -> None:
+    def notice(self, peer: int, data: bytes) -> None:
         """A peer tells its alarms; what has another length says nothing."""
         if len(data) != 1:
             return
@@ -98,7 +98,7 @@ class Alarms:
     def peer_up(self, peer: int) -> None:
         """The stream to a peer opened: it knows nothing, or what was told before. Who never had one says nothing."""
         if self._has_told:
-            self._tell(peer, datagram_kinds.ALARMS, bytes((sum(self._own),)))
+            self._tell(peer, notice_kinds.ALARMS, bytes((sum(self._own),)))
 
     def peer_down(self, peer: int) -> None:
         """The stream to a peer broke."""

@@ -3,21 +3,21 @@
 A client that was told bind-ok may publish through any node, and no node asks others before it routes. So the answer
 waits until the nodes that are there have the change:
 
-    an entry with commands of node X is applied on node Y -> Y tells X how far it has applied (datagram: u64)
+    an entry with commands of node X is applied on node Y -> Y tells X how far it has applied (notice: u64)
     X answers its client once every connected peer has told so of the entry, or has taken too long
 
 Whoever takes too long is not waited for again until it has caught up, so a node that hangs costs each client at most
-one such wait, and a node that is gone none. Nothing here is needed for safety: a lost datagram costs time.
+one such wait, and a node that is gone none. Nothing here is needed for safety: a lost notice costs time.
 """
 
 import struct
 from collections.abc import Callable
 from typing import Final
 
-from cluster.host import Host
-from node import datagram_kinds
-from node.catalog.records import CATALOG_GROUP
-from node.catalog_machine import CatalogMachine
+from mayfly.cluster.host.host import Host
+from mayfly.node import notice_kinds
+from mayfly.node.catalog.machine import CatalogMachine
+from mayfly.node.catalog.records import CATALOG_GROUP
 
 SPREAD_WITHIN_MS: Final = 500
 """Longer than an answer ever takes to come, unless something is wrong with a node."""
@@ -63,7 +63,7 @@ class CatalogSpread:
         return [
             peer
             for peer in self._host.peers
-            if self._known.get(peer, 0) < index and peer not in self._slow and self._host.hearing.is_connected(peer)
+            if self._known.get(peer, 0) < index and peer not in self._slow and self._host.liveness.is_connected(peer)
         ]
 
     def tick(self, now_ms: int) -> None:
@@ -86,7 +86,7 @@ class CatalogSpread:
 
     # ------------------------------------------------------------------ what others tell, and are told
 
-    def datagram(self, peer: int, data: bytes) -> None:
+    def notice(self, peer: int, data: bytes) -> None:
         """A peer says how far it has applied the catalog; what has another length says nothing."""
         if len(data) != _INDEX.size:
             return
@@ -109,7 +109,7 @@ class CatalogSpread:
 
     def _tell(self, peer: int) -> None:
         applied = self._host.groups[CATALOG_GROUP].applied
-        self._host.send_datagram(peer, datagram_kinds.APPLIED, _INDEX.pack(applied))
+        self._host.send_notice(peer, notice_kinds.APPLIED, _INDEX.pack(applied))
 
     def peer_up(self, peer: int) -> None:
         """The stream to a peer opened; what was told before may be lost."""

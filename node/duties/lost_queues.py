@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
 
-from node.shard.tombstone import EXPIRED, Tombstone
+from mayfly.node.shard.tombstone import EXPIRED, Tombstone
 
 logger = logging.getLogger(__name__)
 

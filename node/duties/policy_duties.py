@@ -14,17 +14,17 @@ Comparing is bounded: a slice of the shard's queues in a tick, so that no tick l
 from collections import deque
 from typing import Final, Protocol
 
-from node.broker.queue_settings import KnownTerms
-from node.catalog import Catalog, PolicyChange, QueueRecord
-from node.limits import (
+from mayfly.node.catalog import Catalog, PolicyChange, QueueRecord
+from mayfly.node.catalog.shard_settings import KnownTerms
+from mayfly.node.limits import (
     MESSAGES_TOUCHED_PER_ENTRY,
     QUEUES_COMPARED_PER_TICK,
     QUEUES_COMPARED_PER_TICK_AT_MOST,
     QUEUES_UPDATED_PER_ENTRY,
     SEARCHES_PER_TICK,
 )
-from node.shard import commands
-from node.shard.shard import Shard
+from mayfly.node.shard import commands
+from mayfly.node.shard.shard import Shard
 
 AGAIN_MS: Final = 500
 """When a queue that was told something, or is still to be created, is looked at again."""

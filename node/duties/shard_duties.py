@@ -1,9 +1,9 @@
 """What somebody has to do for a shard besides applying entries: route the dead, move them on, bury deleted queues.
 
 For a replicated shard its leader does it (`node.duties.shard_leader`), for a transient one the node that hosts it
-(`node.broker.local_shard`). Nothing here is state: all of it is read off the shard, given back to it as commands that
-are harmless when they are applied twice, and read off again. What is remembered between two looks only keeps the same
-command from being given many times; after a while without effect it is given again.
+(`node.transient.local_shard`). Nothing here is state: all of it is read off the shard, given back to it as commands
+that are harmless when they are applied twice, and read off again. What is remembered between two looks only keeps the
+same command from being given many times; after a while without effect it is given again.
 
     feature level    -> RAISE_LEVEL, once the catalog has been told it
     unrouted deaths  -> ROUTE, decided with the catalog; the first of a lead after a barrier      (RULES D5, D6, D8)
@@ -19,11 +19,11 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Final, Protocol
 
-from cluster.versions import LEVEL_FAILED_DELIVERIES
-from node.catalog import Catalog
-from node.dead_letter import DeadLetterRouter
-from node.duties.lost_queues import LostQueues
-from node.limits import (
+from mayfly.cluster.versions import LEVEL_FAILED_DELIVERIES
+from mayfly.node.catalog import Catalog
+from mayfly.node.dead_letter import DeadLetterRouter
+from mayfly.node.duties.lost_queues import LostQueues
+from mayfly.node.limits import (
     DEAD_LETTER_ROUTING_STEPS,
     DEAD_LETTERS_PER_ENTRY,
     DEAD_LETTERS_ROUTED_AHEAD,
@@ -31,12 +31,12 @@ from node.limits import (
     QUEUES_BURIED_PER_COMMAND,
     TRANSFER_BYTES,
 )
-from node.shard import commands
-from node.shard.consumers import NO_WINDOW, UNLIMITED
-from node.shard.message import Message
-from node.shard.outbox import Death, Lane
-from node.shard.room import Room
-from node.shard.shard import Shard
+from mayfly.node.shard import commands
+from mayfly.node.shard.consumers import NO_WINDOW, UNLIMITED
+from mayfly.node.shard.message import Message
+from mayfly.node.shard.outbox import Death, Lane
+from mayfly.node.shard.room import Room
+from mayfly.node.shard.shard import Shard
 
 logger = logging.getLogger(__name__)
 

@@ -12,15 +12,15 @@ A new leader has nothing to take over: it looks at the shard, as soon as it has 
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from cluster.group import Group
-from node.broker.queue_settings import shard_settings
-from node.catalog import Catalog
-from node.duties.policy_duties import PolicyDuties
-from node.duties.shard_duties import ShardDuties
-from node.limits import QUEUES_UPDATED_PER_ENTRY
-from node.shard import commands
-from node.shard.room import Room
-from node.shard.shard import Shard
+from mayfly.cluster.group.group import Group
+from mayfly.node.catalog import Catalog
+from mayfly.node.catalog.shard_settings import shard_settings
+from mayfly.node.duties.policy_duties import PolicyDuties
+from mayfly.node.duties.shard_duties import ShardDuties
+from mayfly.node.limits import QUEUES_UPDATED_PER_ENTRY
+from mayfly.node.shard import commands
+from mayfly.node.shard.room import Room
+from mayfly.node.shard.shard import Shard
 
 RECONCILE_EVERY_MS: Final = 30_000
 RECONCILE_AFTER_LOSS_MS: Final = 1_000

@@ -10,13 +10,13 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from node.http.bodies import object_in
-from node.http.listing import listed_rows, one
-from node.http.management import NOT_FOUND
-from node.http.operating import ADMINISTRATOR, answer, credentials, not_authorised
-from node.http.origins import is_from_here
-from node.http.provider import AccessPort, User
-from node.http.routes import Routes
+from mayfly.node.http.bodies import object_in
+from mayfly.node.http.listing import listed_rows, one
+from mayfly.node.http.management import NOT_FOUND
+from mayfly.node.http.operating import ADMINISTRATOR, answer, credentials, not_authorised
+from mayfly.node.http.origins import is_from_here
+from mayfly.node.http.provider import AccessPort, User
+from mayfly.node.http.routes import Routes
 
 PAGES: Final = {
     "/api/whoami": "who is logged in",

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from node.http.listing import listed, one
-from node.http.operating import answer, not_authorised
-from node.http.provider import ClientsPort
-from node.operating.client_selection import ClientSelection, Kind
+from mayfly.node.http.listing import listed, one
+from mayfly.node.http.operating import answer, not_authorised
+from mayfly.node.http.provider import ClientsPort
+from mayfly.node.operating.client_selection import ClientSelection, Kind
 
 REASON: Final = "Closed via management plugin"
 """RabbitMQ's, where the request gives none in X-Reason."""

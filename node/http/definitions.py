@@ -5,10 +5,10 @@ from typing import Any, Final, Protocol
 
 from aiohttp import web
 
-from node.http.operating import ADMINISTRATOR, answer, credentials, not_authorised
-from node.http.origins import is_from_here
-from node.http.provider import OperatorPort
-from node.http.routes import Routes
+from mayfly.node.http.operating import ADMINISTRATOR, answer, credentials, not_authorised
+from mayfly.node.http.origins import is_from_here
+from mayfly.node.http.provider import OperatorPort
+from mayfly.node.http.routes import Routes
 
 PAGES: Final = {"/api/definitions": "what is declared, in RabbitMQ's JSON; POST imports such a file"}
 _LARGEST_FILE_BYTES: Final = 64 * 1024 * 1024

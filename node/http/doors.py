@@ -5,9 +5,9 @@ from typing import Final
 
 from aiohttp import web
 
-from node.http.operating import ADMINISTRATOR, MONITORING, credentials, unauthorized
-from node.http.origins import is_from_here
-from node.settings.node_settings import OPEN_PAGES
+from mayfly.node.http.operating import ADMINISTRATOR, MONITORING, credentials, unauthorized
+from mayfly.node.http.origins import is_from_here
+from mayfly.node.settings.node_settings import OPEN_PAGES
 
 NONE, LOOPBACK, METRICS, ALL = OPEN_PAGES
 _TAGS: Final = frozenset({ADMINISTRATOR, MONITORING})

@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import msgspec
 from aiohttp import web
 
-from node.http.name_search import NameSearch
-from node.http.operating import answer, answer_in_json
+from mayfly.node.http.name_search import NameSearch
+from mayfly.node.http.operating import answer, answer_in_json
 
 MOST_ROWS: Final = 10_000
 """How many clients are listed without pages, and how many of anything are put in an order that their names do not

@@ -20,13 +20,13 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from node.http.bodies import check_spelling, object_in
-from node.http.clients import ClientPages
-from node.http.listing import listed_by_name, listed_rows, one
-from node.http.operating import answer, credentials, not_authorised
-from node.http.origins import is_from_here
-from node.http.provider import ManagementPort, PolicyWish
-from node.http.routes import Routes
+from mayfly.node.http.bodies import check_spelling, object_in
+from mayfly.node.http.clients import ClientPages
+from mayfly.node.http.listing import listed_by_name, listed_rows, one
+from mayfly.node.http.operating import answer, credentials, not_authorised
+from mayfly.node.http.origins import is_from_here
+from mayfly.node.http.provider import ManagementPort, PolicyWish
+from mayfly.node.http.routes import Routes
 
 PAGES: Final = {
     "/api/policies/{vhost}/{name}": "a policy; GET, PUT and DELETE, as in RabbitMQ; /api/policies[/{vhost}] lists",

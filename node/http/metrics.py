@@ -10,8 +10,8 @@ from prometheus_client.metrics_core import Metric as MetricFamily
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from node.http.desk import Made
-from node.http.provider import Histogram, Metric, StatusProvider
+from mayfly.node.http.desk import Made
+from mayfly.node.http.provider import Histogram, Metric, StatusProvider
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 

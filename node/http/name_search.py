@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from node.catalog.expressions import Expression, expression_fault
+from mayfly.node.catalog.expressions import Expression, expression_fault
 
 _NAMES_AT_ONCE: Final = 4096
 """To be looked at for a text in them: about 2 ms."""

@@ -7,13 +7,13 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from node.http.desk import Desk, Made, TooManyWait
-from node.http.doors import Doors
-from node.http.metrics import CONTENT_TYPE, MetricsPage, rendered
-from node.http.operating import JSON, answer, json_of
-from node.http.provider import OperatorPort, StatusProvider
-from node.http.routes import Routes
-from node.operating.queue_selection import MOST_QUEUES, USUAL_QUEUES, QueueSelection
+from mayfly.node.http.desk import Desk, Made, TooManyWait
+from mayfly.node.http.doors import Doors
+from mayfly.node.http.metrics import CONTENT_TYPE, MetricsPage, rendered
+from mayfly.node.http.operating import JSON, answer, json_of
+from mayfly.node.http.provider import OperatorPort, StatusProvider
+from mayfly.node.http.routes import Routes
+from mayfly.node.operating.queue_selection import MOST_QUEUES, USUAL_QUEUES, QueueSelection
 
 PAGES: Final = {
     "/metrics": "metrics for Prometheus",

@@ -4,7 +4,8 @@
     whatever changes something         tag administrator, and JSON
 
 Names and passwords are given by basic authentication. From the node's own machine its own token, as a bearer's, does
-as well for two things: to drain this node, and to take out this node or a member that is down (`node.own_token`).
+as well for two things: to drain this node, and to take out this node or a member that is down
+(`node.operating.own_token`).
 """
 
 import base64
@@ -16,11 +17,11 @@ from typing import Any, Final
 import msgspec
 from aiohttp import web
 
-from node.http.origins import is_from_here
-from node.http.provider import OperatorPort
-from node.http.routes import Routes
-from node.operating.parked_selection import Selection
-from node.shard.outbox import REASONS
+from mayfly.node.http.origins import is_from_here
+from mayfly.node.http.provider import OperatorPort
+from mayfly.node.http.routes import Routes
+from mayfly.node.operating.parked_selection import Selection
+from mayfly.node.shard.outbox import REASONS
 
 PAGES: Final = {
     "/node/drain": "POST: clients and leaders go to other nodes; POST /node/revive ends that",

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from node.operating.client_selection import ClientSelection, Kind
-from node.operating.parked_selection import Selection
-from node.operating.queue_selection import QueueSelection
+from mayfly.node.operating.client_selection import ClientSelection, Kind
+from mayfly.node.operating.parked_selection import Selection
+from mayfly.node.operating.queue_selection import QueueSelection
 
 
 class Histogram(NamedTuple):
@@ -68,7 +68,7 @@ class OperatorPort(Protocol):
         """The same by the catalog as this node has it: for pages that show what it has, whatever the others do."""
 
     def is_own_token(self, text: str) -> bool:
-        """Whether that is this node's own token (`node.own_token`)."""
+        """Whether that is this node's own token (`node.operating.own_token`)."""
 
     def may_be_removed_by_token(self, name: str) -> bool:
         """Whether the member (its name or id) is this node, or one that this node hears nothing of."""

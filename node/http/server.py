@@ -10,26 +10,26 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler
 
-from node.broker.failed_logins import origin_of
-from node.http.access import PAGES as ACCESS_PAGES
-from node.http.access import AccessPages
-from node.http.definitions import PAGES as DEFINITIONS_PAGES
-from node.http.definitions import DefinitionsPages, DefinitionsPort
-from node.http.desk import Desk
-from node.http.doors import LOOPBACK, Doors
-from node.http.management import PAGES as MANAGEMENT_PAGES
-from node.http.management import ManagementPages
-from node.http.observing import PAGES as OBSERVING_PAGES
-from node.http.observing import ObservingPages
-from node.http.operating import PAGES as OPERATOR_PAGES
-from node.http.operating import OperatorPages, answer
-from node.http.provider import AccessPort, ManagementPort, OperatorPort, StatusProvider
-from node.http.routes import Routes
-from node.http.sockets import HttpConnections
-from node.limits import HTTP_CONNECTIONS, HTTP_FIRST_REQUEST_SECONDS, HTTP_KEEPALIVE_SECONDS
-from node.operating.operator_login import ORIGIN
-from node.settings.kinds import Address
-from node.version import VERSION
+from mayfly.node.broker.failed_logins import origin_of
+from mayfly.node.http.access import PAGES as ACCESS_PAGES
+from mayfly.node.http.access import AccessPages
+from mayfly.node.http.definitions import PAGES as DEFINITIONS_PAGES
+from mayfly.node.http.definitions import DefinitionsPages, DefinitionsPort
+from mayfly.node.http.desk import Desk
+from mayfly.node.http.doors import LOOPBACK, Doors
+from mayfly.node.http.management import PAGES as MANAGEMENT_PAGES
+from mayfly.node.http.management import ManagementPages
+from mayfly.node.http.observing import PAGES as OBSERVING_PAGES
+from mayfly.node.http.observing import ObservingPages
+from mayfly.node.http.operating import PAGES as OPERATOR_PAGES
+from mayfly.node.http.operating import OperatorPages, answer
+from mayfly.node.http.provider import AccessPort, ManagementPort, OperatorPort, StatusProvider
+from mayfly.node.http.routes import Routes
+from mayfly.node.http.sockets import HttpConnections
+from mayfly.node.limits import HTTP_CONNECTIONS, HTTP_FIRST_REQUEST_SECONDS, HTTP_KEEPALIVE_SECONDS
+from mayfly.node.operating.operator_login import ORIGIN
+from mayfly.node.settings.kinds import Address
+from mayfly.node.version import VERSION
 
 _LOG: Final = logging.getLogger(__name__)
 _CONNECTION_LOG: Final = logging.getLogger(f"{__name__}.connections")

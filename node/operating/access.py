@@ -7,7 +7,7 @@ from concurrent.futures import Executor
 from http import HTTPStatus
 from typing import Any, Final
 
-from node.catalog import (
+from mayfly.node.catalog import (
     AddVhost,
     CatalogCommand,
     ClearPermissions,
@@ -21,17 +21,17 @@ from node.catalog import (
     SetTopicPermissions,
     UserRecord,
 )
-from node.catalog.access_limits import limit_fault
-from node.catalog.expressions import expression_fault
-from node.catalog.passwords import ALGORITHMS, SALT_BYTES, from_imported, make_password_hash
-from node.catalog.records import CATALOG_GROUP
-from node.engine import Engine
-from node.http.bodies import check_spelling
-from node.http.management import NOT_FOUND
-from node.membership_shell import MembershipShell
-from node.operating.names import checked_name, checked_tags
-from node.operating.operator_login import Logins
-from node.operating.shown_user import shown_user
+from mayfly.node.catalog.access_limits import limit_fault
+from mayfly.node.catalog.expressions import expression_fault
+from mayfly.node.catalog.passwords import ALGORITHMS, SALT_BYTES, from_imported, make_password_hash
+from mayfly.node.catalog.records import CATALOG_GROUP
+from mayfly.node.engine.engine import Engine
+from mayfly.node.http.bodies import check_spelling
+from mayfly.node.http.management import NOT_FOUND
+from mayfly.node.operating.names import checked_name, checked_tags
+from mayfly.node.operating.operator_login import Logins
+from mayfly.node.operating.shown_user import shown_user
+from mayfly.node.shell.membership import MembershipShell
 
 Answer = tuple[HTTPStatus, dict[str, Any]]
 Path = dict[str, str]

@@ -11,16 +11,16 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 
-from node.amqp.field_table import table_to_python
-from node.broker.broker import Broker
-from node.broker.channel import Channel
-from node.broker.connection import ClientConnection
-from node.broker.consumers import Consumer
-from node.catalog import QueueRecord
-from node.engine import Engine
-from node.operating.client_selection import ClientSelection, Kind
-from node.operating.json_values import json_value
-from node.shard.shard import Shard
+from mayfly.node.amqp.field_table import table_to_python
+from mayfly.node.broker.broker import Broker
+from mayfly.node.broker.channel import Channel
+from mayfly.node.broker.connection import ClientConnection
+from mayfly.node.broker.consumers import Consumer
+from mayfly.node.catalog import QueueRecord
+from mayfly.node.engine.engine import Engine
+from mayfly.node.operating.client_selection import ClientSelection, Kind
+from mayfly.node.operating.json_values import json_value
+from mayfly.node.shard.shard import Shard
 
 Row = dict[str, Any]
 Number = Annotated[int, msgspec.Meta(ge=0, le=2**48)]

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import msgspec
 
-from node.engine import Engine
-from node.operating.client_selection import ClientSelection, Kind
-from node.operating.client_views import AT_ONCE, ClientViews, Holder, Number, Part, Row, connection_of
+from mayfly.node.engine.engine import Engine
+from mayfly.node.operating.client_selection import ClientSelection, Kind
+from mayfly.node.operating.client_views import AT_ONCE, ClientViews, Holder, Number, Part, Row, connection_of
 
 _MERGED_AT_ONCE: Final = 1000
 """Connections that are put in order before other work gets its turn."""

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from node.broker.cluster_facade import Done
+from mayfly.node.broker.cluster_facade import Done
 
 CURRENT_WITHIN_S: Final = 1.0
 """So long a page waits for leaders. Clients give up after two."""

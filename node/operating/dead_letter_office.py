@@ -7,18 +7,18 @@ Another node's transient queues are that node's alone: ask it.
 from collections.abc import Iterator
 from typing import Any, Final
 
-from cluster.sessions import KIND_INTERNAL, encode_batch
-from node.amqp.content import Content
-from node.broker.cluster_facade import TRANSIENT_SHARD_BASE
-from node.duties.shard_duties import content_of
-from node.engine import Engine
-from node.limits import DEAD_LETTERS_PER_ENTRY
-from node.operating.lanes import lane_rows
-from node.operating.parked_selection import Selection
-from node.operating.shard_clocks import shard_now
-from node.shard import commands
-from node.shard.outbox import Death
-from node.shard.shard import Shard
+from mayfly.cluster.group.sessions import KIND_INTERNAL, encode_batch
+from mayfly.node.amqp.content import Content
+from mayfly.node.broker.cluster_facade import TRANSIENT_SHARD_BASE
+from mayfly.node.duties.shard_duties import content_of
+from mayfly.node.engine.engine import Engine
+from mayfly.node.limits import DEAD_LETTERS_PER_ENTRY
+from mayfly.node.operating.lanes import lane_rows
+from mayfly.node.operating.parked_selection import Selection
+from mayfly.node.operating.shard_clocks import shard_now
+from mayfly.node.shard import commands
+from mayfly.node.shard.outbox import Death
+from mayfly.node.shard.shard import Shard
 
 MOST_LOOKED_AT: Final = 100_000
 """Parked dead letters that one listing looks at: it is made between two turns of a node."""

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
 import msgspec
 
-from node.catalog import (
+from mayfly.node.catalog import (
     AddVhost,
     Bind,
     Catalog,
@@ -26,17 +26,17 @@ from node.catalog import (
     SetTopicPermissions,
     check_policy,
 )
-from node.catalog.access_limits import LIMITS, limit_fault
-from node.catalog.arguments import unbuilt_arguments, without_empty_type
-from node.catalog.exchange import EXCHANGE_TYPES
-from node.catalog.expressions import expression_fault
-from node.catalog.passwords import ALGORITHMS, from_imported
-from node.catalog.policies import known_part
-from node.catalog.records import LimitedKind
-from node.catalog.values import MAX_DEPTH
-from node.operating.names import checked_name, checked_size, checked_tags, name_is_long
-from node.operating.shown_user import shown_user
-from node.version import RABBITMQ_VERSION, VERSION
+from mayfly.node.catalog.access_limits import LIMITS, limit_fault
+from mayfly.node.catalog.arguments import unbuilt_arguments, without_empty_type
+from mayfly.node.catalog.exchange import EXCHANGE_TYPES
+from mayfly.node.catalog.expressions import expression_fault
+from mayfly.node.catalog.passwords import ALGORITHMS, from_imported
+from mayfly.node.catalog.policies import known_part
+from mayfly.node.catalog.records import LimitedKind
+from mayfly.node.catalog.values import MAX_DEPTH
+from mayfly.node.operating.names import checked_name, checked_size, checked_tags, name_is_long
+from mayfly.node.operating.shown_user import shown_user
+from mayfly.node.version import RABBITMQ_VERSION, VERSION
 
 OPERATOR_POLICY: Final = "operator_policy"
 """RabbitMQ exports operator policies as parameters of this component."""

@@ -5,14 +5,14 @@ import hashlib
 from http import HTTPStatus
 from typing import Any, Final
 
-from node.broker.queue_settings import shard_settings
-from node.catalog import DefinitionsLoaded, QueueDeclared, Refusal
-from node.catalog.records import CATALOG_GROUP
-from node.engine import Engine
-from node.membership_shell import MembershipShell
-from node.operating.definitions import BadDefinitions, Plan, check_on, definitions_of, read_definitions
-from node.shard.commands import encode_create_queue
-from node.version import RABBITMQ_VERSION
+from mayfly.node.catalog import DefinitionsLoaded, QueueDeclared, Refusal
+from mayfly.node.catalog.records import CATALOG_GROUP
+from mayfly.node.catalog.shard_settings import shard_settings
+from mayfly.node.engine.engine import Engine
+from mayfly.node.operating.definitions import BadDefinitions, Plan, check_on, definitions_of, read_definitions
+from mayfly.node.shard.commands import encode_create_queue
+from mayfly.node.shell.membership import MembershipShell
+from mayfly.node.version import RABBITMQ_VERSION
 
 _AT_ONCE: Final = 200
 

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from typing import Any
 
-from node.broker.cluster_facade import TRANSIENT_SHARD_BASE
-from node.engine import Engine
-from node.operating.shard_clocks import shard_now
-from node.shard.outbox import Lane
-from node.shard.shard import Shard
+from mayfly.node.broker.cluster_facade import TRANSIENT_SHARD_BASE
+from mayfly.node.engine.engine import Engine
+from mayfly.node.operating.shard_clocks import shard_now
+from mayfly.node.shard.outbox import Lane
+from mayfly.node.shard.shard import Shard
 
 
 def lane_rows(engine: Engine, shard: Shard, now_ms: int) -> list[dict[str, Any]]:
@@ -47,7 +47,7 @@ def _waits_for(engine: Engine, shard: Shard, lane: Lane, now_ms: int) -> str:
     if lane.target_shard < TRANSIENT_SHARD_BASE:
         if not engine.group(lane.target_shard).leader:
             return "leader"
-    elif not engine.host.hearing.heard_within(
+    elif not engine.host.liveness.heard_within(
         lane.target_shard - TRANSIENT_SHARD_BASE, now_ms, engine.host.settings.election_timeout_ms
     ):
         return "node"

@@ -5,9 +5,8 @@ from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from typing import Any, Final, Protocol
 
-from node.amqp.errors import PRECONDITION_FAILED
-from node.broker.queue_settings import shard_settings
-from node.catalog import (
+from mayfly.node.amqp.errors import PRECONDITION_FAILED
+from mayfly.node.catalog import (
     ClearPolicy,
     Done,
     PolicyRecord,
@@ -19,20 +18,20 @@ from node.catalog import (
     check_policy,
     refusals,
 )
-from node.catalog.expressions import expression
-from node.catalog.permissions import check_access
-from node.catalog.records import CATALOG_GROUP
-from node.catalog.values import json_term
-from node.engine import Engine
-from node.http.desk import STEPS_AT_ONCE, in_turns
-from node.http.management import NOT_FOUND
-from node.http.provider import PolicyWish
-from node.membership_shell import MembershipShell
-from node.operating.client_selection import ClientSelection, Kind
-from node.operating.clients import Clients
-from node.operating.names import checked_size
-from node.operating.operator_login import Logins
-from node.operating.overview import (
+from mayfly.node.catalog.expressions import expression
+from mayfly.node.catalog.permissions import check_access
+from mayfly.node.catalog.records import CATALOG_GROUP
+from mayfly.node.catalog.shard_settings import shard_settings
+from mayfly.node.catalog.values import json_term
+from mayfly.node.engine.engine import Engine
+from mayfly.node.http.desk import STEPS_AT_ONCE, in_turns
+from mayfly.node.http.management import NOT_FOUND
+from mayfly.node.http.provider import PolicyWish
+from mayfly.node.operating.client_selection import ClientSelection, Kind
+from mayfly.node.operating.clients import Clients
+from mayfly.node.operating.names import checked_size
+from mayfly.node.operating.operator_login import Logins
+from mayfly.node.operating.overview import (
     TotalsOfUser,
     feature_flags,
     listener_rows,
@@ -41,10 +40,11 @@ from node.operating.overview import (
     statistics_in_steps,
     totals_of_all,
 )
-from node.operating.status import managed_queue
-from node.shard.commands import encode_create_queue, encode_delete_queue
-from node.shard.results import IN_USE, Deleted, Gone, Refused
-from node.version import RABBITMQ_VERSION
+from mayfly.node.operating.status import managed_queue
+from mayfly.node.shard.commands import encode_create_queue, encode_delete_queue
+from mayfly.node.shard.results import IN_USE, Deleted, Gone, Refused
+from mayfly.node.shell.membership import MembershipShell
+from mayfly.node.version import RABBITMQ_VERSION
 
 Answer = tuple[HTTPStatus, dict[str, Any]]
 

@@ -4,7 +4,7 @@ from typing import Final
 
 import msgspec
 
-from node.limits import ARGUMENT_VALUES, ARGUMENTS_BYTES
+from mayfly.node.limits import ARGUMENT_VALUES, ARGUMENTS_BYTES
 
 LONGEST_NAME_BYTES: Final = 255
 

@@ -6,13 +6,13 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from node.catalog import CatalogCommand, PlaceGroup, PreferLeader, Refusal, RemoveMember
-from node.catalog.records import CATALOG_GROUP
-from node.membership_shell import MembershipShell
-from node.operating.dead_letter_office import DeadLetterOffice
-from node.operating.operator_login import Logins
-from node.operating.parked_selection import Selection
-from node.own_token import OwnToken
+from mayfly.node.catalog import CatalogCommand, PlaceGroup, PreferLeader, Refusal, RemoveMember
+from mayfly.node.catalog.records import CATALOG_GROUP
+from mayfly.node.operating.dead_letter_office import DeadLetterOffice
+from mayfly.node.operating.operator_login import Logins
+from mayfly.node.operating.own_token import OwnToken
+from mayfly.node.operating.parked_selection import Selection
+from mayfly.node.shell.membership import MembershipShell
 
 _AGAIN_S: Final = 1.0
 _LOOK_S: Final = 0.05

@@ -7,11 +7,11 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextvars import ContextVar
 from typing import Final
 
-from node.broker.credentials import CredentialCache
-from node.broker.failed_logins import FailedLogins
-from node.broker.password_line import PasswordLine
-from node.catalog import Catalog, UpgradePassword, UserRecord
-from node.catalog.passwords import NOBODYS_HASH, SALT_BYTES, check_and_renew
+from mayfly.node.broker.credentials import CredentialCache
+from mayfly.node.broker.failed_logins import FailedLogins
+from mayfly.node.broker.password_line import PasswordLine
+from mayfly.node.catalog import Catalog, UpgradePassword, UserRecord
+from mayfly.node.catalog.passwords import NOBODYS_HASH, SALT_BYTES, check_and_renew
 
 _LOOPBACK_ONLY: Final = "guest"
 _THREADS: Final = 2

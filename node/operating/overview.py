@@ -3,14 +3,14 @@
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from node.amqp.settings import CLUSTER_NAME
-from node.broker.access_counts import CHANNELS_OF_USER, CONNECTIONS_OF_USER, CONNECTIONS_OF_VHOST
-from node.catalog import QueueRecord
-from node.catalog.exchange import EXCHANGE_TYPES
-from node.duties.alarms import DISK, MEMORY, NAMES
-from node.engine import Engine
-from node.shard.statistics import QueueStatistics, ShardStatistics
-from node.version import VERSION
+from mayfly.node.amqp.settings import CLUSTER_NAME
+from mayfly.node.broker.access_counts import CHANNELS_OF_USER, CONNECTIONS_OF_USER, CONNECTIONS_OF_VHOST
+from mayfly.node.catalog import QueueRecord
+from mayfly.node.catalog.exchange import EXCHANGE_TYPES
+from mayfly.node.duties.alarms import DISK, MEMORY, NAMES
+from mayfly.node.engine.engine import Engine
+from mayfly.node.shard.statistics import QueueStatistics, ShardStatistics
+from mayfly.node.version import VERSION
 
 _LISTENERS: Final = {"amqp": "amqp", "amqps": "amqp/ssl", "http": "http", "peer": "clustering"}
 """What the addresses of nodes are called here and there."""
@@ -133,7 +133,7 @@ def node_rows(engine: Engine, now_ms: int, own: dict[str, Any]) -> list[dict[str
         row = {
             "name": names.get(id, f"node{id}"),
             "type": "disc",
-            "running": is_self or host.hearing.heard_within(id, now_ms, host.settings.election_timeout_ms),
+            "running": is_self or host.liveness.heard_within(id, now_ms, host.settings.election_timeout_ms),
             "partitions": [],
             "mem_alarm": NAMES[MEMORY] in on,
             "disk_free_alarm": NAMES[DISK] in on,

@@ -1,6 +1,6 @@
 """Which parked dead letters an operator means (RULES D8)."""
 
-from node.shard.outbox import Death
+from mayfly.node.shard.outbox import Death
 
 
 class Selection:

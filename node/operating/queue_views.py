@@ -5,13 +5,13 @@ from typing import Any, Final
 
 import msgspec
 
-from node.catalog import Catalog, QueueRecord
-from node.engine import Engine
-from node.operating.queue_selection import QueueSelection
-from node.operating.shard_clocks import ShardNow, shard_now
-from node.shard.queue import Queue
-from node.shard.shard import Shard
-from node.shard.waiting import CHUNK, Waiting, WaitingIndex
+from mayfly.node.catalog import Catalog, QueueRecord
+from mayfly.node.engine.engine import Engine
+from mayfly.node.operating.queue_selection import QueueSelection
+from mayfly.node.operating.shard_clocks import ShardNow, shard_now
+from mayfly.node.shard.queue import Queue
+from mayfly.node.shard.shard import Shard
+from mayfly.node.shard.waiting import CHUNK, Waiting, WaitingIndex
 
 LOOKED_AT: Final = 100_000
 """Messages that are looked at in one go; other work of the node waits for so long."""

@@ -2,9 +2,9 @@
 
 from typing import NamedTuple
 
-from node.broker.cluster_facade import TRANSIENT_SHARD_BASE
-from node.engine import Engine
-from node.shard.shard import Shard
+from mayfly.node.broker.cluster_facade import TRANSIENT_SHARD_BASE
+from mayfly.node.engine.engine import Engine
+from mayfly.node.shard.shard import Shard
 
 
 class ShardNow(NamedTuple):

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from node.catalog.passwords import shown_hash
-from node.catalog.records import UserRecord
+from mayfly.node.catalog.passwords import shown_hash
+from mayfly.node.catalog.records import UserRecord
 
 
 def shown_user(user: UserRecord) -> dict[str, Any]:

@@ -3,21 +3,21 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
-from cluster.group import Group
-from node.broker.failed_logins import FailedLogins
-from node.catalog.arguments import queue_type
-from node.catalog.records import CATALOG_GROUP
-from node.duties.alarms import DISK, MEMORY
-from node.engine import Engine
-from node.http.provider import Histogram
-from node.operating.lanes import lane_steps
-from node.operating.overview import queue_statistics
-from node.operating.queue_views import policies_of
-from node.operating.shard_clocks import shard_now
-from node.settings import NodeSettings
-from node.shard.expiry_lag import BOUNDS_MS
-from node.shard.shard import Shard
-from node.shard.statistics import ShardStatistics
+from mayfly.cluster.group.group import Group
+from mayfly.node.broker.failed_logins import FailedLogins
+from mayfly.node.catalog.arguments import queue_type
+from mayfly.node.catalog.records import CATALOG_GROUP
+from mayfly.node.duties.alarms import DISK, MEMORY
+from mayfly.node.engine.engine import Engine
+from mayfly.node.http.provider import Histogram
+from mayfly.node.operating.lanes import lane_steps
+from mayfly.node.operating.overview import queue_statistics
+from mayfly.node.operating.queue_views import policies_of
+from mayfly.node.operating.shard_clocks import shard_now
+from mayfly.node.settings import NodeSettings
+from mayfly.node.shard.expiry_lag import BOUNDS_MS
+from mayfly.node.shard.shard import Shard
+from mayfly.node.shard.statistics import ShardStatistics
 
 Sample = tuple[Mapping[str, str], float | Histogram]
 Metric = tuple[str, str, str, list[Sample]]
@@ -81,7 +81,7 @@ def _node_status(engine: Engine, id: int, names: Mapping[int, str], now_ms: int)
 
 def _is_up(engine: Engine, id: int, now_ms: int) -> bool:
     within_ms = engine.host.settings.election_timeout_ms
-    return id == engine.node_id or engine.host.hearing.heard_within(id, now_ms, within_ms)
+    return id == engine.node_id or engine.host.liveness.heard_within(id, now_ms, within_ms)
 
 
 def _group_steps(

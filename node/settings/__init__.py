@@ -1,6 +1,6 @@
 """The settings of one node."""
 
-from node.settings.node_settings import (
+from mayfly.node.settings.node_settings import (
     FRAMES_OFFSET,
     NodeSettings,
     Problem,

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
-from cluster.limits import MAX_SECRET_LENGTH, MAX_SECRETS, MIN_SECRET_LENGTH
-from node import limits
-from node.broker.certificates import LOGIN_FROM, SAN_TYPES
-from node.settings.kinds import (
+from mayfly.cluster.limits import MAX_SECRET_LENGTH, MAX_SECRETS, MIN_SECRET_LENGTH
+from mayfly.node import limits
+from mayfly.node.broker.certificates import LOGIN_FROM, SAN_TYPES
+from mayfly.node.settings.kinds import (
     LARGEST_PORT,
     Address,
     AddressKind,
@@ -28,7 +28,7 @@ from node.settings.kinds import (
     Text,
     describe_size,
 )
-from node.version import RABBITMQ_VERSION
+from mayfly.node.version import RABBITMQ_VERSION
 
 T = TypeVar("T")
 

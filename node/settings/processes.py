@@ -9,8 +9,8 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any, Final
 
-from node.settings.kinds import LARGEST_PORT, Address
-from node.settings.node_settings import NodeSettings, Problem, SettingsError, hosts_meet, is_any_host, show
+from mayfly.node.settings.kinds import LARGEST_PORT, Address
+from mayfly.node.settings.node_settings import NodeSettings, Problem, SettingsError, hosts_meet, is_any_host, show
 
 PORTS_OF_A_PROCESS: Final = {"peer_address": 1, "frames_address": 1, "http_address": 1, "aiomonitor_port": 3}
 """The settings with ports of which each process has its own, and how many: process n has those of process n - 1 and so

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from node.settings.node_settings import NodeSettings, setting_help, setting_keys, setting_kind, show
+from mayfly.node.settings.node_settings import NodeSettings, setting_help, setting_keys, setting_kind, show
 
 _HEAD: Final = """\
 # Settings

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from node.settings import NodeSettings, Problem, SettingsError, setting_keys, setting_kind
+from mayfly.node.settings import NodeSettings, Problem, SettingsError, setting_keys, setting_kind
 
 PREFIX: Final = "MAYFLY_"
 # Names with the prefix that belong to the command, the build, the benchmark and the tests, not to the node.

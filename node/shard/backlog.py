@@ -3,7 +3,7 @@
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-from node.shard.queue import Queue
+from mayfly.node.shard.queue import Queue
 
 _SLACK: Final = 64
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Final
 
-from node.shard.packing import pack_numbers
-from node.shard.settings import ShardQueueSettings, encode_settings
+from mayfly.node.shard.packing import pack_numbers
+from mayfly.node.shard.settings import ShardQueueSettings, encode_settings
 
 PUBLISH: Final = 1
 SETTLE: Final = 2

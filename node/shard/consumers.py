@@ -11,7 +11,7 @@ from bisect import bisect_left
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-from node.shard.message import Message
+from mayfly.node.shard.message import Message
 
 UNLIMITED: Final = 1 << 62
 NO_WINDOW: Final = 1 << 60

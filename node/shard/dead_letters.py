@@ -4,8 +4,8 @@ D6-D9). HOT.
 
 from typing import Final
 
-from cluster.versions import LEVEL_FAILED_DELIVERIES
-from node.shard.commands import (
+from mayfly.cluster.versions import LEVEL_FAILED_DELIVERIES
+from mayfly.node.shard.commands import (
     CONTENT_HEAD,
     DECISION_HEAD,
     DROPPED_CYCLE,
@@ -17,13 +17,13 @@ from node.shard.commands import (
     TRANSFER_HEAD,
     TRANSFER_MARKED,
 )
-from node.shard.delivery import has_room
-from node.shard.errors import ShardError
-from node.shard.message import DELIVERED_ELSEWHERE, NO_DEADLINE, NO_TTL, Message
-from node.shard.outbox import MAXLEN
-from node.shard.packing import NUMBER_BYTES, unpack_numbers
-from node.shard.queue import Queue
-from node.shard.state import State
+from mayfly.node.shard.delivery import has_room
+from mayfly.node.shard.errors import ShardError
+from mayfly.node.shard.message import DELIVERED_ELSEWHERE, NO_DEADLINE, NO_TTL, Message
+from mayfly.node.shard.outbox import MAXLEN
+from mayfly.node.shard.packing import NUMBER_BYTES, unpack_numbers
+from mayfly.node.shard.queue import Queue
+from mayfly.node.shard.state import State
 
 _REMOTE_NUMBERS: Final = 2
 

@@ -2,14 +2,14 @@
 
 from typing import Final
 
-from node.shard.consumers import NO_WINDOW, Band, Holder
-from node.shard.effects import Deliver
-from node.shard.errors import BrokenInvariant
-from node.shard.line import Line
-from node.shard.message import OVERHEAD_BYTES, Message
-from node.shard.outbox import MAXLEN
-from node.shard.queue import Queue
-from node.shard.state import State
+from mayfly.node.shard.consumers import NO_WINDOW, Band, Holder
+from mayfly.node.shard.effects import Deliver
+from mayfly.node.shard.errors import BrokenInvariant
+from mayfly.node.shard.line import Line
+from mayfly.node.shard.message import OVERHEAD_BYTES, Message
+from mayfly.node.shard.outbox import MAXLEN
+from mayfly.node.shard.queue import Queue
+from mayfly.node.shard.state import State
 
 _FEW_CONSUMERS: Final = 32
 _WORTH_COUNTING_BYTES: Final = 1024

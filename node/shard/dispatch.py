@@ -5,15 +5,15 @@ PUBLISH and SETTLE, of which there are most, are not among them: `node.shard.sha
 
 import struct
 
-from cluster.sessions import SessionKey
-from node.shard import commands, dead_letters, holders, queues
-from node.shard.errors import ShardError
-from node.shard.message import GIVEN_BACK
-from node.shard.packing import NUMBER_BYTES, unpack_numbers
-from node.shard.publish import apply_guarded
-from node.shard.results import Detached, Done
-from node.shard.state import State
-from node.shard.transaction import apply_transaction
+from mayfly.cluster.group.sessions import SessionKey
+from mayfly.node.shard import commands, dead_letters, holders, queues
+from mayfly.node.shard.errors import ShardError
+from mayfly.node.shard.message import GIVEN_BACK
+from mayfly.node.shard.packing import NUMBER_BYTES, unpack_numbers
+from mayfly.node.shard.publish import apply_guarded
+from mayfly.node.shard.results import Detached, Done
+from mayfly.node.shard.state import State
+from mayfly.node.shard.transaction import apply_transaction
 
 
 def apply_client_command(

@@ -5,7 +5,7 @@ Every replica applies every delivery; only the node that serves the consumer get
 for nobody and can be skipped.
 """
 
-from node.shard.message import Message
+from mayfly.node.shard.message import Message
 
 
 class Deliver:

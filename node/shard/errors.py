@@ -1,6 +1,6 @@
 """What the state machine raises."""
 
-from cluster.machine import BadCommand
+from mayfly.cluster.group.state_machine import BadCommand
 
 
 class ShardError(BadCommand):

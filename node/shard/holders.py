@@ -1,18 +1,18 @@
 """Consumers and holders of basic.get: how they come, pause and go."""
 
-from cluster.versions import LEVEL_FAILED_DELIVERIES
-from node.shard.commands import KEPT
-from node.shard.consumers import Holder
-from node.shard.delivery import catch_up, expiry_is_behind, get_one, hand_over
-from node.shard.errors import BrokenInvariant
-from node.shard.lease import CONSUMED, GOT, RELEASED
-from node.shard.message import FAILED, GIVEN_BACK
-from node.shard.queue import Queue
-from node.shard.queues import gone, remove_queue
-from node.shard.results import DUPLICATE_CONSUMER, EXCLUSIVE, Attached, GetResult, Refused, Result
-from node.shard.returns import are_too_many, come_back, come_back_together
-from node.shard.state import State
-from node.shard.tombstone import AUTO_DELETED
+from mayfly.cluster.versions import LEVEL_FAILED_DELIVERIES
+from mayfly.node.shard.commands import KEPT
+from mayfly.node.shard.consumers import Holder
+from mayfly.node.shard.delivery import catch_up, expiry_is_behind, get_one, hand_over
+from mayfly.node.shard.errors import BrokenInvariant
+from mayfly.node.shard.lease import CONSUMED, GOT, RELEASED
+from mayfly.node.shard.message import FAILED, GIVEN_BACK
+from mayfly.node.shard.queue import Queue
+from mayfly.node.shard.queues import gone, remove_queue
+from mayfly.node.shard.results import DUPLICATE_CONSUMER, EXCLUSIVE, Attached, GetResult, Refused, Result
+from mayfly.node.shard.returns import are_too_many, come_back, come_back_together
+from mayfly.node.shard.state import State
+from mayfly.node.shard.tombstone import AUTO_DELETED
 
 
 def find(state: State, session: tuple[int, int], queue_id: int, holder_id: int) -> Holder | None:

@@ -8,15 +8,15 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Final
 
-from node.shard.coming import Coming
-from node.shard.message import Message, deadline_ms
-from node.shard.packed import Packed, pack
+from mayfly.node.shard.message import Message, deadline_ms
+from mayfly.node.shard.packed import Packed, pack
+from mayfly.node.shard.returning import ReturningMessages
 
 PIECE: Final = 4096
 """Messages that are packed together: a few milliseconds of work."""
 _TRIM_FROM: Final = 256
 _NOTHING: Final[list[Message]] = []
-_NO_PIECES: Final[deque[Packed | Coming]] = deque()
+_NO_PIECES: Final[deque[Packed | ReturningMessages]] = deque()
 """What all lines that were always empty, or short, have in common; never added to. Most queues are such, and a list
 takes 56 bytes, a deque 600."""
 
@@ -46,18 +46,18 @@ def _retimed(messages: list[Message], head: int, queue_ttl_ms: int) -> int:
 
 class Line:
     """Messages in order: ``items[head:]``, then those in ``packed``, then those in ``back``. Among what is packed there
-    may be what was given back in great numbers (``coming`` pieces of it).
+    may be what was given back in great numbers (``returning`` pieces of it).
 
     What is before ``head`` has left and is trimmed now and then. There is something in ``items[head:]`` unless the
     line is empty. Where a line is cut follows from what happened to it alone, so all replicas cut at the same places.
 
-    ``timed`` counts those with a deadline, but for those that are still coming: without any, a whole run can leave
+    ``timed`` counts those with a deadline, but for those that are still returning: without any, a whole run can leave
     unlooked at. ``gone`` counts
     all that have left since this object was made: whoever looks from outside knows a message again by its
     place, ``gone`` for the first in line.
     """
 
-    __slots__ = ("back", "coming", "gone", "head", "items", "packed", "packed_count", "piece", "settled", "timed")
+    __slots__ = ("back", "gone", "head", "items", "packed", "packed_count", "piece", "returning", "settled", "timed")
 
     def __init__(self, piece: int = PIECE) -> None:
         """``piece``: messages packed together; tests lower it."""
@@ -66,8 +66,8 @@ class Line:
         self.packed = _NO_PIECES
         self.packed_count = 0
         self.back = _NOTHING
-        self.coming = 0
-        # So many of the first that are packed are known to be no longer coming.
+        self.returning = 0
+        # So many of the first that are packed are known to be no longer returning.
         self.settled = 0
         self.piece = piece
         self.timed = 0
@@ -168,11 +168,11 @@ class Line:
         """Those that come next are wanted as objects."""
         if self.packed_count:
             next_piece = self.packed[0]
-            if isinstance(next_piece, Coming):
+            if isinstance(next_piece, ReturningMessages):
                 self.items = self._arrived(next_piece)
                 if not next_piece.count:
                     self.packed.popleft()
-                    self.coming -= 1
+                    self.returning -= 1
             else:
                 self.packed.popleft()
                 self.settled = max(0, self.settled - 1)
@@ -184,40 +184,40 @@ class Line:
             self.items = self.back
             self.back = _NOTHING
 
-    def _arrived(self, coming: Coming) -> list[Message]:
-        """The next of those that are still coming."""
-        messages = coming.take(self.piece)
+    def _arrived(self, returning: ReturningMessages) -> list[Message]:
+        """The next of those that are still returning."""
+        messages = returning.take(self.piece)
         self.timed += sum([1 for message in messages if message.deadline_ms >= 0])
         return messages
 
-    def append_coming(self, coming: Coming) -> None:
+    def append_returning(self, returning: ReturningMessages) -> None:
         """Add many that come back at the end."""
-        count = coming.count
+        count = returning.count
         if self.packed is _NO_PIECES:
             self.packed = deque()
         if self.back:
             self.packed.append(pack(self.back))
             self.packed_count += len(self.back)
             self.back = _NOTHING
-        self.packed.append(coming)
+        self.packed.append(returning)
         self.packed_count += count
-        self.coming += 1
+        self.returning += 1
         if self.head == len(self.items):
             self.head = 0
             self._refill()
 
-    def settle_coming(self) -> int:
-        """Pack the next of those that are still coming; how many that were, 0 when there are none."""
+    def settle_returning(self) -> int:
+        """Pack the next of those that are still returning; how many that were, 0 when there are none."""
         packed = self.packed
         while self.settled < len(packed):
             each = packed[self.settled]
-            if isinstance(each, Coming):
+            if isinstance(each, ReturningMessages):
                 messages = self._arrived(each)
                 if each.count:
                     packed.insert(self.settled, pack(messages))
                 else:
                     packed[self.settled] = pack(messages)
-                    self.coming -= 1
+                    self.returning -= 1
                 return len(messages)
             self.settled += 1
         return 0
@@ -249,7 +249,7 @@ class Line:
         for packed in self.packed:
             after = place + packed.count
             if start < after and stop > place:
-                if isinstance(packed, Coming):
+                if isinstance(packed, ReturningMessages):
                     found += packed.between(max(0, start - place), min(stop - place, packed.count))
                 else:
                     found += packed.messages()[max(0, start - place) : stop - place]
@@ -266,11 +266,11 @@ class Line:
         self.timed = _retimed(self.items, self.head, queue_ttl_ms) + _retimed(self.back, 0, queue_ttl_ms)
         for packed in self.packed:
             packed.retime(queue_ttl_ms)
-            if not isinstance(packed, Coming):
+            if not isinstance(packed, ReturningMessages):
                 self.timed += packed.timed()
 
     def put_together(
-        self, items: list[Message], packed: "deque[Packed | Coming]", back: list[Message], timed: int
+        self, items: list[Message], packed: "deque[Packed | ReturningMessages]", back: list[Message], timed: int
     ) -> None:
         """What is in line now, as another line had it."""
         self.items = items
@@ -278,7 +278,7 @@ class Line:
         self.packed = packed or _NO_PIECES
         self.settled = 0
         self.packed_count = sum([piece.count for piece in packed])
-        self.coming = sum([1 for piece in packed if isinstance(piece, Coming)])
+        self.returning = sum([1 for piece in packed if isinstance(piece, ReturningMessages)])
         self.back = back or _NOTHING
         self.timed = timed
 
@@ -286,10 +286,10 @@ class Line:
         """All that is in line leaves it, and is the line that is returned; however much, that takes no time."""
         left = Line(self.piece)
         left.items, left.head, left.back = self.items, self.head, self.back
-        left.packed, left.packed_count, left.coming = self.packed, self.packed_count, self.coming
+        left.packed, left.packed_count, left.returning = self.packed, self.packed_count, self.returning
         left.timed = self.timed
         self.gone += self.count()
         self.items, self.head, self.back = _NOTHING, 0, _NOTHING
-        self.packed, self.packed_count, self.coming, self.settled = _NO_PIECES, 0, 0, 0
+        self.packed, self.packed_count, self.returning, self.settled = _NO_PIECES, 0, 0, 0
         self.timed = 0
         return left

@@ -7,8 +7,8 @@ another shard then waits in the lane of that queue until that shard has committe
 from collections import deque
 from typing import Final
 
-from node.shard.message import Message
-from node.shard.settings import ShardQueueSettings
+from mayfly.node.shard.message import Message
+from mayfly.node.shard.settings import ShardQueueSettings
 
 EXPIRED: Final = "expired"
 REJECTED: Final = "rejected"

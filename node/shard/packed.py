@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from itertools import repeat
 from typing import Final
 
-from node.shard.errors import ShardError
-from node.shard.message import NO_TTL, Message, deadline_ms
+from mayfly.node.shard.errors import ShardError
+from mayfly.node.shard.message import NO_TTL, Message, deadline_ms
 
 COLUMNS: Final = 11
 COLUMNS_WITHOUT_ACQUIRED: Final = 10

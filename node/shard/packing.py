@@ -5,7 +5,7 @@ from array import array
 from collections.abc import Iterable
 from typing import Final
 
-from node.shard.errors import ShardError
+from mayfly.node.shard.errors import ShardError
 
 NUMBER_BYTES: Final = 8
 _SWAP: Final = sys.byteorder == "big"

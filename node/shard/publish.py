@@ -3,17 +3,17 @@
 from struct import error as StructError  # noqa: N812  (it is an exception class)
 from typing import Final
 
-from node.shard.commands import LIST_HEAD, PUBLISH, PUBLISH_HEAD
-from node.shard.delivery import has_room
-from node.shard.errors import ShardError
-from node.shard.message import NO_DEADLINE, Message
-from node.shard.outbox import MAXLEN
-from node.shard.packing import NUMBER_BYTES, unpack_numbers
-from node.shard.priority import priority_of
-from node.shard.queue import Queue
-from node.shard.results import Published
-from node.shard.settings import MAX_NUMBER
-from node.shard.state import State
+from mayfly.node.shard.commands import LIST_HEAD, PUBLISH, PUBLISH_HEAD
+from mayfly.node.shard.delivery import has_room
+from mayfly.node.shard.errors import ShardError
+from mayfly.node.shard.message import NO_DEADLINE, Message
+from mayfly.node.shard.outbox import MAXLEN
+from mayfly.node.shard.packing import NUMBER_BYTES, unpack_numbers
+from mayfly.node.shard.priority import priority_of
+from mayfly.node.shard.queue import Queue
+from mayfly.node.shard.results import Published
+from mayfly.node.shard.settings import MAX_NUMBER
+from mayfly.node.shard.state import State
 
 _HEAD_BYTES: Final = PUBLISH_HEAD.size
 

@@ -2,12 +2,12 @@
 
 from typing import Final
 
-from node.shard.consumers import Consumers, Holder
-from node.shard.lease import Lease
-from node.shard.line import PIECE, Line
-from node.shard.message import deadline_ms
-from node.shard.retiming import Retiming
-from node.shard.settings import DROP_HEAD, REJECT_PUBLISH_DLX, ShardQueueSettings, decode_terms
+from mayfly.node.shard.consumers import Consumers, Holder
+from mayfly.node.shard.lease import Lease
+from mayfly.node.shard.line import PIECE, Line
+from mayfly.node.shard.message import deadline_ms
+from mayfly.node.shard.retiming import Retiming
+from mayfly.node.shard.settings import DROP_HEAD, REJECT_PUBLISH_DLX, ShardQueueSettings, decode_terms
 
 UNLIMITED: Final = 1 << 62
 _NO_HOLDERS: Final[dict[int, Holder]] = {}
@@ -237,9 +237,9 @@ class Queue:
             self.ready_count() < self.max_length and self.ready_bytes + body_bytes <= self.max_length_bytes
         )
 
-    def is_coming(self) -> bool:
+    def is_returning(self) -> bool:
         """Whether messages that came back in great numbers still have to be dealt with."""
-        return self.returned.coming > 0 or self.ready.coming > 0
+        return self.returned.returning > 0 or self.ready.returning > 0
 
     def is_empty(self) -> bool:
         """Whether it has no messages at all, held ones included."""

@@ -4,21 +4,21 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
-from cluster.versions import LEVEL_FAILED_DELIVERIES
-from node.shard.delivery import catch_up, expiry_is_behind, serve
-from node.shard.effects import ConsumerCancelled
-from node.shard.errors import ShardError
-from node.shard.lease import DECLARED, Lease
-from node.shard.line import Line
-from node.shard.message import Message
-from node.shard.outbox import QUEUE_EXPIRED
-from node.shard.queue import Queue
-from node.shard.remains import Remains
-from node.shard.results import IN_USE, NOT_EMPTY, Deleted, Gone, Purged, QueueCounts, Refused, Result
-from node.shard.retiming import Retiming
-from node.shard.settings import MAX_NUMBER, ShardQueueSettings, decode_settings, decode_terms, encode_terms
-from node.shard.state import State
-from node.shard.tombstone import DELETED, DROPPED, EXPIRED, Tombstone
+from mayfly.cluster.versions import LEVEL_FAILED_DELIVERIES
+from mayfly.node.shard.delivery import catch_up, expiry_is_behind, serve
+from mayfly.node.shard.effects import ConsumerCancelled
+from mayfly.node.shard.errors import ShardError
+from mayfly.node.shard.lease import DECLARED, Lease
+from mayfly.node.shard.line import Line
+from mayfly.node.shard.message import Message
+from mayfly.node.shard.orphans import Orphans
+from mayfly.node.shard.outbox import QUEUE_EXPIRED
+from mayfly.node.shard.queue import Queue
+from mayfly.node.shard.results import IN_USE, NOT_EMPTY, Deleted, Gone, Purged, QueueCounts, Refused, Result
+from mayfly.node.shard.retiming import Retiming
+from mayfly.node.shard.settings import MAX_NUMBER, ShardQueueSettings, decode_settings, decode_terms, encode_terms
+from mayfly.node.shard.state import State
+from mayfly.node.shard.tombstone import DELETED, DROPPED, EXPIRED, Tombstone
 
 RELEASED_PER_ENTRY: Final = 10_000
 """Messages of queues that are gone that one entry releases (RULES C4); what a queue has more of remains for others."""
@@ -142,7 +142,7 @@ def _let_go(state: State, queue: Queue, lines: list[Line]) -> None:
 def _leave_behind(state: State, queue: Queue, settings: ShardQueueSettings, lines: list[Line]) -> None:
     for line in lines:
         if line.count():
-            state.remains.add(Remains(queue.queue_id, settings, line))
+            state.orphans.add(Orphans(queue.queue_id, settings, line))
 
 
 def delete_queue(state: State, queue_id: int, if_unused: bool, if_empty: bool) -> Result:
@@ -193,7 +193,7 @@ def remove_queue(state: State, queue: Queue, reason: str) -> None:
     """The queue goes with all it has, ready and held (RULES L4); deaths that wait in the outbox stay.
 
     Its consumers are told. With a ``reason`` it leaves a tombstone. What an expired one is to have dead-lettered
-    remains: held messages first, they were at the head (L11). So do messages that are too many to be released now (C4).
+    orphans: held messages first, they were at the head (L11). So do messages that are too many to be released now (C4).
     """
     queue_id = queue.queue_id
     messages: list[Message] = []
@@ -219,7 +219,7 @@ def remove_queue(state: State, queue: Queue, reason: str) -> None:
     state.lease_timers.cancel(queue_id)
     state.unserved.remove(queue_id)
     state.overfull.remove(queue_id)
-    state.coming.remove(queue_id)
+    state.returning.remove(queue_id)
     state.past.add(queue)
     del state.queues[queue_id]
     state.queue_changes += 1
@@ -237,9 +237,9 @@ def remove_queue(state: State, queue: Queue, reason: str) -> None:
         )
 
 
-def clear_remains(state: State) -> None:
+def clear_orphans(state: State) -> None:
     """What queues left is dead-lettered or released, the oldest first, within the entry's bounds (RULES L11, C4)."""
-    dying, released = state.remains.dying, state.remains.released
+    dying, released = state.orphans.dying, state.orphans.released
     while dying and state.expiry_budget > 0:
         state.expiry_budget -= _dead_letter(state, dying[0], state.expiry_budget)
         if dying[0].is_over:
@@ -253,11 +253,11 @@ def clear_remains(state: State) -> None:
             released.popleft()
 
 
-def _dead_letter(state: State, remains: Remains, most: int) -> int:
+def _dead_letter(state: State, orphans: Orphans, most: int) -> int:
     """How many of them have died now."""
-    dying = remains.take(most)
+    dying = orphans.take(most)
     for message in dying:
-        state.outbox.add(remains.queue_id, message, QUEUE_EXPIRED, state.time_ms, remains.settings)
+        state.outbox.add(orphans.queue_id, message, QUEUE_EXPIRED, state.time_ms, orphans.settings)
     state.queue_expired += len(dying)
     state.dead_lettered_for[QUEUE_EXPIRED] += len(dying)
     state.past.dead_lettered += len(dying)

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from node.shard.message import Message
+from mayfly.node.shard.message import Message
 
 EXCLUSIVE: Final = "exclusive"
 IN_USE: Final = "in-use"

@@ -5,7 +5,7 @@ nobody looks at: what is packed is marked (`Packed.retime`), and what is held ha
 back, which is when it counts (T10). Only the messages at hand in a line are replaced.
 """
 
-from node.shard.message import Message, deadline_ms
+from mayfly.node.shard.message import Message, deadline_ms
 
 
 class Retiming:

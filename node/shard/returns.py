@@ -2,11 +2,11 @@
 
 from typing import Final
 
-from node.shard.coming import Coming
-from node.shard.message import FAILED, NOT_SENT, Message
-from node.shard.outbox import DELIVERY_LIMIT
-from node.shard.queue import UNLIMITED, Queue
-from node.shard.state import State
+from mayfly.node.shard.message import FAILED, NOT_SENT, Message
+from mayfly.node.shard.outbox import DELIVERY_LIMIT
+from mayfly.node.shard.queue import UNLIMITED, Queue
+from mayfly.node.shard.returning import ReturningMessages
+from mayfly.node.shard.state import State
 
 _MORE_THAN_FEW: Final = 100
 
@@ -66,10 +66,10 @@ def come_back_together(
         if message.priority or message.delivery_count > limit:
             return False
     line = queue.ready if to_back else queue.returned
-    line.append_coming(Coming(held, way, queue.retiming))
+    line.append_returning(ReturningMessages(held, way, queue.retiming))
     queue.held_bytes -= held_bytes
     queue.ready_bytes += held_bytes
-    state.coming.add(queue)
+    state.returning.add(queue)
     state.touch(queue)
     return True
 
@@ -79,16 +79,16 @@ def are_too_many(state: State, count: int) -> bool:
     return count > max(state.return_budget, state.returned_per_entry // _MORE_THAN_FEW)
 
 
-def settle_coming(state: State) -> None:
-    """Some of what is still coming back arrives, in the order of the queues (RULES C4)."""
+def settle_returning(state: State) -> None:
+    """Some of what is still returning arrives, in the order of the queues (RULES C4)."""
     left = state.returned_per_entry
     while left > 0:
-        queue = state.coming.take()
+        queue = state.returning.take()
         if queue is None:
             break
         for line in (queue.returned, queue.ready):
-            while left > 0 and line.coming:
-                left -= line.settle_coming()
-        if not queue.is_coming():
-            state.coming.remove(queue.queue_id)
-    state.coming.put_back()
+            while left > 0 and line.returning:
+                left -= line.settle_returning()
+        if not queue.is_returning():
+            state.returning.remove(queue.queue_id)
+    state.returning.put_back()

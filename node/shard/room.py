@@ -2,7 +2,7 @@
 
 from typing import Final, NamedTuple
 
-from node.shard.consumers import NO_WINDOW, UNLIMITED
+from mayfly.node.shard.consumers import NO_WINDOW, UNLIMITED
 
 
 class Room(NamedTuple):

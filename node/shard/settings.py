@@ -7,7 +7,7 @@ from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
-from node.shard.errors import ShardError
+from mayfly.node.shard.errors import ShardError
 
 
 class ShardQueueSettings:

@@ -3,8 +3,8 @@
 from itertools import repeat
 from typing import Final
 
-from cluster.versions import LEVEL_FAILED_DELIVERIES
-from node.shard.commands import (
+from mayfly.cluster.versions import LEVEL_FAILED_DELIVERIES
+from mayfly.node.shard.commands import (
     ACK,
     DISCARD,
     GIVE_BACK,
@@ -18,16 +18,16 @@ from node.shard.commands import (
     UNSENT,
     UP_TO,
 )
-from node.shard.consumers import Holder
-from node.shard.delivery import resume_lease
-from node.shard.errors import ShardError
-from node.shard.holders import drop_idle_holder
-from node.shard.message import FAILED, GIVEN_BACK, NOT_SENT, Message
-from node.shard.outbox import REJECTED
-from node.shard.packing import unpack_numbers
-from node.shard.queue import Queue
-from node.shard.returns import are_too_many, come_back, come_back_together
-from node.shard.state import State
+from mayfly.node.shard.consumers import Holder
+from mayfly.node.shard.delivery import resume_lease
+from mayfly.node.shard.errors import ShardError
+from mayfly.node.shard.holders import drop_idle_holder
+from mayfly.node.shard.message import FAILED, GIVEN_BACK, NOT_SENT, Message
+from mayfly.node.shard.outbox import REJECTED
+from mayfly.node.shard.packing import unpack_numbers
+from mayfly.node.shard.queue import Queue
+from mayfly.node.shard.returns import are_too_many, come_back, come_back_together
+from mayfly.node.shard.state import State
 
 _SPARSE: Final = 64
 

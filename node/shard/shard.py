@@ -10,26 +10,26 @@ from hashlib import sha256
 from itertools import islice
 from typing import Final
 
-from cluster.machine import BadSnapshot
-from cluster.sessions import SessionKey
-from node.shard import commands, holders, queues, settle
-from node.shard.delivery import serve
-from node.shard.dispatch import apply_client_command, apply_internal_command, required
-from node.shard.errors import ShardError
-from node.shard.expiry_lag import ExpiryLag
-from node.shard.line import PIECE
-from node.shard.outbox import Death, Lane
-from node.shard.publish import apply_publishes
-from node.shard.queue import UNLIMITED, Queue
-from node.shard.returns import settle_coming
-from node.shard.room import ANY_ROOM, Room
-from node.shard.snapshot.pace import MESSAGES_PER_STEP
-from node.shard.snapshot.reader import RestoreInSteps, restore
-from node.shard.snapshot.writer import SnapshotInSteps, snapshot
-from node.shard.state import DELIVERIES_PER_ENTRY, EXPIRIES_PER_ENTRY, RETURNED_PER_ENTRY, State
-from node.shard.statistics import QueueStatistics, ShardStatistics
-from node.shard.timers import NEVER
-from node.shard.tombstone import Tombstone
+from mayfly.cluster.group.sessions import SessionKey
+from mayfly.cluster.group.state_machine import BadSnapshot
+from mayfly.node.shard import commands, holders, queues, settle
+from mayfly.node.shard.delivery import serve
+from mayfly.node.shard.dispatch import apply_client_command, apply_internal_command, required
+from mayfly.node.shard.errors import ShardError
+from mayfly.node.shard.expiry_lag import ExpiryLag
+from mayfly.node.shard.line import PIECE
+from mayfly.node.shard.outbox import Death, Lane
+from mayfly.node.shard.publish import apply_publishes
+from mayfly.node.shard.queue import UNLIMITED, Queue
+from mayfly.node.shard.returns import settle_returning
+from mayfly.node.shard.room import ANY_ROOM, Room
+from mayfly.node.shard.snapshot.pace import MESSAGES_PER_STEP
+from mayfly.node.shard.snapshot.reader import RestoreInSteps, restore
+from mayfly.node.shard.snapshot.writer import SnapshotInSteps, snapshot
+from mayfly.node.shard.state import DELIVERIES_PER_ENTRY, EXPIRIES_PER_ENTRY, RETURNED_PER_ENTRY, State
+from mayfly.node.shard.statistics import QueueStatistics, ShardStatistics
+from mayfly.node.shard.timers import NEVER
+from mayfly.node.shard.tombstone import Tombstone
 
 _DUE_AT_ONCE: Final = 0
 QUEUES_PER_STEP: Final = 100
@@ -118,12 +118,12 @@ class Shard:
             self._serve_unserved()
         if state.overfull.queues:
             self._serve_overfull()
-        if state.remains.are_there():
-            queues.clear_remains(state)
+        if state.orphans.are_there():
+            queues.clear_orphans(state)
         if state.expiry_due:
             self._expire_due()
-        if state.coming.queues:
-            settle_coming(state)
+        if state.returning.queues:
+            settle_returning(state)
         state.end_entry()
 
     def _serve_unserved(self) -> None:
@@ -238,7 +238,7 @@ class Shard:
     def next_message_due_ms(self) -> int:
         """The shard time at which EXPIRE_DUE next has work, 0 for at once, -1 for never as things are."""
         state = self._state
-        if state.unserved.queues or state.overfull.queues or state.coming.queues or state.remains.are_there():
+        if state.unserved.queues or state.overfull.queues or state.returning.queues or state.orphans.are_there():
             return _DUE_AT_ONCE
         return self._state.message_timers.first()[0]
 
@@ -399,7 +399,7 @@ class Shard:
 
 
 class ShardRestore:
-    """A snapshot that a shard is to become: `cluster.machine.RestoreSteps`."""
+    """A snapshot that a shard is to become: `cluster.group.state_machine.RestoreSteps`."""
 
     def __init__(self, shard: Shard, state: State, data: bytes) -> None:
         self._shard = shard

@@ -2,19 +2,19 @@
 
 from typing import Final
 
-from cluster.versions import LEVEL_LOWEST
-from node.shard.backlog import Backlog
-from node.shard.consumers import Holder
-from node.shard.errors import BrokenInvariant
-from node.shard.expiry_lag import ExpiryLag
-from node.shard.line import PIECE
-from node.shard.message import Message
-from node.shard.outbox import EXPIRED, REASONS, Outbox
-from node.shard.priority import priority_of
-from node.shard.queue import Queue
-from node.shard.remains import AllRemains
-from node.shard.timers import Timers
-from node.shard.tombstone import GONE_FOR, Tombstone
+from mayfly.cluster.versions import LEVEL_LOWEST
+from mayfly.node.shard.backlog import Backlog
+from mayfly.node.shard.consumers import Holder
+from mayfly.node.shard.errors import BrokenInvariant
+from mayfly.node.shard.expiry_lag import ExpiryLag
+from mayfly.node.shard.line import PIECE
+from mayfly.node.shard.message import Message
+from mayfly.node.shard.orphans import AllOrphans
+from mayfly.node.shard.outbox import EXPIRED, REASONS, Outbox
+from mayfly.node.shard.priority import priority_of
+from mayfly.node.shard.queue import Queue
+from mayfly.node.shard.timers import Timers
+from mayfly.node.shard.tombstone import GONE_FOR, Tombstone
 
 EXPIRIES_PER_ENTRY: Final = 2000
 """Messages that one entry lets die of themselves at most - of a deadline, a length limit or their queue's end -
@@ -72,15 +72,15 @@ class Past:
 
 
 class State:
-    """Everything a shard knows. Queues, tombstones, remains, outbox and counters are the state proper; timers, live
+    """Everything a shard knows. Queues, tombstones, orphans, outbox and counters are the state proper; timers, live
     counts, sessions, ``unserved`` and ``overfull`` follow from them; the rest belongs to the entry under way.
 
     ``level``: the feature level that the shard was told last; the log means what it does from there on.
 
     ``live`` counts, per log entry, the places in which the state still refers to it. ``unserved`` are queues with
     messages and willing consumers that the bound of an entry left waiting, ``overfull`` those that still have to
-    drop messages, ``coming`` those with messages that came back and are not dealt with. ``queue_expired`` counts what
-    died of its queue's end.
+    drop messages, ``returning`` those with messages that came back and are not dealt with. ``queue_expired`` counts
+    what died of its queue's end.
 
     ``dead_lettered_for`` counts deaths by reason, all but EXPIRED, by far the most frequent one: those are the
     rest of the queues' ``dead_lettered``. ``gone_for`` counts queues by reason. ``expiry_lag`` is this replica's own
@@ -88,7 +88,6 @@ class State:
     """
 
     __slots__ = (
-        "coming",
         "current_released",
         "data",
         "dead_lettered_for",
@@ -112,6 +111,7 @@ class State:
         "messages_per_piece",
         "missing_targets",
         "next_order",
+        "orphans",
         "outbox",
         "overfull",
         "past",
@@ -121,9 +121,9 @@ class State:
         "refused_routes",
         "refused_transfers",
         "released",
-        "remains",
         "return_budget",
         "returned_per_entry",
+        "returning",
         "returns_to_place",
         "sessions",
         "shard_id",
@@ -160,7 +160,7 @@ class State:
         self.refused_routes = 0
         self.dead_lettered_for: dict[str, int] = dict.fromkeys(REASONS, 0)
         self.gone_for: dict[str, int] = dict.fromkeys(GONE_FOR, 0)
-        self.remains = AllRemains()
+        self.orphans = AllOrphans()
         self.queue_expired = 0
         # Derived.
         self.sessions: dict[tuple[int, int], dict[tuple[int, int], Holder]] = {}
@@ -168,7 +168,7 @@ class State:
         self.message_timers = Timers()
         self.lease_timers = Timers()
         self.unserved = Backlog()
-        self.coming = Backlog()
+        self.returning = Backlog()
         self.queue_changes = 0
         self.overfull = Backlog()
         # Of this replica.

@@ -1,8 +1,8 @@
 """Counts for operators, taken when asked for."""
 
-from node.shard.outbox import EXPIRED
-from node.shard.queue import Queue
-from node.shard.state import State
+from mayfly.node.shard.outbox import EXPIRED
+from mayfly.node.shard.queue import Queue
+from mayfly.node.shard.state import State
 
 
 class QueueStatistics:
@@ -54,8 +54,8 @@ class ShardStatistics:
     ``outbox`` counts deaths without a decision and lane items; ``routed``, ``settled``, ``lost`` and
     ``dropped_*`` are explained at ``Outbox``. ``missing_targets``: publishes to a queue that was gone.
     ``transfers_lost``: dead letters that came for a queue that was gone. ``refused_*``: commands after a gap.
-    ``remains``: messages of queues that are gone, still to be dead-lettered or released; ``queue_expired`` have been
-    dead-lettered.
+    ``remains``, as the metric is called: orphaned messages of queues that are gone, still to be dead-lettered or
+    released; ``queue_expired`` have been dead-lettered.
     ``dead_lettered_for``: messages by reason (RULES D2). ``gone_for``: queues by reason (L10). ``message_timers``
     and ``lease_timers``: queues with a head that has a deadline, and with a lease that runs (T13).
     """
@@ -121,8 +121,8 @@ class ShardStatistics:
         self.refused_routes = state.refused_routes
         self.queue_expired = state.queue_expired
         self.remains = 0
-        for remains in state.remains.in_order():
-            self.remains += remains.line.count()
+        for orphans in state.orphans.in_order():
+            self.remains += orphans.line.count()
         self.ready = 0
         self.ready_bytes = 0
         self.unacknowledged = 0

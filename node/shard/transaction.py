@@ -1,6 +1,6 @@
 """TRANSACTION: publishes and settlements of one client that this shard applies together or not at all."""
 
-from node.shard.commands import (
+from mayfly.node.shard.commands import (
     DISCARD,
     GIVE_BACK,
     LIST,
@@ -15,16 +15,16 @@ from node.shard.commands import (
     TRANSACTION_HEAD,
     UP_TO,
 )
-from node.shard.delivery import has_room_for
-from node.shard.errors import ShardError
-from node.shard.holders import find
-from node.shard.message import OVERHEAD_BYTES
-from node.shard.packing import NUMBER_BYTES, unpack_numbers
-from node.shard.publish import apply_publishes
-from node.shard.results import FULL, NOT_HELD, Done, Refused
-from node.shard.settings import MAX_NUMBER
-from node.shard.settle import apply_settle
-from node.shard.state import State
+from mayfly.node.shard.delivery import has_room_for
+from mayfly.node.shard.errors import ShardError
+from mayfly.node.shard.holders import find
+from mayfly.node.shard.message import OVERHEAD_BYTES
+from mayfly.node.shard.packing import NUMBER_BYTES, unpack_numbers
+from mayfly.node.shard.publish import apply_publishes
+from mayfly.node.shard.results import FULL, NOT_HELD, Done, Refused
+from mayfly.node.shard.settings import MAX_NUMBER
+from mayfly.node.shard.settle import apply_settle
+from mayfly.node.shard.state import State
 
 
 def apply_transaction(state: State, session: tuple[int, int], position: int, end: int, results: list[object]) -> int:

@@ -11,8 +11,8 @@ from bisect import bisect_right
 from collections import deque
 from typing import Final
 
-from node.shard.line import Line
-from node.shard.queue import Queue
+from mayfly.node.shard.line import Line
+from mayfly.node.shard.queue import Queue
 
 CHUNK: Final = 4096
 """Messages in a chunk."""

@@ -12,12 +12,12 @@ from pamqp import commands, frame
 from pamqp.body import ContentBody
 from pamqp.header import ContentHeader
 
-from node.amqp import frames
-from node.amqp.connection import Connection
-from node.amqp.content import Content
-from node.amqp.events import PublishesReceived
-from node.amqp.handshake import PROTOCOL_HEADER
-from node.amqp.settings import ConnectionSettings
+from mayfly.node.amqp import frames
+from mayfly.node.amqp.connection import Connection
+from mayfly.node.amqp.content import Content
+from mayfly.node.amqp.events import PublishesReceived
+from mayfly.node.amqp.handshake import PROTOCOL_HEADER
+from mayfly.node.amqp.settings import ConnectionSettings
 
 READ_BYTES = 65_536
 MESSAGES = 6_000

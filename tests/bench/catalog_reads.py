@@ -16,11 +16,11 @@ from typing import Any
 
 from pamqp import commands
 
-from cluster.log.lmdb_store import LmdbLogStore
-from node.broker.cluster_facade import Done
-from node.catalog import RemoveQueues
-from node.engine import Engine
-from tests.broker.three_brokers import ThreeBrokers
+from mayfly.cluster.store.lmdb_store import LmdbLogStore
+from mayfly.node.broker.cluster_facade import Done
+from mayfly.node.catalog import RemoveQueues
+from mayfly.node.engine.engine import Engine
+from tests.node.broker.three_brokers import ThreeBrokers
 
 TURNS = 3
 

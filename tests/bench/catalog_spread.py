@@ -13,8 +13,8 @@ from typing import Any
 
 from pamqp import commands
 
-from node.broker.cluster_facade import Done
-from tests.broker.three_brokers import ThreeBrokers
+from mayfly.node.broker.cluster_facade import Done
+from tests.node.broker.three_brokers import ThreeBrokers
 
 TURNS = 3
 

@@ -16,11 +16,11 @@ from typing import Any, cast
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
-from node.http.clients import ClientPages
-from node.http.provider import ClientsPort
-from node.operating.clients import Clients
-from node.process import MANY_OBJECTS
-from tests.broker.many_stubs import stub_nodes
+from mayfly.node.http.clients import ClientPages
+from mayfly.node.http.provider import ClientsPort
+from mayfly.node.operating.clients import Clients
+from mayfly.node.shell.process import MANY_OBJECTS
+from tests.node.broker.many_stubs import stub_nodes
 
 
 class _Port:

@@ -12,10 +12,10 @@ import time
 from pathlib import Path
 from random import Random
 
-from cluster.log.batch import StoredSnapshot, WriteBatch
-from cluster.log.group_log import EntryCache, GroupLog
-from cluster.log.lmdb_store import LmdbLogStore
-from cluster.raft import NO_LIMIT, ConfState, Entry, HardState, SnapshotMetadata
+from mayfly.cluster.log.batch import StoredSnapshot, WriteBatch
+from mayfly.cluster.log.group_log import EntryCache, GroupLog
+from mayfly.cluster.raft import NO_LIMIT, ConfState, Entry, HardState, SnapshotMetadata
+from mayfly.cluster.store.lmdb_store import LmdbLogStore
 
 MIB = 1024 * 1024
 

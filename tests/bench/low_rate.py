@@ -23,9 +23,9 @@ from typing import Any
 
 from pamqp import commands, frame
 
-from cluster.frame import Frame
-from cluster.versions import LEVELS
-from tests.broker.three_brokers import TICK_MS, NodeWorld, ThreeBrokers
+from mayfly.cluster.host.frame import Frame
+from mayfly.cluster.versions import LEVELS
+from tests.node.broker.three_brokers import TICK_MS, NodeWorld, ThreeBrokers
 
 FRAME_US = 150
 WRITE_US = 400

@@ -10,19 +10,19 @@ import time
 from random import Random
 from typing import Any
 
-import node.shard.state
-from node.broker.queue_settings import shard_settings
-from node.catalog import DeclareQueue
-from node.http.metrics import rendered
-from node.operating.queue_metrics import queue_metrics
-from node.operating.queue_selection import MOST_QUEUES, QueueSelection
-from node.operating.queue_views import LOOKED_AT, QueueViews
-from node.operating.status import engine_metrics
-from node.shard.commands import encode_create_queue, encode_publish
-from node.shard.settings import ShardQueueSettings
-from node.shard.shard import Shard
-from node.shard.waiting import WaitingIndex
-from tests.broker.three_brokers import ThreeBrokers
+from mayfly.node.catalog import DeclareQueue
+from mayfly.node.catalog.shard_settings import shard_settings
+from mayfly.node.http.metrics import rendered
+from mayfly.node.operating.queue_metrics import queue_metrics
+from mayfly.node.operating.queue_selection import MOST_QUEUES, QueueSelection
+from mayfly.node.operating.queue_views import LOOKED_AT, QueueViews
+from mayfly.node.operating.status import engine_metrics
+from mayfly.node.shard import state
+from mayfly.node.shard.commands import encode_create_queue, encode_publish
+from mayfly.node.shard.settings import ShardQueueSettings
+from mayfly.node.shard.shard import Shard
+from mayfly.node.shard.waiting import WaitingIndex
+from tests.node.broker.three_brokers import ThreeBrokers
 
 _BATCH = 1000
 
@@ -103,7 +103,7 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--queues", type=int, default=100_000)
     arguments = parser.parse_args()
-    print("not compiled" if str(node.shard.state.__file__).endswith(".py") else "compiled")
+    print("not compiled" if str(state.__file__).endswith(".py") else "compiled")
     long_queue(arguments.messages)
     many_queues(arguments.queues)
 

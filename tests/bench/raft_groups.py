@@ -3,15 +3,15 @@
     python tests/bench/raft_groups.py [groups]
 
 Three hosts in one process, without sockets and disks (frames are handed over as objects, writes succeed at once), so
-the figures are of `cluster.host`, `cluster.group` and `cluster.raft` alone. Settings are those of a node.
+the figures are of `cluster.host.host`, `cluster.group.group` and `cluster.raft` alone. Settings are those of a node.
 """
 
 import sys
 import time
 from collections.abc import Callable
 
-from cluster.host import Host
-from tests.cluster.three_hosts import TICK_MS, Cluster
+from mayfly.cluster.host.host import Host
+from tests.cluster.host.three_hosts import TICK_MS, Cluster
 
 IDLE_S = 20
 BATCHES = 3000

@@ -10,7 +10,9 @@ function, is measured beside every figure. Run it on the installed package for t
 import time
 from collections.abc import Callable
 
-from cluster.raft import (
+from mayfly.cluster.group.reads import Reads
+from mayfly.cluster.group.sessions import SessionSender, SessionTable
+from mayfly.cluster.raft import (
     Config,
     ConfState,
     Entry,
@@ -21,14 +23,12 @@ from cluster.raft import (
     Snapshot,
     SnapshotMetadata,
 )
-from cluster.raft.inflights import Inflights
-from cluster.raft.log import RaftLog
-from cluster.raft.messages import NO_LIMIT
-from cluster.raft.progress import Progress, ProgressState
-from cluster.raft.quorum import joint_committed, majority_committed
-from cluster.raft.read_only import ReadOnly
-from cluster.reads import Reads
-from cluster.sessions import SessionSender, SessionTable
+from mayfly.cluster.raft.inflights import Inflights
+from mayfly.cluster.raft.log import RaftLog
+from mayfly.cluster.raft.messages import NO_LIMIT
+from mayfly.cluster.raft.progress import Progress, ProgressState
+from mayfly.cluster.raft.quorum import joint_committed, majority_committed
+from mayfly.cluster.raft.read_only import ReadOnly
 
 ROUNDS = 7
 CALLS = 20_000

@@ -10,9 +10,9 @@ import random
 import time
 from collections.abc import Callable
 
-import node.broker.unacknowledged
-from node.broker.unacknowledged import Holder, Unacknowledged
-from node.shard.commands import ACK
+from mayfly.node.broker import unacknowledged
+from mayfly.node.broker.unacknowledged import Holder, Unacknowledged
+from mayfly.node.shard.commands import ACK
 
 COUNT = 200_000
 BATCH = 50
@@ -86,7 +86,7 @@ CASES: list[tuple[str, Callable[[], None]]] = [
 
 def main() -> None:
     """Run all cases, five times each; the least time of each."""
-    print("compiled" if node.broker.unacknowledged.__file__.endswith(".so") else "interpreted")
+    print("compiled" if unacknowledged.__file__.endswith(".so") else "interpreted")
     for name, case in CASES:
         least = min(seconds(case) for _ in range(5))
         print(f"{name:30} {least / COUNT * 1e9:8.1f} ns")

@@ -10,8 +10,8 @@ import argparse
 import gc
 import time
 
-import node.shard.state
-from node.shard.commands import (
+from mayfly.node.shard import state
+from mayfly.node.shard.commands import (
     ACK,
     encode_attach,
     encode_create_queue,
@@ -23,9 +23,9 @@ from node.shard.commands import (
     encode_settle_up_to,
     encode_taken,
 )
-from node.shard.effects import Deliver
-from node.shard.settings import ShardQueueSettings
-from node.shard.shard import Shard
+from mayfly.node.shard.effects import Deliver
+from mayfly.node.shard.settings import ShardQueueSettings
+from mayfly.node.shard.shard import Shard
 
 KEY = b"\x08exchange\x0brouting.key"
 HEADER = bytes(40)
@@ -195,7 +195,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--backlog", type=int, default=1_000_000)
     arguments = parser.parse_args()
-    compiled = not str(node.shard.state.__file__).endswith(".py")
+    compiled = not str(state.__file__).endswith(".py")
     gc.freeze()
     print("compiled" if compiled else "not compiled", f"batches of {BATCH}, 1 KB bodies")
     cycle("one consumer, multiple acks")

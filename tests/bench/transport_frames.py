@@ -15,13 +15,13 @@ from pathlib import Path
 
 import uvloop
 
-from cluster.frame import Frame
-from cluster.raft import Entry, Message, MessageType
-from cluster.transport import codec
-from cluster.transport.peer_transport import LocalPeer, PeerTransport
+from mayfly.cluster.host.frame import Frame
+from mayfly.cluster.raft import Entry, Message, MessageType
+from mayfly.cluster.transport import codec
+from mayfly.cluster.transport.peer_transport import LocalPeer, PeerTransport
 
 REPORT = 1
-"""Kind of the datagram that asks the receiver for its figures, and of its answer."""
+"""Kind of the notice that asks the receiver for its figures, and of its answer."""
 
 
 def cpu_seconds() -> float:
@@ -76,21 +76,21 @@ class Side:
     def on_frame(self, peer: int, frame: Frame) -> None:
         self.received += 1
         self.heard.set()
-        for kind, data in frame.datagrams:
+        for kind, data in frame.notices:
             if kind != REPORT:
                 continue
             if data:
                 self.report.set_result([float(word) for word in data.split()])
             else:
                 answer = Frame(0)
-                answer.datagrams.append((REPORT, b"%d %f" % (self.received, cpu_seconds())))
+                answer.notices.append((REPORT, b"%d %f" % (self.received, cpu_seconds())))
                 self.transport.send(peer, answer)
 
     async def ask(self) -> list[float]:
         """Frames received and CPU seconds of the other side, when it has everything sent so far."""
         self.report = asyncio.get_running_loop().create_future()
         question = Frame(0)
-        question.datagrams.append((REPORT, b""))
+        question.notices.append((REPORT, b""))
         self.transport.send(self.other, question)
         return await self.report
 

@@ -3,7 +3,7 @@
     PYTHONPATH=. python tests/bench/turns.py [--case "all apart"] [--messages 2000] [--rounds 3]
 
 As `low_rate.py`, on the same virtual time, but with the nodes' shells: octets go through the protocols of listener and
-frame streams, turns through `node.drive`. Prints CPU us a message. For instructions, run it under
+frame streams, turns through `node.shell.drive`. Prints CPU us a message. For instructions, run it under
 `valgrind --tool=callgrind` with two values of --messages and --rounds 1, and take the difference.
 """
 
@@ -16,19 +16,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from cluster.transport import framing
-from cluster.transport.cluster_secret import NO_SECRET
-from cluster.transport.frame_stream import FrameConnection, FrameListener, FrameSender
-from cluster.transport.gate import OpenGate
-from cluster.transport.incoming import Incoming, PeerStream
-from cluster.transport.outgoing import PeerLink
-from cluster.transport.peer_transport import LocalPeer, PeerTransport
-from cluster.transport.spool import SnapshotSpool
-from cluster.versions import PROTOCOLS
-from node.drive import Drive, Outlets
-from node.listener import AmqpListener, ClientProtocol
+from mayfly.cluster.transport import framing
+from mayfly.cluster.transport.cluster_secret import NO_SECRET
+from mayfly.cluster.transport.frame_stream import FrameConnection, FrameListener, FrameSender
+from mayfly.cluster.transport.gate import OpenGate
+from mayfly.cluster.transport.incoming import Incoming, PeerStream
+from mayfly.cluster.transport.outgoing import PeerLink
+from mayfly.cluster.transport.peer_transport import LocalPeer, PeerTransport
+from mayfly.cluster.transport.spool import SnapshotSpool
+from mayfly.cluster.versions import PROTOCOLS
+from mayfly.node.shell.drive import Drive, Outlets
+from mayfly.node.shell.listener import AmqpListener, ClientProtocol
 from tests.bench.low_rate import CASES, CLIENT_US, FRAME_US, SETTLE_MS, WRITE_US, Flow, TimedBrokers
-from tests.broker.three_brokers import TICK_MS, NodeWorld
+from tests.node.broker.three_brokers import TICK_MS, NodeWorld
 
 
 class Timer:
@@ -97,7 +97,7 @@ class Pipe:
 
 
 class Writer:
-    """As `node.log_writer`, without the thread."""
+    """As `node.shell.log_writer`, without the thread."""
 
     def __init__(self, brokers: TimedBrokers, id: int, written: Callable[[None], None]) -> None:
         self._brokers, self._id, self._written = brokers, id, written

@@ -68,7 +68,7 @@ FRAME_BUGS = [
         "node/amqp/field_table.py",
         "if depth >= MAX_DEPTH:",
         "if depth < 0:",
-        "tests/amqp/test_field_table.py::test_nesting_is_bounded",
+        "tests/node/amqp/test_field_table.py::test_nesting_is_bounded",
         "DID NOT RAISE",
     ),
     Bug(
@@ -170,7 +170,7 @@ CHANNEL_BUGS = [
         "node/broker/unacknowledged.py",
         "if tag >= run.end_tag or (run.settled >> (tag - run.lowest_tag)) & 1:",
         "if tag >= run.end_tag:",
-        "tests/broker/test_unacknowledged.py",
+        "tests/node/broker/test_unacknowledged.py",
         "DID NOT RAISE",
     ),
     Bug(
@@ -272,7 +272,7 @@ LOGIN_BUGS = [
         "node/broker/login.py",
         'login of %r refused: %s", self._connection.name, event.username, why)',
         'login of %r refused: %s", self._connection.name, event.username, event.password)',
-        "tests/broker/test_secrets.py::test_no_password_is_logged",
+        "tests/node/broker/test_secrets.py::test_no_password_is_logged",
         "wrong-needle-2",
     ),
 ]

@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("cluster", "node")
+PACKAGES = ("cluster", "mayfly", "node", "simulation")
 
 
 class Bug:
@@ -31,7 +31,9 @@ class Bug:
 def sound_source(folder: Path) -> None:
     """A copy of the source tree as it is, with the tests as they are beside it."""
     for package in PACKAGES:
-        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+        shutil.copytree(
+            ROOT / package, folder / package, symlinks=True, ignore=shutil.ignore_patterns("__pycache__", "*.so")
+        )
     (folder / "tests").symlink_to(ROOT / "tests", target_is_directory=True)
     shutil.copy(ROOT / "pyproject.toml", folder)
 

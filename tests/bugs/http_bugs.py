@@ -2,8 +2,8 @@
 
 from tests.bugs.bug import Bug
 
-LISTS = "tests/project/test_listing.py::"
-DESK = "tests/project/test_desk.py::"
+LISTS = "tests/node/http/test_listing.py::"
+DESK = "tests/node/http/test_desk.py::"
 
 HTTP_BUGS = [
     Bug(
@@ -11,7 +11,7 @@ HTTP_BUGS = [
         "node/http/origins.py",
         'if name in _HERE or name.endswith(".localhost") or not set(".:") & set(name):',
         "if True:",
-        "tests/project/test_origins.py::test_a_name_that_somebody_on_the_web_can_have_is_not_this_machine",
+        "tests/node/http/test_origins.py::test_a_name_that_somebody_on_the_web_can_have_is_not_this_machine",
         "assert True is False",
     ),
     Bug(
@@ -51,7 +51,7 @@ HTTP_BUGS = [
         "node/operating/definitions.py",
         "pattern, known_part(apply_to, definition),",
         "pattern, definition,",
-        "tests/project/test_definitions.py::test_what_is_not_here_is_left_out_with_a_note_each_and_the_rest_is_done",
+        "tests/node/operating/test_definitions.py::test_what_is_not_here_is_left_out_with_a_note_each_and_the_rest_is_done",
         "BadDefinitions",
     ),
     Bug(
@@ -59,7 +59,7 @@ HTTP_BUGS = [
         "node/catalog/passwords.py",
         "    if not is_quick(stored):\n        return right, \"\"\n",
         "    if not is_quick(stored) or not right:\n        return right, \"\"\n",
-        "tests/catalog/test_passwords.py::test_a_wrong_password_costs_what_a_right_one_and_an_unknown_user_do",
+        "tests/node/catalog/test_passwords.py::test_a_wrong_password_costs_what_a_right_one_and_an_unknown_user_do",
         "assert",
     ),
 ]

@@ -2,18 +2,18 @@
 
 from tests.bugs.bug import Bug
 
-HOSTS = "tests/simulator/test_host_simulation.py::"
-AHEAD_FORMAT = "tests/log/test_write_ahead_format.py::"
-AHEAD_STORE = "tests/log/test_write_ahead_store.py::"
-DIRECT = "tests/log/test_direct_writes.py::"
+HOSTS = "tests/simulation/test_host_simulation.py::"
+AHEAD_FORMAT = "tests/cluster/log/test_write_ahead_format.py::"
+AHEAD_STORE = "tests/cluster/store/test_write_ahead_store.py::"
+DIRECT = "tests/cluster/store/test_direct_writes.py::"
 
-FLIPS = "tests/log/test_flipped_bits.py::"
-LAST_COMMIT = "tests/log/test_last_commit.py::"
+FLIPS = "tests/cluster/store/test_flipped_bits.py::"
+LAST_COMMIT = "tests/cluster/store/test_last_commit.py::"
 
 LOG_BUGS = [
     Bug(
         "tells of a commit that is not noted",
-        "cluster/log/lmdb_store.py",
+        "cluster/store/lmdb_store.py",
         "            self._tables.note_commit()\n        except (lmdb.Error, OSError) as error:\n"
         "            raise self._write_failure(error) from error\n        self._room.written()",
         "        except (lmdb.Error, OSError) as error:\n"
@@ -23,7 +23,7 @@ LOG_BUGS = [
     ),
     Bug(
         "believes a commit by its number",
-        "cluster/log/last_commit.py",
+        "cluster/store/last_commit.py",
         "    if any(renumbered(note, newest.transaction) == newest.octets for note in notes):",
         "    if not notes:",
         LAST_COMMIT + "test_a_number_that_a_flip_makes_the_next_one_is_not_believed",
@@ -31,7 +31,7 @@ LOG_BUGS = [
     ),
     Bug(
         "trusts the pages of the log file",
-        "cluster/log/last_commit.py",
+        "cluster/store/last_commit.py",
         "            check_pages(descriptor, meta)\n        except CorruptStore as misfit:",
         "            pass\n        except CorruptStore as misfit:",
         FLIPS + "test_some_flips_in_pages_of_every_kind",
@@ -39,10 +39,10 @@ LOG_BUGS = [
     ),
     Bug(
         "takes free pages as they are listed",
-        "cluster/log/lmdb_file.py",
+        "cluster/store/lmdb_file.py",
         "        look.take_free(listed)",
         "        pass",
-        "tests/log/test_lmdb_file.py::test_a_free_page_that_is_in_use_or_listed_twice_is_told",
+        "tests/cluster/store/test_lmdb_file.py::test_a_free_page_that_is_in_use_or_listed_twice_is_told",
         "DID NOT RAISE",
     ),
     Bug(
@@ -79,7 +79,7 @@ LOG_BUGS = [
     ),
     Bug(
         "clears a write-ahead file before the log file holds it",
-        "cluster/log/write_ahead_store.py",
+        "cluster/store/write_ahead_store.py",
         "        moving = self._moving\n        if moving is not None:",
         "        moving = self._moving\n        self._files.clear_other()\n        if moving is not None:",
         AHEAD_STORE + "test_a_file_is_cleared_only_once_the_log_file_holds_it",
@@ -87,7 +87,7 @@ LOG_BUGS = [
     ),
     Bug(
         "takes a write for done before its sync",
-        "cluster/log/write_ahead_files.py",
+        "cluster/store/write_ahead_files.py",
         "            _sync(self._descriptors[number])\n",
         "            pass\n",
         AHEAD_STORE + "test_a_small_write_is_one_append_and_one_sync_and_the_log_file_is_left_alone",
@@ -95,7 +95,7 @@ LOG_BUGS = [
     ),
     Bug(
         "has the kernel write without a sync",
-        "cluster/log/direct_writes.py",
+        "cluster/store/direct_writes.py",
         "os.O_DIRECT | os.O_DSYNC",
         "os.O_DIRECT",
         DIRECT + "test_a_direct_write_is_a_synced_one",
@@ -103,7 +103,7 @@ LOG_BUGS = [
     ),
     Bug(
         "takes a direct write for done when it has begun",
-        "cluster/log/write_ahead_store.py",
+        "cluster/store/write_ahead_store.py",
         "if not direct.ended(wait):",
         "if not direct.ended(wait) and wait:",
         DIRECT + "test_what_has_not_ended_is_not_noted",
@@ -111,7 +111,7 @@ LOG_BUGS = [
     ),
     Bug(
         "writes over the octets that stand before a record",
-        "cluster/log/direct_writes.py",
+        "cluster/store/direct_writes.py",
         "buffer[:inside] = before",
         "buffer[:inside] = bytes(inside)",
         DIRECT + "test_records_end_where_the_next_begin",
@@ -119,10 +119,10 @@ LOG_BUGS = [
     ),
     Bug(
         "writes the log without a sync",
-        "cluster/log/lmdb_tables.py",
+        "cluster/store/lmdb_tables.py",
         "max_dbs=4, mode=0o600)",
         "max_dbs=4, mode=0o600, sync=False)",
-        "tests/log/test_torn_writes.py::test_lmdb_syncs_data_before_the_meta_page_that_makes_them_count",
+        "tests/cluster/store/test_torn_writes.py::test_lmdb_syncs_data_before_the_meta_page_that_makes_them_count",
         "MDB_NOSYNC",
     ),
     Bug(
@@ -130,7 +130,7 @@ LOG_BUGS = [
         "cluster/log/records.py",
         "if crc32(payload, zlib.crc32(value[: _ENTRY_HEAD.size], zlib.crc32(key))) != checksum:",
         "if checksum < 0:",
-        "tests/log/test_memory_store.py::test_a_flipped_bit_is_found_by_its_checksum_wherever_it_is",
+        "tests/simulation/test_memory_store.py::test_a_flipped_bit_is_found_by_its_checksum_wherever_it_is",
         "DID NOT RAISE",
     ),
     Bug(
@@ -138,7 +138,7 @@ LOG_BUGS = [
         "cluster/log/records.py",
         "if zlib.crc32(value[: _HARD_STATE.size], zlib.crc32(key)) != checksum:",
         "if checksum < 0:",
-        "tests/log/test_memory_store.py::test_a_flipped_bit_is_found_by_its_checksum_wherever_it_is",
+        "tests/simulation/test_memory_store.py::test_a_flipped_bit_is_found_by_its_checksum_wherever_it_is",
         "DID NOT RAISE",
     ),
     Bug(
@@ -146,12 +146,12 @@ LOG_BUGS = [
         "cluster/log/batch.py",
         "part.hard_state = HardState(state.term, state.vote, min(state.commit, stored))",
         "part.hard_state = None",
-        "tests/log/test_memory_store.py::test_what_is_given_up_for_want_of_room_takes_the_commit_with_it",
+        "tests/simulation/test_memory_store.py::test_what_is_given_up_for_want_of_room_takes_the_commit_with_it",
         "HardState",
     ),
     Bug(
         "frees an entry before it says why",
-        "cluster/log_upkeep.py",
+        "cluster/group/log_upkeep.py",
         "            write.hard_state = hard_state\n        else:",
         "            pass\n        else:",
         HOSTS + "test_seeds_that_find_bugs",

@@ -2,10 +2,10 @@
 
 from tests.bugs.bug import Bug
 
-_WAITING = "tests/broker/test_waiting_events.py::"
-_LARGE = "tests/broker/test_large_messages.py::"
-_WRITES = "tests/cluster/test_pending_writes.py::"
-_FULL = "tests/broker/test_full_disk.py::"
+_WAITING = "tests/node/broker/test_waiting_events.py::"
+_LARGE = "tests/node/broker/test_large_messages.py::"
+_WRITES = "tests/cluster/host/test_pending_writes.py::"
+_FULL = "tests/node/broker/test_full_disk.py::"
 
 MEMORY_BUGS = [
     Bug(
@@ -50,7 +50,7 @@ MEMORY_BUGS = [
     ),
     Bug(
         "writes all that is large before what is small",
-        "cluster/pending_writes.py",
+        "cluster/host/pending_writes.py",
         "        if large and (self._small_was_last or not small):\n",
         "        if large:\n",
         _WRITES + "test_small_writes_wait_for_one_large_write_at_most",
@@ -58,7 +58,7 @@ MEMORY_BUGS = [
     ),
     Bug(
         "goes on with groups whose write is still to come",
-        "cluster/pending_writes.py",
+        "cluster/host/pending_writes.py",
         "        self._under_way_waiting = [group for group in self.waiting if group in batch.groups]\n",
         "        self._under_way_waiting = list(self.waiting)\n",
         _WRITES + "test_sixteen_large_messages_are_sixteen_batches",
@@ -66,10 +66,10 @@ MEMORY_BUGS = [
     ),
     Bug(
         "takes a large write for a disk that hangs",
-        "cluster/disk_watch.py",
+        "cluster/host/disk_watch.py",
         "        self._allowed_ms = self.limit_ms + size_bytes // SLOW_BYTES_PER_MS\n",
         "        self._allowed_ms = self.limit_ms + 0 * size_bytes\n",
-        "tests/cluster/test_stuck_disk.py::test_a_large_write_may_take_as_long_as_its_size_explains",
+        "tests/cluster/host/test_stuck_disk.py::test_a_large_write_may_take_as_long_as_its_size_explains",
         "is_stuck",
     ),
     Bug(
@@ -77,12 +77,12 @@ MEMORY_BUGS = [
         "node/broker/operations/basic.py",
         "            broker.consumer_windows.close(consumer_id)\n",
         "            pass\n",
-        "tests/broker/test_consumer_windows.py::test_a_consumer_that_is_refused_has_no_window",
+        "tests/node/broker/test_consumer_windows.py::test_a_consumer_that_is_refused_has_no_window",
         "open_bytes",
     ),
     Bug(
         "lets clients wait for a disk that is full",
-        "node/engine.py",
+        "node/engine/engine.py",
         "            self._set_no_room(\"its disk is full\")\n",
         "            pass\n",
         _FULL + "test_what_waits_for_a_full_disk_is_refused_and_what_comes_then",

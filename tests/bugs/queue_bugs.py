@@ -8,7 +8,7 @@ QUEUE_BUGS = [
         "node/dead_letter/publisher_headers.py",
         "    mark(headers, [name for name in (BCC, X_DEATH) if name in headers])",
         "    headers.remove(BCC)",
-        "tests/broker/test_publisher_headers.py::test_d4_bcc_is_routed_by_at_death_and_shown_to_nobody",
+        "tests/node/broker/test_publisher_headers.py::test_d4_bcc_is_routed_by_at_death_and_shown_to_nobody",
         "GetEmpty",
     ),
     Bug(
@@ -16,7 +16,7 @@ QUEUE_BUGS = [
         "node/dead_letter/death_headers.py",
         "            if X_DEATH in marked(headers):\n",
         "            if X_DEATH in marked(headers) and not headers:\n",
-        "tests/broker/test_publisher_headers.py::test_what_is_published_again_starts_anew",
+        "tests/node/broker/test_publisher_headers.py::test_what_is_published_again_starts_anew",
         "assert",
     ),
     Bug(
@@ -24,7 +24,7 @@ QUEUE_BUGS = [
         "node/duties/catalog_spread.py",
         "        if self._lagging(index):\n            self._waiting.append",
         "        if index < 0:\n            self._waiting.append",
-        "tests/broker/test_three_nodes.py::test_the_answer_to_a_bind_waits_for_a_node_that_is_behind",
+        "tests/node/broker/test_three_nodes.py::test_the_answer_to_a_bind_waits_for_a_node_that_is_behind",
         "Left contains one more item: <Queue.BindOk",
     ),
     Bug(
@@ -32,7 +32,7 @@ QUEUE_BUGS = [
         "node/shard/delivery.py",
         "(queue.consumers.bands or (queue.drops and queue.is_over_limit()))",
         "queue.consumers.bands",
-        "tests/shard/test_length_limits.py::"
+        "tests/node/shard/test_length_limits.py::"
         "test_d2_nobody_sees_more_than_the_limit_behind_publishes_of_the_same_entry",
         "assert 100 == 3",
     ),
@@ -41,7 +41,7 @@ QUEUE_BUGS = [
         "node/catalog/changes.py",
         "if rights_digest(self._state, rights.user, command) != rights.digest:",
         "if not rights.digest:",
-        "tests/broker/test_decided_by_the_log.py::test_d10_permissions_that_are_cleared_on_the_way_do_not_count",
+        "tests/node/broker/test_decided_by_the_log.py::test_d10_permissions_that_are_cleared_on_the_way_do_not_count",
         "assert",
     ),
     Bug(
@@ -49,7 +49,7 @@ QUEUE_BUGS = [
         "node/broker/operations/steps.py",
         "        check(refusal())\n",
         "",
-        "tests/broker/test_decided_by_the_log.py::test_d10_two_connections_are_no_way_round_either",
+        "tests/node/broker/test_decided_by_the_log.py::test_d10_two_connections_are_no_way_round_either",
         "assert",
     ),
     Bug(
@@ -65,7 +65,7 @@ QUEUE_BUGS = [
         "node/shard/dead_letters.py",
         "repeats = min(highest + 1 - first_sequence, count)",
         "repeats = 0",
-        "tests/shard/test_dead_letters.py::test_d6_transfers_arrive_once_and_in_order",
+        "tests/node/shard/test_dead_letters.py::test_d6_transfers_arrive_once_and_in_order",
         "assert (",
     ),
     Bug(
@@ -73,7 +73,7 @@ QUEUE_BUGS = [
         "node/shard/dead_letters.py",
         "queue.note_received(source, highest + taken)",
         "queue.note_received(source, highest + count - repeats)",
-        "tests/shard/test_length_limits.py::test_d8_a_full_target_takes_what_fits_and_the_rest_comes_again",
+        "tests/node/shard/test_length_limits.py::test_d8_a_full_target_takes_what_fits_and_the_rest_comes_again",
         "received_up_to",
     ),
     Bug(
@@ -81,7 +81,7 @@ QUEUE_BUGS = [
         "node/shard/publish.py",
         "refused.append(number)",
         "refused.append(-1)",
-        "tests/broker/test_length_limits.py::test_d2_a_full_queue_nacks_each_publish_it_refuses",
+        "tests/node/broker/test_length_limits.py::test_d2_a_full_queue_nacks_each_publish_it_refuses",
         "assert",
     ),
     Bug(
@@ -89,7 +89,7 @@ QUEUE_BUGS = [
         "node/shard/dead_letters.py",
         "if (lane is not None and lane.items) or not _take_in(state, queue, content):",
         "if not _take_in(state, queue, content):",
-        "tests/shard/test_length_limits.py::test_d8_a_full_target_in_the_same_shard_gets_a_lane",
+        "tests/node/shard/test_length_limits.py::test_d8_a_full_target_in_the_same_shard_gets_a_lane",
         "assert",
     ),
     Bug(
@@ -97,7 +97,7 @@ QUEUE_BUGS = [
         "node/duties/shard_duties.py",
         "if not self._has_caught_up:",
         "if now_ms < 0:",
-        "tests/broker/test_dead_letter_duties.py::test_d6_a_new_leader_routes_nothing_before_its_catalog_is_as_new_as_its_lead",
+        "tests/node/broker/test_dead_letter_duties.py::test_d6_a_new_leader_routes_nothing_before_its_catalog_is_as_new_as_its_lead",
         "assert",
     ),
     Bug(
@@ -105,7 +105,7 @@ QUEUE_BUGS = [
         "node/shard/delivery.py",
         "            window_left = first.window_left()\n",
         "",
-        "tests/shard/test_windows.py::test_a_consumer_is_given_what_its_window_takes",
+        "tests/node/shard/test_windows.py::test_a_consumer_is_given_what_its_window_takes",
         "['0', '1', '2']",
     ),
     Bug(
@@ -113,7 +113,7 @@ QUEUE_BUGS = [
         "node/broker/consumers.py",
         "        if self.channel.pauses:\n            return\n        self._reported_bytes",
         "        self._reported_bytes",
-        "tests/broker/test_consumer_windows.py::test_nothing_is_told_while_the_client_does_not_read",
+        "tests/node/broker/test_consumer_windows.py::test_nothing_is_told_while_the_client_does_not_read",
         "said.taken() == []",
     ),
     Bug(
@@ -121,7 +121,7 @@ QUEUE_BUGS = [
         "node/catalog/topics.py",
         "            if visits > most_visits:",
         "            if visits < 0:",
-        "tests/catalog/test_topics.py::test_a_match_costs_a_bounded_number_of_steps[random words and wildcards]",
+        "tests/node/catalog/test_topics.py::test_a_match_costs_a_bounded_number_of_steps[random words and wildcards]",
         "assert steps <=",
     ),
     Bug(
@@ -129,7 +129,7 @@ QUEUE_BUGS = [
         "node/catalog/topics.py",
         "        self._remembered.clear()\n        if self._masks is not None:\n            self._masks.add",
         "        if self._masks is not None:\n            self._masks.add",
-        "tests/catalog/test_topics.py::test_keys_that_are_remembered_are_bounded_and_forgotten_with_the_patterns",
+        "tests/node/catalog/test_topics.py::test_keys_that_are_remembered_are_bounded_and_forgotten_with_the_patterns",
         "tree._remembered",
     ),
     Bug(
@@ -137,7 +137,7 @@ QUEUE_BUGS = [
         "node/catalog/expressions.py",
         "        if self.taken > MOST_STEPS:",
         "        if self.taken < 0:",
-        "tests/catalog/test_expressions.py::"
+        "tests/node/catalog/test_expressions.py::"
         "test_making_ready_and_searching_cost_a_bounded_number_of_steps[far from the end]",
         "ours.steps <=",
     ),
@@ -146,7 +146,7 @@ QUEUE_BUGS = [
         "node/broker/broker.py",
         "        return GIVE_BACK if requeue else DISCARD\n",
         "        return REQUEUE if requeue else DISCARD\n",
-        "tests/broker/test_length_limits.py::test_q1_nacks_go_on_for_ever",
+        "tests/node/broker/test_length_limits.py::test_q1_nacks_go_on_for_ever",
         "x-delivery-count",
     ),
     Bug(
@@ -154,7 +154,7 @@ QUEUE_BUGS = [
         "node/shard/consumers.py",
         "        if self.single is None or self.single.held or not self.is_outranked():\n",
         "        if self.single is None or not self.is_outranked():\n",
-        "tests/shard/test_failed_deliveries.py::test_below_the_level_it_does_not_yield_and_the_level_makes_it",
+        "tests/node/shard/test_failed_deliveries.py::test_below_the_level_it_does_not_yield_and_the_level_makes_it",
         "driver.deliveries() == []",
     ),
     Bug(
@@ -162,7 +162,7 @@ QUEUE_BUGS = [
         "node/shard/snapshot/state_row.py",
         "        (state.level,) = level\n",
         "        pass\n",
-        "tests/shard/test_failed_deliveries.py::test_c1_a_shard_is_told_the_level_once_and_its_snapshot_says_it",
+        "tests/node/shard/test_failed_deliveries.py::test_c1_a_shard_is_told_the_level_once_and_its_snapshot_says_it",
         "ShardError",
     ),
 ]

@@ -2,7 +2,7 @@
 
 from tests.bugs.bug import Bug
 
-PAPER = "tests/raft/test_paper.py::"
+PAPER = "tests/cluster/raft/test_paper.py::"
 
 RAFT_BUGS = [
     Bug(
@@ -76,7 +76,7 @@ RAFT_BUGS = [
         "cluster/raft/leader.py",
         "if raft.read_only.option == ReadOnlyOption.LEASE_BASED:\n        _answer_read",
         "if raft.state == StateType.LEADER:\n        _answer_read",
-        "tests/raft/test_reads_and_transfer.py::test_a_cut_off_leader_answers_no_read",
+        "tests/cluster/raft/test_reads_and_transfer.py::test_a_cut_off_leader_answers_no_read",
         "stale",
     ),
 ]

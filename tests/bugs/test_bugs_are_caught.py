@@ -105,7 +105,7 @@ def search(bug: Bug, folder: Path, *options: str) -> None:
     """Run seeds until one finds the bug; the unbroken source passes far more."""
     for first in range(1, 161, 40):
         seeds = f"{first}:{first + 40}"
-        ran = run(folder, ["-m", "cluster.simulator", *options, "--seeds", seeds], LONGEST_SEARCH_S)
+        ran = run(folder, ["-m", "simulation.cluster", *options, "--seeds", seeds], LONGEST_SEARCH_S)
         assert "40 seeds, " in ran.stdout, ran.stdout + ran.stderr
         if ran.returncode == 1:
             return
@@ -113,6 +113,6 @@ def search(bug: Bug, folder: Path, *options: str) -> None:
 
 
 def test_a_bug_whose_place_has_gone_is_told(tmp_path: Path) -> None:
-    gone = Bug("gone", "cluster/frame.py", "this text is not there", "", "", "")
+    gone = Bug("gone", "cluster/host/frame.py", "this text is not there", "", "", "")
     with pytest.raises(LookupError, match="write the bug anew"):
         broken_source(gone, tmp_path)

@@ -2,24 +2,24 @@
 
 from tests.bugs.bug import Bug
 
-OTHERS = "tests/simulator/test_regressions_of_others.py::"
-LEASE_EDGES = "tests/simulator/test_lease_edges.py::"
+OTHERS = "tests/simulation/test_regressions_of_others.py::"
+LEASE_EDGES = "tests/simulation/test_lease_edges.py::"
 
 TIME_BUGS = [
     Bug(
         "expires by a wall clock that was stepped",
-        "node/process_clock.py",
+        "node/shell/process_clock.py",
         "return (self.origin_ns + _elapsed_ns()) // 1_000_000",
         "return time.time_ns() // 1_000_000",
-        "tests/cluster/test_clock.py::test_the_process_clock_ignores_steps_of_the_wall_clock",
+        "tests/cluster/group/test_clock.py::test_the_process_clock_ignores_steps_of_the_wall_clock",
         "assert",
     ),
     Bug(
         "stamps by a clock that runs far ahead of the others",
-        "cluster/clock.py",
+        "cluster/group/clock.py",
         "return now_ms - self.excess_ms()",
         "return now_ms",
-        "tests/cluster/test_clock.py::test_C3_a_node_far_ahead_of_both_peers_stamps_without_the_excess",
+        "tests/cluster/group/test_clock.py::test_C3_a_node_far_ahead_of_both_peers_stamps_without_the_excess",
         "clocks.trusted(now)",
     ),
     Bug(
@@ -27,15 +27,15 @@ TIME_BUGS = [
         "node/shard/delivery.py",
         "if deadline_ms < now_ms or (deadline_ms == now_ms and message.index != fresh_index):",
         "if deadline_ms < 0:",
-        "tests/shard/test_message_ttl.py::test_t5_never_early_never_delivered_late",
+        "tests/node/shard/test_message_ttl.py::test_t5_never_early_never_delivered_late",
         "assert 'b' is None",
     ),
     Bug(
         "resets a lease when the leader changes",
-        "cluster/clock.py",
+        "cluster/group/clock.py",
         "if self._claimed_term >= last_term and self._claimed_led_ms > self.led_ms:",
         "if self._claimed_led_ms < 0:",
-        "tests/cluster/test_clock.py::test_L6_a_new_leader_continues_the_led_clock_of_the_old_one",
+        "tests/cluster/group/test_clock.py::test_L6_a_new_leader_continues_the_led_clock_of_the_old_one",
         "led_ms == 4_100",
     ),
     Bug(
@@ -48,7 +48,7 @@ TIME_BUGS = [
     ),
     Bug(
         "starts leases anew with each leader",
-        "cluster/clock.py",
+        "cluster/group/clock.py",
         "            self.led_ms = self._claimed_led_ms\n        self._led_seen_ms = now_ms",
         "            self.led_ms = self.applied_led_ms\n        self._led_seen_ms = now_ms",
         LEASE_EDGES + "test_l2_l3_l4_seeds_that_find_bugs",
@@ -56,7 +56,7 @@ TIME_BUGS = [
     ),
     Bug(
         "charges an outage to leases",
-        "cluster/clock.py",
+        "cluster/group/clock.py",
         "self.led_ms = self.applied_led_ms\n        if self._claimed_term",
         "self.led_ms = self.applied_led_ms + max(0, trusted_ms - self.time_ms)\n        if self._claimed_term",
         LEASE_EDGES + "test_l2_l3_l4_seeds_that_find_bugs",
@@ -64,7 +64,7 @@ TIME_BUGS = [
     ),
     Bug(
         "ends leases by the wall clock",
-        "cluster/clock.py",
+        "cluster/group/clock.py",
         "            self.led_ms += min(now_ms - self._led_seen_ms, self.LONGEST_LED_STEP_MS)\n",
         "            self.led_ms = max(self.led_ms, self.current_ms(now_ms))\n",
         LEASE_EDGES + "test_l2_l3_l4_seeds_that_find_bugs",
@@ -72,7 +72,7 @@ TIME_BUGS = [
     ),
     Bug(
         "stamps a renewal with the time of the last tick",
-        "cluster/group.py",
+        "cluster/group/group.py",
         "        self.clock.advance_led(now_ms)\n        for batches in",
         "        for batches in",
         LEASE_EDGES + "test_l2_l3_l4_seeds_that_find_bugs",
@@ -91,7 +91,7 @@ TIME_BUGS = [
         "node/shard/queues.py",
         "    if queue.dead_letters:\n        serve(state, queue)",
         "    if queue.dead_letters and epoch < 0:\n        serve(state, queue)",
-        "tests/simulator/test_regressions_of_others.py::test_d6_l4_what_is_due_with_its_queue_is_dead_lettered_first",
+        "tests/simulation/test_regressions_of_others.py::test_d6_l4_what_is_due_with_its_queue_is_dead_lettered_first",
         "an entry may expire",
     ),
     Bug(
@@ -120,7 +120,7 @@ TIME_BUGS = [
     ),
     Bug(
         "judges by a clock of its own",
-        "cluster/applying.py",
+        "cluster/group/applying.py",
         "machine.begin(index, time_ms, led_ms, data)",
         "machine.begin(index, time_ms + 100 * self._node, led_ms, data)",
         OTHERS + "test_c1_t4_each_replica_judging_by_its_own_clock",

@@ -2,9 +2,9 @@
 
 from tests.bugs.bug import Bug
 
-DAMAGE = "tests/transport/test_damage.py::"
-SECRET = "tests/transport/test_cluster_secret.py::"
-STRANGERS = "tests/transport/test_strangers.py::"
+DAMAGE = "tests/cluster/transport/test_damage.py::"
+SECRET = "tests/cluster/transport/test_cluster_secret.py::"
+STRANGERS = "tests/cluster/transport/test_strangers.py::"
 
 TRANSPORT_BUGS = [
     Bug(

@@ -19,7 +19,7 @@ def copy() -> MeteredCopy:
 
 
 def new_world() -> Any:
-    world = copy().module("tests.broker.conftest").World(shards=2)
+    world = copy().module("tests.node.conftest").World(shards=2)
     world.guest = world.client()
     world.guest.declare("q")
     return world

@@ -19,9 +19,9 @@ class Modules:
     """The metered copy; `c` has all commands."""
 
     def __init__(self) -> None:
-        self.copy = MeteredCopy("node.catalog")
-        self.c = self.copy.module("node.catalog")
-        self.commands = self.copy.module("node.catalog.commands")
+        self.copy = MeteredCopy("mayfly.node.catalog")
+        self.c = self.copy.module("mayfly.node.catalog")
+        self.commands = self.copy.module("mayfly.node.catalog.commands")
 
 
 @cache
@@ -210,7 +210,7 @@ ACTS: Final[dict[str, Callable[[World], list[Any]]]] = {
 
 
 def checked(world: World, command: Any) -> Any:
-    digest = modules().copy.module("node.catalog.permissions").rights_digest(world.catalog, "u", command)
+    digest = modules().copy.module("mayfly.node.catalog.permissions").rights_digest(world.catalog, "u", command)
     return world.c.decode(world.c.encode(type(command)(**_fields(command), rights=world.c.Rights("u", digest))))
 
 

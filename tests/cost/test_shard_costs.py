@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pytest
 
-from cluster.versions import LEVEL_FAILED_DELIVERIES
+from mayfly.cluster.versions import LEVEL_FAILED_DELIVERIES
 from tests.cost.growth import SMALL, TIMES, is_bounded, is_linear
 from tests.cost.metered import MeteredCopy, source
 
@@ -36,11 +36,11 @@ class Modules:
     """The metered copy."""
 
     def __init__(self) -> None:
-        self.copy = MeteredCopy("node.shard")
-        self.commands = self.copy.module("node.shard.commands")
-        self.settings = self.copy.module("node.shard.settings")
-        self.shard = self.copy.module("node.shard.shard")
-        self.copy.module("node.shard.queues").RELEASED_PER_ENTRY = BOUND
+        self.copy = MeteredCopy("mayfly.node.shard")
+        self.commands = self.copy.module("mayfly.node.shard.commands")
+        self.settings = self.copy.module("mayfly.node.shard.settings")
+        self.shard = self.copy.module("mayfly.node.shard.shard")
+        self.copy.module("mayfly.node.shard.queues").RELEASED_PER_ENTRY = BOUND
 
 
 @cache
@@ -232,7 +232,7 @@ def returned(world: World, n: int) -> None:
         world.entry(world.c.encode_flow(BIG, 10, False), world.c.encode_settle(BIG, 10, world.c.RETURN, [delivery]))
 
 
-def coming(world: World, n: int) -> None:
+def returning(world: World, n: int) -> None:
     """Queues into which more has come back than an entry deals with."""
     for queue in range(FIRST_OF_MANY, FIRST_OF_MANY + n):
         world.create(queue)
@@ -243,7 +243,7 @@ def coming(world: World, n: int) -> None:
         world.entry(world.c.encode_detach(queue, queue, True))
 
 
-def much_coming(world: World, n: int) -> None:
+def much_returning(world: World, n: int) -> None:
     """As many consumers of one queue give back more than an entry deals with."""
     for consumer in range(n):
         world.attach(BIG, 10 + consumer, prefetch=BOUND)
@@ -271,7 +271,7 @@ def overfull(world: World, n: int) -> None:
     world.lead(world.update(many, max_length=1))
 
 
-def remains(world: World, n: int) -> None:
+def orphans(world: World, n: int) -> None:
     """Queues that are gone and left more than an entry releases."""
     for queue in range(FIRST_OF_MANY, FIRST_OF_MANY + n):
         world.create(queue)
@@ -281,7 +281,7 @@ def remains(world: World, n: int) -> None:
     )
 
 
-def remains_that_die(world: World, n: int) -> None:
+def orphans_that_die(world: World, n: int) -> None:
     """Queues whose lease is over and that left dead letters."""
     many = range(FIRST_OF_MANY, FIRST_OF_MANY + n)
     for queue in many:
@@ -323,8 +323,8 @@ def sources(world: World, n: int) -> None:
 
 BURDENS: list[Burden] = [
     nothing, queues, leases, deadlines, tombstones, waiting_consumers, full_consumers, priorities, single_active,
-    sessions, getters, ready, priority_levels, late, held, returned, coming, much_coming, unserved, overfull, remains,
-    remains_that_die, deaths, parked, lanes, lane, sources,
+    sessions, getters, ready, priority_levels, late, held, returned, returning, much_returning, unserved, overfull,
+    orphans, orphans_that_die, deaths, parked, lanes, lane, sources,
 ]  # fmt: skip
 
 
@@ -650,10 +650,10 @@ GROWS: Final[dict[tuple[str, str], str]] = {
     ("DETACH: detach_and_return", "held"): "looks once at each message that comes back",
 } | {
     ("UPDATE_QUEUES: update_retroactively", burden): "marks each piece of packed messages"
-    for burden in ("ready", "priority_levels", "late", "returned", "much_coming", "sources")
+    for burden in ("ready", "priority_levels", "late", "returned", "much_returning", "sources")
 } | {
     ("RAISE_LEVEL: raise_level", burden): "looks at each queue, once in the life of a shard"
-    for burden in ("queues", "leases", "deadlines", "coming", "unserved", "overfull")
+    for burden in ("queues", "leases", "deadlines", "returning", "unserved", "overfull")
 }  # fmt: skip
 
 
@@ -722,10 +722,10 @@ def _rows() -> Iterator[Any]:
     yield row("policies", queues, lambda world, place: world.update([1_000 + place], expires_ms=place + 9), True)
     yield row("deliveries", unserved, lambda world, place: bytes((world.c.NOOP,)))
     yield row("drops", overfull, lambda world, place: world.c.encode_expire_due(), True)
-    yield row("releases", remains, lambda world, place: bytes((world.c.NOOP,)))
-    yield row("deaths of what is left", remains_that_die, lambda world, place: world.c.encode_expire_due(), True)
-    yield row("returns", coming, lambda world, place: bytes((world.c.NOOP,)))
-    yield row("returns to one queue", much_coming, lambda world, place: bytes((world.c.NOOP,)))
+    yield row("releases", orphans, lambda world, place: bytes((world.c.NOOP,)))
+    yield row("deaths of what is left", orphans_that_die, lambda world, place: world.c.encode_expire_due(), True)
+    yield row("returns", returning, lambda world, place: bytes((world.c.NOOP,)))
+    yield row("returns to one queue", much_returning, lambda world, place: bytes((world.c.NOOP,)))
     yield row("settled lanes", lanes, lambda world, place: world.c.encode_settled(FIRST_OF_MANY + place, 1), True)
     yield row("retries", parked, lambda world, place: world.c.encode_retry_parked([place + 1]), True)
 

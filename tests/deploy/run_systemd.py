@@ -191,7 +191,7 @@ def make(image: str) -> None:
 
 def make_tls(folder: Path) -> None:
     """A certificate, and the drop-in of docs/operations.md."""
-    from node.command_line.certificate_authority import issue, make_authority
+    from mayfly.node.command_line.certificate_authority import issue, make_authority
 
     make_authority(folder / "authority", "test", 10)
     certificate, key = issue(folder / "authority", ["localhost"], 10, False)

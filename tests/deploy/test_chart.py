@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pytest
 
-from node.settings import NodeSettings, setting_keys
+from mayfly.node.settings import NodeSettings, setting_keys
 from tests.deploy import needed
 
 CHART: Final = Path(__file__).resolve().parent.parent.parent / "helm" / "mayfly"

@@ -11,10 +11,10 @@ from urllib.request import urlopen
 
 import pytest
 
-from node.command_line import exit_codes
-from node.command_line.processes import patience_s
-from node.settings import NodeSettings, setting_keys
-from node.version import VERSION
+from mayfly.node.command_line import exit_codes
+from mayfly.node.command_line.processes import patience_s
+from mayfly.node.settings import NodeSettings, setting_keys
+from mayfly.node.version import VERSION
 from tests.deploy import needed
 from tests.integration.nodes import Nodes
 from tests.waiting import BOUND_S

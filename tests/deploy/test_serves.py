@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pytest
 
-from node.command_line.certificate_authority import issue, make_authority
+from mayfly.node.command_line.certificate_authority import issue, make_authority
 from tests.integration.nodes import Nodes
 
 pytestmark = [pytest.mark.processes]

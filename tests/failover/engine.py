@@ -22,7 +22,9 @@ DEMANDED: Final = os.environ.get("FAILOVER_DEMAND_ENGINE", "") not in ("", "0")
 _ENGINE_WITHIN_S: Final = 60
 _STARTS_WITHIN_S: Final = 180
 _BUILD_WITHIN_S: Final = 1800
-_SOURCES: Final = ("cluster", "node", "deploy", "requirements", "pyproject.toml", "setup.py", "README.md", "LICENSE")
+_SOURCES: Final = (
+    *("cluster", "mayfly", "node", "deploy", "requirements", "pyproject.toml", "setup.py", "README.md", "LICENSE"),
+)
 
 
 def why_no_engine() -> str:

@@ -14,8 +14,8 @@ import pika
 from pika.adapters.utils.connection_workflow import AMQPConnectorException
 from pika.exceptions import AMQPError
 
-from node.settings.kinds import Address
-from node.simulation.checker import Violation
+from mayfly.node.settings.kinds import Address
+from simulation.node.checker import Violation
 from tests.reliability.dead_letter_judging import CLOCKS_DIFFER_BY_US
 
 EXPIRES_MS: Final = (3_000, 6_000, 9_000)

@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from cluster.versions import VersionRange
+from mayfly.cluster.versions import VersionRange
 
 ASKING: Final = (
     "from importlib.util import find_spec\n"
-    "if find_spec('cluster.versions'):\n"
+    "if find_spec('mayfly'):\n"
+    " import mayfly.cluster.versions as v\n"
+    "elif find_spec('cluster.versions'):\n"
     " import cluster.versions as v\n"
+    "if 'v' in globals():\n"
     " print(v.PROTOCOL_LOWEST, v.PROTOCOL_HIGHEST, v.LEVEL_LOWEST, v.LEVEL_HIGHEST, v.LAYOUT_OLDEST, v.LAYOUT_VERSION)"
 )
 """A program that prints the versions of the release it runs in; nothing where that has none of these."""

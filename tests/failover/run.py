@@ -15,7 +15,7 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from node.simulation.checker import Violation
+from simulation.node.checker import Violation
 from tests.failover.containers import ContainerNetwork, ContainerNodes
 from tests.failover.engine import IMAGE, release_of_image, version_of_image
 from tests.failover.faults import KINDS, carry_out, choose_victims

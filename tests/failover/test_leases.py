@@ -4,7 +4,7 @@ import pika
 import pytest
 from pika.exceptions import ConnectionClosedByBroker
 
-from node.settings.kinds import Address
+from mayfly.node.settings.kinds import Address
 from tests.failover.leases import Leases
 from tests.waiting import BOUND_S
 

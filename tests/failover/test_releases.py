@@ -6,8 +6,8 @@ from typing import Final
 
 import pytest
 
-from cluster import versions
-from cluster.versions import VersionRange
+from mayfly.cluster import versions
+from mayfly.cluster.versions import VersionRange
 from tests.failover.releases import ASKING, Release, Upgrade
 
 OLD: Final = Release.of("old", "6 6 1 2 6 6")

@@ -15,32 +15,32 @@ import msgspec
 from pamqp import commands, frame
 from pamqp.commands import Basic
 
-from cluster.frame import Frame
-from cluster.group_state import GroupStateError, decode_group_state, encode_group_state
-from cluster.log import records
-from cluster.log.batch import CorruptStore, StoredSnapshot, WriteBatch
-from cluster.log.snapshot_codec import OutgoingSnapshot, ReceivedSnapshot
-from cluster.log.write_ahead_format import FILE_HEADER_BYTES, decode_record, encode_record, file_header, scan
-from cluster.raft import Entry, HardState
-from cluster.raft.messages import ConfState, Message, MessageType, SnapshotMetadata
-from cluster.transport import codec, frame_octets
-from cluster.transport.framing import FrameCutter, NotFrames, decode_greeting
-from cluster.versions import PROTOCOLS
-from node.amqp.content import Content, MalformedHeaderError, build_header, check_header, replace_properties
-from node.amqp.errors import ProtocolError
-from node.amqp.field_table import FieldTable, MalformedTableError
-from node.amqp.methods import decode_method, method_frame
-from node.amqp.sasl import read_response
-from node.broker.access_counts import CONNECTIONS_OF_USER, AccessCounts
-from node.broker.remote_transient import Events, MalformedDatagram, decode_request, encode_request
-from node.catalog import Catalog
-from node.catalog.snapshot import MalformedSnapshot
-from node.identity import MalformedIdentity, decode_identity
-from node.shard.errors import ShardError
-from node.shard.shard import Shard
-from tests.amqp.scripted_client import message as publish_octets
-from tests.amqp.scripted_client import plain_events, running_client
-from tests.broker.conftest import World
+from mayfly.cluster.group.state_layout import GroupStateError, decode_group_state, encode_group_state
+from mayfly.cluster.host.frame import Frame
+from mayfly.cluster.log import records
+from mayfly.cluster.log.batch import CorruptStore, StoredSnapshot, WriteBatch
+from mayfly.cluster.log.snapshot_codec import OutgoingSnapshot, ReceivedSnapshot
+from mayfly.cluster.log.write_ahead_format import FILE_HEADER_BYTES, decode_record, encode_record, file_header, scan
+from mayfly.cluster.raft import Entry, HardState
+from mayfly.cluster.raft.messages import ConfState, Message, MessageType, SnapshotMetadata
+from mayfly.cluster.transport import codec, frame_octets
+from mayfly.cluster.transport.framing import FrameCutter, NotFrames, decode_greeting
+from mayfly.cluster.versions import PROTOCOLS
+from mayfly.node.amqp.content import Content, MalformedHeaderError, build_header, check_header, replace_properties
+from mayfly.node.amqp.errors import ProtocolError
+from mayfly.node.amqp.field_table import FieldTable, MalformedTableError
+from mayfly.node.amqp.methods import decode_method, method_frame
+from mayfly.node.amqp.sasl import read_response
+from mayfly.node.broker.access_counts import CONNECTIONS_OF_USER, AccessCounts
+from mayfly.node.catalog import Catalog
+from mayfly.node.catalog.snapshot import MalformedSnapshot
+from mayfly.node.membership.identity import MalformedIdentity, decode_identity
+from mayfly.node.shard.errors import ShardError
+from mayfly.node.shard.shard import Shard
+from mayfly.node.transient.streams import Events, MalformedNotice, decode_request, encode_request
+from tests.node.amqp.scripted_client import message as publish_octets
+from tests.node.amqp.scripted_client import plain_events, running_client
+from tests.node.conftest import World
 
 _MOST_NESTED: Final = 100
 _SALT: Final = 4711
@@ -268,16 +268,16 @@ def framing(octets: bytes) -> None:
             return
 
 
-def datagram(octets: bytes) -> None:
+def notice(octets: bytes) -> None:
     """What nodes tell each other of the queues of one of them."""
     try:
         decode_request(octets)
-    except MalformedDatagram as refused:
+    except MalformedNotice as refused:
         tells(refused)
     try:
         for _ in Events(octets).items():
             pass
-    except MalformedDatagram as refused:
+    except MalformedNotice as refused:
         tells(refused)
 
 
@@ -411,11 +411,11 @@ def _peer_frames() -> list[bytes]:
     full.raft = [(1, append), (2, Message(MessageType.HEARTBEAT_RESP, 1, 2, 3))]
     full.group_clocks = [(1, 1000, 900)]
     full.proposals = [(1, b"envelope")]
-    full.datagrams = [(2, b"octets")]
+    full.notices = [(2, b"octets")]
     return [codec.encode_frame(Frame(1)), codec.encode_frame(full)]
 
 
-def _datagrams() -> list[bytes]:
+def _notices() -> list[bytes]:
     items = [
         [0, 2, 5, 1, True], [0, 1, 7, 0], [0, 11, [1, 2]], [0, 3, [0, 2, 3, 4, 5, -1, 0, -1], 1, 2, False], [2, 5, 6],
         [1, 5, 1, [[0, 2, 3, 4, 5, -1, 0, -1]]],
@@ -484,7 +484,7 @@ TARGETS: Final[dict[str, tuple[Callable[[bytes], None], list[bytes]]]] = {
     "peer frame": (peer_frame, _peer_frames()),
     "peer snapshot": (peer_snapshot, [codec.encode_snapshot_data(0, b"piece"), *_peer_frames()]),
     "framing": (framing, [b"\0\0\0\x03abc\0\0\0\0", struct.pack("<I", 3) + b"abc", b"\xff\xff\xff\xff"]),
-    "datagram": (datagram, _datagrams()),
+    "notice": (notice, _notices()),
     "access counts": (access_counts, [b"\x91\x93\xa4user\xa5guest\x05", b"\x90"]),
     "write-ahead": (write_ahead, _images()),
     "records": (stored_records, _records()),

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from pamqp import commands, frame
 
-from tests.broker.conftest import Client, World
+from tests.node.conftest import Client, World
 
 MOST_KEPT_BYTES: Final = 300_000
 INTERNAL_ERROR: Final = 541

@@ -9,9 +9,9 @@ from pamqp import commands, frame
 from pamqp.commands import Basic, Connection, Exchange
 from pamqp.header import ContentHeader
 
-from tests.broker.conftest import Client, Delivery, World
 from tests.fuzz import endpoint_faults as faults
 from tests.fuzz.endpoint_model import Channel, Due, Endpoint, Fault, Message
+from tests.node.conftest import Client, Delivery, World
 
 CHANNELS: Final = (1, 2, 3)
 QUEUES: Final = ("q1", "q2", "q3")

@@ -22,7 +22,7 @@ def main() -> None:
         return
     sys.path.insert(0, str(_ROOT))
     atheris: Any = importlib.import_module("atheris")
-    with atheris.instrument_imports(include=["node.amqp"]):
+    with atheris.instrument_imports(include=["mayfly.node.amqp"]):
         from tests.fuzz.octet_targets import first_inputs, one_input
     logging.disable(logging.WARNING)
     _FAILURES.mkdir(exist_ok=True)

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))
-from tests.amqp.test_state_model import walk as walk_states
 from tests.fuzz.codecs import try_codecs
 from tests.fuzz.conversations import Conversations
 from tests.fuzz.endpoint_walks import walk as walk_endpoint
+from tests.node.amqp.test_state_model import walk as walk_states
 
 _TOLD_EVERY_S = 60
 _ENOUGH_FAILURES = 100

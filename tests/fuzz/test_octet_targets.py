@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.amqp.scripted_client import running_client
 from tests.fuzz import codecs
 from tests.fuzz.octet_targets import FROM_CLIENTS, FromOctets, first_inputs, one_input, sequence
+from tests.node.amqp.scripted_client import running_client
 
 
 def test_octets_are_tried() -> None:

@@ -18,7 +18,7 @@ from typing import Any, Final
 from pamqp import commands
 from pamqp import frame as frames
 
-from node.amqp.content import Content
+from mayfly.node.amqp.content import Content
 from tests.golden.one_answer_a_line import keep_what_is_asked_for
 from tests.integration.amqp_socket import login_octets, method_frame, raw_frame
 

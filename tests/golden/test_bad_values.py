@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from pamqp import commands
 
-from tests.broker.direct_node import DirectNode
 from tests.golden.bad_values import (
     EXTENSIONS,
     PLAIN,
@@ -32,6 +31,7 @@ from tests.golden.bad_values import (
     publishes,
 )
 from tests.integration.amqp_socket import method_frame
+from tests.node.broker.direct_node import DirectNode
 from tests.waiting import BOUND_S
 
 SINCE_4: dict[str, Any] = {"declare x-queue-type: empty string": "taken"}

@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 
 from tests.golden.client_pages import PAGES, RECORDING, pages, without
-from tests.project.test_managed_queues import Node
+from tests.node.http.test_managed_queues import Node
 
 LEFT_OUT: Final = frozenset({"deliveries", "pending_raft_commands", "publishes"})
 """Fields that there are not here, beside `client_pages.VARYING`."""

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.broker.direct_node import DirectNode, add_user
 from tests.golden.method_answers import QUIET_S, RECORDING, SCENES, SINCE_4, USERS, play
+from tests.node.broker.direct_node import DirectNode, add_user
 
 
 @pytest.fixture(scope="module")

@@ -17,9 +17,9 @@ from typing import Any, Final, Self, TextIO
 from urllib.parse import quote
 from urllib.request import urlopen
 
-from cluster.placement import voters
-from node.command_line import local_cluster
-from node.command_line.local_cluster import (
+from mayfly.cluster.host.placement import voters
+from mayfly.node.command_line import local_cluster
+from mayfly.node.command_line.local_cluster import (
     ChildEnd,
     LocalCluster,
     NodePlan,
@@ -27,7 +27,7 @@ from node.command_line.local_cluster import (
     taken_addresses,
     this_mayfly,
 )
-from node.settings.kinds import Address
+from mayfly.node.settings.kinds import Address
 from tests.waiting import BOUND_S
 from tests.waiting import bounded as bounded  # these two for the many tests that want them with their nodes
 from tests.waiting import wait_for as wait_for

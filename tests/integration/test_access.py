@@ -14,7 +14,7 @@ import pika
 import pika.exceptions
 import pytest
 
-from node.command_line.certificate_authority import issue, make_authority
+from mayfly.node.command_line.certificate_authority import issue, make_authority
 from tests.integration.nodes import Nodes, wait_for
 from tests.integration.operators import ask as ask_as
 from tests.waiting import BOUND_S

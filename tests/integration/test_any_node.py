@@ -11,7 +11,7 @@ import pika.exceptions
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from cluster.versions import LEVEL_LEADER_LOCATORS
+from mayfly.cluster.versions import LEVEL_LEADER_LOCATORS
 from tests.integration.clients import (
     PERSISTENT,
     Consumer,

@@ -16,8 +16,8 @@ from pamqp import commands, header
 from pamqp import frame as frames
 from pamqp.base import Frame
 
-from cluster.transport.framing import MAGIC, TICKET_BYTES, encode_greeting
-from cluster.versions import PROTOCOL_LOWEST
+from mayfly.cluster.transport.framing import MAGIC, TICKET_BYTES, encode_greeting
+from mayfly.cluster.versions import PROTOCOL_LOWEST
 from tests.integration.amqp_socket import HEADER, AmqpSocket, login_octets, method_frame, raw_frame
 from tests.integration.clients import Consumer, Publisher, channel, judge
 from tests.integration.nodes import Nodes, wait_for

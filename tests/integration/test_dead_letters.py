@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import NackError, UnroutableError
 
-from node.command_line import main
+from mayfly.node.command_line import main
 from tests.integration.clients import PERSISTENT, channel, declare_in_shard, declare_led_by, drain
 from tests.integration.nodes import Nodes
 from tests.integration.operators import mayfly

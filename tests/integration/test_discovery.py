@@ -21,7 +21,7 @@ from urllib.request import urlopen
 import pika
 import pytest
 
-from node.settings.kinds import Address
+from mayfly.node.settings.kinds import Address
 from tests.integration.nodes import START_WITHIN_S, Ports, fetch, wait_for
 from tests.waiting import BOUND_S
 
@@ -33,7 +33,7 @@ PROBE_TIMEOUT_S: Final = 1.0
 MAYFLY: Final = f"""
 import signal, time
 signal.signal(signal.SIGUSR1, lambda *_: time.sleep({STALL_S}))  # the loop's thread is stuck
-from node.command_line import main
+from mayfly.node.command_line import main
 main()
 """
 OWN_HOSTS: Final = ("unshare", "--mount", "sh", "-c", 'mount --bind "$0" /etc/hosts && exec "$@"')

@@ -9,9 +9,9 @@ import pika.exceptions
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from cluster.log import records
-from cluster.log.lmdb_file import meta_pages
-from cluster.log.write_ahead_store import WriteAheadStore
+from mayfly.cluster.log import records
+from mayfly.cluster.store.lmdb_file import meta_pages
+from mayfly.cluster.store.write_ahead_store import WriteAheadStore
 from tests.integration.clients import channel, connect, drain, publish_all
 from tests.integration.nodes import Nodes, wait_for
 from tests.waiting import BOUND_S
@@ -24,8 +24,8 @@ NODE_WITH_FAILING_SYNC = '''
 import os
 from pathlib import Path
 
-from cluster.log import write_ahead_files
-from node.command_line import main
+from mayfly.cluster.store import write_ahead_files
+from mayfly.node.command_line import main
 
 sync = write_ahead_files._sync
 result = write_ahead_files.DirectWrites.result

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.versions import LEVEL_LEADER_LOCATORS, LEVELS
+from mayfly.cluster.versions import LEVEL_LEADER_LOCATORS, LEVELS
 from tests.integration.clients import channel
 from tests.integration.nodes import Nodes
 from tests.integration.operators import ask, put_policy

@@ -6,15 +6,7 @@ from functools import partial
 
 import pytest
 
-from tests.integration.clients import (
-    Consumer,
-    Publisher,
-    channel,
-    declare_led_by,
-    drain,
-    judge,
-    publish_all,
-)
+from tests.integration.clients import Consumer, Publisher, channel, declare_led_by, drain, judge, publish_all
 from tests.integration.nodes import Nodes
 from tests.waiting import BOUND_S, until_judged, wait_for
 

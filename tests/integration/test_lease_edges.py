@@ -1,4 +1,6 @@
-"""Leases at their edges with real processes, once each; tests/simulator/test_lease_edges.py does it by the thousand."""
+"""Leases at their edges with real processes, once each; tests/simulation/test_lease_edges.py does it by the
+thousand.
+"""
 
 import asyncio
 import random

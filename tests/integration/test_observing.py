@@ -14,7 +14,7 @@ from urllib.request import urlopen
 import pika
 import pytest
 
-import node
+import mayfly
 from tests.integration.clients import PERSISTENT, channel, publish_all
 from tests.integration.nodes import Nodes
 from tests.integration.operators import ask
@@ -22,12 +22,12 @@ from tests.waiting import BOUND_S, wait_for, wait_for_each
 
 pytestmark = [pytest.mark.processes]
 
-ENVIRONMENT: Final = os.environ | {"PYTHONPATH": str(Path(node.__file__).parent.parent)}
+ENVIRONMENT: Final = os.environ | {"PYTHONPATH": str(Path(mayfly.__file__).parent.parent)}
 
 
 def mayfly_queue(nodes: Nodes, id: int, *arguments: str) -> subprocess.CompletedProcess[str]:
     """The command, asked of a node."""
-    command = [sys.executable, "-P", "-m", "node", "queue", *arguments, "--node", str(nodes.plan(id).http)]
+    command = [sys.executable, "-P", "-m", "mayfly", "queue", *arguments, "--node", str(nodes.plan(id).http)]
     return subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=5 * BOUND_S)
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from node.settings.kinds import Address
+from mayfly.node.settings.kinds import Address
+from tests.cluster.transport.wire import Wire
 from tests.integration.clients import Publisher, channel, declare_led_by, drain, publish_all
 from tests.integration.nodes import Nodes, wait_for
-from tests.transport.wire import Wire
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from cluster.placement import voters
+from mayfly.cluster.host.placement import voters
 from tests.integration.clients import Consumer, channel, declare_in_shard, publish_all
 from tests.integration.nodes import START_WITHIN_S, Nodes
 from tests.integration.operators import mayfly

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from node.process_clock import FILE as CLOCK_FILE
+from mayfly.node.shell.process_clock import FILE as CLOCK_FILE
 from tests.integration.nodes import Nodes
 
 _SOURCE = Path(__file__).with_name("wall_clock.c")

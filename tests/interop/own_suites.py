@@ -517,7 +517,7 @@ def _processes(namespace: str) -> set[int]:
 def mayfly(folder: Path) -> Iterator[str]:
     """Three nodes; the namespace in which they listen."""
     with _namespace("mayfly") as namespace:
-        words = [sys.executable, "-P", "-m", "node", "up", "--base-port", str(PORT), "--data-dir", str(folder)]
+        words = [sys.executable, "-P", "-m", "mayfly", "up", "--base-port", str(PORT), "--data-dir", str(folder)]
         nodes = subprocess.Popen(["ip", "netns", "exec", namespace, *words], stdout=subprocess.PIPE, text=True)
         try:
             assert nodes.stdout is not None

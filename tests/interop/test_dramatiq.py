@@ -12,17 +12,7 @@ import pika.exceptions
 import pytest
 
 from tests.integration.nodes import Nodes, wait_for
-from tests.interop.support import (
-    APPLICATIONS,
-    NO_PYTHON_CLIENTS,
-    WITHIN_S,
-    Program,
-    dead,
-    fresh,
-    python,
-    url,
-    urls,
-)
+from tests.interop.support import APPLICATIONS, NO_PYTHON_CLIENTS, WITHIN_S, Program, dead, fresh, python, url, urls
 
 pytest.importorskip("dramatiq", reason=NO_PYTHON_CLIENTS)
 

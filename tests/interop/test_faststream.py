@@ -10,16 +10,7 @@ import aio_pika
 import pytest
 
 from tests.integration.nodes import Nodes
-from tests.interop.support import (
-    APPLICATIONS,
-    NO_PYTHON_CLIENTS,
-    WITHIN_S,
-    Program,
-    dead,
-    fresh,
-    python,
-    url,
-)
+from tests.interop.support import APPLICATIONS, NO_PYTHON_CLIENTS, WITHIN_S, Program, dead, fresh, python, url
 
 pytest.importorskip("faststream", reason=NO_PYTHON_CLIENTS)
 from faststream.rabbit import RabbitBroker

@@ -8,12 +8,7 @@ import pika.exceptions
 import pytest
 
 from tests.integration.nodes import Nodes, wait_for
-from tests.interop.support import (
-    WITHIN_S,
-    dead,
-    fresh,
-    urls,
-)
+from tests.interop.support import WITHIN_S, dead, fresh, urls
 
 pytestmark = [pytest.mark.processes]
 PERSISTENT = pika.BasicProperties(delivery_mode=pika.DeliveryMode.Persistent)

@@ -97,8 +97,8 @@ class Cluster:
 
     def page(self, path: str) -> dict[str, Any]:
         """A page of any node that is ready."""
-        from node.command_line.local_cluster import fetch
-        from node.settings.kinds import Address
+        from mayfly.node.command_line.local_cluster import fetch
+        from mayfly.node.settings.kinds import Address
 
         return fetch(Address(self.address(), 15672), path)[1]
 

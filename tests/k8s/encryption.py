@@ -20,7 +20,7 @@ GRACE_S: Final = 5
 
 def make_certificates(cluster: Cluster, service: str) -> None:
     """Secrets SERVICE-clients and SERVICE-peers, each with an authority of its own."""
-    from node.command_line.certificate_authority import issue, make_authority
+    from mayfly.node.command_line.certificate_authority import issue, make_authority
 
     domain = f"{service}-headless.{NAMESPACE}.svc.cluster.local"
     hosts = {"clients": [service], "peers": [f"{service}-{number}.{domain}" for number in range(MOST)]}

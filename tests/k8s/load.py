@@ -20,7 +20,7 @@ def begin(cluster: Cluster, rate: float) -> Clients:
     """Publishers and consumers, from outside of the pods' network. The user (`LOGIN`) is there already."""
     import pika
 
-    from node.settings.kinds import Address
+    from mayfly.node.settings.kinds import Address
     from tests.integration.nodes import wait_for
     from tests.reliability.clients import Clients, consumers_of, publishers_of
 
@@ -42,7 +42,7 @@ def begin(cluster: Cluster, rate: float) -> Clients:
 
 def end(cluster: Cluster, load: Clients, steps: Steps) -> list[Any]:
     """Calm, drain, judge."""
-    from node.simulation.history import CONFIRMED
+    from simulation.node.history import CONFIRMED
     from tests.integration.nodes import wait_for
     from tests.reliability.judging import judge
 

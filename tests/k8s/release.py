@@ -82,7 +82,7 @@ class Release:
     def mayfly(self, *words: str) -> str:
         """What a command prints, given outside of the pods with the administrator's login."""
         login = {"MAYFLY_USER": self.login.user, "MAYFLY_PASSWORD": self.login.password}
-        command = [sys.executable, "-m", "node", *words, "--node", f"{self.cluster.address()}:15672"]
+        command = [sys.executable, "-m", "mayfly", *words, "--node", f"{self.cluster.address()}:15672"]
         environment = {**os.environ, **login}
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"mayfly {words[0]} {words[1]}: {done.stdout}{done.stderr}"

@@ -32,15 +32,7 @@ from typing import Any, Final
 
 sys.path.append(str(Path(__file__).resolve().parent.parent.parent))
 
-from tests.k8s import (
-    encryption,
-    from_secrets,
-    load,
-    losses,
-    reinstallation,
-    scaling,
-    upgrades,
-)
+from tests.k8s import encryption, from_secrets, load, losses, reinstallation, scaling, upgrades
 from tests.k8s.cluster import RELEASE, Cluster
 from tests.k8s.release import CHART, Release
 from tests.k8s.transcript import Steps

@@ -12,7 +12,7 @@ import pytest
 
 from bench import clusters
 from bench.clusters import BrokerFailed, until_spread
-from tests.project.stubs import is_running
+from tests.node.command_line.stubs import is_running
 from tests.waiting import BOUND_S, wait_for
 
 ROOT = Path(clusters.__file__).parent.parent

@@ -1,4 +1,8 @@
-"""Which package may import what. A module is pure (input in, output out) unless it is listed as a shell."""
+"""Which folder is pure, and which may import which. One table says both; no module is named by itself.
+
+A pure folder takes input and returns output: no sockets, disks, clocks, asyncio, threads or randomness. A folder of
+tests' worlds is pure but for chance, which comes from a seed. All else is a shell.
+"""
 
 import ast
 import functools
@@ -8,67 +12,87 @@ from typing import Final, NamedTuple
 
 import pytest
 
-ROOT: Final = Path(__file__).resolve().parent.parent.parent
-PACKAGES: Final = ("cluster", "node")
+ROOT: Final = Path(__file__).resolve().parents[2]
 
-# The modules with sockets, disks, clocks and processes: the shells. All else in the two packages is pure.
-# A name stands for the module and all below it.
-SHELLS: Final = (
-    "cluster.log.folder",
-    "cluster.log.layouts",
-    "cluster.log.last_commit",
-    "cluster.log.lmdb_file",
-    "cluster.log.lmdb_room",
-    "cluster.log.direct_writes",
-    "cluster.log.lmdb_store",
-    "cluster.log.lmdb_tables",
-    "cluster.log.map_pages",
-    "cluster.log.salvage",
-    "cluster.log.write_ahead_files",
-    "cluster.log.write_ahead_store",
-    "cluster.rpc",
-    "cluster.transport",
-    "node.__main__",
-    "node.acceptor",
-    "node.arrival",
-    "node.build",
-    "node.catalog_at_start",
-    "node.certificates_watch",
-    "node.command_line",
-    "node.data_copy",
-    "node.demonstration",
-    "node.drive",
-    "node.engine_assembly",
-    "node.http",
-    "node.listener",
-    "node.log_writer",
-    "node.membership_shell",
-    "node.node_view",
-    "node.open_files",
-    "node.operating.access",
-    "node.operating.clients",
-    "node.operating.current_replicas",
-    "node.operating.definitions_office",
-    "node.operating.management",
-    "node.operating.operator",
-    "node.operating.operator_login",
-    "node.operating.status",
-    "node.own_token",
-    "node.peer_protection",
-    "node.private_files",
-    "node.process",
-    "node.process_clock",
-    "node.process_memory",
-    "node.resource_watch",
-    "node.restoring",
-    "node.settings",
-    "node.simulation.__main__",
-    "node.store_opening",
-    "node.simulation.lease_edges.__main__",
-    "node.simulation.soak",
-)
-# Worlds for tests: pure but for random numbers, which come from a seed.
-SEEDED: Final = ("cluster.simulator", "node.simulation")
+PURE, SEEDED, SHELL = "pure", "seeded", "shell"
+
+
+class Folder(NamedTuple):
+    """What a folder is, and which other folders it may import; what it says holds for the folders below it, unless they
+    have a row of their own."""
+
+    kind: str
+    imports: tuple[str, ...] = ()
+
+
+_CONSTANTS: Final = ("cluster", "node")
+"""The files beside the folders: limits, versions, kinds. Everybody in the product may import those below him."""
+
+FOLDERS: Final[dict[str, Folder]] = {
+    "cluster": Folder(PURE),
+    "cluster/raft": Folder(PURE),
+    "cluster/log": Folder(PURE, ("cluster/raft",)),
+    "cluster/group": Folder(PURE, ("cluster/log", "cluster/raft")),
+    "cluster/host": Folder(PURE, ("cluster/group", "cluster/log", "cluster/raft")),
+    "cluster/store": Folder(SHELL, ("cluster/log", "cluster/raft")),
+    "cluster/rpc": Folder(SHELL),
+    "cluster/transport": Folder(SHELL, ("cluster/host", "cluster/log", "cluster/raft", "cluster/rpc")),
+    "node": Folder(PURE),
+    "node/amqp": Folder(PURE),
+    "node/shard": Folder(PURE, ("cluster/group",)),
+    "node/catalog": Folder(PURE, ("cluster/group", "cluster/host", "node/amqp", "node/shard")),
+    "node/dead_letter": Folder(PURE, ("node/amqp", "node/catalog")),
+    "node/broker": Folder(PURE, ("node/amqp", "node/catalog", "node/dead_letter", "node/shard")),
+    "node/duties": Folder(
+        PURE, ("cluster/group", "cluster/host", "node/catalog", "node/dead_letter", "node/shard")
+    ),
+    "node/transient": Folder(PURE, ("node/broker", "node/catalog", "node/duties", "node/shard")),
+    "node/membership": Folder(PURE, ("cluster/host", "node/catalog")),
+    "node/engine": Folder(
+        PURE,
+        (
+            *("cluster/group", "cluster/host", "cluster/log", "cluster/raft"),
+            *("node/amqp", "node/broker", "node/catalog", "node/duties", "node/membership", "node/shard"),
+            "node/transient",
+        ),
+    ),
+    "node/settings": Folder(SHELL, ("node/broker",)),
+    "node/operating": Folder(
+        SHELL,
+        (
+            *("cluster/group", "node/amqp", "node/broker", "node/catalog", "node/duties", "node/engine", "node/http"),
+            *("node/settings", "node/shard", "node/shell"),
+        ),
+    ),
+    "node/http": Folder(
+        SHELL, ("node/broker", "node/catalog", "node/operating", "node/settings", "node/shard")
+    ),
+    "node/shell": Folder(
+        SHELL,
+        (
+            *("cluster/group", "cluster/host", "cluster/log", "cluster/raft", "cluster/store", "cluster/transport"),
+            *("node/amqp", "node/broker", "node/catalog", "node/duties", "node/engine", "node/http"),
+            *("node/membership", "node/operating", "node/settings"),
+        ),
+    ),
+    "node/command_line": Folder(
+        SHELL,
+        (
+            *("cluster/log", "cluster/store", "node/demonstration", "node/operating", "node/settings", "node/shard"),
+            "node/shell",
+        ),
+    ),
+    "node/demonstration": Folder(SHELL, ("node/command_line", "node/settings", "node/shell")),
+    "mayfly": Folder(SHELL, ("node/command_line",)),
+    "simulation": Folder(SEEDED),
+}
+"""The product's folders, those below first, and at the end the worlds for tests, which may import anything pure."""
+
+CIRCLES: Final = {
+    frozenset(("node/http", "node/operating", "node/shell")),
+    frozenset(("node/command_line", "node/demonstration")),
+}
+"""Of folders that import each other."""
 
 # What a pure module may not import: input, output, time, chance and threads of its own.
 IMPURE_MODULES: Final = frozenset(
@@ -92,8 +116,8 @@ IMPURE_MODULES: Final = frozenset(
 # And what it may not call, though the module is fine: where the clock, the environment or the disk hides.
 IMPURE_CALLS: Final = frozenset({"datetime.now", "datetime.utcnow", "datetime.today", "date.today"})
 IMPURE_BUILTINS: Final = frozenset({"open", "input", "print", "breakpoint"})
-# What the Raft core may import of the project: itself.
-RAFT: Final = "cluster.raft"
+# Programs beside the worlds: they read arguments, print, and share the work between processes.
+PROGRAMS: Final = frozenset({"__main__.py", "soak.py"})
 
 
 class Import(NamedTuple):
@@ -103,22 +127,43 @@ class Import(NamedTuple):
     where: str
 
 
-def below(module: str, names: tuple[str, ...]) -> bool:
-    return any(module == name or module.startswith(f"{name}.") for name in names)
+class Module(NamedTuple):
+    """A file of the tree."""
+
+    path: Path
+    folder: str
+    """The row of the table that it belongs to."""
+    tree: ast.Module
+    imports: tuple[Import, ...]
 
 
-def module_name(path: Path) -> str:
-    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+def folder_of(path: str) -> str:
+    """The row for a file, or for a module as a path: that of the nearest folder around it."""
+    parts = path.split("/")
+    for length in range(len(parts), 0, -1):
+        if "/".join(parts[:length]) in FOLDERS:
+            return "/".join(parts[:length])
+    raise LookupError(path)
 
 
 @functools.cache
-def modules() -> list[tuple[str, Path, ast.Module]]:
-    paths = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
-    return [(module_name(path), path, ast.parse(path.read_text(), str(path))) for path in paths]
+def modules() -> list[Module]:
+    paths = [
+        path
+        for top in sorted({folder.split("/")[0] for folder in FOLDERS})
+        for path in sorted((ROOT / top).rglob("*.py"))
+        if not path.relative_to(ROOT).as_posix().startswith(("mayfly/node/", "mayfly/cluster/"))
+    ]
+    read = []
+    for path in paths:
+        tree = ast.parse(path.read_text(), str(path))
+        read.append(Module(path, folder_of(path.parent.relative_to(ROOT).as_posix()), tree, (*imports(path, tree),)))
+    return read
 
 
 def imports(path: Path, tree: ast.Module) -> Iterator[Import]:
-    """Every import, wherever it stands; of `from package import module` the module, where it is one."""
+    """Every import, wherever it stands, in annotations alone, too; of `from package import module` the module, where it
+    is one."""
     for node in ast.walk(tree):
         where = f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}"
         if isinstance(node, ast.Import):
@@ -128,103 +173,179 @@ def imports(path: Path, tree: ast.Module) -> Iterator[Import]:
             assert node.module
             for alias in node.names:
                 inner = f"{node.module}.{alias.name}"
-                is_module = (ROOT / inner.replace(".", "/")).with_suffix(".py").exists()
-                is_package = (ROOT / inner.replace(".", "/") / "__init__.py").exists()
-                yield Import(inner if is_module or is_package else node.module, where)
+                yield Import(inner if is_a_module(inner) else node.module, where)
+
+
+@functools.cache
+def is_a_module(name: str) -> bool:
+    place = ROOT / name.replace(".", "/")
+    return place.with_suffix(".py").exists() or (place / "__init__.py").exists()
+
+
+def own(module: str) -> str:
+    """A module of the tree as a path below its root; "" for a foreign one."""
+    name = module.removeprefix("mayfly.").replace(".", "/")
+    return name if name.split("/")[0] in ("cluster", "node", "mayfly", "simulation") else ""
+
+
+def own_imports() -> Iterator[tuple[Module, str, str]]:
+    """What each file imports of the tree: the file, the module as a path, and where it says so."""
+    for module in modules():
+        for name, where in module.imports:
+            if own(name):
+                yield module, own(name), where
 
 
 def impure_calls(path: Path, tree: ast.Module) -> Iterator[str]:
     # A method or function of the module's own with such a name is not the builtin.
-    own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    own_names = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             called = ast.unparse(node.func)
-            builtin = isinstance(node.func, ast.Name) and called in IMPURE_BUILTINS - own
+            builtin = isinstance(node.func, ast.Name) and called in IMPURE_BUILTINS - own_names
             if builtin or called.removeprefix("datetime.") in IMPURE_CALLS:
                 yield f"{path.relative_to(ROOT)}:{node.lineno} calls {called}"
 
 
-def is_shell(module: str) -> bool:
-    return below(module, SHELLS)
-
-
-def test_pure_modules_have_no_input_output_clock_or_chance_of_their_own() -> None:
+def test_pure_folders_have_no_input_output_clock_or_chance_of_their_own() -> None:
     """DESIGN, "Pure cores, thin shells"; C1: the same log gives the same state."""
     faults = []
-    for module, path, tree in modules():
-        if is_shell(module):
+    for module in modules():
+        kind = FOLDERS[module.folder].kind
+        if kind == SHELL or (kind == SEEDED and module.path.name in PROGRAMS):
             continue
-        allowed = {"random"} if below(module, SEEDED) else set()
+        allowed = {"random"} if kind == SEEDED else set()
         faults += [
             f"{where} imports {name}"
-            for name, where in imports(path, tree)
+            for name, where in module.imports
             if name.split(".")[0] in IMPURE_MODULES - allowed
         ]
-        if not below(module, SEEDED):
-            faults += impure_calls(path, tree)
+        if kind == PURE:
+            faults += impure_calls(module.path, module.tree)
     assert not faults, "\n".join(faults)
 
 
-def test_pure_modules_import_no_shell() -> None:
+def test_folders_import_what_the_table_says() -> None:
+    """And all that the table says: a permission that nobody needs would hide the next fault."""
+    faults, needed = [], set()
+    for module, name, where in own_imports():
+        here, there = module.folder, folder_of(name)
+        if here == there or FOLDERS[here].kind == SEEDED:
+            continue
+        needed.add((here, there))
+        below = there == "mayfly" or (there in _CONSTANTS and here.startswith((there, "node", "mayfly")))
+        if not below and there not in FOLDERS[here].imports:
+            faults.append(f"{where} imports {name}")
+    assert not faults, "\n".join(faults)
+    said = {(here, there) for here, row in FOLDERS.items() for there in row.imports}
+    assert said <= needed, f"nobody needs {sorted(said - needed)}"
+
+
+def test_pure_folders_import_no_shell() -> None:
+    wrong = [
+        f"{here} imports {there}"
+        for here, row in FOLDERS.items()
+        for there in row.imports
+        if row.kind == PURE and FOLDERS[there].kind != PURE
+    ]
+    assert not wrong, "\n".join(wrong)
     faults = [
         f"{where} imports {name}"
-        for module, path, tree in modules()
-        if not is_shell(module)
-        for name, where in imports(path, tree)
-        if is_shell(name)
+        for module, name, where in own_imports()
+        if FOLDERS[module.folder].kind == SEEDED and FOLDERS[folder_of(name)].kind == SHELL
     ]
     assert not faults, "\n".join(faults)
+
+
+def test_no_folder_imports_one_that_imports_it() -> None:
+    arrows = {here: set(row.imports) for here, row in FOLDERS.items()}
+    assert circles(arrows) == CIRCLES
+
+
+def test_no_file_imports_one_that_imports_it() -> None:
+    """For annotations neither."""
+    arrows: dict[str, set[str]] = {}
+    for module, name, _ in own_imports():
+        here = module.path.relative_to(ROOT).with_suffix("").as_posix().removesuffix("/__init__")
+        arrows.setdefault(here, set()).add(name)
+    still = ("simulation/", "node/broker/")
+    found = [circle for circle in circles(arrows) if not any(file.startswith(still) for file in circle)]
+    assert not found, "\n".join(str(sorted(circle)) for circle in found)
+
+
+def circles(arrows: dict[str, set[str]]) -> set[frozenset[str]]:
+    """The greatest sets of places from each of which an arrow's way leads to each (Tarjan 1972)."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found: set[frozenset[str]] = set()
+
+    def visit(place: str) -> None:
+        index[place] = low[place] = len(index)
+        stack.append(place)
+        for there in arrows.get(place, ()):
+            if there not in index:
+                visit(there)
+                low[place] = min(low[place], low[there])
+            elif there in stack:
+                low[place] = min(low[place], index[there])
+        if low[place] == index[place]:
+            start = stack.index(place)
+            circle = stack[start:]
+            del stack[start:]
+            if len(circle) > 1:
+                found.add(frozenset(circle))
+
+    for place in list(arrows):
+        if place not in index:
+            visit(place)
+    return found
+
+
+def test_the_finding_of_circles() -> None:
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}) == {frozenset("bc")}
+    assert circles({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == set()
 
 
 def test_expressions_of_users_are_searched_by_one_module() -> None:
     """Python's `re` can't be interrupted; it is for our own patterns (settings, files, the command line)."""
     faults = [
         f"{where} imports {name}: see node.catalog.expressions"
-        for module, path, tree in modules()
-        if below(module, ("node",)) and not below(module, ("node.settings", "node.command_line"))
-        for name, where in imports(path, tree)
-        if below(name, ("re", "regex", "re2", "fnmatch"))
+        for module in modules()
+        if module.folder.startswith("node") and module.folder not in ("node/settings", "node/command_line")
+        for name, where in module.imports
+        if name.split(".")[0] in ("re", "regex", "re2", "fnmatch")
     ]
     assert not faults, "\n".join(faults)
 
 
-def test_cluster_knows_nothing_of_node() -> None:
+def test_amqp_is_not_known_below_the_node() -> None:
     faults = [
         f"{where} imports {name}"
-        for module, path, tree in modules()
-        if below(module, ("cluster",))
-        for name, where in imports(path, tree)
-        if below(name, ("node", "pamqp"))
+        for module in modules()
+        if module.folder.startswith("cluster")
+        for name, where in module.imports
+        if name.split(".")[0] == "pamqp"
     ]
     assert not faults, "\n".join(faults)
 
 
-def test_the_raft_core_stands_alone() -> None:
-    faults = [
-        f"{where} imports {name}"
-        for module, path, tree in modules()
-        if below(module, (RAFT,))
-        for name, where in imports(path, tree)
-        if below(name, PACKAGES) and not below(name, (RAFT,))
-    ]
-    assert not faults, "\n".join(faults)
+def test_every_folder_has_a_row_and_every_row_a_folder() -> None:
+    """A folder without one would count as a part of the folder around it. Below `shard` and `broker` that is meant."""
+    parts = {"node/broker/operations", "node/shard/snapshot"}
+    there = {
+        path.parent.relative_to(ROOT).as_posix()
+        for module in modules()
+        for path in (module.path,)
+        if not path.relative_to(ROOT).as_posix().startswith("simulation/")
+    }
+    assert there - parts == set(FOLDERS) - {"simulation"}
 
 
-def test_the_product_does_not_import_its_simulators() -> None:
-    faults = [
-        f"{where} imports {name}"
-        for module, path, tree in modules()
-        if not below(module, SEEDED)
-        for name, where in imports(path, tree)
-        if below(name, SEEDED)
-    ]
-    assert not faults, "\n".join(faults)
-
-
-def test_listed_shells_exist() -> None:
-    """A name that is no longer there would excuse the next module that is called so."""
-    known = {module for module, _, _ in modules()}
-    assert [name for name in SHELLS if name not in known and not (ROOT / name.replace(".", "/")).is_dir()] == []
+def test_beside_the_folders_are_only_constants() -> None:
+    for top in _CONSTANTS:
+        beside = {path.name for path in (ROOT / top).glob("*.py")}
+        assert beside <= {"__init__.py", "limits.py", "notice_kinds.py", "version.py", "versions.py"}
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from typing import Any, Final
 import pytest
 from packaging.requirements import Requirement
 
-import node
-from node.build import compiled_modules
-from node.version import VERSION
+import mayfly
+from mayfly.node.shell.build import compiled_modules
+from mayfly.node.version import VERSION
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
 # Hosts and options of package registries: which one is used is for each machine to say.
@@ -23,7 +23,7 @@ REGISTRY: Final = re.compile(r"pypi\.org|pythonhosted\.org|index-url|find-links|
 
 
 # Not "somewhere below": the installed packages are below it too, in .venv.
-IS_SOURCE_TREE: Final = Path(node.__file__).resolve().parent.parent == ROOT
+IS_SOURCE_TREE: Final = Path(mayfly.__file__).resolve().parent.parent == ROOT
 
 
 def project() -> dict[str, Any]:
@@ -159,7 +159,7 @@ def test_the_lock_has_exact_versions_with_hashes_of_all_that_is_needed() -> None
     ]
     for requirement in needed:
         name = _normal(re.split(r"[ ;<>=!\[]", requirement)[0])
-        assert name == "mayfly" or name in versions, requirement
+        assert name == "mayflymq" or name in versions, requirement
     assert locked("interop") and locked("deploy")
 
 
@@ -226,10 +226,11 @@ def test_with_a_compiler_the_installed_modules_are_compiled() -> None:
 
 
 def test_the_tests_do_not_mix_two_builds() -> None:
-    """`cluster` and `node` come from the same place: installed, or the source tree."""
-    import cluster
+    """`mayfly.cluster` and `mayfly.node` come from the same place: installed, or the source tree."""
+    import mayfly.cluster
+    import mayfly.node
 
-    assert Path(cluster.__file__ or "").parent.parent == Path(node.__file__ or "").parent.parent
+    assert Path(mayfly.cluster.__file__ or "").parent.parent == Path(mayfly.node.__file__ or "").parent.parent
 
 
 def test_the_command_is_installed_beside_python() -> None:

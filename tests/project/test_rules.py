@@ -119,12 +119,12 @@ def test_rules_that_are_not_built_are_told_apart() -> None:
     "id, change, fault",
     [
         ("T9", lambda row: row._replace(tests=()), "T9 has no test"),
-        ("T9", lambda row: row._replace(tests=("tests/shard/test_leases.py::test_gone",)), "does not exist"),
-        ("T9", lambda row: row._replace(tests=("tests/shard/test_gone.py::test_gone",)), "does not exist"),
+        ("T9", lambda row: row._replace(tests=("tests/node/shard/test_leases.py::test_gone",)), "does not exist"),
+        ("T9", lambda row: row._replace(tests=("tests/node/shard/test_gone.py::test_gone",)), "does not exist"),
         (
             "T9",
             lambda row: row._replace(
-                tests=("tests/shard/test_leases.py::test_l2_publishing_does_not_renew",)
+                tests=("tests/node/shard/test_leases.py::test_l2_publishing_does_not_renew",)
             ),
             "does not name it",
         ),

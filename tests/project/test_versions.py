@@ -5,12 +5,12 @@ Whoever changes what is pinned here raises `LEVEL_HIGHEST`, and has the new form
 
 import msgspec
 
-from cluster import group_state, sessions
-from cluster.versions import LEVEL_HIGHEST, SHARD_SNAPSHOT_VERSION
-from node.catalog import commands as catalog_commands
-from node.catalog import policies
-from node.catalog import snapshot as catalog_snapshot
-from node.shard import commands as shard_commands
+from mayfly.cluster.group import sessions, state_layout
+from mayfly.cluster.versions import LEVEL_HIGHEST, SHARD_SNAPSHOT_VERSION
+from mayfly.node.catalog import commands as catalog_commands
+from mayfly.node.catalog import policies
+from mayfly.node.catalog import snapshot as catalog_snapshot
+from mayfly.node.shard import commands as shard_commands
 
 SHARD_KINDS = {
     1: "PUBLISH", 2: "SETTLE", 3: "GET", 4: "ATTACH", 5: "DETACH", 6: "CREATE_QUEUE", 7: "TOUCH_QUEUE", 8: "PURGE",
@@ -58,6 +58,6 @@ def test_what_the_log_may_hold_is_that_of_the_highest_level() -> None:
     assert FORMS == {
         "shard snapshot": SHARD_SNAPSHOT_VERSION,
         "catalog snapshot": catalog_snapshot.FORMAT_VERSION,
-        "group state": group_state._VERSION,
+        "group state": state_layout._VERSION,
         "entry": sessions.ENTRY_VERSION,
     }

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-NEEDED = ("cluster", "node", "setup.py", "pyproject.toml", "README.md", "LICENSE")
+NEEDED = ("cluster", "mayfly", "node", "setup.py", "pyproject.toml", "README.md", "LICENSE")
 
 USE = """
 from pamqp.commands import Confirm
 
-from node.build import describe_version
-from tests.broker.three_brokers import ThreeBrokers
+from mayfly.node.shell.build import describe_version
+from tests.node.broker.three_brokers import ThreeBrokers
 
 brokers = ThreeBrokers()
 client = brokers.nodes[1].client()
@@ -37,7 +37,8 @@ def source(tmp_path: Path) -> Path:
     copy.mkdir()
     for name in NEEDED:
         if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+            ignored = shutil.ignore_patterns("__pycache__", "*.so")
+            shutil.copytree(ROOT / name, copy / name, symlinks=True, ignore=ignored)
         else:
             shutil.copy(ROOT / name, copy / name)
     return copy
@@ -88,7 +89,7 @@ def has_compiler() -> bool:
 def warns(installed: Path) -> bool:
     """Whether a node from there says at its start that it should have been compiled."""
     done = subprocess.run(
-        [sys.executable, "-P", "-c", "from node.build import failed_to_compile; print(failed_to_compile())"],
+        [sys.executable, "-P", "-c", "from mayfly.node.shell import build; print(build.failed_to_compile())"],
         env=os.environ | {"PYTHONPATH": str(installed)}, capture_output=True, text=True, check=True,
     )  # fmt: skip
     return done.stdout.strip() == "True"

@@ -13,9 +13,9 @@ from typing import Final
 
 import pytest
 
-import node
-from node.command_line import exit_codes
-from node.command_line.local_cluster import LocalCluster, NodePlan, plan_cluster, why_not_ready
+import mayfly
+from mayfly.node.command_line import exit_codes
+from mayfly.node.command_line.local_cluster import LocalCluster, NodePlan, plan_cluster, why_not_ready
 from tests.integration.nodes import Ports, fetch
 from tests.waiting import wait_for
 
@@ -27,8 +27,8 @@ DEMONSTRATION_S: Final = 600.0
 PROMISES: Final = 16
 """As many as it makes, whatever happens."""
 # The build under test, wherever pytest took it from.
-MAYFLY: Final = [sys.executable, "-P", "-m", "node"]
-ENVIRONMENT: Final = os.environ | {"PYTHONPATH": str(Path(node.__file__).parent.parent)}
+MAYFLY: Final = [sys.executable, "-P", "-m", "mayfly"]
+ENVIRONMENT: Final = os.environ | {"PYTHONPATH": str(Path(mayfly.__file__).parent.parent)}
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def cluster(base_port: int, tmp_path: Path) -> Iterator[LocalCluster]:
     cluster.stop()
 
 
-def mayfly(*arguments: str, folder: Path, patience_s: float = PATIENCE_S) -> subprocess.CompletedProcess[str]:
+def run_mayfly(*arguments: str, folder: Path, patience_s: float = PATIENCE_S) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*MAYFLY, *arguments], cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=patience_s
     )
@@ -58,7 +58,7 @@ def mayfly(*arguments: str, folder: Path, patience_s: float = PATIENCE_S) -> sub
 def test_the_demonstration_keeps_its_promises(base_port: int, tmp_path: Path) -> None:
     """T4-T7, L2, L4, L7, L10, D3, D4, D6, D7, as a reader of the README sees them. Nothing is early, nothing is missing
     and nothing is there twice; what is LATE on this machine, busy as it may be, is told and ends it with 1."""
-    result = mayfly("demo", "--once", "--base-port", str(base_port), folder=tmp_path, patience_s=DEMONSTRATION_S)
+    result = run_mayfly("demo", "--once", "--base-port", str(base_port), folder=tmp_path, patience_s=DEMONSTRATION_S)
     told = result.stdout
     assert "BROKEN" not in told and result.stderr == "", told + result.stderr
     late = told.count("  LATE  ")
@@ -90,11 +90,11 @@ def test_a_taken_port_does_not_stop_the_demonstration(base_port: int, tmp_path: 
 
 def test_status_from_any_node(cluster: LocalCluster, tmp_path: Path) -> None:
     for plan in cluster.plans:
-        shown = mayfly("status", "--node", str(plan.http), folder=tmp_path)
+        shown = run_mayfly("status", "--node", str(plan.http), folder=tmp_path)
         assert shown.returncode == 0, shown.stderr
         for name in ("node1", "node2", "node3", "catalog", "shard 16"):
             assert name in shown.stdout
-        status = json.loads(mayfly("status", "--json", "--node", str(plan.http), folder=tmp_path).stdout)
+        status = json.loads(run_mayfly("status", "--json", "--node", str(plan.http), folder=tmp_path).stdout)
         assert len(status["groups"]) == 17
 
 
@@ -105,7 +105,7 @@ def test_operators_see_the_cluster_as_it_is_now_on_any_node(cluster: LocalCluste
         code, shown = fetch(plan.http, "/cluster/members")
         assert code == 200 and shown["current"] is ("reason" not in shown)
         assert [(row["id"], row["state"]) for row in shown["members"]] == [(id, "member") for id in (1, 2, 3)]
-        shards = mayfly("shards", "status", "--node", str(plan.http), folder=tmp_path)
+        shards = run_mayfly("shards", "status", "--node", str(plan.http), folder=tmp_path)
         assert shards.returncode == 0
         return shown["current"] is True and shards.stderr == ""
 
@@ -146,7 +146,7 @@ def test_a_node_whose_port_is_taken_says_so_and_ends(listener: str, tmp_path: Pa
     with socket.create_server(("127.0.0.1", 0)) as taken:
         ports = {"amqp": 0, "http": 0, "peer": 0, listener: taken.getsockname()[1]}
         addresses = [word for name in ports for word in (f"--{name}-address", f"127.0.0.1:{ports[name]}")]
-        result = mayfly("node", *addresses, folder=tmp_path)
+        result = run_mayfly("node", *addresses, folder=tmp_path)
     assert result.returncode == 1
     assert "Traceback" not in result.stderr
     assert "node1 cannot start" in result.stderr
@@ -157,7 +157,7 @@ def test_a_node_whose_definitions_are_none_says_so_and_ends(tmp_path: Path) -> N
     queues = [{"name": "good", "vhost": "/"}, {"name": "q", "vhost": "/", "arguments": {"x-expires": 10**30}}]
     (tmp_path / "bad.json").write_text(json.dumps({"queues": queues}))
     addresses = [word for name in ("amqp", "http", "peer") for word in (f"--{name}-address", "127.0.0.1:0")]
-    result = mayfly("node", *addresses, "--load-definitions", "bad.json", folder=tmp_path)
+    result = run_mayfly("node", *addresses, "--load-definitions", "bad.json", folder=tmp_path)
     assert result.returncode == exit_codes.REFUSED
     assert "Traceback" not in result.stderr
     assert f"bad.json: queues[1].arguments.x-expires = {10**30}: a number from" in result.stderr
@@ -178,7 +178,7 @@ def test_a_node_that_waits_for_its_cluster_is_alive_not_ready_and_ends_on_sigter
             code, shown = fetch(plan.http, page)
             assert code == 200 and shown["current"] is False
             assert shown["reason"].startswith("no leader answered for groups 0, 1, 2,"), shown["reason"]
-        shards = mayfly("shards", "status", "--node", str(plan.http), folder=tmp_path)
+        shards = run_mayfly("shards", "status", "--node", str(plan.http), folder=tmp_path)
         assert shards.returncode == 0 and "shard 16" in shards.stdout
         assert shards.stderr.startswith("not current: no leader answered for groups 0, ")
     finally:
@@ -198,7 +198,7 @@ def test_data_of_another_cluster_is_refused(cluster: LocalCluster, base_port: in
         "--peer-address",
         str(plan.peer),
     ]
-    result = mayfly("node", "--data-dir", str(plan.data_dir), *alone, folder=tmp_path)
+    result = run_mayfly("node", "--data-dir", str(plan.data_dir), *alone, folder=tmp_path)
     assert result.returncode == exit_codes.REFUSED
     assert "Traceback" not in result.stderr
     assert "was made with" in result.stderr

@@ -14,10 +14,10 @@ from typing import Final
 
 import pika
 
-from node.build import describe_version
-from node.command_line.local_cluster import LocalCluster, NodePlan, this_mayfly
-from node.settings.kinds import Address
-from node.simulation.checker import Violation
+from mayfly.node.command_line.local_cluster import LocalCluster, NodePlan, this_mayfly
+from mayfly.node.settings.kinds import Address
+from mayfly.node.shell.build import describe_version
+from simulation.node.checker import Violation
 from tests.integration.clients import connect, declare_led_by
 from tests.integration.nodes import Nodes, wait_for
 from tests.reliability.clients import Clients, consumers_of, publishers_of

@@ -16,10 +16,10 @@ from typing import Any, Final
 
 from pamqp import commands
 
-from node.settings.kinds import Address
-from node.simulation.amqp_client import AmqpClient, Message, Refused
-from node.simulation.history import ACK, CONFIRMED, IN_DOUBT, REFUSED, RETURNED, Attachment, Delivery, History, Publish
-from node.simulation.world import content_of, deaths_of, id_of
+from mayfly.node.settings.kinds import Address
+from simulation.node.amqp_client import AmqpClient, Message, Refused
+from simulation.node.history import ACK, CONFIRMED, IN_DOUBT, REFUSED, RETURNED, Attachment, Delivery, History, Publish
+from simulation.node.world import content_of, deaths_of, id_of
 
 PREFETCH: Final = 40
 WINDOW: Final = 40

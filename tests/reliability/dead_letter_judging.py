@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from node.simulation.checker import Violation
-from node.simulation.history import CONFIRMED, RETURNED, Delivery, History, Publish
+from simulation.node.checker import Violation
+from simulation.node.history import CONFIRMED, RETURNED, Delivery, History, Publish
 from tests.reliability.faults import Fault
 from tests.reliability.figures import percentile
 

@@ -16,10 +16,10 @@ from typing import Final
 import pika
 from pika.adapters.blocking_connection import BlockingChannel
 
-from node.simulation.amqp_client import Message
-from node.simulation.checker import Violation
-from node.simulation.history import CONFIRMED
-from node.simulation.world import id_of
+from simulation.node.amqp_client import Message
+from simulation.node.checker import Violation
+from simulation.node.history import CONFIRMED
+from simulation.node.world import id_of
 from tests.integration.clients import connect, declare_led_by
 from tests.integration.nodes import Nodes, wait_for
 from tests.reliability.chaos import ENDED_WITHIN_S, LOGIN, Run, clients_of, hit_until, with_nodes

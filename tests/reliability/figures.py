@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from node.simulation.history import ACK, CONFIRMED, REFUSED, History
+from simulation.node.history import ACK, CONFIRMED, REFUSED, History
 from tests.reliability.faults import Fault
 
 

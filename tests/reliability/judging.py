@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from node.simulation.checker import Tolerance, Violation, check
-from node.simulation.history import RETURNED, History
-from node.simulation.topology import QueuePlan, Topology
+from simulation.node.checker import Tolerance, Violation, check
+from simulation.node.history import RETURNED, History
+from simulation.node.topology import QueuePlan, Topology
 
 # How soon after the last fault a client has to be answered: no measure of speed, machines may be busy.
 ANSWERED_WITHIN_MS: Final = 30_000

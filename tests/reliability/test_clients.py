@@ -3,7 +3,7 @@
 import pytest
 from pamqp import body, commands, frame, header
 
-from node.simulation.amqp_client import AmqpClient, Message
+from simulation.node.amqp_client import AmqpClient, Message
 
 DELIVERED = b"x" * 1_000
 

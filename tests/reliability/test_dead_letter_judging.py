@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pamqp import commands
 
-from node.simulation.history import CONFIRMED, IN_DOUBT, Delivery, History, Publish
+from simulation.node.history import CONFIRMED, IN_DOUBT, Delivery, History, Publish
 from tests.reliability.dead_letter_judging import Source, Target, fault_of_death, judge_dead_letters, lags
 from tests.reliability.faults import Fault
 

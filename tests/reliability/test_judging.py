@@ -1,6 +1,6 @@
 """What the judge of real runs objects to beyond the simulator's checker, which has tests of its own."""
 
-from node.simulation.history import ACK, CONFIRMED, RETURNED, Attachment, Delivery, History, Publish
+from simulation.node.history import ACK, CONFIRMED, RETURNED, Attachment, Delivery, History, Publish
 from tests.reliability.judging import judge
 
 SECOND = 1_000_000

@@ -32,7 +32,7 @@ def network() -> Iterator[Network]:
 
 
 def arrives(network: Network, sender: int, receiver: int, expected: bool) -> bool:
-    """Whether one datagram arrives; where it should not, that is believed after a second."""
+    """Whether one notice arrives; where it should not, that is believed after a second."""
     address = network.address(receiver)
     taker = subprocess.Popen(
         [*network.inside(receiver), "python3", "-c", RECEIVE, address, "20" if expected else "1"],

@@ -6,21 +6,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pamqp import commands
 
-from node.amqp.field_table import types_of
-from node.amqp.methods import unchecked
-from node.broker.consumer_terms import ConsumerTerms
-from node.broker.consumers import Consumer, ReplyConsumer, content_of
-from node.broker.direct_replies import REPLY_TO, make_address, make_key
-from node.broker.operation import AmqpError, ShardStep, Steps, as_error
-from node.broker.operations.steps import on_queue, queue_name
-from node.broker.unacknowledged import Holder
-from node.catalog import QueueRecord, Refusal, consumer_priority
-from node.catalog.arguments import queue_type
-from node.shard.commands import KEPT, encode_attach, encode_detach, encode_get
-from node.shard.results import EXCLUSIVE, GetResult, Refused
+from mayfly.node.amqp.field_table import types_of
+from mayfly.node.amqp.methods import unchecked
+from mayfly.node.broker.consumer_terms import ConsumerTerms
+from mayfly.node.broker.consumers import Consumer, ReplyConsumer, content_of
+from mayfly.node.broker.direct_replies import REPLY_TO, make_address, make_key
+from mayfly.node.broker.operation import AmqpError, ShardStep, Steps, as_error
+from mayfly.node.broker.operations.steps import on_queue, queue_name
+from mayfly.node.broker.unacknowledged import Holder
+from mayfly.node.catalog import QueueRecord, Refusal, consumer_priority
+from mayfly.node.catalog.arguments import queue_type
+from mayfly.node.shard.commands import KEPT, encode_attach, encode_detach, encode_get
+from mayfly.node.shard.results import EXCLUSIVE, GetResult, Refused
 
 if TYPE_CHECKING:
-    from node.broker.channel import Channel
+    from mayfly.node.broker.channel import Channel
 
 NO_HOLDER: Final = Holder(0, 0, 0)
 """Who holds a message that was got without acknowledgement."""

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from node.amqp.field_table import types_of
-from node.broker.operation import SpreadStep, Steps, known
-from node.broker.operations.steps import submit
-from node.catalog import Bind, Refusal, Unbind, refusals
-from node.catalog.arguments import headers_binding_fault
-from node.catalog.permissions import check_binding
-from node.limits import HASHES_OF_TOPIC_KEY
+from mayfly.node.amqp.field_table import types_of
+from mayfly.node.broker.operation import SpreadStep, Steps, known
+from mayfly.node.broker.operations.steps import submit
+from mayfly.node.catalog import Bind, Refusal, Unbind, refusals
+from mayfly.node.catalog.arguments import headers_binding_fault
+from mayfly.node.catalog.permissions import check_binding
+from mayfly.node.limits import HASHES_OF_TOPIC_KEY
 
 if TYPE_CHECKING:
-    from node.broker.channel import Channel
+    from mayfly.node.broker.channel import Channel
 
 
 def change_binding(

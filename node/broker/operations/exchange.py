@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 from pamqp import commands
 
-from node.amqp.field_table import types_of
-from node.broker.operation import BarrierStep, Request, SpreadStep, Steps, as_error, check, known
-from node.broker.operations.binding import change_binding
-from node.broker.operations.steps import submit
-from node.catalog import Bind, DeclareExchange, DeleteExchange, ExchangeRecord, Refusal, Unbind, refusals
-from node.catalog.arguments import exchange_argument
-from node.catalog.declarations import RESERVED_PREFIX
-from node.catalog.exchange import EXCHANGE_TYPES
-from node.catalog.permissions import check_access, check_new_exchange
+from mayfly.node.amqp.field_table import types_of
+from mayfly.node.broker.operation import BarrierStep, Request, SpreadStep, Steps, as_error, check, known
+from mayfly.node.broker.operations.binding import change_binding
+from mayfly.node.broker.operations.steps import submit
+from mayfly.node.catalog import Bind, DeclareExchange, DeleteExchange, ExchangeRecord, Refusal, Unbind, refusals
+from mayfly.node.catalog.arguments import exchange_argument
+from mayfly.node.catalog.declarations import RESERVED_PREFIX
+from mayfly.node.catalog.exchange import EXCHANGE_TYPES
+from mayfly.node.catalog.permissions import check_access, check_new_exchange
 
 if TYPE_CHECKING:
-    from node.broker.channel import Channel
+    from mayfly.node.broker.channel import Channel
 
 
 def declare(channel: Channel, method: Any, arguments: bytes) -> Steps:

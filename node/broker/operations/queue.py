@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace
 from pamqp import commands
 
-from node.amqp.field_table import types_of
-from node.amqp.methods import unchecked
-from node.broker.cluster_facade import SESSION_LOST
-from node.broker.direct_replies import REPLY_TO, is_address_in
-from node.broker.operation import (
+from mayfly.node.amqp.field_table import types_of
+from mayfly.node.amqp.methods import unchecked
+from mayfly.node.broker.cluster_facade import SESSION_LOST
+from mayfly.node.broker.direct_replies import REPLY_TO, is_address_in
+from mayfly.node.broker.operation import (
     AmqpError,
     BarrierStep,
     CatalogStep,
-    HomeStep,
+    OwnerStep,
     ReplyAddressStep,
     Request,
     ShardStep,
@@ -26,10 +26,10 @@ from node.broker.operation import (
     check,
     known,
 )
-from node.broker.operations.binding import change_binding
-from node.broker.operations.steps import (
+from mayfly.node.broker.operations.binding import change_binding
+from mayfly.node.broker.operations.steps import (
     NOT_FOUND,
-    HomeUnreachable,
+    OwnerUnreachable,
     QueueGone,
     create_missing,
     on_queue,
@@ -37,22 +37,17 @@ from node.broker.operations.steps import (
     refuse_unreachable,
     submit,
 )
-from node.broker.queue_settings import shard_settings
-from node.catalog import Bind, DeclareQueue, QueueRecord, Refusal, RemoveQueues, Unbind, queue_settings, refusals
-from node.catalog.arguments import unbuilt_refusal, without_empty_type
-from node.catalog.declarations import name_refusal
-from node.catalog.permissions import check_access, check_new_queue
-from node.limits import DECLARE_ATTEMPTS
-from node.shard.commands import (
-    encode_create_queue,
-    encode_delete_queue,
-    encode_purge,
-    encode_touch_queue,
-)
-from node.shard.results import IN_USE, Deleted, Gone, Purged, QueueCounts, Refused
+from mayfly.node.catalog import Bind, DeclareQueue, QueueRecord, Refusal, RemoveQueues, Unbind, queue_settings, refusals
+from mayfly.node.catalog.arguments import unbuilt_refusal, without_empty_type
+from mayfly.node.catalog.declarations import name_refusal
+from mayfly.node.catalog.permissions import check_access, check_new_queue
+from mayfly.node.catalog.shard_settings import shard_settings
+from mayfly.node.limits import DECLARE_ATTEMPTS
+from mayfly.node.shard.commands import encode_create_queue, encode_delete_queue, encode_purge, encode_touch_queue
+from mayfly.node.shard.results import IN_USE, Deleted, Gone, Purged, QueueCounts, Refused
 
 if TYPE_CHECKING:
-    from node.broker.channel import Channel
+    from mayfly.node.broker.channel import Channel
 
 SERVER_NAMED: Final = "amq.gen-"
 
@@ -124,7 +119,7 @@ def _declare_active(channel: Channel, method: Any, arguments: bytes) -> Steps:
             encoded = encode_touch_queue(record.id)
         result = yield ShardStep(record.shard, encoded)
         if result is SESSION_LOST:
-            if not (yield HomeStep(record.id)):
+            if not (yield OwnerStep(record.id)):
                 refuse_unreachable(record)
         elif isinstance(result, QueueCounts):
             if created and not method.nowait:
@@ -175,7 +170,7 @@ def _in_catalog(channel: Channel, command: DeclareQueue) -> Generator[Request, A
         known((yield BarrierStep()))
         present = catalog.inspect_queue(command)
         if isinstance(present, Refusal):
-            present = yield from _after_lost_home(channel, command, present)
+            present = yield from _after_lost_owner(channel, command, present)
     if present is not None:
         return present, False
     channel.check_making()
@@ -183,7 +178,7 @@ def _in_catalog(channel: Channel, command: DeclareQueue) -> Generator[Request, A
     declared = yield from submit(channel, command, refusal)
     if isinstance(declared, Refusal):
         # It met what this replica had not heard of.
-        present = yield from _after_lost_home(channel, command, declared)
+        present = yield from _after_lost_owner(channel, command, declared)
         if present is not None:
             return present, False
         declared = yield from submit(channel, command, refusal)
@@ -197,7 +192,7 @@ def _in_catalog(channel: Channel, command: DeclareQueue) -> Generator[Request, A
     return declared.queue, declared.created
 
 
-def _after_lost_home(
+def _after_lost_owner(
     channel: Channel, command: DeclareQueue, refusal: Refusal
 ) -> Generator[Request, Any, QueueRecord | None]:
     """What a refused declare meets once the queue in its way is gone, or its home node can be reached; raises
@@ -206,7 +201,7 @@ def _after_lost_home(
     record = catalog.queue(command.vhost, command.name)
     if record is None:
         raise as_error(refusal)
-    yield HomeStep(record.id)
+    yield OwnerStep(record.id)
     present = catalog.inspect_queue(command)
     if isinstance(present, Refusal):
         raise as_error(present)
@@ -301,12 +296,12 @@ def _delete_in_shard(
             return record.id, result
         except QueueGone as gone:
             return gone.queue_id, None
-        except HomeUnreachable as unreachable:
+        except OwnerUnreachable as unreachable:
             lost = unreachable
         except AmqpError as error:
             if error.code != NOT_FOUND or channel.broker.cluster.catalog.queue(channel.connection.vhost, name):
                 raise
             return 0, None
-        if not (yield HomeStep(lost.queue_id)):
+        if not (yield OwnerStep(lost.queue_id)):
             raise lost
     raise AmqpError(541, f"the home node of queue '{name}' was lost over and over")

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from pamqp import commands
 
-from node.broker.confirms import Confirms
-from node.broker.operation import AmqpError, BarrierStep, ShardsStep, Steps, known
-from node.shard.results import Done
+from mayfly.node.broker.confirms import Confirms
+from mayfly.node.broker.operation import AmqpError, BarrierStep, ShardsStep, Steps, known
+from mayfly.node.shard.results import Done
 
 if TYPE_CHECKING:
-    from node.broker.channel import Channel
-    from node.broker.transaction import Transaction
+    from mayfly.node.broker.channel import Channel
+    from mayfly.node.broker.transaction import Transaction
 
 
 def select(channel: Channel, method: Any, arguments: bytes) -> None:

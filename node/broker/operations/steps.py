@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
-from cluster.versions import LEVEL_RIGHTS
-from node.broker.cluster_facade import SESSION_LOST
-from node.broker.operation import AmqpError, BarrierStep, CatalogStep, Request, ShardStep, as_error, check, known
-from node.broker.queue_settings import shard_settings
-from node.catalog import CheckedCommand, OtherRights, QueueRecord, Refusal, Rights, refusals
-from node.catalog.permissions import Access, check_access, rights_digest
-from node.limits import DECLARE_ATTEMPTS
-from node.shard.commands import encode_create_queue
-from node.shard.results import Gone
+from mayfly.cluster.versions import LEVEL_RIGHTS
+from mayfly.node.broker.cluster_facade import SESSION_LOST
+from mayfly.node.broker.operation import AmqpError, BarrierStep, CatalogStep, Request, ShardStep, as_error, check, known
+from mayfly.node.catalog import CheckedCommand, OtherRights, QueueRecord, Refusal, Rights, refusals
+from mayfly.node.catalog.permissions import Access, check_access, rights_digest
+from mayfly.node.catalog.shard_settings import shard_settings
+from mayfly.node.limits import DECLARE_ATTEMPTS
+from mayfly.node.shard.commands import encode_create_queue
+from mayfly.node.shard.results import Gone
 
 if TYPE_CHECKING:
-    from node.broker.channel import Channel
+    from mayfly.node.broker.channel import Channel
 
 NOT_FOUND: Final = 404
 
@@ -32,7 +32,7 @@ class QueueGone(AmqpError):
         self.queue_id: int = queue_id
 
 
-class HomeUnreachable(AmqpError):
+class OwnerUnreachable(AmqpError):
     """404: the queue lives on a node that cannot be reached. It may be there all the same."""
 
     def __init__(self, text: str, queue_id: int) -> None:
@@ -137,6 +137,6 @@ def create_missing(channel: Channel, record: QueueRecord) -> Generator[Request, 
 def refuse_unreachable(record: QueueRecord) -> None:
     """Raise 404 if the queue lives on a node that cannot be reached; a replicated one can be asked again."""
     if not record.replicated:
-        raise HomeUnreachable(
+        raise OwnerUnreachable(
             f"home node of queue '{record.name}' in vhost '{record.vhost}' is down or inaccessible", record.id
         )

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from itertools import repeat
 from typing import Any
 
-from node.shard.errors import ShardError
-from node.shard.packing import NUMBER_BYTES, pack_signed, unpack_signed
+from mayfly.node.shard.errors import ShardError
+from mayfly.node.shard.packing import NUMBER_BYTES, pack_signed, unpack_signed
 
 
 class Column:

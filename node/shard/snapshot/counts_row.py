@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from node.shard.queue import Queue
-from node.shard.state import Past
+from mayfly.node.shard.queue import Queue
+from mayfly.node.shard.state import Past
 
 
 def counts_row(of: Queue | Past) -> list[int]:

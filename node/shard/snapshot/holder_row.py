@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
-from node.shard.consumers import Holder
-from node.shard.holders import enter_holder
-from node.shard.packing import NUMBER_BYTES, pack_numbers, unpack_numbers
-from node.shard.queue import Queue
-from node.shard.snapshot.message_columns import MessageColumns, MessagesReading
-from node.shard.snapshot.pace import Pace
-from node.shard.state import State
+from mayfly.node.shard.consumers import Holder
+from mayfly.node.shard.holders import enter_holder
+from mayfly.node.shard.packing import NUMBER_BYTES, pack_numbers, unpack_numbers
+from mayfly.node.shard.queue import Queue
+from mayfly.node.shard.snapshot.message_columns import MessageColumns, MessagesReading
+from mayfly.node.shard.snapshot.pace import Pace
+from mayfly.node.shard.state import State
 
 _ATTACHED: Final = 1
 _CONSUMER: Final = 2

@@ -4,16 +4,16 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any, Final
 
-from node.shard.coming import Coming
-from node.shard.errors import ShardError
-from node.shard.line import Line
-from node.shard.message import FAILED, GIVEN_BACK, NOT_SENT
-from node.shard.packed import AS_PACKED, BODY_LENGTH, INDEX, Packed
-from node.shard.retiming import Retiming
-from node.shard.settings import MAX_NUMBER
-from node.shard.snapshot.message_columns import MOST_ALIKE, MessageColumns, MessagesReading, with_acquired
-from node.shard.snapshot.pace import Pace
-from node.shard.state import State
+from mayfly.node.shard.errors import ShardError
+from mayfly.node.shard.line import Line
+from mayfly.node.shard.message import FAILED, GIVEN_BACK, NOT_SENT
+from mayfly.node.shard.packed import AS_PACKED, BODY_LENGTH, INDEX, Packed
+from mayfly.node.shard.retiming import Retiming
+from mayfly.node.shard.returning import ReturningMessages
+from mayfly.node.shard.settings import MAX_NUMBER
+from mayfly.node.shard.snapshot.message_columns import MOST_ALIKE, MessageColumns, MessagesReading, with_acquired
+from mayfly.node.shard.snapshot.pace import Pace
+from mayfly.node.shard.state import State
 
 _WAYS: Final[dict[int, int | bool]] = {NOT_SENT: False, FAILED: True, GIVEN_BACK: GIVEN_BACK}
 """How a way to come back is written: the first two as before there was another."""
@@ -30,9 +30,9 @@ def line_row(line: Line, columns: MessageColumns) -> list[object]:
     ]
 
 
-def _piece_row(piece: Packed | Coming, columns: MessageColumns) -> list[object]:
-    """Packed messages as they are; what is still coming as it was held, behind a 0."""
-    if isinstance(piece, Coming):
+def _piece_row(piece: Packed | ReturningMessages, columns: MessageColumns) -> list[object]:
+    """Packed messages as they are; what is still returning as it was held, behind a 0."""
+    if isinstance(piece, ReturningMessages):
         retiming = retiming_row(piece.retiming)
         return [0, piece.queue_ttl_ms, _WAYS[piece.way], retiming, columns.pack(piece.held())]
     return [piece.count, piece.queue_ttl_ms, *piece.columns[: columns.count]]
@@ -58,7 +58,7 @@ class LineReading:
         front_row, pieces, back_row = row
         front, back = MessagesReading(), MessagesReading()
         yield from front.read(state, front_row, pace)
-        packed: deque[Packed | Coming] = deque()
+        packed: deque[Packed | ReturningMessages] = deque()
         timed = front.timed
         for piece_row in pieces:
             if piece_row[0] == 0:
@@ -68,7 +68,7 @@ class LineReading:
                 held = MessagesReading()
                 yield from held.read(state, held_row, pace)
                 retiming = Retiming(*retimed) if retimed else None
-                packed.append(Coming(dict(enumerate(held.messages)), int(way), retiming, ttl_ms))
+                packed.append(ReturningMessages(dict(enumerate(held.messages)), int(way), retiming, ttl_ms))
                 self.body_bytes += held.body_bytes
                 continue
             count, queue_ttl_ms, *piece_columns = piece_row

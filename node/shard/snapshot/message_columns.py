@@ -4,13 +4,13 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from cluster.versions import LEVEL_FAILED_DELIVERIES
-from node.shard.errors import ShardError
-from node.shard.message import Message
-from node.shard.packed import COLUMNS, COLUMNS_WITHOUT_ACQUIRED, DELIVERY_COUNT, numbers_of
-from node.shard.snapshot.columns import Column, column_piece, rows_of
-from node.shard.snapshot.pace import LIST_COSTS, Pace
-from node.shard.state import State
+from mayfly.cluster.versions import LEVEL_FAILED_DELIVERIES
+from mayfly.node.shard.errors import ShardError
+from mayfly.node.shard.message import Message
+from mayfly.node.shard.packed import COLUMNS, COLUMNS_WITHOUT_ACQUIRED, DELIVERY_COUNT, numbers_of
+from mayfly.node.shard.snapshot.columns import Column, column_piece, rows_of
+from mayfly.node.shard.snapshot.pace import LIST_COSTS, Pace
+from mayfly.node.shard.state import State
 
 MOST_ALIKE: Final = 1 << 20
 """One message may be in the outbox once for each queue in which it died. More such would be a number that is damaged:

@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from node.shard.errors import ShardError
-from node.shard.outbox import REASONS, Death, Lane, Outbox
-from node.shard.settings import ShardQueueSettings, decode_settings, encode_settings
-from node.shard.snapshot.columns import column_of, column_piece, rows_of
-from node.shard.snapshot.message_columns import MessageColumns, MessagesReading
-from node.shard.snapshot.pace import Pace
-from node.shard.state import State
+from mayfly.node.shard.errors import ShardError
+from mayfly.node.shard.outbox import REASONS, Death, Lane, Outbox
+from mayfly.node.shard.settings import ShardQueueSettings, decode_settings, encode_settings
+from mayfly.node.shard.snapshot.columns import column_of, column_piece, rows_of
+from mayfly.node.shard.snapshot.message_columns import MessageColumns, MessagesReading
+from mayfly.node.shard.snapshot.pace import Pace
+from mayfly.node.shard.state import State
 
 _DEATH_COLUMNS: Final = 5
 

@@ -3,19 +3,19 @@
 from collections.abc import Iterator
 from typing import Any
 
-from cluster.versions import LEVEL_FAILED_DELIVERIES
-from node.shard.delivery import note_due
-from node.shard.errors import ShardError
-from node.shard.lease import USES, Lease
-from node.shard.queue import Queue
-from node.shard.retiming import Retiming
-from node.shard.settings import ShardQueueSettings
-from node.shard.snapshot.counts_row import counts_row, restore_counts
-from node.shard.snapshot.holder_row import holder_row, restore_holder
-from node.shard.snapshot.line_row import LineReading, line_row, retiming_row
-from node.shard.snapshot.message_columns import MessageColumns
-from node.shard.snapshot.pace import Pace
-from node.shard.state import State
+from mayfly.cluster.versions import LEVEL_FAILED_DELIVERIES
+from mayfly.node.shard.delivery import note_due
+from mayfly.node.shard.errors import ShardError
+from mayfly.node.shard.lease import USES, Lease
+from mayfly.node.shard.queue import Queue
+from mayfly.node.shard.retiming import Retiming
+from mayfly.node.shard.settings import ShardQueueSettings
+from mayfly.node.shard.snapshot.counts_row import counts_row, restore_counts
+from mayfly.node.shard.snapshot.holder_row import holder_row, restore_holder
+from mayfly.node.shard.snapshot.line_row import LineReading, line_row, retiming_row
+from mayfly.node.shard.snapshot.message_columns import MessageColumns
+from mayfly.node.shard.snapshot.pace import Pace
+from mayfly.node.shard.state import State
 
 
 def queue_row(queue: Queue, terms: int, columns: MessageColumns) -> list[object]:
@@ -83,8 +83,8 @@ def restore_queue(
     if single:
         consumers.single = queue.holders[single]
     state.queues[queue_id] = queue
-    if queue.is_coming():
-        state.coming.add(queue)
+    if queue.is_returning():
+        state.returning.add(queue)
     if queue.expires_ms >= 0 and lease.suspended_by == 0:
         state.lease_timers.arm(queue_id, lease.started_ms + queue.expires_ms)
     note_due(state, queue)

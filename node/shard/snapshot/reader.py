@@ -2,10 +2,10 @@
 
 import msgspec
 
-from node.shard.errors import ShardError
-from node.shard.snapshot.pace import MESSAGES_PER_STEP, Pace
-from node.shard.snapshot.state_row import restore_state
-from node.shard.state import State
+from mayfly.node.shard.errors import ShardError
+from mayfly.node.shard.snapshot.pace import MESSAGES_PER_STEP, Pace
+from mayfly.node.shard.snapshot.state_row import restore_state
+from mayfly.node.shard.state import State
 
 
 def restore(state: State, data: bytes) -> None:

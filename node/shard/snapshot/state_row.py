@@ -5,26 +5,26 @@ from typing import Final
 
 import msgspec
 
-from cluster.versions import (
+from mayfly.cluster.versions import (
     LEVEL_FAILED_DELIVERIES,
     SHARD_SNAPSHOT_VERSION,
     SHARD_SNAPSHOT_WITHOUT_LEVEL,
     SHARD_SNAPSHOT_WITHOUT_WINDOWS,
 )
-from node.shard.errors import ShardError
-from node.shard.lease import USES
-from node.shard.line import Line
-from node.shard.outbox import REASONS
-from node.shard.remains import Remains
-from node.shard.settings import decode_settings, decode_terms, encode_settings
-from node.shard.snapshot.counts_row import counts_row, restore_counts
-from node.shard.snapshot.line_row import LineReading, line_row
-from node.shard.snapshot.message_columns import MessageColumns
-from node.shard.snapshot.outbox_row import outbox_row, restore_outbox
-from node.shard.snapshot.pace import LIST_COSTS, Pace
-from node.shard.snapshot.queue_row import queue_row, restore_queue
-from node.shard.state import State
-from node.shard.tombstone import GONE_FOR, Tombstone
+from mayfly.node.shard.errors import ShardError
+from mayfly.node.shard.lease import USES
+from mayfly.node.shard.line import Line
+from mayfly.node.shard.orphans import Orphans
+from mayfly.node.shard.outbox import REASONS
+from mayfly.node.shard.settings import decode_settings, decode_terms, encode_settings
+from mayfly.node.shard.snapshot.counts_row import counts_row, restore_counts
+from mayfly.node.shard.snapshot.line_row import LineReading, line_row
+from mayfly.node.shard.snapshot.message_columns import MessageColumns
+from mayfly.node.shard.snapshot.outbox_row import outbox_row, restore_outbox
+from mayfly.node.shard.snapshot.pace import LIST_COSTS, Pace
+from mayfly.node.shard.snapshot.queue_row import queue_row, restore_queue
+from mayfly.node.shard.state import State
+from mayfly.node.shard.tombstone import GONE_FOR, Tombstone
 
 _VERSIONS: Final = (SHARD_SNAPSHOT_WITHOUT_WINDOWS, SHARD_SNAPSHOT_WITHOUT_LEVEL, SHARD_SNAPSHOT_VERSION)
 
@@ -51,7 +51,7 @@ def state_row(state: State, columns: MessageColumns) -> list[object]:
         rows,
         [_tombstone_row(queue_id, tombstone) for queue_id, tombstone in state.deleted.items()],
         outbox_row(state.outbox, columns),
-        [state.queue_expired, [_remains_row(remains, columns) for remains in state.remains.in_order()]],
+        [state.queue_expired, [_orphans_row(orphans, columns) for orphans in state.orphans.in_order()]],
         list(terms),
     ]
 
@@ -69,7 +69,7 @@ def restore_state(state: State, data: bytes, pace: Pace) -> Iterator[None]:
     row = msgspec.msgpack.decode(data)
     if row[0] not in _VERSIONS:
         raise ShardError(f"shard snapshot of version {row[0]!r}, one of {_VERSIONS} expected")
-    _, times, counters, past, queues, tombstones, outbox, (state.queue_expired, remains), table = row
+    _, times, counters, past, queues, tombstones, outbox, (state.queue_expired, orphans), table = row
     state.time_ms, state.led_ms, state.next_order, *level = times
     if row[0] == SHARD_SNAPSHOT_VERSION:
         (state.level,) = level
@@ -92,14 +92,14 @@ def restore_state(state: State, data: bytes, pace: Pace) -> Iterator[None]:
         if pace.is_over(1):
             yield
     yield from restore_outbox(state, outbox, pace)
-    for queue_id, settings_bytes, left_row in remains:
+    for queue_id, settings_bytes, left_row in orphans:
         left = LineReading(Line(state.messages_per_piece))
         yield from left.read(state, left_row, pace)
-        state.remains.add(Remains(queue_id, decode_settings(settings_bytes), left.line))
+        state.orphans.add(Orphans(queue_id, decode_settings(settings_bytes), left.line))
 
 
-def _remains_row(remains: Remains, columns: MessageColumns) -> list[object]:
-    return [remains.queue_id, encode_settings(remains.settings), line_row(remains.line, columns)]
+def _orphans_row(orphans: Orphans, columns: MessageColumns) -> list[object]:
+    return [orphans.queue_id, encode_settings(orphans.settings), line_row(orphans.line, columns)]
 
 
 def _tombstone_row(queue_id: int, tombstone: Tombstone) -> list[object]:

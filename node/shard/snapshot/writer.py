@@ -2,10 +2,10 @@
 
 import msgspec
 
-from node.shard.snapshot.message_columns import MessageColumns
-from node.shard.snapshot.pace import MESSAGES_PER_STEP
-from node.shard.snapshot.state_row import state_row
-from node.shard.state import State
+from mayfly.node.shard.snapshot.message_columns import MessageColumns
+from mayfly.node.shard.snapshot.pace import MESSAGES_PER_STEP
+from mayfly.node.shard.snapshot.state_row import state_row
+from mayfly.node.shard.state import State
 
 
 def snapshot(state: State) -> bytes:

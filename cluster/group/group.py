@@ -1,0 +1,550 @@
+"""One replica of one group on this node: consensus, the state machine it carries, sessions and clocks.
+
+    commands of this node  -> SessionSender -> (frame to the leader) -> proposals -> one entry -> Raft
+    committed entries      -> session table -> state machine -> answers and effects for this node's clients
+
+The replica of a client's own node gives all answers, so nothing needs to be told twice when a leader dies: whatever
+leader an entry came from, this node applies it once.
+
+The group is driven by `cluster.host.host.Host`; it touches no clock, disk or network. What has to be written comes out
+as a `GroupWrite`; nothing that depends on it leaves the node before `persisted` is called.
+"""
+
+from collections.abc import Callable, Collection
+
+from mayfly.cluster.group.applying import Applying
+from mayfly.cluster.group.clock import GroupClock, MemberClocks
+from mayfly.cluster.group.elections import challenge, hasten_election, resign
+from mayfly.cluster.group.log_upkeep import LogUpkeep
+from mayfly.cluster.group.proposals import Proposals
+from mayfly.cluster.group.reads import Reads
+from mayfly.cluster.group.rebuilding import Rebuild
+from mayfly.cluster.group.sessions import (
+    ENTRY_HEADER,
+    ENTRY_VERSION,
+    KIND_CLOSE,
+    KIND_INTERNAL,
+    SessionKey,
+    SessionSender,
+    SessionTable,
+    Waiter,
+    encode_batch,
+)
+from mayfly.cluster.group.settings import BOOTSTRAP_INDEX, BOOTSTRAP_TERM, GroupSettings
+from mayfly.cluster.group.snapshot_intake import SnapshotIntake
+from mayfly.cluster.group.state_machine import BadSnapshot, GroupEvents, StateMachine
+from mayfly.cluster.log.batch import GroupWrite, StoredGroup, StoredSnapshot
+from mayfly.cluster.log.group_log import EntryCache, GroupLog
+from mayfly.cluster.log.snapshot_codec import live_entries
+from mayfly.cluster.raft import (
+    NO_LEADER,
+    Config,
+    ConfState,
+    Entry,
+    EntryType,
+    HardState,
+    Message,
+    MessageType,
+    ProposalDropped,
+    RawNode,
+    Ready,
+    Snapshot,
+    StateType,
+    decode_conf_change,
+)
+from mayfly.cluster.raft.progress import ProgressState
+
+
+class Group:
+    """A replica of group `id`; `lost` is what a waiter is called with when its answer can't be known."""
+
+    def __init__(
+        self,
+        id: int,
+        node: int,
+        stored: StoredGroup,
+        reader: Callable[[int, int], Entry],
+        cache: EntryCache,
+        machine: StateMachine,
+        events: GroupEvents,
+        settings: GroupSettings,
+        random: Callable[[int], int],
+        incarnation: int,
+        lost: object,
+        trace: Callable[[str], None] | None = None,
+        rebuild: Rebuild | None = None,
+    ) -> None:
+        self.id: int = id
+        self.rebuild: Rebuild | None = rebuild
+        """What this replica waits for in silence, because its log is damaged; None for a sound one."""
+        self.node: int = node
+        self.log: GroupLog = GroupLog(id, reader, cache)
+        self.log.load(stored)
+        self.log.make_snapshot = self._make_snapshot
+        self.machine: StateMachine = machine
+        self.events: GroupEvents = events
+        self.settings: GroupSettings = settings
+        self.lost: object = lost
+        self.sender: SessionSender = SessionSender(
+            node, incarnation, settings.session_window, settings.batch_bytes, settings.unhurried_ms
+        )
+        self._applying: Applying = Applying(id, node, machine, events, self.sender, lost, trace)
+        self.clock: GroupClock = self._applying.clock
+        self.sessions: SessionTable = self._applying.sessions
+        self.upkeep: LogUpkeep = LogUpkeep(id, stored, self.log, machine, self._applying, settings, reader)
+        self.reads: Reads = Reads(node, incarnation)
+        self._proposals: Proposals = Proposals()
+        self.applied: int = self.log.snapshot_metadata.index
+        self.conf_state: ConfState = self.log.snapshot_metadata.conf_state
+        self.in_flight: Ready | None = None
+        """The Ready whose write is under way or waiting for the disk."""
+        self.leader_index: int = 0
+        """Index of the first entry of this node's own term as leader; 0 while it does not lead."""
+        self._lead_seen: tuple[int, int] = (0, 0)
+        self._lost_leader: int = 0
+        """The leader whose process is gone, until another one leads."""
+        self._closed_ms: int = -1 << 40
+        self._led: bool = False
+        self._hard_state: HardState = stored.hard_state
+        self._members_changed: bool = False
+        """Whether a change of the members was applied that a restart might not know to be committed."""
+        self._left: bool = False
+        self.intake: SnapshotIntake = SnapshotIntake(id, self._applying, settings.refusal_ms)
+        self._to_apply: list[Entry] = []
+        if stored.snapshot is not None and stored.snapshot.state:
+            self._restore(stored.snapshot.state)
+        self.raw: RawNode = RawNode(
+            Config(
+                id=node,
+                election_tick=settings.election_ticks,
+                heartbeat_tick=settings.heartbeat_ticks,
+                storage=self.log,
+                random=random,
+                applied=self.applied,
+                max_inflight_bytes=settings.inflight_bytes,
+                check_quorum=True,
+                pre_vote=True,
+                disable_proposal_forwarding=True,
+                step_down_on_removal=True,
+                trace=trace,
+            )
+        )
+
+    # ------------------------------------------------------------------ what others may ask
+
+    @property
+    def leader(self) -> int:
+        """The node that leads, as far as this replica knows; 0 when none is known."""
+        return self.raw.raft.lead
+
+    @property
+    def leads(self) -> bool:
+        """Whether this replica is the leader (perhaps one that has not applied an entry of its own term yet)."""
+        return self.raw.raft.state == StateType.LEADER
+
+    @property
+    def established(self) -> bool:
+        """Whether this replica leads and has applied an entry of its own term, so that it may decide (RULES L6)."""
+        return 0 < self.leader_index <= self.applied and self.leads
+
+    @property
+    def term(self) -> int:
+        """The current term."""
+        return self.raw.raft.term
+
+    @property
+    def untouched(self) -> bool:
+        """Whether the replica is as founders begin: it knows of no election, and has no entry."""
+        return self.raw.raft.term <= BOOTSTRAP_TERM and self.raw.raft.raft_log.last_index() <= BOOTSTRAP_INDEX
+
+    @property
+    def committed(self) -> int:
+        """The commit index."""
+        return self.raw.raft.raft_log.committed
+
+    # ------------------------------------------------------------------ commands
+
+    def submit(
+        self, parts: list[bytes], size_bytes: int, answers: bool, waiter: Waiter | None, hurried: bool = True
+    ) -> None:
+        """Give commands of this node's session; see `SessionSender.add`."""
+        self.sender.add(parts, size_bytes, answers, waiter, hurried)
+
+    def read_index(self, waiter: Waiter) -> None:
+        """`waiter(None)` once this replica has applied all that was committed anywhere when this was called, and all
+        commands that this node gave before; `waiter(lost)`, perhaps at once, if this node is no member any more.
+
+        Costs no entry: the leader is asked for an index (thesis 6.4), again if need be. Without a leader that a
+        majority follows nothing is answered until there is one."""
+        if self._left_out:
+            waiter(self.lost)
+        else:
+            self.sender.hurry()
+            self.reads.wait(waiter, self.sender.given_batches)
+
+    def _ask_for_reads(self, now_ms: int) -> None:
+        # Without membership (a node that joins, a damaged replica) the answer would not be heard.
+        if self.reads.idle or self.raw.raft.lead == NO_LEADER or self.rebuild is not None:
+            return
+        if self.node in self.raw.raft.tracker.progress:
+            context = self.reads.request(now_ms, self.settings.repeat_after_ms)
+            if context is not None:
+                self.raw.read_index(context)
+
+    def _finish_reads(self) -> None:
+        if not self.reads.waiting:
+            return
+        if self._left_out:
+            for waiter in self.reads.give_up():
+                waiter(self.lost)
+            return
+        for waiter in self.reads.due(self.applied, self.sender.applied_batches):
+            waiter(None)
+
+    @property
+    def _left_out(self) -> bool:
+        """Whether this node was a member of the group and is none any more."""
+        conf = self.conf_state
+        if self._left or not conf.voters:
+            return self._left
+        return not any(self.node in members for members in (conf.voters, conf.learners, conf.voters_outgoing))
+
+    def leave(self) -> None:
+        """This node was removed: it may never hear so from the group itself, and its replica is not current again."""
+        self._left = True
+        self._finish_reads()
+
+    def forget_sent(self) -> None:
+        """The leader or the way to it changed: what was sent to it and not answered is to be sent again."""
+        self.sender.forget_sent()
+        self.reads.forget_asked()
+
+    def route(self, now_ms: int) -> list[bytes]:
+        """Batches that go to another node's leader now. Those for a leader here are taken in at once."""
+        sender = self.sender
+        lead, term = self.raw.raft.lead, self.raw.raft.term
+        if (lead, term) != self._lead_seen:
+            self._lead_seen = (lead, term)
+            if lead:
+                self._lost_leader = 0
+            self.forget_sent()
+        self._ask_for_reads(now_ms)
+        if self._proposals.gathered and lead == self.node:
+            sender.hurry()  # There will be an entry anyway.
+        sender.hold(now_ms)
+        broken = self.broken_session()
+        if lead == 0 or (sender.idle and broken is None):
+            return []
+        if broken is None:
+            batches = sender.unsent(now_ms, self.settings.repeat_after_ms)
+        elif now_ms - self._closed_ms >= self.settings.repeat_after_ms:
+            # It ends first: what is given again for want of an answer must not meet what it did before, unseen.
+            self._closed_ms = now_ms
+            batches = [self.close_batch(broken)]
+        else:
+            batches = []
+        if batches and lead == self.node:
+            for batch in batches:
+                self.take_proposal(batch)
+            return []
+        return batches
+
+    def take_proposal(self, batches: bytes, asking: int = 0) -> None:
+        """Batches for the log, from any node; dropped if this replica does not lead (their sender repeats them).
+        `asking`: another node that wants to hear at once of their commit."""
+        if self.leads:
+            self._proposals.add(batches, asking)
+
+    def propose_internal(self, commands: bytes) -> bool:
+        """Commands of the leader itself; False (and nothing done) if this replica does not lead."""
+        if not self.leads:
+            return False
+        self.take_proposal(encode_batch(KIND_INTERNAL, 0, 0, 0, commands))
+        return True
+
+    @staticmethod
+    def close_batch(session: SessionKey) -> bytes:
+        """The batch that ends a session."""
+        return encode_batch(KIND_CLOSE, session[0], session[1], 0, b"")
+
+    def propose_close(self, session: SessionKey) -> None:
+        """Ask the log to end a session."""
+        self.take_proposal(self.close_batch(session))
+
+    def is_replicating(self, node: int) -> bool:
+        """On the leader: whether a member follows, so that nothing waits for its answer to an empty message."""
+        progress = self.raw.raft.tracker.progress.get(node)
+        return progress is not None and progress.state == ProgressState.REPLICATE
+
+    def matched(self, node: int) -> int:
+        """On the leader: the last index known to be on the node's disk; 0 if the node is no member."""
+        progress = self.raw.raft.tracker.progress.get(node)
+        return 0 if progress is None else progress.match
+
+    # ------------------------------------------------------------------ consensus
+
+    def tick(self, now_ms: int, may_campaign: bool) -> None:
+        """One tick of Raft's clock; a replica that may not campaign (RULES C3) stays quiet."""
+        if self.rebuild is not None:
+            return
+        self.upkeep.step()
+        raft = self.raw.raft
+        if self.upkeep.offered is not None:
+            under_way = any(each.state == ProgressState.SNAPSHOT for each in raft.tracker.progress.values())
+            self.upkeep.mind_offer(self.leads and under_way, now_ms)
+        at_the_end = raft.election_elapsed + 1 >= raft.randomized_election_timeout
+        if at_the_end and not may_campaign and not self.leads:
+            return
+        self.raw.tick()
+        if self.leads:
+            self.clock.advance_led(now_ms)
+
+    def hasten_election(self, lost: int) -> None:
+        """The leader's process is gone: forget it, and campaign soon; who comes first differs from group to group."""
+        self.raw.forget_leader()
+        self._lost_leader = lost
+        hasten_election(self.raw.raft, self.conf_state.voters, lost, self.id)
+
+    def resign(self, late: Collection[int], draining: Collection[int]) -> Message | None:
+        """Give the lead up at once; a message that has another voter stand for election, if one can. For what `late`
+        and `draining` mean see `elections.resign`."""
+        return resign(self.raw.raft, late, draining)
+
+    @property
+    def decides_alone(self) -> bool:
+        """Whether this replica is the only voter."""
+        return self.raw.raft.tracker.is_singleton()
+
+    def step(self, message: Message, now_ms: int) -> None:
+        """A Raft message from a peer. A replica with a damaged log hears nothing but the snapshot it waits for.
+
+        A snapshot that is to take the place of the log is read first (`cluster.group.snapshot_intake`): a small one
+        now, a large one in the ticks that follow."""
+        if self.rebuild is not None and not self.rebuild.is_ended_by(message):
+            return
+        if message.type == MessageType.READ_INDEX and not self.leads:
+            return  # Whoever asks repeats it, and knows better by then who leads.
+        snapshot = message.snapshot
+        if message.type == MessageType.SNAP and snapshot is not None and self._would_install(message.term, snapshot):
+            self.raw.check(message)
+            self.intake.begin(message, snapshot, now_ms)
+            self.read_snapshot(now_ms)
+            return
+        behind = message.type == MessageType.APP and message.index > self.raw.raft.raft_log.last_index()
+        if behind and self.intake.is_busy(message.from_, now_ms):
+            return
+        self.raw.step(message)
+        if message.type == MessageType.PRE_VOTE and not self.leads:
+            challenge(self.raw.raft, message, self.conf_state.voters, self._lost_leader or self.leader, self.id)
+
+    def _would_install(self, term: int, snapshot: Snapshot) -> bool:
+        log, metadata = self.raw.raft.raft_log, snapshot.metadata
+        return term >= self.term and metadata.index > log.committed and not log.matches(metadata.index, metadata.term)
+
+    def read_snapshot(self, now_ms: int) -> None:
+        """Go on with a snapshot that is being read, in each tick. Raises what `step` does."""
+        message = self.intake.step(self.term, self.raw.raft.raft_log.committed, now_ms)
+        if message is not None:
+            try:
+                self.raw.step(message)
+            finally:
+                self.intake.keep(self.raw.raft.taken_snapshot)
+
+    def propose(self, now_ms: int, clocks: MemberClocks) -> None:
+        """If this replica leads, make one entry (or a few, by size) of what has gathered; stamp it (RULES C1, C2)."""
+        self._note_leadership(now_ms, clocks)
+        if not self._proposals.gathered:
+            return
+        if not self.leads:
+            self._proposals.drop()
+            return
+        if self.hands_over:
+            return
+        # The led clock up to this moment: a renewal stamped with the last tick's would shorten its lease (RULES L4).
+        self.clock.advance_led(now_ms)
+        for batches in self._proposals.in_entries(self.settings.entry_bytes):
+            header = ENTRY_HEADER.pack(ENTRY_VERSION, self.clock.current_ms(now_ms), self.clock.led_ms)
+            try:
+                self.raw.propose(b"".join([header, *batches]))
+            except ProposalDropped:
+                break
+        self._proposals.are_proposed(self.raw.raft.raft_log.last_index())
+
+    def owes(self, node: int, commit: int) -> bool:
+        """On the leader: whether a node should hear at once that the log is committed so far, because somebody waits
+        there. The others learn it with what comes next. Ask only about what is then told."""
+        if self._proposals.tell(node, commit):
+            return True
+        audience = self.machine.audience()
+        return audience is None or node in audience
+
+    def is_awaited_by(self, node: int) -> bool:
+        """On the leader: whether somebody at a node waits for what is appended: its commands, or its consumers."""
+        if self._proposals.is_owed(node):
+            return True
+        audience = self.machine.audience()
+        return audience is None or node in audience
+
+    @property
+    def hands_over(self) -> bool:
+        """Whether this leader waits for another to take over. Proposals are kept until that is decided: Raft would drop
+        them, and their senders repeat them long after a transfer that came to nothing."""
+        return self.leads and self.raw.raft.lead_transferee != 0
+
+    @property
+    def proposes(self) -> bool:
+        """Whether something waits to be made an entry, and is not kept for whom this leader hands over to."""
+        return bool(self._proposals.gathered) and not self.hands_over
+
+    def _note_leadership(self, now_ms: int, clocks: MemberClocks) -> None:
+        if self.leads and not self._led:
+            self._led = True
+            self.leader_index = self.raw.raft.raft_log.last_index()
+            raft_log = self.raw.raft.raft_log
+            self.clock.lead(now_ms, clocks.trusted(now_ms), self.term, raft_log.term(self.leader_index - 1))
+        elif self._led and not self.leads:
+            self._led = False
+            self.leader_index = 0
+            self._proposals.forget_owed()
+            self.clock.follow()
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a turn would do something: anything to say or to repeat, to write, or to free."""
+        if self.in_flight is not None:
+            return False
+        if self._proposals.gathered or self.upkeep.has_write:
+            return True
+        return not (self.sender.idle and self.reads.idle) or self.raw.has_ready()
+
+    def collect(self) -> tuple[list[Message], GroupWrite | None]:
+        """The next Ready, if there is one: messages that may leave now, and what must be written first for the rest.
+
+        With a write, `persisted` must follow before the next call; without one everything is done."""
+        write: GroupWrite | None = None
+        messages: list[Message] = []
+        if self.in_flight is None and self.raw.has_ready():
+            ready = self.raw.ready()
+            for read in ready.read_states:
+                self.reads.answered(read.request_context, read.index)
+            messages = ready.messages_now
+            write = self._write_of(ready)
+            if write is None:
+                messages = messages + ready.messages_after_append
+                self._apply_all(ready.committed_entries)
+                self.raw.advance()
+            else:
+                self.in_flight = ready
+                self._apply_stable(ready)
+            self._finish_reads()
+        if self._members_changed or self.upkeep.has_write:
+            self._members_changed = False
+            write = self.upkeep.join(write, self._hard_state)
+        return messages, write
+
+    def _write_of(self, ready: Ready) -> GroupWrite | None:
+        if ready.hard_state is not None:
+            self._hard_state = ready.hard_state
+        if not (ready.must_sync or ready.entries or ready.snapshot is not None):
+            return None
+        write = GroupWrite(self.id)
+        write.hard_state = self._hard_state
+        if ready.snapshot is not None:
+            self.upkeep.replaced(ready.snapshot)
+            write.install = True
+            write.snapshot = StoredSnapshot(ready.snapshot.metadata, ready.snapshot.data)
+            write.live_entries = live_entries(ready.snapshot)
+        if ready.entries:
+            write.entries = ready.entries
+            self.upkeep.appended(ready.entries)
+        return write
+
+    def _apply_stable(self, ready: Ready) -> None:
+        """Apply what was on disk before this Ready, without waiting for its write; the rest waits."""
+        if ready.snapshot is not None:
+            self._to_apply = ready.committed_entries
+            return
+        first_unstable = ready.entries[0].index if ready.entries else 1 << 62
+        committed = ready.committed_entries
+        count = 0
+        while count < len(committed) and committed[count].index < first_unstable:
+            count += 1
+        self._apply_all(committed[:count])
+        self._to_apply = committed[count:]
+
+    def persisted(self) -> list[Message]:
+        """The write of the Ready in flight is on disk: the messages that waited for it."""
+        ready = self.in_flight
+        if ready is None:
+            return []
+        self.in_flight = None
+        if ready.snapshot is not None:
+            self._install(ready.snapshot)
+        self.log.append(ready.entries)
+        self._apply_all(self._to_apply)
+        self.raw.advance()
+        if self.intake.has_read:
+            # One that Raft held until now may have been of no use by then.
+            self.intake.keep(self.raw.raft.taken_snapshot)
+        self._finish_reads()
+        return ready.messages_after_append
+
+    # ------------------------------------------------------------------ applying
+
+    def _apply_all(self, entries: list[Entry]) -> None:
+        for entry in entries:
+            if entry.type != EntryType.NORMAL:
+                self.conf_state = self.raw.apply_conf_change(decode_conf_change(entry))
+                self._members_changed = True
+            elif entry.data:
+                self._applying.apply(entry.index, entry.data)
+            self.applied = entry.index
+        if entries:
+            released = self.machine.take_released()
+            if released:
+                self.upkeep.released(released)
+            self.events.group_applied(self.id)
+
+    # ------------------------------------------------------------------ snapshots and compaction
+
+    def compact(self, slowest_match: int, hurried: bool = False) -> bool:
+        """Shorten the log if it has grown enough; see `LogUpkeep.compact`."""
+        return self.upkeep.compact(slowest_match, self.applied, self.conf_state, self.in_flight is None, hurried)
+
+    def _make_snapshot(self) -> Snapshot:
+        return self.upkeep.make_snapshot(self.applied, self.conf_state)
+
+    def send_rebuild(self, node: int, wanted: Rebuild) -> bool:
+        """The replica of `node` is damaged: send it the state, if this replica leads and its state covers the need.
+        False if it can't come to cover it, whatever is committed in this term or because nothing is under way."""
+        if not self.established:
+            return True
+        if not wanted.is_covered_by(self.applied, self.log.term(self.applied), self.term):
+            return self.term >= wanted.term and self.applied < self.log.last_index()
+        offered = self.upkeep.offered
+        if offered is not None and not wanted.is_covered_by(offered.index, offered.term, self.term):
+            self.upkeep.drop_offer()
+        self.raw.send_all_anew(node)
+        return True
+
+    def _restore(self, state: bytes) -> None:
+        try:
+            reading = self._applying.reading(state)
+            while not reading.step():
+                pass
+        except BadSnapshot as error:
+            raise BadSnapshot(f"the snapshot that group {self.id} has stored can't be read: {error}") from error
+        self._applying.restore(reading)
+
+    def _install(self, snapshot: Snapshot) -> None:
+        """The leader's snapshot is on disk in place of our log: go on from it."""
+        self.applied = snapshot.metadata.index
+        self.conf_state = snapshot.metadata.conf_state
+        self.log.install_snapshot(snapshot.metadata)
+        self.rebuild = None
+        self._applying.install(self.intake.take(snapshot))
+        self.events.group_applied(self.id)
+
+    def broken_session(self) -> SessionKey | None:
+        """This node's session, if it missed effects and therefore has to be ended through the log."""
+        return (self.node, self.sender.incarnation) if self._applying.session_broken else None

@@ -1,0 +1,204 @@
+"""Keeping one group's log short (pure): compaction, the snapshot on offer for who is behind, and entries to delete.
+
+A log that has grown enough gives way to a snapshot of the state, made in steps (`cluster.group.compaction`), and what
+no live message needs is deleted. For a member that is behind a snapshot is put on offer
+(`cluster.group.snapshot_offer`), which holds back what it refers to. What has to be written of all that goes with the
+group's next write (`join`).
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from mayfly.cluster.group.applying import Applying
+from mayfly.cluster.group.compaction import Compaction, times_too_long
+from mayfly.cluster.group.settings import GroupSettings
+from mayfly.cluster.group.snapshot_offer import SnapshotOffer
+from mayfly.cluster.group.state_machine import StateMachine
+from mayfly.cluster.log.batch import GroupWrite, StoredGroup, StoredSnapshot
+from mayfly.cluster.log.group_log import GroupLog
+from mayfly.cluster.raft import ConfState, Entry, HardState, Snapshot, SnapshotMetadata, SnapshotTemporarilyUnavailable
+
+HURRIED_COMPACTION: Final = 64
+"""While the disk is short of room, logs are compacted at this part of the usual size: what was consumed is to give
+its room back, in whatever shards it was."""
+
+TIMES_TOO_LONG: Final = 4
+"""A leader compacts a log that has grown this much too long, whether all members have it or not."""
+
+TIMES_TOO_LONG_WITH_AN_OFFER: Final = 16
+"""...and when a snapshot is on offer: a compaction beyond it makes what was sent of it worthless."""
+
+ENTRY_WEIGHT_BYTES: Final = 64
+"""What an entry counts beside its payload when it is asked how much the log has grown."""
+
+
+class LogUpkeep:
+    """Of one replica's log: how much it has grown, and what is to be written to make it short again."""
+
+    def __init__(
+        self,
+        id: int,
+        stored: StoredGroup,
+        log: GroupLog,
+        machine: StateMachine,
+        applying: Applying,
+        settings: GroupSettings,
+        reader: Callable[[int, int], Entry],
+    ) -> None:
+        self._id = id
+        self._log = log
+        self._machine = machine
+        self._applying = applying
+        self._settings = settings
+        self._reader: Callable[[int, int], Entry] = reader
+        self._commit_at_start = stored.hard_state.commit
+        self._compacting: Compaction | None = None
+        """The compaction that is being made."""
+        self._compaction: GroupWrite | None = None
+        """The one that is made, until it is written."""
+        self._release: list[int] = []
+        """Entries that the next write deletes."""
+        self._offer: SnapshotOffer = SnapshotOffer()
+        self._log_bytes: int = 0
+        self._state_bytes: int = 0 if stored.snapshot is None else len(stored.snapshot.state)
+        self.wants_all_to_follow: bool = False
+        """On the leader: whether the log is to be compacted as soon as all members have it."""
+
+    # ------------------------------------------------------------------ what happens to the log
+
+    def appended(self, entries: list[Entry]) -> None:
+        """These are being written at the end of the log."""
+        for entry in entries:
+            self._log_bytes += len(entry.data) + ENTRY_WEIGHT_BYTES
+
+    def replaced(self, snapshot: Snapshot) -> None:
+        """A snapshot of the leader is being written in place of the log."""
+        self._compaction = self._compacting = None
+        self._state_bytes = len(snapshot.data)
+        self._offer.drop()
+        self._release = []
+        self._log_bytes = 0
+
+    def released(self, indices: list[int]) -> None:
+        """These entries hold nothing live any more. Those that are still in the log go with its next compaction."""
+        compacted = self._log.snapshot_metadata.index
+        below = [index for index in indices if index <= compacted]
+        if below:
+            self._release += self._offer.hold(below)
+            for index in below:
+                self._log.release(index)
+
+    # ------------------------------------------------------------------ what is written
+
+    @property
+    def has_write(self) -> bool:
+        """Whether there is something to write."""
+        return self._compaction is not None or bool(self._release)
+
+    def join(self, write: GroupWrite | None, hard_state: HardState) -> GroupWrite:
+        """The group's next write (None: it has nothing to write by itself) with what is to be written here."""
+        extra = self._compaction or GroupWrite(self._id)
+        self._compaction = None
+        if write is None:
+            write = extra
+            # What frees an entry is committed: a restart must know that before it looks for the entry. And one that
+            # forgot that a member is out would wait for its vote, for ever if it was one of two.
+            write.hard_state = hard_state
+        else:
+            write.snapshot = extra.snapshot if write.snapshot is None else write.snapshot
+        if not write.install:
+            write.release += extra.release + self._release
+        self._release = []
+        return write
+
+    # ------------------------------------------------------------------ compaction
+
+    def compact(
+        self, slowest_match: int, applied: int, members: ConfState, may_write: bool, hurried: bool = False
+    ) -> bool:
+        """Make a snapshot of what is applied and drop dead entries, when the log has grown enough; True if it did. A
+        large state takes several calls, and ticks between them; the snapshot is of the moment of the first.
+
+        A leader waits (up to several times the size) for the slowest member, so that a short absence is made good from
+        the log. `may_write`: no write of the group is under way. `hurried`: the disk is short of room, a small part of
+        the size is enough."""
+        if self._compacting is not None:
+            return self._finish_compaction(may_write)
+        if hurried:
+            self.drop_offer()
+        entries = applied - self._log.snapshot_metadata.index
+        part = HURRIED_COMPACTION if hurried else 1
+        grown = times_too_long(
+            part * self._log_bytes, part * entries, self._settings.compact_bytes, self._settings.compact_entries,
+            0 if hurried else self._state_bytes,
+        )
+        patience = TIMES_TOO_LONG if self._offer.metadata is None else TIMES_TOO_LONG_WITH_AN_OFFER
+        self.wants_all_to_follow = grown >= 1
+        if grown < (1 if slowest_match >= applied else patience):
+            return False
+        if not may_write or self._compaction is not None:
+            return False
+        metadata = SnapshotMetadata(applied, self._log.term(applied), members)
+        self._compacting = Compaction(metadata, self._log_bytes, self._applying.state_steps())
+        self._compacting.step()
+        return self._finish_compaction(may_write)
+
+    def _finish_compaction(self, may_write: bool) -> bool:
+        """Have the snapshot written once it is made, and drop what is dead by now; True if it did."""
+        made = self._compacting
+        if made is None or made.state is None or not may_write or self._compaction is not None:
+            return False
+        self._compacting = None
+        live = set(self._machine.live_entries())
+        write = GroupWrite(self._id)
+        write.snapshot = StoredSnapshot(made.metadata, made.state)
+        dead = [i for i in range(self._log.first_index(), made.metadata.index + 1) if i not in live]
+        write.release = self._offer.hold(dead)
+        self._log.compact(made.metadata, live)
+        self._compaction = write
+        self._log_bytes -= made.log_bytes
+        self._state_bytes = len(made.state)
+        return True
+
+    def step(self) -> None:
+        """A tick: go on making what is being made."""
+        if self._compacting is not None:
+            self._compacting.step()
+        self._offer.step()
+
+    # ------------------------------------------------------------------ the snapshot on offer
+
+    @property
+    def offered(self) -> SnapshotMetadata | None:
+        """Which snapshot is on offer, or will be, if one is."""
+        return self._offer.metadata
+
+    def mind_offer(self, under_way: bool, now_ms: int) -> None:
+        """To be called every tick: an offer that has not been under way to anybody for long is dropped."""
+        if self._offer.is_stale(under_way, now_ms):
+            self.drop_offer()
+
+    def drop_offer(self) -> None:
+        """Keep no snapshot for a transfer that might go on: what it held back is deleted with the next write."""
+        self._release += self._offer.drop()
+
+    def make_snapshot(self, applied: int, members: ConfState) -> Snapshot:
+        """A snapshot for a member that is too far behind: the state as applied, with the live entries.
+
+        As long as it will do, it is the one that was made the last time, so that a transfer that broke can go on.
+        Raises SnapshotTemporarilyUnavailable while a large one is being made, and while this replica has not caught up
+        with what it had applied before it was started: until then its state may name entries that were given up since.
+        """
+        if not self._offer.fits(self._log.snapshot_index(), members):
+            if applied < self._commit_at_start:
+                raise SnapshotTemporarilyUnavailable
+            metadata = SnapshotMetadata(applied, self._log.term(applied), members)
+            self.drop_offer()
+            # All of the entries are on disk: what is applied was written before.
+            making = Compaction(metadata, 0, self._applying.state_steps())
+            self._offer.begin(making, frozenset(self._machine.live_entries()))
+            self._offer.step()
+        snapshot = self._offer.take(self._id, self._reader)
+        if snapshot is None:
+            raise SnapshotTemporarilyUnavailable
+        return snapshot

@@ -1,0 +1,283 @@
+"""Sessions: how commands reach a group exactly once and in order, whatever leaders do.
+
+Every node has one session with every group, named by its node id and an *incarnation*. It numbers its batches of
+commands 1, 2, 3, ... and sends them to whatever node leads the group. Each replica keeps, as part of the replicated
+state, the number of the last batch it applied for each node. A batch is applied if it is the next one; a repeat or a
+batch after a gap is skipped. So a node that does not see its batch applied by its own replica may send it again as
+often as it likes (Raft thesis, section 6.3, with the window of one that ordered delivery allows).
+
+A session ends when the group's leader has not heard of the node for the session timeout, when the node starts again
+(a higher incarnation), or when the node's replica was replaced by a snapshot and has missed effects. The state
+machine is told, and returns what consumers of that node held.
+
+This module has the three pure parts: the layout of an entry's payload, the replicated table, and the sender's side.
+
+    payload  = version u8, time_ms u64, led_ms u64, batch*
+    batch    = kind u8, node u32, incarnation u64, sequence u64, length u32, commands[length]
+"""
+
+import struct
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from mayfly.cluster.limits import SLOW_BYTES_PER_MS
+
+ENTRY_HEADER: Final = struct.Struct("<BQQ")
+BATCH_HEADER: Final = struct.Struct("<BIQQI")
+ENTRY_VERSION: Final = 1
+
+KIND_SESSION: Final = 1
+"""Commands of a node's session."""
+KIND_INTERNAL: Final = 2
+"""Commands of a leader (expiry, dead-letter transfers): unnumbered, so each of them must be idempotent."""
+KIND_CLOSE: Final = 3
+"""The session (node, incarnation) is over; no commands."""
+
+SessionKey = tuple[int, int]
+
+ENDED: Final = 0
+OPEN: Final = 1
+CUT: Final = 2
+"""What a session is. CUT: it ended with its last batch, which was no more than begun (see `SessionTable.cut`)."""
+
+
+class EnvelopeError(Exception):
+    """A payload that does not have the layout above: a damaged or foreign entry, or a peer that speaks otherwise."""
+
+
+def encode_batch(kind: int, node: int, incarnation: int, sequence: int, commands: bytes) -> bytes:
+    """One batch with its header."""
+    return BATCH_HEADER.pack(kind, node, incarnation, sequence, len(commands)) + commands
+
+
+def check_batches(data: bytes) -> None:
+    """Raise EnvelopeError unless `data` is a whole number of well-formed batches (for data from a peer)."""
+    position, end = 0, len(data)
+    while position < end:
+        if end - position < BATCH_HEADER.size:
+            raise EnvelopeError(f"batch header cut off after {end - position} bytes, {BATCH_HEADER.size} expected")
+        kind, node, _, _, length = BATCH_HEADER.unpack_from(data, position)
+        if kind not in (KIND_SESSION, KIND_INTERNAL, KIND_CLOSE):
+            raise EnvelopeError(f"batch kind {kind} is unknown, 1, 2 or 3 expected")
+        if node > 0xFFFF:
+            raise EnvelopeError(f"batch of node {node}, at most 65535 expected")
+        position += BATCH_HEADER.size + length
+    if position != end:
+        raise EnvelopeError(f"batch ends {position - end} bytes after the data")
+
+
+class SessionTable:
+    """The replicated side: which batch of which node was applied last."""
+
+    def __init__(self) -> None:
+        self._last: dict[int, tuple[int, int, int]] = {}
+        self.ended: int = 0
+        """How many sessions this replica has seen end: what their nodes had begun may need finishing."""
+
+    def admit(self, node: int, incarnation: int, sequence: int) -> tuple[bool, SessionKey | None]:
+        """Whether this batch is to be applied, and the session that ends by it (an older incarnation), if any."""
+        known = self._last.get(node)
+        if known is None:
+            if sequence != 1:
+                return False, None
+            self._last[node] = (incarnation, 1, OPEN)
+            return True, None
+        last_incarnation, last_sequence, state = known
+        if incarnation == last_incarnation:
+            if state != OPEN or sequence != last_sequence + 1:
+                return False, None
+            self._last[node] = (incarnation, sequence, OPEN)
+            return True, None
+        if incarnation < last_incarnation or sequence != 1:
+            return False, None
+        self._last[node] = (incarnation, 1, OPEN)
+        self.ended += state == OPEN
+        return True, (node, last_incarnation) if state == OPEN else None
+
+    def close(self, node: int, incarnation: int) -> bool:
+        """End a session; False if it was not open."""
+        return self._end(node, incarnation, ENDED)
+
+    def cut(self, node: int, incarnation: int) -> None:
+        """End an open session whose last batch was cut short by what is no command: nobody can say how far it went, and
+        whoever learns of it from a snapshot must know that."""
+        self._end(node, incarnation, CUT)
+
+    def _end(self, node: int, incarnation: int, state: int) -> bool:
+        known = self._last.get(node)
+        if known is None or known[0] != incarnation or known[2] != OPEN:
+            return False
+        self._last[node] = (incarnation, known[1], state)
+        self.ended += 1
+        return True
+
+    def open_sessions(self) -> list[SessionKey]:
+        """The sessions that are open, by node id."""
+        return [(node, known[0]) for node, known in sorted(self._last.items()) if known[2] == OPEN]
+
+    def last(self, node: int) -> tuple[int, int, int] | None:
+        """(incarnation, sequence, what the session is) of the node's last applied batch."""
+        return self._last.get(node)
+
+    def rows(self) -> list[tuple[int, int, int, int]]:
+        """The whole table, for snapshots."""
+        return [(node, *self._last[node]) for node in sorted(self._last)]
+
+    def restore(self, rows: list[tuple[int, int, int, int]]) -> None:
+        """Replace the table by `rows()` of another one."""
+        self._last = {node: (incarnation, sequence, state) for node, incarnation, sequence, state in rows}
+
+
+Waiter = Callable[[object], None]
+
+
+class _Batch:
+    """A sealed batch on its way: its bytes, and who waits for which of its answers."""
+
+    __slots__ = ("commands", "sent_ms", "sequence", "size_bytes", "waiters")
+
+    def __init__(
+        self, sequence: int, commands: list[bytes], size_bytes: int, waiters: "list[tuple[bool, Waiter | None]]"
+    ) -> None:
+        self.sequence = sequence
+        self.commands = commands
+        self.size_bytes = size_bytes
+        self.waiters = waiters
+        self.sent_ms = -1
+
+
+NOT_HELD: Final = -1
+
+
+class SessionSender:
+    """This node's end of its session with one group: gathers commands, numbers batches, repeats what is not applied."""
+
+    def __init__(self, node: int, incarnation: int, window: int, max_batch_bytes: int, unhurried_ms: int = 0) -> None:
+        """`unhurried_ms`: how long commands that nobody waits for may wait for others to go with."""
+        self.node: int = node
+        self.incarnation: int = incarnation
+        self._window = window
+        self._max_batch_bytes = max_batch_bytes
+        self._unhurried_ms = unhurried_ms
+        self._hurried = False
+        self.held_until_ms: int = NOT_HELD
+        """When what is gathered has to go, if nothing else does before; NOT_HELD unless it waits for company."""
+        self._next_sequence = 1
+        self._gathered: deque[tuple[list[bytes], int, list[tuple[bool, Waiter | None]]]] = deque()
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._waiters: list[tuple[bool, Waiter | None]] = []
+        self._unapplied: deque[_Batch] = deque()
+        self.pending_bytes: int = 0
+        """Bytes of commands given and not yet applied here: the measure for back-pressure."""
+        self.applied_batches: int = 0
+        """How many batches were applied, over all incarnations."""
+
+    def add(
+        self, parts: list[bytes], size_bytes: int, answers: bool, waiter: Waiter | None, hurried: bool = True
+    ) -> None:
+        """Gather commands. `answers` says whether the state machine returns a result for them (exactly one);
+        `waiter` is called with it, or with None, when the local replica has applied the batch. What is not `hurried`
+        may wait a little for commands that are."""
+        if self._size and self._size + size_bytes > self._max_batch_bytes:
+            self._gathered.append((self._parts, self._size, self._waiters))
+            self._parts, self._size, self._waiters = [], 0, []
+        self._parts += parts
+        self._hurried = self._hurried or hurried
+        self._size += size_bytes
+        self.pending_bytes += size_bytes
+        if answers or waiter is not None:
+            self._waiters.append((answers, waiter))
+
+    def unsent(self, now_ms: int, repeat_after_ms: int) -> list[bytes]:
+        """Batches to send now, oldest first: new ones within the window, and everything again from the first that was
+        sent more than `repeat_after_ms` ago, a large one not before it can have come through the log."""
+        while self.can_send:
+            if self._gathered:
+                parts, size, waiters = self._gathered.popleft()
+            else:
+                parts, size, waiters = self._parts, self._size, self._waiters
+                self._parts, self._size, self._waiters = [], 0, []
+                self._hurried, self.held_until_ms = False, NOT_HELD
+            # What is large stays as it is: a message may go to many groups, and is there once.
+            if len(parts) > 1 and size <= self._max_batch_bytes:
+                parts = [b"".join(parts)]
+            self._unapplied.append(_Batch(self._next_sequence, parts, size, waiters))
+            self._next_sequence += 1
+        ready: list[bytes] = []
+        repeating = False
+        for batch in self._unapplied:
+            due_ms = repeat_after_ms + batch.size_bytes // SLOW_BYTES_PER_MS
+            if repeating or batch.sent_ms < 0 or now_ms - batch.sent_ms >= due_ms:
+                repeating = repeating or batch.sent_ms >= 0
+                batch.sent_ms = now_ms
+                header = BATCH_HEADER.pack(
+                    KIND_SESSION, self.node, self.incarnation, batch.sequence, batch.size_bytes
+                )
+                ready.append(b"".join([header, *batch.commands]))
+        return ready
+
+    def hold(self, now_ms: int) -> None:
+        """Let what nobody waits for wait for company, but not too long. Call it before `unsent`."""
+        if not self.is_holding:
+            self.held_until_ms = NOT_HELD
+            return
+        if self.held_until_ms == NOT_HELD:
+            self.held_until_ms = now_ms + self._unhurried_ms
+        if now_ms >= self.held_until_ms:
+            self.hurry()
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether all that is gathered may wait for company."""
+        return bool(self._parts) and not self._hurried
+
+    def hurry(self) -> None:
+        """What is gathered is to go now."""
+        self._hurried = bool(self._parts)
+        self.held_until_ms = NOT_HELD
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is gathered or on its way."""
+        return not (self._unapplied or self._parts or self._gathered)
+
+    @property
+    def given_batches(self) -> int:
+        """What `applied_batches` will be when everything given up to now is applied."""
+        return self.applied_batches + len(self._unapplied) + len(self._gathered) + bool(self._parts)
+
+    @property
+    def can_send(self) -> bool:
+        """Whether `unsent` may have something new to give."""
+        return (self._hurried or bool(self._gathered)) and len(self._unapplied) < self._window
+
+    def forget_sent(self) -> None:
+        """The leader or the way to it changed: all that is unapplied is to be sent again."""
+        for batch in self._unapplied:
+            batch.sent_ms = -1
+
+    def applied(self, sequence: int) -> list[tuple[bool, Waiter | None]]:
+        """The local replica applied this batch: its waiters, in order of their commands."""
+        batch = self._unapplied.popleft()
+        assert batch.sequence == sequence, f"batch {sequence} applied, {batch.sequence} expected"
+        self.pending_bytes -= batch.size_bytes
+        self.applied_batches += 1
+        return batch.waiters
+
+    def skip(self, applied_sequence: int) -> list[tuple[bool, Waiter | None]]:
+        """Batches up to `applied_sequence` were applied where this node could not see it: their waiters."""
+        unseen: list[tuple[bool, Waiter | None]] = []
+        while self._unapplied and self._unapplied[0].sequence <= applied_sequence:
+            unseen += self.applied(self._unapplied[0].sequence)
+        return unseen
+
+    def restart(self, incarnation: int) -> None:
+        """Begin a new session: what is unapplied goes again under the new name."""
+        self.incarnation = incarnation
+        self._next_sequence = 1
+        for batch in self._unapplied:
+            batch.sequence = self._next_sequence
+            batch.sent_ms = -1
+            self._next_sequence += 1

@@ -1,0 +1,130 @@
+"""What a replicated group asks of the state machine it carries, and what it tells the node around it."""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Protocol
+
+from mayfly.cluster.group.sessions import SessionKey
+
+
+class BadCommand(Exception):
+    """Bytes that are no command: the rest of that batch is passed over, on every replica alike."""
+
+
+class BadSnapshot(Exception):
+    """Bytes that are no snapshot of a group's state. Whoever was to become what they say stays what it is."""
+
+
+class SnapshotSteps(Protocol):
+    """A snapshot of the state as it was when this was asked for, made bit by bit while entries go on being applied."""
+
+    def step(self) -> bytes | None:
+        """Do a bounded part of the work; the snapshot if that was the last of it."""
+        ...
+
+
+class SnapshotAtOnce:
+    """For a state so small that making its snapshot takes no time to speak of."""
+
+    def __init__(self, snapshot: bytes) -> None:
+        self._snapshot: bytes = snapshot
+
+    def step(self) -> bytes | None:
+        """See `SnapshotSteps`."""
+        return self._snapshot
+
+
+class RestoreSteps(Protocol):
+    """A snapshot that is read bit by bit, while the state machine goes on with the state that it has."""
+
+    def step(self) -> bool:
+        """Read a bounded part of it; whether that was the last. Raises BadSnapshot."""
+        ...
+
+    def finish(self) -> None:
+        """All was read: from now on it is the state. Nothing can go wrong here, what it says is stored by now."""
+        ...
+
+
+class RestoreAtOnce:
+    """For a state so small that reading its snapshot takes no time to speak of."""
+
+    def __init__(self, read: Callable[[], Callable[[], None]]) -> None:
+        """`read` raises BadSnapshot; what it returns puts the state that was read in place."""
+        self._read: Callable[[], Callable[[], None]] = read
+        self._put: Callable[[], None] | None = None
+
+    def step(self) -> bool:
+        """See `RestoreSteps`."""
+        self._put = self._read()
+        return True
+
+    def finish(self) -> None:
+        """See `RestoreSteps`."""
+        if self._put is not None:
+            self._put()
+
+
+class StateMachine(Protocol):
+    """A deterministic state machine: the same entries give the same state on every replica (RULES C1).
+
+    For each entry the group calls `begin`, then `apply` for every admitted batch of commands and `session_closed`
+    for every session that ends, then `finish`.
+    """
+
+    def begin(self, index: int, time_ms: int, led_ms: int, data: bytes) -> None:
+        """An entry begins; `data` is its whole payload and stays readable while a message in it lives."""
+        ...
+
+    def apply(self, session: SessionKey | None, start: int, end: int) -> Sequence[object]:
+        """Apply the commands in `data[start:end]`; the results of those that answer, in order.
+
+        `session` is None for commands of the group's leader. Raises BadCommand."""
+        ...
+
+    def finish(self) -> None:
+        """The entry ends: everything that follows from it happens now."""
+        ...
+
+    def session_closed(self, session: SessionKey) -> None:
+        """A node's session ended: what it held goes back."""
+        ...
+
+    def take_effects(self) -> Sequence[object]:
+        """Effects for this node's own clients since the last call."""
+        ...
+
+    def audience(self) -> Collection[int] | None:
+        """The nodes that should hear without delay of what is committed, besides those who asked for it; None: all."""
+        ...
+
+    def take_released(self) -> list[int]:
+        """Indices of entries that hold nothing alive any more, since the last call."""
+        ...
+
+    def live_entries(self) -> Iterable[int]:
+        """Indices of the entries whose payload is still needed."""
+        ...
+
+    def snapshot_steps(self) -> SnapshotSteps:
+        """The whole state as of now, without payloads of entries, in steps that may be far apart."""
+        ...
+
+    def restore_steps(self, data: bytes) -> RestoreSteps:
+        """Read such a snapshot, in steps that may be far apart, to become what it says in the end."""
+        ...
+
+
+class GroupEvents(Protocol):
+    """What a group tells the node it runs on."""
+
+    def group_effects(self, group: int, effects: Sequence[object]) -> None:
+        """Effects of one applied entry for this node's clients; the entry's answers were given before."""
+        ...
+
+    def group_session_lost(self, group: int) -> None:
+        """The group has dropped this node's session; pending commands go on in a new one."""
+        ...
+
+    def group_applied(self, group: int) -> None:
+        """The group's state changed."""
+        ...

@@ -1,0 +1,34 @@
+"""What a host needs to know."""
+
+from collections.abc import Sequence
+
+from mayfly.cluster.group.settings import GroupSettings
+
+
+class HostSettings:
+    """What a host needs to know; times in ms.
+
+    `nodes` are the members at first, `Host.set_members` follows their changes. With `bootstrap` a group that is not
+    stored begins with these members; without it, it begins with nothing and waits to be sent a snapshot: the node
+    joins a cluster that is there.
+    """
+
+    def __init__(
+        self,
+        node: int,
+        nodes: Sequence[int],
+        replication_factor: int,
+        tick_ms: int,
+        election_timeout_ms: int,
+        clock_bound_ms: int,
+        group: GroupSettings,
+        bootstrap: bool = True,
+    ) -> None:
+        self.node: int = node
+        self.nodes: list[int] = sorted(nodes)
+        self.replication_factor: int = replication_factor
+        self.tick_ms: int = tick_ms
+        self.election_timeout_ms: int = election_timeout_ms
+        self.clock_bound_ms: int = clock_bound_ms
+        self.group: GroupSettings = group
+        self.bootstrap: bool = bootstrap

@@ -1,0 +1,1 @@
+"""The shell under the log: write-ahead files and LMDB."""

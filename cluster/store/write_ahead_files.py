@@ -1,0 +1,238 @@
+"""The two write-ahead files of a log's folder: one takes records, the other is cleared for its turn.
+
+Both have their full size from the beginning and are written over and over: an append changes no length and takes no
+room, and one sync makes it durable.
+"""
+
+import errno
+import os
+import random
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from mayfly.cluster.log.batch import DiskFailed, DiskFull, StoreDamaged, StoreRefused
+from mayfly.cluster.log.write_ahead_format import FILE_HEADER_BYTES, file_header, file_salt, is_clear
+from mayfly.cluster.store.direct_writes import BLOCK_BYTES, DirectWrites, open_direct
+from mayfly.cluster.store.folder import OUT_OF_ROOM, sync_folder
+
+FILE_NAMES: Final = ("ahead-1", "ahead-2")
+
+_DRAFT: Final = ".new"
+
+
+class WriteAheadFiles:
+    """The files, open. `append` and `turn` are for one thread at a time, `clear_other` may run beside `append`.
+
+    An append can be made without a thread (`begin_append`, `end_append`) where the system does that (`open_direct`)."""
+
+    def __init__(self, folder: Path, segment_bytes: int, may_create: bool) -> None:
+        """Opens the files, or makes them if there never were any. Raises `StoreDamaged`, `StoreRefused`."""
+        self._descriptors: list[int] = []
+        self._salts: list[int] = []
+        self._ends: list[int] = []
+        self._sizes: list[int] = []
+        self._active = 0
+        self._headers: list[bytes] = []
+        self._last_blocks: list[bytes] = []
+        """Of each file, what its last block that has something holds of it."""
+        self.direct: DirectWrites | None = None
+        self._begun = b""
+        """The record that was last begun."""
+        self._leftover_ends: list[int] = []
+        """Of each file, up to where there may be something behind its records that is of no account: parts of the one
+        that was begun, or what is in the log file by now. 0: it is clear."""
+        paths = [folder / name for name in FILE_NAMES]
+        try:
+            for path in paths:
+                if not path.exists():
+                    if not may_create:
+                        raise StoreDamaged(f"{path} is missing, and with it what was written last")
+                    _create(path, segment_bytes)
+            sync_folder(folder)
+            for path in paths:
+                self._descriptors.append(os.open(path, os.O_RDWR | os.O_CLOEXEC))
+        except OSError as error:
+            self.close()
+            raise StoreRefused(f"can't open the write-ahead files in {folder}: {error}") from error
+        except BaseException:
+            self.close()
+            raise
+        self._paths = paths
+
+    def images(self) -> list[tuple[str, bytes]]:
+        """Name and content of each file. Raises `StoreRefused`."""
+        try:
+            return [(str(path), path.read_bytes()) for path in self._paths]
+        except OSError as error:
+            raise StoreRefused(f"can't read a write-ahead file: {error}") from error
+
+    def begin(self, images: list[tuple[str, bytes]]) -> None:
+        """Clear both files, whose content is in the log file by now; without room for that, later. Raises
+        `DiskFailed`."""
+        for number, (name, image) in enumerate(images):
+            self._salts.append(file_salt(image, name))
+            self._ends.append(FILE_HEADER_BYTES)
+            self._sizes.append(len(image))
+            self._headers.append(image[:FILE_HEADER_BYTES])
+            self._last_blocks.append(image[:FILE_HEADER_BYTES])
+            self._leftover_ends.append(0 if is_clear(image) else len(image))
+            with suppress(DiskFull):
+                self._clear(number)
+
+    # --- records --------------------------------------------------------------------------------------
+
+    @property
+    def salt(self) -> int:
+        """The salt of the file that takes records now."""
+        return self._salts[self._active]
+
+    def fits(self, record: bytes) -> bool:
+        """Whether there is room for a record; if not, it is the other file's turn."""
+        return self._ends[self._active] + len(record) <= self._sizes[self._active]
+
+    def open_direct(self, most_bytes: int) -> None:
+        """Have `direct` from now on, for records of so many bytes at most, if the system does such writes."""
+        self.direct = open_direct(self._paths, most_bytes)
+        for file in range(len(self._paths)):
+            self._uncache(file)
+
+    def begin_append(self, record: bytes) -> bool:
+        """Begin to write and sync a record that fits; False if `append` has to do it."""
+        if self.direct is None or self._is_in_the_way(record):
+            return False
+        active, start = self._active, self._ends[self._active]
+        self._begun = record
+        return self.direct.begin(active, start, self._last_blocks[active], record, self._sizes[active])
+
+    def end_append(self, direct: DirectWrites) -> bool:
+        """The append that was begun has ended: whether it is on disk; if not, `append` has to do it. Raises
+        `DiskFailed`."""
+        try:
+            done = direct.result()
+        except OSError as error:
+            raise DiskFailed(self._text(error)) from error
+        if done:
+            self._appended(self._begun)
+        else:
+            self._note_unfinished()
+        return done
+
+    def _note_unfinished(self) -> None:
+        self._leftover_ends[self._active] = self._ends[self._active] + len(self._begun)
+
+    def _is_in_the_way(self, record: bytes) -> bool:
+        """Whether there are parts of another record where this one is to be. Its own are written over as they are."""
+        return bool(self._leftover_ends[self._active]) and record != self._begun
+
+    def clear_unfinished(self) -> None:
+        """No trace is left of a record that was begun and is not there. To be called before something else is done than
+        writing it once more. Raises `DiskFull` (it is to be called again), `DiskFailed`."""
+        self._clear(self._active)
+
+    def _appended(self, record: bytes) -> None:
+        active = self._active
+        self._leftover_ends[active] = 0
+        self._ends[active] += len(record)
+        inside = self._ends[active] % BLOCK_BYTES
+        rest = b"" if len(record) >= inside else self._last_blocks[active]
+        self._last_blocks[active] = rest + record[len(record) - min(inside, len(record)) :]
+
+    def append(self, record: bytes) -> None:
+        """Write a record that fits, and sync it. Raises `DiskFull` (see `clear_unfinished`), `DiskFailed`."""
+        if self._is_in_the_way(record):
+            self.clear_unfinished()
+        self._begun = record
+        try:
+            self._write_synced(self._active, record, self._ends[self._active])
+        except DiskFull:
+            self._note_unfinished()
+            raise
+        self._uncache(self._active)
+        self._appended(record)
+
+    def turn(self) -> None:
+        """The other file takes records from now on. Both have to be clear behind their records."""
+        self._active = 1 - self._active
+
+    def clear_other(self) -> None:
+        """The records of the file that takes none are in the log file by now. Raises `DiskFull` (it is to be called
+        again), `DiskFailed`."""
+        other = 1 - self._active
+        if self._ends[other] > FILE_HEADER_BYTES:
+            self._leftover_ends[other] = self._ends[other]
+            self._ends[other] = FILE_HEADER_BYTES
+            self._last_blocks[other] = self._headers[other]
+        self._clear(other)
+
+    def _clear(self, number: int) -> None:
+        """Zeros: what a torn record lacks must not look like something. Raises `DiskFull`, `DiskFailed`."""
+        start, end = self._ends[number], self._leftover_ends[number]
+        if not end:
+            return
+        self._write_synced(number, bytes(end - start), start)
+        self._leftover_ends[number] = 0
+        self._uncache(number)
+
+    def _write_synced(self, number: int, data: bytes, start: int) -> None:
+        """Raises `DiskFull`: any part of it may be there, and all of it is to be written once more; `DiskFailed`.
+
+        Only file systems and volumes that never write in place can run short here, some when they sync."""
+        try:
+            _write(self._descriptors[number], data, start)
+            _sync(self._descriptors[number])
+        except OSError as error:
+            if error.errno in OUT_OF_ROOM:
+                raise DiskFull(self._text(error)) from error
+            raise DiskFailed(self._text(error)) from error
+
+    def _uncache(self, number: int) -> None:
+        """What was written through the page cache leaves it: a direct write would have to wait for that."""
+        if self.direct is not None:
+            with suppress(OSError):
+                os.posix_fadvise(self._descriptors[number], 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def _text(self, error: OSError) -> str:
+        return f"{self._paths[0].parent / 'ahead-*'}: {error.strerror}"
+
+    def close(self) -> None:
+        """Close the files."""
+        if self.direct is not None:
+            self.direct.close()
+            self.direct = None
+        for descriptor in self._descriptors:
+            os.close(descriptor)
+        self._descriptors = []
+
+
+def _create(path: Path, segment_bytes: int) -> None:
+    """A file of full size with its header, or none at all."""
+    draft = path.with_name(path.name + _DRAFT)
+    with draft.open("wb", buffering=0) as file:
+        try:
+            _write(file.fileno(), file_header(segment_bytes, random.SystemRandom().getrandbits(64)), 0)
+            # Blocks that were written once need no change of the file system's own records when they are synced.
+            _write(file.fileno(), bytes(segment_bytes - FILE_HEADER_BYTES), FILE_HEADER_BYTES)
+            os.fsync(file.fileno())
+        except OSError:
+            with suppress(OSError):
+                draft.unlink()
+            raise
+    draft.rename(path)
+
+
+def _write(descriptor: int, data: bytes, start: int) -> None:
+    done = os.pwrite(descriptor, data, start)
+    while done < len(data):
+        written = os.pwrite(descriptor, data[done:], start + done)
+        if not written:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        done += written
+
+
+def _sync(descriptor: int) -> None:
+    """Not every system has fdatasync."""
+    if hasattr(os, "fdatasync"):
+        os.fdatasync(descriptor)
+    else:
+        os.fsync(descriptor)

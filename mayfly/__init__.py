@@ -1,0 +1,3 @@
+"""MayflyMQ. Its packages are the folders `node` and `cluster` of the tree; `simulation` and `tests` are not
+installed.
+"""

@@ -1,0 +1,1 @@
+"""One node without its shell. Pure."""

@@ -1,0 +1,530 @@
+"""One node without its shell: consensus, catalog, shards, leaders' duties and the way in for its clients.
+
+The engine is pure: the shell (`node.shell.process` with sockets and disk, or the simulator) drives it as
+`cluster.host.host` says. It is the `ClusterFacade` of the node's broker, and it tells the broker what the local
+replicas decided.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from mayfly.cluster.group.group import Group
+from mayfly.cluster.group.sessions import KIND_INTERNAL, SessionSender, encode_batch
+from mayfly.cluster.group.state_machine import StateMachine
+from mayfly.cluster.host.frame import Frame
+from mayfly.cluster.host.host import Host, Output
+from mayfly.cluster.host.settings import HostSettings
+from mayfly.cluster.log.batch import StoredGroup, WriteBatch
+from mayfly.cluster.log.group_log import EntryCache
+from mayfly.cluster.raft import Entry
+from mayfly.cluster.versions import LEVELS, VersionRange
+from mayfly.node import notice_kinds
+from mayfly.node.amqp.content import Content
+from mayfly.node.broker.access_counts import AccessCounts
+from mayfly.node.broker.cluster_facade import SESSION_LOST, TRANSIENT_SHARD_BASE, ClusterEvents, Done, ShardHandle
+from mayfly.node.broker.direct_replies import DirectReplies
+from mayfly.node.broker.peer_questions import PeerQuestions
+from mayfly.node.catalog import Catalog, CatalogCommand, NodeLost, NodeStarted, RemoveQueues, encode
+from mayfly.node.catalog.machine import CatalogMachine, frame_command
+from mayfly.node.catalog.records import CATALOG_GROUP
+from mayfly.node.duties.alarms import DISK, MEMORY, NAMES, Alarms
+from mayfly.node.duties.catalog_spread import CatalogSpread
+from mayfly.node.duties.shard_leader import ShardLeader
+from mayfly.node.limits import (
+    NO_ROOM_AFTER_MS,
+    PENDING_BYTES_HIGH,
+    PENDING_BYTES_LOW,
+    TRANSIENT_BYTES_HIGH,
+    TRANSIENT_BYTES_LOW,
+)
+from mayfly.node.membership.duties import Founder, MembershipDuties
+from mayfly.node.shard import commands
+from mayfly.node.shard.room import Room
+from mayfly.node.shard.shard import Shard
+from mayfly.node.transient import streams
+from mayfly.node.transient.lost_owners import LostOwners
+from mayfly.node.transient.transient_shards import TransientShards
+
+OPERATORS_ANSWER_WITHIN_MS: Final = 2_000
+"""A node that has not answered an operator's question by then counts as one that cannot be reached."""
+
+
+class EngineSettings:
+    """What an engine needs besides the host's settings."""
+
+    def __init__(
+        self,
+        name: str,
+        shards: int,
+        expiry_tick_ms: int,
+        addresses: dict[str, str],
+        catalog: Callable[[], Catalog],
+        store: str = "",
+        founders: Sequence[Founder] = (),
+        members_version: int = 0,
+        failure_domain: str = "",
+        levels: VersionRange = LEVELS,
+    ) -> None:
+        """`store` names this node's data; `founders` and `members_version` are for `MembershipDuties`;
+        `failure_domain` names what this node may be lost together with. `levels` are those
+        that the cluster may have as far as it depends on this node: all that it knows, or fewer
+        (`feature_level_limit`)."""
+        self.failure_domain: str = failure_domain
+        self.levels: VersionRange = levels
+        self.store: str = store
+        self.founders: Sequence[Founder] = founders
+        self.members_version: int = members_version
+        self.name: str = name
+        self.shards: int = shards
+        self.expiry_tick_ms: int = expiry_tick_ms
+        self.addresses: dict[str, str] = addresses
+        self.catalog: Callable[[], Catalog] = catalog
+
+
+class ReplicatedShard:
+    """The `ShardHandle` of a shard under Raft."""
+
+    __slots__ = ("_group", "_held_for", "_host", "_shard", "shard_id")
+
+    def __init__(self, shard: Shard, host: Host) -> None:
+        shard_id = shard.shard_id
+        self.shard_id: int = shard_id
+        self._shard = shard
+        self._held_for: dict[tuple[int, int], None] = {}
+        """Holders, by queue and id, whose acknowledgements may be waiting for company."""
+        self._host = host
+        self._group = host.groups[shard_id]
+
+    def submit(self, command: bytes, done: Done | None) -> None:
+        """See `ShardHandle.submit`."""
+        self._host.submit(self.shard_id, [command], len(command), command[0] in commands.ANSWERING, done)
+
+    def acknowledge(self, queue_id: int, holder_id: int, command: bytes) -> None:
+        """See `ShardHandle.acknowledge`."""
+        can_wait = self._has_room(queue_id, holder_id)
+        if can_wait:
+            if not self._group.sender.is_holding:
+                self._held_for.clear()
+            self._held_for[(queue_id, holder_id)] = None
+        self._host.submit(self.shard_id, [command], len(command), False, None, not can_wait)
+
+    def delivered(self) -> None:
+        """Consumers of this node were given messages: what would make room for more goes before they need it."""
+        if not self._held_for:
+            return
+        if not self._group.sender.is_holding:
+            self._held_for.clear()
+        elif not all(self._has_room(*holder) for holder in self._held_for):
+            self._host.hurry(self.shard_id)
+
+    def _has_room(self, queue_id: int, holder_id: int) -> bool:
+        return self._shard.has_room(self._host.node, self._group.sender.incarnation, queue_id, holder_id)
+
+    def publish(self, parts: list[bytes], size_bytes: int, done: Done | None) -> None:
+        """See `ShardHandle.publish`."""
+        self._host.submit(self.shard_id, parts, size_bytes, parts[0][0] == commands.PUBLISH_GUARDED, done)
+
+    def entry(self, index: int) -> bytes:
+        """See `ShardHandle.entry`."""
+        return self._group.log.data(index)
+
+
+class Engine:
+    """A whole node without sockets, disk and clock. See the module's text."""
+
+    def __init__(
+        self,
+        host_settings: HostSettings,
+        settings: EngineSettings,
+        reader: Callable[[int, int], Entry],
+        cache: EntryCache,
+        random: Callable[[int], int],
+        incarnation: int,
+        trace: Callable[[str], None] | None = None,
+        detail: Callable[[str], None] | None = None,
+    ) -> None:
+        self._settings = settings
+        self.node_id: int = host_settings.node
+        self.incarnation: int = incarnation
+        self.catalog: Catalog = settings.catalog()
+        self.shards: dict[int, Shard] = {id: Shard(id, self.node_id) for id in range(1, settings.shards + 1)}
+        self._catalog_machine = CatalogMachine(self.catalog, self._catalog_applied)
+        machines: dict[int, StateMachine] = {CATALOG_GROUP: self._catalog_machine}
+        machines |= self.shards
+        self.host: Host = Host(
+            host_settings, machines, self, reader, cache, random, incarnation, SESSION_LOST, trace, detail
+        )
+        self.spread: CatalogSpread = CatalogSpread(self.host, self._catalog_machine)
+        self.membership: MembershipDuties = MembershipDuties(
+            self.host, self.catalog, self, settings.founders, settings.members_version, settings.failure_domain,
+            settings.levels, settings.store,
+        )
+        self.broker: ClusterEvents | None = None
+        self.transient: TransientShards = TransientShards(
+            self, self._send_notice, lambda: self.broker, _pumped_anyway
+        )
+        self.replies: DirectReplies = DirectReplies(self.node_id, self._send_notice, lambda: self.broker)
+        self.questions: PeerQuestions = PeerQuestions(
+            self._send_notice, notice_kinds.QUESTION, notice_kinds.ANSWER, OPERATORS_ANSWER_WITHIN_MS
+        )
+        """What operators ask here about other nodes."""
+        self.lost_owners: LostOwners = LostOwners(
+            self.node_id, lambda: self.catalog, host_settings.group.session_timeout_ms
+        )
+        self.access_counts: AccessCounts = AccessCounts()
+        self.overloaded: bool = False
+        self.alarms: Alarms = Alarms(lambda: self.host.peers, self.host.send_notice, self._alarms_changed)
+        self._handles: dict[int, ShardHandle] = {}
+        self._replicated: dict[int, ReplicatedShard] = {}
+        self._leaders: dict[int, ShardLeader] = {}
+        self._with_lanes: dict[int, ShardLeader] = {}
+        """Those whose dead letters wait for other shards. That changes with the shard alone."""
+        self._senders: list[SessionSender] = []
+        self._changed: dict[int, None] = {}
+        self._now_ms = 0
+        self._disk_short = False
+        self.no_room: str | None = None
+        """See `ClusterFacade.no_room`."""
+        self._full_since_ms = -1
+        self._lost_reported: set[tuple[int, int]] = set()
+        self._catalog_touched = False
+
+    def start(self, stored: dict[int, StoredGroup], now_ms: int) -> WriteBatch | None:
+        """Take over what the log store holds. The batch returned must be on disk before anything else is done."""
+        self._now_ms = now_ms
+        first = self.host.start(stored, now_ms)
+        for id, shard in self.shards.items():
+            self._handles[id] = self._replicated[id] = ReplicatedShard(shard, self.host)
+            self._leaders[id] = ShardLeader(shard, self.host.groups[id], self, self._settings.expiry_tick_ms)
+            self._note_lanes(id)
+        self._senders = [group.sender for group in self.host.groups.values()]
+        self.announce()
+        return first
+
+    @property
+    def untouched(self) -> bool:
+        """Whether the replicas are as founders begin: the node has neither voted nor taken anything in.
+
+        Where there are more founders than voters, shards may be led before the catalog is, whose voters are others;
+        nothing is served then, and it must not keep those others out: so only groups of the catalog's voters count."""
+        groups = self.host.groups
+        voters = set(groups[CATALOG_GROUP].conf_state.voters)
+        return all(group.untouched for group in groups.values() if voters.issuperset(group.conf_state.voters))
+
+    def announce(self) -> None:
+        """See `MembershipPort.announce`."""
+        settings = self._settings
+        command = NodeStarted(
+            self.node_id, self.incarnation, settings.name, settings.addresses, settings.store, settings.failure_domain,
+            (settings.levels.lowest, settings.levels.highest),
+        )
+        self.submit_catalog(command, lambda _: None)
+
+    # ------------------------------------------------------------------ driven by the shell
+
+    def tick(self, now_ms: int) -> None:
+        """Call every tick."""
+        self._now_ms = now_ms
+        self.host.tick(now_ms)
+        for leader in self._leaders.values():
+            leader.tick(now_ms)
+        self.transient.tick(now_ms)
+        self.replies.tick(now_ms)
+        self.questions.tick(now_ms)
+        self.lost_owners.tick(now_ms)
+        self._drop_lost_nodes(now_ms)
+        self.membership.tick(now_ms)
+        self.spread.tick(now_ms)
+        news = self.access_counts.news(self.catalog, now_ms)
+        if news is not None:
+            for peer in self.host.peers:
+                self.host.send_notice(peer, notice_kinds.COUNTS, news)
+        self.alarms.tick(now_ms)
+        if self.no_room is None and 0 <= self._full_since_ms <= now_ms - NO_ROOM_AFTER_MS:
+            self._set_no_room("its disk is full")
+        self.host.cache.drop_spent(self._is_spent)
+
+    def _is_spent(self, id: int, index: int) -> bool:
+        """Whether an entry of the log is applied here and holds nothing that is still to be delivered."""
+        shard = self.shards.get(id)
+        return index <= self.host.groups[id].applied and (shard is None or index not in shard.live_entries())
+
+    def receive(self, peer: int, frame: Frame, now_ms: int) -> None:
+        """A frame of a peer."""
+        self._now_ms = now_ms
+        self.host.receive(peer, frame, now_ms)
+        if frame.notices:
+            for kind, data in frame.notices:
+                if kind == notice_kinds.APPLIED:
+                    self.spread.notice(peer, data)
+                elif kind == notice_kinds.COUNTS:
+                    self.access_counts.told(peer, data)
+                elif kind == notice_kinds.ALARMS:
+                    self.alarms.notice(peer, data)
+                self.questions.notice(peer, kind, data)
+                self.transient.notice(peer, kind, data)
+                self.replies.notice(peer, kind, data)
+
+    def peer_up(self, peer: int, now_ms: int) -> None:
+        """The stream to a peer opened."""
+        self.host.peer_up(peer, now_ms)
+        self.transient.peer_up(peer)
+        self.replies.peer_up(peer)
+        self.questions.peer_up(peer)
+        self.lost_owners.peer_up(peer, now_ms)
+        self.spread.peer_up(peer)
+        self.host.send_notice(peer, notice_kinds.COUNTS, self.access_counts.encoded(self.catalog))
+        self.alarms.peer_up(peer)
+
+    def peer_down(self, peer: int, now_ms: int) -> None:
+        """The stream to a peer broke."""
+        self.host.peer_down(peer, now_ms)
+        self.lost_owners.peer_down(peer)
+        self.transient.peer_down(peer)
+        self.replies.peer_down(peer)
+        self.questions.peer_down(peer)
+        self.spread.peer_down(peer)
+        self.access_counts.forget(peer)
+        self.alarms.peer_down(peer)
+
+    def peer_gone(self, peer: int) -> None:
+        """See `Host.peer_gone`."""
+        self.host.peer_gone(peer)
+
+    def pump(self, now_ms: int) -> Output:
+        """Do what is due; frames to send and a batch to write. Call again while `busy`."""
+        self._now_ms = now_ms
+        worked = self.busy
+        self.transient.pump(now_ms)
+        output = self.host.pump(now_ms)
+        if self._changed:
+            changed, self._changed = self._changed, {}
+            for id in changed:
+                if id in self._leaders:
+                    self._leaders[id].advance(now_ms)
+                    self._note_lanes(id)
+            for id, leader in self._with_lanes.items():
+                if id not in changed:
+                    leader.others_changed(now_ms)
+        # What was given since the last time, or is applied now, made somebody busy before.
+        if worked:
+            self._watch_pressure()
+        return output
+
+    def _note_lanes(self, id: int) -> None:
+        leader = self._leaders[id]
+        if leader.has_lanes:
+            self._with_lanes[id] = leader
+        else:
+            self._with_lanes.pop(id, None)
+
+    @property
+    def busy(self) -> bool:
+        """Whether `pump` should be called again at once."""
+        return self.host.busy or self.transient.busy
+
+    def persisted(self, now_ms: int) -> None:
+        """The batch of the last `pump` is on disk."""
+        self._now_ms = now_ms
+        self.host.persisted(now_ms)
+        self._full_since_ms = -1
+        if self.no_room is not None:
+            self._set_no_room(None)
+        if self.host.short_of_disk and not self._disk_short:
+            self._set_disk_alarm(None)
+
+    def disk_full(self, text: str) -> None:
+        """The batch could not be written for lack of room; the shell keeps trying."""
+        self._set_disk_alarm(text)
+        if self._full_since_ms < 0:
+            self._full_since_ms = self._now_ms
+
+    def disk_space(self, text: str | None) -> None:
+        """The shell's look at the disk: why publishers must be blocked, or None when there is room."""
+        self._disk_short = text is not None
+        if text is not None or not self.host.writing:
+            self._set_disk_alarm(text)
+
+    def memory_used(self, text: str | None) -> None:
+        """The shell's look at the memory of the process: why publishers must be blocked, or None."""
+        self.alarms.set(MEMORY, text)
+
+    def _set_disk_alarm(self, text: str | None) -> None:
+        self.host.short_of_disk = text is not None
+        self.alarms.set(DISK, text)
+
+    def _set_no_room(self, text: str | None) -> None:
+        self.no_room = text
+        others = [peer for peer in self.host.peers if self.host.liveness.is_there(peer, self._now_ms)]
+        elsewhere = any(NAMES[DISK] not in self.alarms.of_peer(peer) for peer in others)
+        if self.broker is not None:
+            self.broker.no_room_changed(elsewhere)
+
+    def _alarms_changed(self) -> None:
+        if self.broker is not None:
+            self.broker.alarm_changed(self.alarms.reason)
+
+    @property
+    def blocked(self) -> str | None:
+        """See `ClusterFacade.blocked`."""
+        return self.alarms.reason
+
+    # ------------------------------------------------------------------ ClusterFacade
+
+    def submit_catalog(self, command: CatalogCommand, done: Done) -> None:
+        """See `ClusterFacade.submit_catalog`."""
+        parts = frame_command(encode(command))
+        self.host.submit(CATALOG_GROUP, parts, sum(map(len, parts)), True, done)
+
+    def catalog_barrier(self, done: Done) -> None:
+        """See `ClusterFacade.catalog_barrier`."""
+        self.host.read_index(CATALOG_GROUP, done)
+
+    def catalog_spread(self, done: Done) -> None:
+        """See `ClusterFacade.catalog_spread`."""
+        self.spread.wait(self._now_ms, done)
+
+    def await_owner(self, queue_id: int, done: Done) -> None:
+        """See `ClusterFacade.await_owner`."""
+        self.lost_owners.wait(queue_id, done)
+
+    def reply(self, address: str, content: Content) -> None:
+        """See `ClusterFacade.reply`."""
+        self.replies.reply(address, content)
+
+    def ask_for_reply_address(self, address: str, done: Done) -> None:
+        """See `ClusterFacade.ask_for_reply_address`."""
+        self.replies.ask(address, done)
+
+    def shard(self, shard_id: int) -> ShardHandle:
+        """See `ClusterFacade.shard`."""
+        handle = self._handles.get(shard_id)
+        if handle is not None:
+            return handle
+        return self.transient.handle(shard_id - TRANSIENT_SHARD_BASE)
+
+    def pending_bytes(self) -> int:
+        """Bytes of commands given and not yet applied here, over all groups, and of publishes that are to be given."""
+        pending = 0 if self.broker is None else self.broker.kept_bytes()
+        for sender in self._senders:
+            pending += sender.pending_bytes
+        return pending
+
+    def _watch_pressure(self) -> None:
+        pending, stored = (PENDING_BYTES_LOW, TRANSIENT_BYTES_LOW) if self.overloaded else (
+            PENDING_BYTES_HIGH, TRANSIENT_BYTES_HIGH
+        )
+        overloaded = self.pending_bytes() > pending or self.transient.stored_bytes > stored
+        if overloaded != self.overloaded:
+            self.overloaded = overloaded
+            if self.broker is not None:
+                self.broker.pressure_changed(overloaded)
+
+    # ------------------------------------------------------------------ GroupEvents
+
+    def group_effects(self, group: int, effects: Sequence[object]) -> None:
+        """Deliveries and cancellations for this node's consumers."""
+        if self.broker is not None:
+            self.broker.shard_effects(group, effects)
+        handle = self._replicated.get(group)
+        if handle is not None:
+            handle.delivered()
+
+    def group_session_lost(self, group: int) -> None:
+        """The group dropped this node's session."""
+        if group != CATALOG_GROUP and self.broker is not None:
+            self.broker.session_lost(group)
+
+    def group_applied(self, group: int) -> None:
+        """The group's state changed."""
+        self._changed[group] = None
+        if group == CATALOG_GROUP:
+            self.spread.applied()
+            if self._catalog_touched:
+                self._catalog_touched = False
+                self._catalog_changed()
+
+    def _catalog_applied(self) -> None:
+        self._catalog_touched = True
+
+    def _catalog_changed(self) -> None:
+        record = self.catalog.node(self.node_id)
+        if record is not None and record.incarnation == self.incarnation and not record.alive:
+            self.incarnation += 1
+            self.announce()
+        self.membership.catalog_changed(self._now_ms)
+        self.transient.catalog_changed()
+        self.lost_owners.catalog_changed()
+        removed = self._catalog_machine.take_removed()
+        if self.broker is not None:
+            if removed:
+                self.broker.queues_removed(removed)
+            self.broker.catalog_changed()
+
+    # ------------------------------------------------------------------ LeaderPort
+
+    def propose(self, shard: int, command: bytes) -> None:
+        """See `LeaderPort.propose`."""
+        self.host.propose_internal(shard, command)
+
+    def transfer(self, target_shard: int, command: bytes) -> None:
+        """See `LeaderPort.transfer`."""
+        if target_shard >= TRANSIENT_SHARD_BASE:
+            self.transient.transfer(target_shard, command)
+        else:
+            # Dropped where it was received before, repeated until the target's replica here shows that it was.
+            batch = encode_batch(KIND_INTERNAL, 0, 0, 0, command)
+            self.host.send_internal(target_shard, batch, unordered=True)
+
+    def _send_notice(self, peer: int, kind: int, data: bytes) -> None:
+        self.host.send_notice(peer, kind, data, unordered=kind in streams.UNORDERED)
+
+    def received_up_to(self, target_shard: int, queue: int, source: int) -> int:
+        """See `LeaderPort.received_up_to`."""
+        if target_shard >= TRANSIENT_SHARD_BASE:
+            return self.transient.received_up_to(target_shard, queue, source)
+        return self.shards[target_shard].received_up_to(queue, source)
+
+    def room(self, target_shard: int, queue: int, next_bytes: int) -> Room:
+        """See `LeaderPort.room`."""
+        if target_shard >= TRANSIENT_SHARD_BASE:
+            return self.transient.room(target_shard, queue, next_bytes)
+        return self.shards[target_shard].room(queue, next_bytes)
+
+    def remove_queues(self, ids: tuple[int, ...], done: Callable[[bool], None]) -> None:
+        """See `LeaderPort.remove_queues`."""
+        self.submit_catalog(RemoveQueues(ids), lambda result: done(result is not SESSION_LOST))
+
+    def barrier(self, done: Callable[[], None]) -> None:
+        """See `LeaderPort.barrier`."""
+
+        def current(result: object) -> None:
+            if result is not SESSION_LOST:
+                done()
+
+        self.catalog_barrier(current)
+
+    def _drop_lost_nodes(self, now_ms: int) -> None:
+        """The catalog's leader takes out nodes that have not been heard of for the session timeout."""
+        group = self.host.groups[CATALOG_GROUP]
+        if not group.established:
+            self._lost_reported.clear()
+            return
+        timeout_ms = self.host.settings.group.session_timeout_ms
+        for record in self.catalog.nodes():
+            known = (record.id, record.incarnation)
+            if not record.alive or known in self._lost_reported:
+                continue
+            if not self.host.liveness.heard_within(record.id, now_ms, timeout_ms):
+                self._lost_reported.add(known)
+                self.submit_catalog(NodeLost(*known), lambda _: None)
+
+    # ------------------------------------------------------------------ for operators
+
+    def group(self, id: int) -> Group:
+        """A replica of this node."""
+        return self.host.groups[id]
+
+
+def _pumped_anyway() -> None:
+    """Whoever gives a command to a transient shard is in the middle of a turn that ends with `pump`."""

@@ -1,0 +1,219 @@
+"""What a node does so that the cluster has the members that the catalog names: it follows, and as a leader it acts.
+
+    the catalog's members change -> the host, and the shell with its connections, follow
+    a group led here differs from the plan -> its next step, after a barrier: what the plan says is then not out of date
+    a leaving member votes nowhere any more -> MemberGone, by the catalog's leader
+    the catalog has this node in another failure domain, or none, or without the name of its data, or as one that knows
+    other feature levels -> the node announces itself once more: what a founder says when it starts may come before the
+    catalog has members
+    nobody has founded the cluster -> FoundCluster, by each founder, at the highest level that the founders know
+    all members are there and know a higher feature level -> RaiseLevel, by the catalog's leader
+
+Nothing is remembered that could not be forgotten: any leader looks at what is there and goes on.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from mayfly.cluster.host.host import Host
+from mayfly.cluster.versions import LEVELS, VersionRange
+from mayfly.node.catalog import Catalog, CatalogCommand, FoundCluster, MemberGone, RaiseLevel
+from mayfly.node.catalog.records import CATALOG_GROUP
+
+LOOK_EVERY_MS: Final = 250
+AGAIN_MS: Final = 2000
+"""A command or a barrier without an answer for so long is given again."""
+LEVELS_AGAIN_MS: Final = 10_000
+"""As long as the cluster's level is below what this node knows, it says so again and again: a replica that came from a
+snapshot of a member that knows of no levels has not heard it."""
+
+Founder = tuple[int, str, str]
+
+
+class MembershipPort(Protocol):
+    """What the duties need of the node around them."""
+
+    def submit_catalog(self, command: CatalogCommand, done: Callable[[object], None]) -> None:
+        """See `ClusterFacade.submit_catalog`."""
+        ...
+
+    def announce(self) -> None:
+        """Tell the catalog that this node is up, and what is to be known of it."""
+        ...
+
+    def catalog_barrier(self, done: Callable[[object], None]) -> None:
+        """See `ClusterFacade.catalog_barrier`."""
+        ...
+
+
+class MembershipDuties:
+    """The membership duties of one node. `changed` is called when the members here have changed."""
+
+    def __init__(
+        self,
+        host: Host,
+        catalog: Catalog,
+        port: MembershipPort,
+        founders: Sequence[Founder],
+        version: int,
+        failure_domain: str = "",
+        levels: VersionRange = LEVELS,
+        store: str = "",
+    ) -> None:
+        """`founders` are the first members, nobody on a node that joined; `version` that of the members it knows;
+        `store` is what its data is called."""
+        self._store = store
+        self._failure_domain = failure_domain
+        self._levels = levels
+        self._raised_ms = -AGAIN_MS
+        self._level_seen = 0
+        self.level_changed: Callable[[int], None] = _no_level
+        """Called with the cluster's feature level when it is known here, and when it was raised."""
+        self._announced_ms = -1
+        self.version: int = version
+        self.changed: Callable[[], None] = _nothing
+        self._host = host
+        self._catalog = catalog
+        self._port = port
+        self._founders = tuple(founders)
+        self._next_look_ms = 0
+        self._barrier_since_ms = -1
+        self._gone_said_ms: dict[int, int] = {}
+        self._founded_said_ms = -AGAIN_MS
+        self._listed_ms = -1
+        """Since when the catalog, which has no members yet, has this node."""
+        self._seen = -1
+
+    def catalog_changed(self, now_ms: int) -> None:
+        """The catalog has changed here. Older members than those this node knew when it started are passed over."""
+        if self._catalog.level != self._level_seen and self._catalog.members.founded:
+            self._level_seen = self._catalog.level
+            self.level_changed(self._level_seen)
+        members = self._catalog.members
+        if not members.founded:
+            self._next_look_ms = now_ms
+        if members.version == self._seen or members.version < self.version or not members.founded:
+            return
+        self._seen = self.version = members.version
+        self._host.set_members([record.id for record in members.with_replicas()], members.plan, now_ms)
+        self.changed()
+
+    @property
+    def removed(self) -> bool:
+        """Whether the catalog says that this node was removed."""
+        record = self._catalog.members.get(self._host.node)
+        return record is not None and record.state == "removed"
+
+    def tick(self, now_ms: int) -> None:
+        """Time has passed: look whether something is to be done."""
+        if now_ms < self._next_look_ms:
+            return
+        self._next_look_ms = now_ms + LOOK_EVERY_MS
+        members = self._catalog.members
+        if not members.founded:
+            self._found(now_ms)
+            return
+        self._tell_of_itself(now_ms)
+        waits = self._barrier_since_ms >= 0 and now_ms - self._barrier_since_ms <= AGAIN_MS
+        if not waits and any(self._host.leadership.reconfiguration(id, now_ms) is not None for id in self._host.groups):
+            self._barrier_since_ms = now_ms
+            self._port.catalog_barrier(lambda result: self._up_to_date(now_ms, result is None))
+        if self._host.groups[CATALOG_GROUP].established:
+            self._see_off_leaving(now_ms)
+            self._raise_level(now_ms)
+
+    def _found(self, now_ms: int) -> None:
+        if not self._founders or now_ms - self._founded_said_ms <= AGAIN_MS:
+            return
+        if self._catalog.node(self._host.node) is None:
+            return  # The catalog has no leader yet, who would hear of founders.
+        if self._listed_ms < 0:
+            self._listed_ms = now_ms
+        level = self._founding_level(now_ms, now_ms - self._listed_ms <= AGAIN_MS)
+        if level:
+            self._founded_said_ms = now_ms
+            command = FoundCluster(self._founders, self._host.settings.replication_factor, level)
+            self._port.submit_catalog(command, _ignore)
+
+    def _founding_level(self, now_ms: int, patient: bool) -> int:
+        """The highest level that all founders know; 0: one is there that has not said yet what it knows.
+
+        Of one that is not there the same is expected as of this node. If it is older it is not let in when it comes:
+        it has no data that could be lost."""
+        heard_ms = self._host.settings.election_timeout_ms
+        level = self._levels.highest
+        for id, _, _ in self._founders:
+            node = self._catalog.node(id)
+            if node is not None:
+                level = min(level, node.levels[1])
+            elif patient and self._host.liveness.heard_within(id, now_ms, heard_ms):
+                return 0
+        return max(level, self._levels.lowest)
+
+    def _tell_of_itself(self, now_ms: int) -> None:
+        member = self._catalog.members.get(self._host.node)
+        if member is None or member.state == "removed":
+            return
+        node = self._catalog.node(self._host.node)
+        known = not self._failure_domain or member.failure_domain == self._failure_domain
+        # What others have been told it is called stays: it is not said again if it is another one's.
+        known = known and (not self._store or bool(member.store))
+        known = known and node is not None and node.levels == (self._levels.lowest, self._levels.highest)
+        if self._announced_ms < 0:
+            # The engine has done so when it started.
+            self._announced_ms = now_ms if known else now_ms - AGAIN_MS - 1
+        pause_ms = AGAIN_MS if not known else LEVELS_AGAIN_MS
+        if (not known or self._catalog.level < self._levels.highest) and now_ms - self._announced_ms > pause_ms:
+            self._announced_ms = now_ms
+            self._port.announce()
+
+    def _raise_level(self, now_ms: int) -> None:
+        """Raise the feature level to what all members know, if they are all there to say so."""
+        highest = self._levels.highest
+        heard_ms = self._host.settings.election_timeout_ms
+        nodes: list[tuple[int, int]] = []
+        if self._catalog.level >= highest or now_ms - self._raised_ms < AGAIN_MS:
+            return
+        for member in self._catalog.members.with_replicas():
+            node = self._catalog.node(member.id)
+            if node is None or not node.alive or not self._host.liveness.heard_within(member.id, now_ms, heard_ms):
+                return
+            highest = min(highest, node.levels[1])
+            nodes.append((node.id, node.incarnation))
+        if highest > self._catalog.level:
+            self._raised_ms = now_ms
+            self._port.submit_catalog(RaiseLevel(highest, tuple(nodes)), _ignore)
+
+    def _up_to_date(self, asked_ms: int, passed: bool) -> None:
+        """The catalog here has all that was committed when the barrier was asked for: act on it."""
+        if self._barrier_since_ms == asked_ms:
+            self._barrier_since_ms = -1
+            if passed:
+                self._host.reconfigure(asked_ms)
+
+    def _see_off_leaving(self, now_ms: int) -> None:
+        """A leaving member is gone when every group has the voters that it should have, as its replica here shows."""
+        members = self._catalog.members
+        leaving = [record.id for record in members.with_replicas() if record.state == "leaving"]
+        if not leaving:
+            return
+        for id, voters in members.plan.items():
+            present = self._host.groups[id].conf_state
+            if present.voters_outgoing or set(present.voters) != set(voters):
+                return
+        for node in leaving:
+            if now_ms - self._gone_said_ms.get(node, -AGAIN_MS) >= AGAIN_MS:
+                self._gone_said_ms[node] = now_ms
+                self._port.submit_catalog(MemberGone(node), _ignore)
+
+
+def _no_level(level: int) -> None:
+    """No shell keeps the level."""
+
+
+def _nothing() -> None:
+    """No shell follows the members."""
+
+
+def _ignore(result: object) -> None:
+    """What came of it shows in the catalog."""

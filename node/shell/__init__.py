@@ -1,0 +1,1 @@
+"""The process around the engine: sockets, disk, clocks, watches, start and end."""

@@ -1,0 +1,65 @@
+"""An engine from the settings of a node, and from who it is."""
+
+import logging
+import random
+import socket
+from collections.abc import Callable
+
+from mayfly.cluster.group.settings import GroupSettings
+from mayfly.cluster.host.settings import HostSettings
+from mayfly.cluster.log.group_log import EntryCache
+from mayfly.cluster.raft import Entry
+from mayfly.cluster.versions import LEVELS
+from mayfly.node import limits
+from mayfly.node.catalog import Catalog
+from mayfly.node.engine.engine import Engine, EngineSettings
+from mayfly.node.membership.identity import Identity, KnownMembers
+from mayfly.node.settings import NodeSettings
+from mayfly.node.shell.arrival import founders
+
+log = logging.getLogger("mayfly.node")
+
+
+def make_engine(
+    settings: NodeSettings,
+    identity: Identity,
+    members: KnownMembers,
+    name: str,
+    read_entry: Callable[[int, int], Entry],
+    incarnation: int,
+) -> Engine:
+    """The engine of a node that is who `identity` says, and called `name`."""
+    group = GroupSettings(
+        election_ticks=max(2, settings.election_timeout_ms // settings.tick_ms),
+        heartbeat_ticks=max(1, settings.heartbeat_ms // settings.tick_ms),
+        session_window=limits.SESSION_WINDOW,
+        batch_bytes=limits.BATCH_BYTES,
+        entry_bytes=limits.ENTRY_BYTES,
+        repeat_after_ms=2 * settings.election_timeout_ms,
+        session_timeout_ms=settings.session_timeout_ms,
+        compact_bytes=settings.compact_bytes,
+        compact_entries=settings.compact_entries,
+        inflight_bytes=limits.INFLIGHT_BYTES,
+        unhurried_ms=limits.ACKS_HELD_MS,
+    )
+    host = HostSettings(
+        identity.node, list(members.members), identity.replication_factor, settings.tick_ms,
+        settings.election_timeout_ms, settings.clock_bound_ms, group,
+        bootstrap=not identity.joined,
+    )
+    addresses = {
+        "amqp": str(settings.amqp_address),
+        "http": str(settings.http_address),
+        "peer": str(settings.reachable_peer_address),
+    }
+    if settings.amqp_tls_address is not None:
+        addresses["amqps"] = str(settings.amqp_tls_address)
+    engine = EngineSettings(
+        name, identity.shards, settings.expiry_tick_ms, addresses, lambda: Catalog(identity.shards), identity.store,
+        founders(settings, identity), members.version, settings.failure_domain or socket.gethostname(),
+        LEVELS.limited(settings.feature_level_limit),
+    )
+    return Engine(
+        host, engine, read_entry, EntryCache(settings.cache_bytes),
+        random.SystemRandom().randrange, incarnation, log.info, log.debug,
+    )

@@ -1,0 +1,269 @@
+"""The part of a running node's shell that is about membership: who is let in, and operators' commands."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+import grpc
+
+from mayfly.cluster.transport.gate import Objection
+from mayfly.cluster.transport.joining import JoinAnswer, JoinRequest
+from mayfly.cluster.versions import VersionRange, level_fault
+from mayfly.node.broker.cluster_facade import SESSION_LOST
+from mayfly.node.catalog import AddMember, CatalogCommand, MemberAdded, Refusal, RemoveMember
+from mayfly.node.catalog.members import STILL_THERE
+from mayfly.node.catalog.records import CATALOG_GROUP
+from mayfly.node.engine.engine import Engine
+from mayfly.node.membership.forming import FOREIGN, FORMING, TAKEN, UNSURE, AbandonedPlaces, stance_towards
+from mayfly.node.membership.identity import Identity
+from mayfly.node.operating.current_replicas import CurrentReplicas
+from mayfly.node.settings import NodeSettings, is_any_host
+from mayfly.node.settings.kinds import Address
+from mayfly.node.shell.arrival import STARTS_SHIFT, start_text
+
+log = logging.getLogger("mayfly.node")
+
+COMMAND_TIMEOUT_S: Final = 10.0
+
+
+def _freshness(late: list[int]) -> dict[str, Any]:
+    """What pages say of how new they are when no leader has answered for these groups."""
+    if not late:
+        return {"current": True}
+    groups = ", ".join(map(str, late))
+    return {"current": False, "reason": f"no leader answered for groups {groups}; they are shown as this node has them"}
+
+
+class MembershipShell:
+    """What the running node says to peers and operators about membership. Implements `cluster.transport.gate.Gate`."""
+
+    def __init__(
+        self, engine: Engine, identity: Identity, settings: NodeSettings, pump: Callable[[], None],
+        fail: Callable[[str, bool], None], known_stores: Mapping[int, str], is_empty: Callable[[], bool],
+    ) -> None:
+        """`known_stores` says what the data of members was called when this node last heard of it; `fail(why, removed)`
+        is told when others send it away; `is_empty` says whether its own data has never been a cluster's."""
+        self._known_stores = known_stores
+        self._abandoned = AbandonedPlaces()
+        self._is_empty = is_empty
+        self._engine = engine
+        self._identity = identity
+        self._settings = settings
+        self.current: CurrentReplicas = CurrentReplicas(engine.host.read_index, pump)
+        self._pump = pump
+        self._fail = fail
+
+    # ------------------------------------------------------------------ Gate
+
+    def objection(self, node_id: int, store: str, starts: int, previous: int) -> Objection | None:
+        """See `Gate.objection`."""
+        catalog = self._engine.catalog
+        member = catalog.members.get(node_id)
+        named = (member.store if member is not None else "") or self._known_stores.get(node_id, "")
+        who = f"node {node_id} ({member.name})" if member is not None else f"node {node_id}"
+        anew = "to come back, it joins as a new member with an empty data folder"
+        if member is not None and member.state == "removed":
+            return Objection(grpc.StatusCode.NOT_FOUND, f"{who} was removed from the cluster; {anew}")
+        if store and named and store != named:
+            text = f"{who} comes back with other data than it had: remove it from the cluster first; {anew}"
+            return Objection(grpc.StatusCode.DATA_LOSS, text)
+        known = catalog.node(node_id)
+        last_known = 0 if known is None else known.incarnation >> STARTS_SHIFT
+        if starts not in (0, last_known) and previous < last_known:
+            text = (
+                f"{who} comes back with data of an earlier time: it knows of a start at {start_text(previous)}, node "
+                f"{self._identity.node} of one at {start_text(last_known)}. If copies were put back: all "
+                "nodes need copies of the same stop, or one new cluster is made of all copies with mayfly restore. "
+                f"Else remove it from the cluster first; {anew}"
+            )
+            return Objection(grpc.StatusCode.DATA_LOSS, text)
+        return None
+
+    def level_fault(self, levels: VersionRange) -> str:
+        """See `Gate.level_fault`."""
+        catalog = self._engine.catalog
+        return level_fault(levels, catalog.level) if catalog.members.founded else ""
+
+    def is_newcomer(self, node_id: int) -> bool:
+        """See `Gate.is_newcomer`: ids grow, so one above all that are known was given out since."""
+        return all(record.id < node_id for record in self._engine.catalog.members.all())
+
+    def refused(self, peer: int, text: str, removed: bool) -> None:
+        """See `Gate.refused`."""
+        self._fail(f"node {peer} says: {text}", removed)
+
+    async def join(self, request: JoinRequest) -> JoinAnswer:
+        """See `Gate.join`."""
+        if request.cluster and request.cluster != self._identity.cluster:
+            return self._not_yet(
+                f"cluster {self._identity.cluster} is here, which those seeds have not founded; to come into this one, "
+                "start with join and without seeds", FOREIGN,
+            )
+        stance = ""
+        if request.founder:
+            refusal = await self._refusal_of_founder(request)
+            if refusal is not None:
+                return refusal
+            stance = TAKEN
+        if self._engine.host.groups[CATALOG_GROUP].leader == 0:
+            return self._not_yet("the catalog has no leader at present", stance)
+        for record in self._engine.catalog.members.with_replicas():
+            if record.address and is_any_host(Address.parse(record.address).host):
+                return JoinAnswer.refused(f"{record.name} can't be reached at {record.address}: give it "
+                                          "an advertised_peer_address")
+        fault = self.level_fault(request.levels)
+        if fault:
+            return JoinAnswer.refused(f"the node can't be let in: {fault}")
+        levels = (request.levels.lowest, request.levels.highest)
+        answer = await self.command(AddMember(request.name, request.address, request.store, levels))
+        if isinstance(answer, Refusal):
+            again = "founded yet" in answer.text or STILL_THERE in answer.text
+            if STILL_THERE in answer.text:
+                present = self._engine.catalog.members.with_replicas()
+                place = self._abandoned.claimed(present, request.name, request.address, request.store)
+                if place:
+                    await self.command(RemoveMember(str(place)))
+            return self._not_yet(answer.text, stance) if again else JoinAnswer.refused(answer.text)
+        if not isinstance(answer, MemberAdded):
+            return self._not_yet("the catalog did not answer in time", stance)
+        members = self._engine.catalog.members
+        member, identity = answer.member, self._identity
+        log.info("node %d (%s) at %s joins", member.id, member.name, member.address)
+        return JoinAnswer(
+            node_id=member.id, node_name=member.name, cluster_id=identity.cluster, shards=identity.shards,
+            replication_factor=identity.replication_factor, members_version=members.version,
+            members={record.id: (record.name, record.address) for record in members.with_replicas()},
+        )
+
+    async def _refusal_of_founder(self, request: JoinRequest) -> JoinAnswer | None:
+        """What an empty founder is told that would begin as one; None: its place is taken."""
+        members = self._engine.catalog.members
+        if not members.founded and self._is_empty():
+            return self._not_yet("no cluster yet: its founders come together", FORMING)
+        # What the cluster knows, not only what this node has heard: the asker may have come and been emptied since.
+        led = self._engine.host.groups[CATALOG_GROUP].leader != 0
+        if led and await self.current.behind((CATALOG_GROUP,)):
+            return self._not_yet("the catalog did not answer in time", UNSURE)
+        if not members.founded:
+            return self._not_yet("this node does not know its cluster yet", UNSURE)
+        record = members.get(request.founder)
+        named = (record.store if record is not None else "") or self._known_stores.get(request.founder, "")
+        present = record is not None and record.state != "removed"
+        started = self._engine.catalog.node(request.founder) is not None
+        stance = stance_towards(request.store, named, started, present, led)
+        if stance == TAKEN:
+            return None
+        return self._not_yet("it is a founder's place" if led else "the catalog has no leader at present", stance)
+
+    def _not_yet(self, text: str, stance: str = "") -> JoinAnswer:
+        return JoinAnswer.refused(text, True, stance, self._identity.store)
+
+    # ------------------------------------------------------------------ operators
+
+    async def command(self, command: CatalogCommand) -> object:
+        """Put a command into the catalog; what it answers, or None if that took too long."""
+        answers: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+
+        def answered(result: object) -> None:
+            if not answers.done():
+                answers.set_result(None if result is SESSION_LOST else result)
+
+        self._engine.submit_catalog(command, answered)
+        self._pump()
+        return await _or_none(answers)
+
+    async def spread(self) -> None:
+        """Wait until the connected nodes have what was changed here, but not for one that hangs."""
+        everywhere: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+
+        def told(_: object) -> None:
+            if not everywhere.done():
+                everywhere.set_result(True)
+
+        self._engine.catalog_spread(told)
+        await _or_none(everywhere)
+
+    async def freshness(self) -> dict[str, Any]:
+        """Bring all replicas here up to date, and say whether they are: `current`, and the `reason` if not."""
+        return _freshness(await self.current.behind(self._engine.host.groups))
+
+    async def freshness_of(self, vhost: str, name: str) -> dict[str, Any]:
+        """The same for one queue: for the catalog and the queue's shard."""
+        catalog = self._engine.catalog
+        record = catalog.queue(vhost, name)
+        groups = {CATALOG_GROUP} if record is None or not record.replicated else {CATALOG_GROUP, record.shard}
+        late = await self.current.behind(groups)
+        found = catalog.queue(vhost, name)
+        if not late and found is not None and found.replicated and found.shard not in groups:
+            late = await self.current.behind((found.shard,))
+        return _freshness(late)
+
+    def members(self, now_ms: int) -> list[dict[str, Any]]:
+        """All members, removed ones too, with what they hold."""
+        engine, host = self._engine, self._engine.host
+        plan = engine.catalog.members.plan
+        groups = host.groups.values()
+        rows = []
+        for record in engine.catalog.members.all():
+            present = record.state != "removed"
+            node = engine.catalog.node(record.id)
+            rows.append({
+                "id": record.id,
+                "name": record.name,
+                "address": record.address,
+                "failure_domain": record.failure_domain,
+                "state": record.state,
+                "up": present and host.liveness.heard_within(record.id, now_ms, host.settings.election_timeout_ms),
+                "draining": present and host.leadership.drains(record.id, now_ms),
+                "votes": sum(record.id in group.conf_state.voters for group in groups),
+                "votes_planned": sum(record.id in voters for voters in plan.values()),
+                "leads": sum(group.leader == record.id for group in groups),
+                "levels": list(node.levels) if node is not None else [],
+            })
+        return rows
+
+    def is_own_or_down(self, name: str, now_ms: int) -> bool:
+        """Whether the member with that name or id is this node, or has not been heard of for an election timeout."""
+        try:
+            id = self._engine.catalog.members.find(name).id
+        except Refusal:
+            return False
+        host = self._engine.host
+        within_ms = host.settings.election_timeout_ms
+        return id == self._identity.node or not host.liveness.heard_within(id, now_ms, within_ms)
+
+    @property
+    def cluster(self) -> str:
+        """The id of the cluster: another one, or this one restored, has another."""
+        return self._identity.cluster
+
+    @property
+    def level(self) -> int:
+        """The cluster's feature level."""
+        return self._engine.catalog.level
+
+    def groups(self) -> list[dict[str, Any]]:
+        """Every group: who votes, who shall vote, who leads."""
+        members = self._engine.catalog.members
+        return [
+            {
+                "group": group.id,
+                "leader": group.leader,
+                "voters": list(group.conf_state.voters),
+                "learners": list(group.conf_state.learners),
+                "voters_outgoing": list(group.conf_state.voters_outgoing),
+                "changing": bool(group.conf_state.voters_outgoing),
+                "plan": list(members.plan.get(group.id, ())),
+                "pinned": members.pinned(group.id),
+            }
+            for group in self._engine.host.groups.values()
+        ]
+
+
+async def _or_none(answer: Awaitable[object]) -> object:
+    try:
+        async with asyncio.timeout(COMMAND_TIMEOUT_S):
+            return await answer
+    except TimeoutError:
+        return None

@@ -1,0 +1,93 @@
+"""What a node looks at every second: its disk, its memory, and whether the others contradict its clock."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+from mayfly.cluster.log.batch import LogError
+from mayfly.cluster.store.write_ahead_store import WriteAheadStore
+from mayfly.node.duties.alarms import Watermark, disk_watermark
+from mayfly.node.engine.engine import Engine
+from mayfly.node.operating.status import alarm_texts
+from mayfly.node.settings import NodeSettings
+from mayfly.node.shell.process_clock import forget_clock
+from mayfly.node.shell.process_memory import FreedMemory, MemoryWatch
+
+log = logging.getLogger("mayfly.node")
+
+LOOK_S: Final = 1.0
+MEMORY_LOOK_S: Final = 0.1
+"""Publishers send hundreds of megabytes in a second."""
+CONTRADICTIONS: Final = 5
+"""So many looks in turn must find the clock contradicted: frames that waited for a frozen process make it seem so."""
+
+
+class ResourceWatch:
+    """The watches of one node; each runs until it is cancelled."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        store: WriteAheadStore,
+        memory: MemoryWatch,
+        settings: NodeSettings,
+        feed: Callable[[Callable[[int], None]], None],
+    ) -> None:
+        """`feed(take_in)` gives the engine some input: `take_in(now_ms)`."""
+        self._engine = engine
+        self._store = store
+        self._memory = memory
+        self._settings = settings
+        self._feed = feed
+        self.free_bytes: int | None = None
+        """On the disk, when it was last looked; None before that."""
+
+    async def watch_clock(self) -> None:
+        """A clock that most members contradict is not kept: somebody sets the wall clock right, and starts the node."""
+        looks = 0
+        while looks < CONTRADICTIONS:
+            await asyncio.sleep(LOOK_S)
+            looks = looks + 1 if self._engine.host.clocks.contradicted() else 0
+        log.warning("most nodes contradict this node's clock; its next start reads the wall clock")
+        await asyncio.get_running_loop().run_in_executor(None, forget_clock, self._settings.data_dir)
+
+    async def watch_disk_and_memory(self) -> None:
+        """Block publishers while the disk or the memory is short."""
+        disk = disk_watermark(self._settings.disk_free_limit_bytes)
+        freed = FreedMemory()
+        while True:
+            short = await asyncio.get_running_loop().run_in_executor(None, self._disk_is_short, disk)
+            await asyncio.get_running_loop().run_in_executor(None, freed.look, self._store.written_bytes)
+            why_memory = await asyncio.get_running_loop().run_in_executor(None, self._memory.look)
+            free = f"{self.free_bytes} bytes free"
+            why_disk = f"{free}, the limit is {disk.limit} (disk_free_limit_bytes)" if short else None
+            self._feed(partial(self._looked, why_disk, why_memory))
+            await self._until_next_look()
+
+    async def _until_next_look(self) -> None:
+        """A second, or less if the memory is overrun meanwhile."""
+        for _ in range(round(LOOK_S / MEMORY_LOOK_S)):
+            await asyncio.sleep(MEMORY_LOOK_S)
+            if self._memory.is_overrun():
+                return
+
+    def _looked(self, why_disk: str | None, why_memory: str | None, now_ms: int) -> None:
+        before = alarm_texts(self._engine)
+        self._engine.disk_space(why_disk)
+        self._engine.memory_used(why_memory)
+        after = alarm_texts(self._engine)
+        if bool(before) != bool(after):
+            log.warning("publishers are blocked: %s" if after else "publishers go on%s", "; ".join(after))
+
+    def _disk_is_short(self, disk: Watermark) -> bool:
+        """Look at the room for the log. Before it is short, or stays so, what was released gives its room back: an idle
+        node writes nothing that would see to it. The node may close the log meanwhile: LogError."""
+        self.free_bytes = self._store.free_bytes()
+        if self.free_bytes < disk.threshold:
+            with suppress(LogError):  # the next write says so
+                self._store.settle()
+            self.free_bytes = self._store.free_bytes()
+        return disk.look(self.free_bytes)

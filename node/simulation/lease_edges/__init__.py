@@ -1,4 +1,0 @@
-"""Leases at their edges: uses, deaths of leaders, outages and stepped clocks at the very moment when a lease ends.
-
-`node.simulation` draws its histories at random and meets these moments rarely. Here a seed draws nothing else.
-"""

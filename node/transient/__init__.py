@@ -1,0 +1,1 @@
+"""Queues that live in the memory of one node, and how clients of other nodes reach them. Pure."""

@@ -1,0 +1,468 @@
+"""One life of a simulated host's process: the host, its replicas, and the shell that `node.shell.process` is in the
+product.
+
+The shell has what keeps a cluster safe around the host: it looks at the data of peers that greet it, ends the process
+when the log was lost or a stored record is damaged, follows the members and takes the steps of their changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING
+
+from mayfly.cluster.group.settings import GroupSettings
+from mayfly.cluster.host.frame import Frame
+from mayfly.cluster.host.host import Host
+from mayfly.cluster.host.host import Output as HostOutput
+from mayfly.cluster.host.settings import HostSettings
+from mayfly.cluster.log.batch import CorruptEntry, MissingEntry, WriteBatch
+from mayfly.cluster.log.group_log import EntryCache
+from mayfly.cluster.log.snapshot_codec import carried
+from mayfly.cluster.raft import Entry, MessageType, StateType
+from simulation.cluster import host_machine as commands
+from simulation.cluster.host_machine import ChainMachine, Directory
+from simulation.cluster.machine import Machine, ProcessEnds
+from simulation.cluster.memory_store import SimulatedDisk
+from simulation.cluster.raft_invariants import InvariantError
+
+if TYPE_CHECKING:
+    from simulation.cluster.host_group import HostSimulation
+
+LOST = "lost"
+"""What waiters get whose answer can't be known."""
+
+_LOOK_EVERY_MS = 500
+_AGAIN_MS = 2_000
+_STARTS_SHIFT = 20
+_LONGEST_QUEUE = 6
+CATALOG = 0
+
+
+@dataclass(frozen=True, slots=True)
+class HostProfile:
+    """The settings of all hosts of a run; ticks are coarse, because they cost the most."""
+
+    groups: int = 1
+    replication_factor: int = 3
+    tick_ms: int = 250
+    heartbeat_ms: int = 500
+    election_timeout_ms: int = 1_500
+    session_timeout_ms: int = 4_000
+    clock_bound_ms: int = 2_000
+    session_window: int = 4
+    batch_bytes: int = 1 << 14
+    entry_bytes: int = 1 << 15
+    compact_entries: int = 10_000
+    cache_bytes: int = 1 << 20
+    inflight_bytes: int = 1 << 20
+    refusal_ms: int = 1_500
+    nodes_per_domain: int = 1
+    """So many nodes, in the order of their ids, are in one failure domain, and the directory knows it."""
+
+    def domain(self, node: int) -> str:
+        """The failure domain of a node."""
+        return f"domain {(node - 1) // self.nodes_per_domain}"
+
+    def group(self) -> GroupSettings:
+        """The part that is the groups'."""
+        return GroupSettings(
+            election_ticks=self.election_timeout_ms // self.tick_ms,
+            heartbeat_ticks=self.heartbeat_ms // self.tick_ms,
+            session_window=self.session_window,
+            batch_bytes=self.batch_bytes,
+            entry_bytes=self.entry_bytes,
+            repeat_after_ms=2 * self.election_timeout_ms,
+            session_timeout_ms=self.session_timeout_ms,
+            compact_bytes=1 << 30,
+            compact_entries=self.compact_entries,
+            inflight_bytes=self.inflight_bytes,
+            refusal_ms=self.refusal_ms,
+        )
+
+
+@dataclass(slots=True)
+class Acquaintance:
+    """What a node keeps beside its log: what its data is called, and whom it knew last (`node.membership.identity`)."""
+
+    store: int
+    members: list[int]
+    version: int = 0
+    joined: bool = False
+    stores: dict[int, int] = field(default_factory=dict)
+    """What the data of the members is called, as far as this node has ever heard."""
+
+
+class Client:
+    """Gives the commands of one life of a node to one group, numbered from 1, a few at a time."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.given = 0
+        self.done = 0
+
+    @property
+    def waits(self) -> bool:
+        """Whether something was given and not answered, be it by "lost"."""
+        return self.done < self.given
+
+
+class HostNode:
+    """The program of one process. Made anew at every start of its machine."""
+
+    def __init__(
+        self,
+        simulation: HostSimulation,
+        machine: Machine[Frame, WriteBatch],
+        disk: SimulatedDisk,
+        known: Acquaintance,
+        random: Random,
+    ) -> None:
+        self.id = machine.id
+        self.machine = machine
+        self.known = known
+        profile = simulation.scenario.profile
+        self._simulation = simulation
+        self._disk = disk
+        self._connected: dict[int, None] = {}
+        self._up: dict[int, None] = {}
+        self._seen_version = -1
+        self._led: dict[int, int] = {}
+        self._next_look_ms = 0
+        self._barrier_since_ms = -_AGAIN_MS
+        self._sent_away = False
+        groups = range(profile.groups)
+        founders = known.members if known.joined else simulation.scenario.founders
+        self.directory = Directory(founders, list(groups), profile.replication_factor, profile.domain)
+        self.machines = {group: self._machine(group) for group in groups}
+        self.clients = {group: simulation.new_client() for group in groups}
+        settings = HostSettings(
+            self.id, known.members, profile.replication_factor, profile.tick_ms,
+            profile.election_timeout_ms, profile.clock_bound_ms, profile.group(), bootstrap=not known.joined,
+        )  # fmt: skip
+        self.host = Host(
+            settings, dict(self.machines), self, self._read_entry, EntryCache(profile.cache_bytes), random.randrange,
+            machine.life << _STARTS_SHIFT, LOST, simulation.tell,
+        )  # fmt: skip
+        stored = disk.load()
+        for group, shown in stored.items():
+            simulation.observers[group].loaded(self.id, known.store, shown.hard_state)
+        self._commits = {group: shown.hard_state.commit for group, shown in stored.items() if not shown.damage}
+        """Up to where logs are known to be committed at start, while their kept payloads were not looked at."""
+        self.first_write = self.host.start(stored, machine.now_ms())
+        self.rebuilding = [group.id for group in self.host.groups.values() if group.rebuild is not None]
+        self.submit(CATALOG, commands.STARTED, self.id, known.store)
+
+    def _machine(self, group: int) -> ChainMachine:
+        observer = self._simulation.observers[group]
+        return ChainMachine(
+            self.directory if group == CATALOG else None,
+            lambda index, data: observer.applying(self.id, Entry(self._term(group, index), index, 0, data)),
+            lambda index, digest: observer.has_state(self.id, index, digest),
+        )
+
+    def _term(self, group: int, index: int) -> int:
+        return self.host.groups[group].log.term(index)
+
+    def _read_entry(self, group: int, index: int) -> Entry:
+        """As `node.shell.process`: whoever asked must not go on, and the next start knows."""
+        try:
+            return self._disk.read_entry(group, index)
+        except CorruptEntry as error:
+            self._disk.mark_damaged(group, str(error))
+            raise
+
+    # ------------------------------------------------------------------ clients
+
+    def submit(
+        self, group: int, kind: int, first: int, second: int, then: Callable[[object], None] | None = None
+    ) -> None:
+        """Give a command to a group, through this node's session."""
+        command = commands.encode_command(kind, first, second)
+        self.host.submit(group, [command], len(command), True, then)
+
+    def say_something(self, group: int, padding: int, keep: bool) -> None:
+        """The next command of this node's client, unless many wait already."""
+        client = self.clients[group]
+        if client.given - client.done >= _LONGEST_QUEUE:
+            return
+        client.given += 1
+        number, observer = client.given, self._simulation.observers[group]
+
+        def answered(result: object) -> None:
+            client.done += 1
+            if client.done != number:
+                raise InvariantError(f"command {number} of client {client.number} was answered as number {client.done}")
+            if result != LOST:
+                kind, *rest = result if isinstance(result, tuple) else (0,)
+                observer.answered(client.number, number, (kind, *rest))
+                self._simulation.count("answered")
+
+        command = commands.encode_command(
+            commands.KEEP if keep else commands.COMMAND, client.number, number, padding
+        )
+        self.host.submit(group, [command], len(command), True, answered, number % 3 > 0)
+
+    def read_back(self, group: int, choice: int) -> None:
+        """Read a payload that is kept, from the log, as a delivery does."""
+        if group in self._commits:
+            # What it holds is of its snapshot; the log goes on to where some of it has been released.
+            return
+        kept = self.machines[group].kept
+        if kept:
+            index = kept[choice % len(kept)]
+            data = self.host.groups[group].log.data(index)
+            self._simulation.observers[group].payload_read(self.id, index, data)
+            self._simulation.count("payload read")
+
+    def _read_all_kept(self) -> None:
+        """Once after the start: whatever the state refers to is there, as clients that wait for it would find."""
+        for group, commit in list(self._commits.items()):
+            if self.host.groups[group].applied >= commit:
+                del self._commits[group]
+                for choice in range(len(self.machines[group].kept)):
+                    self.read_back(group, choice)
+
+    def read_index(self, group: int) -> None:
+        """Read what is current: all that any replica has applied by now must be there."""
+        observer = self._simulation.observers[group]
+        least = observer.highest_applied
+
+        def current(result: object) -> None:
+            if result is None:
+                if self.machines[group].index < least:
+                    raise InvariantError(
+                        f"stale read at node {self.id}: group {group} is at {self.machines[group].index} here, "
+                        f"{least} was applied before it began"
+                    )
+                self._simulation.count("read")
+
+        self.host.read_index(group, current)
+
+    # ------------------------------------------------------------------ what the host tells
+
+    def group_effects(self, group: int, effects: Sequence[object]) -> None:
+        """There are none."""
+
+    def group_session_lost(self, group: int) -> None:
+        """What was pending goes on in a new session."""
+        self._simulation.count("session lost")
+
+    def group_applied(self, group: int) -> None:
+        """Follow the members that the catalog has; older ones than were known before are passed over."""
+        if group in self.rebuilding and self.host.groups[group].rebuild is None:
+            self.rebuilding.remove(group)
+            self._simulation.count("rebuilt")
+        directory = self.directory
+        if group != CATALOG or directory.version == self._seen_version or directory.version < self.known.version:
+            return
+        self._seen_version = self.known.version = directory.version
+        self.known.members = directory.present()
+        self.known.stores.update(directory.stores)
+        self.host.set_members(self.known.members, directory.plan, self.machine.now_ms())
+        life = self.machine.life
+        self.machine.queue.after(0, lambda: self._follow_members(life))
+
+    # ------------------------------------------------------------------ the gate
+
+    def objection(self, peer: int, store: int) -> str:
+        """Why a peer that shows this data is sent away for good, as `node.shell.membership`; "" for none."""
+        if self.directory.states.get(peer) == commands.REMOVED:
+            return "it was removed"
+        named = self.directory.stores.get(peer, self.known.stores.get(peer, 0))
+        return "it has other data than it had" if named and named != store else ""
+
+    def lets_in(self, peer: int) -> bool:
+        """Whether what a peer sends is taken: it is a member, or came after all that is known here."""
+        if self.objection(peer, self._simulation.known[peer].store):
+            return False
+        states = self.directory.states
+        return peer in states or peer in self.known.members or peer > max(states)
+
+    def greet(self, peer: int) -> None:
+        """Open the stream to a connected peer, if it lets this node in; it may send this node away for good."""
+        other = self._simulation.program(peer)
+        if other is None or peer not in self._connected:
+            return
+        why = other.objection(self.id, self.known.store)
+        if why:
+            self._go_away(f"node {peer} says: {why}")
+        if other.lets_in(self.id):
+            if peer not in self._up:
+                self._up[peer] = None
+                self.host.peer_up(peer, self.machine.now_ms())
+        elif peer in self._up:
+            del self._up[peer]
+            self.host.peer_down(peer, self.machine.now_ms())
+
+    def _go_away(self, why: str) -> None:
+        if not self._sent_away:
+            self._sent_away = True
+            self._simulation.send_away(self.id, why)
+
+    def _follow_members(self, life: int) -> None:
+        """The members have changed: peers greet again, and learn whether they are let in still."""
+        if self.machine.program is not self or self.machine.life != life:
+            return
+        if self.directory.states.get(self.id) == commands.REMOVED:
+            self._go_away("it was removed")
+            return
+        for peer in list(self._connected):
+            other = self._simulation.program(peer)
+            if other is not None:
+                other.machine.call(partial(other.greet, self.id))
+            self.greet(peer)
+
+    # ------------------------------------------------------------------ the outside that Machine drives
+
+    def tick(self, now_ms: int) -> None:
+        """See `Host.tick`."""
+        self.host.tick(now_ms)
+        if now_ms >= self._next_look_ms:
+            self._next_look_ms = now_ms + _LOOK_EVERY_MS
+            self._do_duties(now_ms)
+
+    def _do_duties(self, now_ms: int) -> None:
+        """As `node.membership.duties`: the next step of a change after a barrier; who leaves is let go."""
+        host, directory = self.host, self.directory
+        if now_ms - self._barrier_since_ms > _AGAIN_MS and any(
+            host.leadership.reconfiguration(group, now_ms) is not None for group in host.groups
+        ):
+            self._barrier_since_ms = now_ms
+
+            def passed(result: object) -> None:
+                if result != LOST and self._barrier_since_ms == now_ms:
+                    self._barrier_since_ms = -_AGAIN_MS
+                    host.reconfigure(now_ms)
+
+            self.submit(CATALOG, commands.BARRIER, 0, 0, passed)
+        if host.groups[CATALOG].established:
+            leaving = [node for node, state in directory.states.items() if state == commands.LEAVING]
+            if leaving and all(
+                not host.groups[id].conf_state.voters_outgoing
+                and set(host.groups[id].conf_state.voters) == set(directory.plan[id])
+                for id in host.groups
+            ):
+                for node in leaving:
+                    self.submit(CATALOG, commands.GONE, node, 0)
+
+    def settled(self) -> bool:
+        """Whether every replica here shows the members that the directory here wants, and nobody comes or goes."""
+        directory = self.directory
+        if any(state in (commands.JOINING, commands.LEAVING) for state in directory.states.values()):
+            return False
+        replicas = set(directory.present())
+        for id, group in self.host.groups.items():
+            conf = group.conf_state
+            if conf.voters_outgoing or set(conf.voters) != set(directory.plan[id]):
+                return False
+            if {*conf.voters, *conf.learners} != replicas:
+                return False
+        return True
+
+    def receive(self, peer_id: int, frame: Frame, now_ms: int) -> None:
+        """See `Host.receive`. The transport takes nothing from a node that is not let in."""
+        if not self.lets_in(peer_id):
+            return
+        for group, message in frame.raft:
+            if message.type == MessageType.VOTE_RESP:
+                self._simulation.observers[group].delivered(message)
+        self.host.receive(peer_id, frame, now_ms)
+
+    def peer_up(self, peer_id: int, now_ms: int) -> None:
+        """See `Host.peer_up`."""
+        self._connected[peer_id] = None
+        self.greet(peer_id)
+
+    def peer_down(self, peer_id: int, now_ms: int) -> None:
+        """See `Host.peer_down`."""
+        self._connected.pop(peer_id, None)
+        if peer_id in self._up:
+            del self._up[peer_id]
+            self.host.peer_down(peer_id, now_ms)
+
+    def peer_gone(self, peer_id: int) -> None:
+        """See `Host.peer_gone`."""
+        self.host.peer_gone(peer_id)
+
+    def pump(self, now_ms: int) -> HostOutput:
+        """See `Host.pump`."""
+        if self.host.log_lost is not None:
+            self._simulation.log_lost(self.id, self.host.log_lost)
+            raise ProcessEnds(f"log lost: {self.host.log_lost}")
+        output = self.host.pump(now_ms)
+        self._look()
+        if self._commits:
+            self._read_all_kept()
+        return output
+
+    @property
+    def busy(self) -> bool:
+        """See `Host.busy`."""
+        return self.host.busy
+
+    def persisted(self, now_ms: int) -> None:
+        """See `Host.persisted`."""
+        self.host.persisted(now_ms)
+
+    def disk_full(self, text: str) -> None:
+        """The write is tried again; publishes would be refused meanwhile, commands are not."""
+        self._simulation.count("disk full")
+
+    def transmit(self, peer_id: int, frame: Frame) -> None:
+        """Send a frame; snapshots leave it and go on a stream of their own, and their fate is reported."""
+        snapshots = [pair for pair in frame.raft if pair[1].type == MessageType.SNAP]
+        if peer_id not in self._up:
+            for group, _ in snapshots:
+                self._snapshot_fate(peer_id, group)(False)
+            return
+        send = self._simulation.send
+        if snapshots:
+            frame.raft = [pair for pair in frame.raft if pair[1].type != MessageType.SNAP]
+        if not (snapshots and frame.empty()):
+            send(self.id, peer_id, frame)
+        for group, message in snapshots:
+            self._simulation.count("snapshot sent")
+            alone = Frame(frame.clock_ms)
+            try:
+                alone.raft.append((group, carried(group, self._simulation.as_sent(message))))
+            except MissingEntry:
+                self._snapshot_fate(peer_id, group)(False)
+                continue
+            send(self.id, peer_id, alone, self._snapshot_fate(peer_id, group))
+
+    def _snapshot_fate(self, peer_id: int, group: int) -> Callable[[bool], None]:
+        machine, life = self.machine, self.machine.life
+
+        def report() -> None:
+            if machine.life == life:
+                machine.call(lambda: self.host.snapshot_sent(peer_id, group, arrived[0]))
+
+        arrived = [False]
+
+        def fate(did: bool) -> None:
+            arrived[0] = did
+            machine.queue.after(0, report)
+
+        return fate
+
+    def _look(self) -> None:
+        """After every turn: the clocks of the groups, and who leads with which log."""
+        latest_ms = self._simulation.latest_clock_ms()
+        for id, group in self.host.groups.items():
+            if group.clock.time_ms > latest_ms:
+                raise InvariantError(
+                    f"node {self.id}: the clock of group {id} is {group.clock.time_ms - latest_ms} ms further ahead of "
+                    "true time than the clock of a minority may make it"
+                )
+            raft = group.raw.raft
+            if raft.state == StateType.LEADER and self._led.get(id) != raft.term:
+                self._led[id] = raft.term
+                observer = self._simulation.observers[id]
+                observer.leads(self.id, raft.term)
+                log = raft.raft_log
+                terms = {index: log.term(index) for index in range(log.first_index(), log.last_index() + 1)}
+                observer.leader_has(self.id, raft.term, terms)
+                self._simulation.trace.add("leads", self.id, id, raft.term)

@@ -1,0 +1,48 @@
+"""The judge of a run: histories in, broken promises out. Pure; it knows nothing of how nodes work."""
+
+from __future__ import annotations
+
+from simulation.node.checker.deadlines import check_decisions, check_early, check_late
+from simulation.node.checker.deliveries import check_duplicates, check_invented, check_order, check_refused
+from simulation.node.checker.leases import check_leases, check_lingering
+from simulation.node.checker.loss import check_answered, check_lost
+from simulation.node.checker.transactions import check_transactions
+from simulation.node.checker.verdict import Tolerance, Violation
+from simulation.node.history import History
+from simulation.node.topology import Topology
+
+__all__ = [
+    "Tolerance",
+    "Violation",
+    "check",
+    "check_answered",
+    "check_decisions",
+    "check_duplicates",
+    "check_early",
+    "check_invented",
+    "check_late",
+    "check_leases",
+    "check_lingering",
+    "check_lost",
+    "check_order",
+    "check_refused",
+    "check_transactions",
+]
+
+
+def check(history: History, topology: Topology, tolerance: Tolerance) -> list[Violation]:
+    """Every broken promise of a finished run, in a fixed order; an empty list is what one wants to see."""
+    return [
+        *check_invented(history, topology),
+        *check_duplicates(history),
+        *check_order(history),
+        *check_refused(history, topology, tolerance),
+        *check_lost(history, topology),
+        *check_transactions(history),
+        *check_answered(history, tolerance),
+        *check_decisions(history),
+        *check_early(history, topology, tolerance),
+        *check_late(history, topology, tolerance),
+        *check_leases(history, topology, tolerance),
+        *check_lingering(history, topology, tolerance),
+    ]

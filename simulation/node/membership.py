@@ -1,0 +1,185 @@
+"""An operator who adds, removes and replaces nodes while everything else goes on.
+
+What is to be done, and when, is drawn before the run from a stream of its own; on which node follows from what is
+there by then. A node is only given up for dead when the others can do without it: an operator who takes away a
+majority has no promise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING
+
+from mayfly.cluster.versions import LEVELS
+from mayfly.node.broker.cluster_facade import SESSION_LOST
+from mayfly.node.catalog import AddMember, CatalogCommand, MemberAdded, RemoveMember
+from simulation.cluster.events import MILLISECOND_US
+from simulation.cluster.membership_change import ADD, REMOVE, REPLACE, Change
+from simulation.cluster.randomness import stream
+from simulation.node.nodes import Acquaintance, SimulatedNode
+
+if TYPE_CHECKING:
+    from simulation.node.run import Simulation
+
+MOST_MEMBERS = 6
+_PAUSE_US = 300 * MILLISECOND_US
+
+
+def draw_changes(seed: int, start_us: int, end_us: int) -> tuple[Change, ...]:
+    """The changes of a seed; none in every second one."""
+    random = stream(seed, "membership")
+    count = random.choice((0, 0, 0, 1, 2, 4))
+    times = sorted(random.randint(start_us, end_us) for _ in range(count))
+    return tuple(Change(at_us, random.choice((ADD, ADD, REMOVE, REPLACE))) for at_us in times)
+
+
+class Operator:
+    """Carries the changes out, one after the other; each as soon as it is possible."""
+
+    def __init__(self, simulation: Simulation, changes: tuple[Change, ...], until_us: int) -> None:
+        self.done = 0
+        """How many changes were made."""
+        self._simulation = simulation
+        self._queue = simulation.queue
+        self._random: Random = stream(simulation.scenario.seed, "operator")
+        self._changes = list(changes)
+        self._until_us = until_us
+        self._stores = 0
+        self._lost: list[int] = []
+        self._at_work = False
+
+    @property
+    def busy(self) -> bool:
+        """Whether a change is under way, or a node is to be replaced."""
+        return self._at_work or bool(self._lost)
+
+    def replace(self, node: int) -> None:
+        """A node has lost its data for good: take it out, and put a new one in its place."""
+        self._lost.append(node)
+        self._queue.after(_PAUSE_US, self._replace_lost)
+
+    def _replace_lost(self) -> None:
+        if self._at_work:
+            self._queue.after(_PAUSE_US, self._replace_lost)
+            return
+        self._at_work = True
+        node = self._lost.pop(0)
+        self._simulation.trace.add("operator", "replaces", node)
+        self._ask(RemoveMember(str(node)), lambda answer, at: self._add())
+
+    def start(self) -> None:
+        """Begin with the first change at its time."""
+        if self._changes:
+            change = self._changes.pop(0)
+            self._queue.at(max(change.at_us, self._queue.now_us + 1), lambda: self._make(change.kind))
+
+    def _make(self, kind: str) -> None:
+        if self._queue.now_us > self._until_us:
+            return
+        if self.busy or self._simulation.impaired():
+            self._queue.after(_PAUSE_US, lambda: self._make(kind))
+            return
+        program = self._some_program()
+        victim = None if program is None else self._victim(program, kind)
+        if program is None or not program.engine.catalog.members.founded or (kind != ADD and victim is None):
+            self._queue.after(_PAUSE_US, lambda: self._make(kind))
+            return
+        self._simulation.trace.add("operator", kind, victim)
+        self._at_work = True
+        if kind == REPLACE and victim is not None:
+            self._simulation.cluster.take_away(victim)
+        if victim is not None:
+            self._ask(RemoveMember(str(victim)), lambda answer, at: self._finished(kind))
+        elif len(program.engine.catalog.members.with_replicas()) < MOST_MEMBERS:
+            self._add()
+        else:
+            self._at_work = False
+            self.start()
+
+    def _finished(self, kind: str) -> None:
+        if kind == REPLACE:
+            self._add()
+        else:
+            self.done += 1
+            self._at_work = False
+            self.start()
+
+    def _add(self) -> None:
+        self._stores += 1
+        store = f"store {self._stores}"
+        self._ask(AddMember("", f"machine of {store}", store, (LEVELS.lowest, LEVELS.highest)), self._added)
+
+    def _added(self, answer: object, program: SimulatedNode) -> None:
+        if not isinstance(answer, MemberAdded):
+            self._queue.after(_PAUSE_US, self._add)
+            return
+        members = program.engine.catalog.members
+        known = [record.id for record in members.with_replicas()]
+        self._simulation.add_member(answer.member.id, Acquaintance(known, (), members.version, True))
+        self._finished(ADD)
+
+    def _ask(self, command: CatalogCommand, then: Callable[[object, SimulatedNode], None]) -> None:
+        """Give a command through some node, again and again until one has answered."""
+        asked = [0]
+        answered = [False]
+
+        def attempt() -> None:
+            if answered[0]:
+                return
+            asked[0] += 1
+            program = self._some_program()
+            if program is not None:
+                at = program
+
+                def answer(result: object) -> None:
+                    if not answered[0] and result is not SESSION_LOST:
+                        answered[0] = True
+                        self._queue.after(1, lambda: then(result, at))
+
+                at.machine.call(lambda: at.engine.submit_catalog(command, answer))
+            self._queue.after(5 * _PAUSE_US, attempt)
+
+        attempt()
+
+    def _some_program(self) -> SimulatedNode | None:
+        members = [
+            program
+            for program in self._simulation.programs()
+            if program.ready and not program.machine.frozen and not program.engine.membership.removed
+        ]
+        return self._random.choice(members) if members else None
+
+    def _victim(self, program: SimulatedNode, kind: str) -> int | None:
+        """Whom to take out; None while nobody can be spared."""
+        if kind == ADD:
+            return None
+        members = program.engine.catalog.members
+        present = members.with_replicas()
+        if len(present) < (2 if kind == REMOVE else 3) or any(record.state != "member" for record in present):
+            return None
+        running = {other.machine.id for other in self._simulation.programs()}
+        if kind == REPLACE and not running.issuperset(record.id for record in present):
+            return None
+        if kind == REPLACE and not all(
+            other.engine.catalog.members.version == members.version and settled(other)
+            for other in self._simulation.programs()
+            if not other.engine.membership.removed
+        ):
+            return None
+        return self._random.choice([record.id for record in present if record.id != program.machine.id])
+
+
+def settled(program: SimulatedNode) -> bool:
+    """Whether every replica of the node shows the members that the plan of its catalog wants."""
+    members = program.engine.catalog.members
+    replicas = {record.id for record in members.with_replicas()}
+    if any(record.state != "member" for record in members.with_replicas()):
+        return False
+    for id, voters in members.plan.items():
+        present = program.engine.host.groups[id].conf_state
+        if present.voters_outgoing or set(present.voters) != set(voters):
+            return False
+        if set(present.voters) | set(present.learners) != replicas:
+            return False
+    return True

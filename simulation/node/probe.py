@@ -1,0 +1,317 @@
+"""What the simulator sees that no client can: the state of replicas, compared with each other as the run
+goes on.
+
+Checked at once, wherever a node has just worked: one leader in a term (Raft), shard and lease clocks that
+never go back in one process (RULES C2) nor run ahead of true time further than they may (C3), equal
+digests at equal applied positions (C1), no delivery decided past a deadline (T5), no queue longer than it
+may be (D2). Written into the history: when queues were gone, and the shard clocks that judge deaths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from mayfly.cluster.group.sessions import OPEN
+from mayfly.cluster.raft import StateType
+from mayfly.node.amqp.content import Content
+from mayfly.node.broker.access_counts import AccessCounts
+from mayfly.node.broker.cluster_facade import ClusterEvents, ClusterFacade, Done, ShardHandle
+from mayfly.node.catalog import Catalog, CatalogCommand, QueueRecord
+from mayfly.node.catalog.records import CATALOG_GROUP
+from mayfly.node.shard.effects import Deliver
+from mayfly.node.shard.message import Message
+from mayfly.node.shard.results import GetResult
+from simulation.cluster.clocks import EPOCH_MS
+from simulation.cluster.events import EventQueue
+from simulation.node.history import Decision, Disappearance, History
+
+if TYPE_CHECKING:
+    from mayfly.cluster.group.group import Group
+    from simulation.node.nodes import SimulatedNode
+
+DIGEST_EVERY = 16
+
+
+class StateError(AssertionError):
+    """Replicas disagree, or a clock went back: the text says which, where and when."""
+
+
+class Seen:
+    """A replica of one process, and what it showed the last time."""
+
+    __slots__ = ("applied", "group", "group_id", "led_ms", "led_term", "raft", "time_ms")
+
+    def __init__(self, group_id: int, group: Group) -> None:
+        self.group_id = group_id
+        self.group = group
+        self.raft = group.raw.raft
+        self.applied = 0
+        self.led_term = 0
+        self.time_ms = 0
+        self.led_ms = 0
+
+
+class Probe:
+    """The eyes of one run."""
+
+    def __init__(self, queue: EventQueue, history: History) -> None:
+        self._queue = queue
+        self._history = history
+        self.shard_clocks_ms: dict[int, int] = {}
+        """The newest clock any replica of a shard has shown."""
+        self.shard_of: dict[str, int] = {}
+        """The shard of each queue, as last seen in a catalog."""
+        self.digests_compared = 0
+        self.clock_limit_ms: int | None = None
+        """How far ahead of true time a group's clock may be; None where too few clocks are right to say."""
+        self._leaders: dict[tuple[int, int], int] = {}
+        self._digests: dict[tuple[int, int], tuple[int, str]] = {}
+        self._gone: dict[int, None] = {}
+        self.session_ended: Callable[[int, int], None] = lambda shard, node: None
+        """Called with (shard, node) when a replica shows, for the first time, that a session is over."""
+        self._sessions: dict[tuple[int, int], tuple[int, bool]] = {}
+
+    def watch(self, node: SimulatedNode) -> ClusterFacade:
+        """The engine of a node as its broker shall see it: answers to gets are looked at on their way."""
+        return _WatchedCluster(self, node)
+
+    def watch_effects(self, node: SimulatedNode, events: ClusterEvents) -> ClusterEvents:
+        """The broker of a node as its engine shall see it: deliveries are looked at on their way."""
+        return _WatchedEvents(self, node, events)
+
+    def handed_out(self, node: SimulatedNode, shard: int, messages: Sequence[Message]) -> None:
+        """A replica decided that these messages go to a client."""
+        replica = node.engine.shards.get(shard)
+        if replica is None:
+            return  # a transient shard, which has no history to be judged with
+        time_ms = replica.time_ms
+        for message in messages:
+            if message.deadline_ms >= 0:
+                self._history.decisions.append(
+                    Decision(self._queue.now_us, node.machine.id, shard, time_ms, message.deadline_ms)
+                )
+
+    def look(self, node: SimulatedNode) -> None:
+        """The node has worked: compare what changed."""
+        for seen in node.seen:
+            raft = seen.raft
+            if raft.state == StateType.LEADER and raft.term != seen.led_term:
+                seen.led_term = raft.term
+                known = self._leaders.setdefault((seen.group_id, raft.term), node.machine.id)
+                if known != node.machine.id:
+                    raise StateError(
+                        f"group {seen.group_id} has two leaders in term {raft.term}: {known} and {node.machine.id}"
+                    )
+            if seen.applied != seen.group.applied:
+                self._look_at_group(node, seen.group_id, seen.group, seen)
+
+    def _look_at_group(self, node: SimulatedNode, group_id: int, group: Group, seen: Seen) -> None:
+        clock = group.clock
+        if clock.time_ms < seen.time_ms or clock.applied_led_ms < seen.led_ms:
+            raise StateError(
+                f"a clock of group {group_id} at node {node.machine.id} went back: from "
+                f"{(seen.time_ms, seen.led_ms)} to {(clock.time_ms, clock.applied_led_ms)}"
+            )
+        ahead_ms = clock.time_ms - EPOCH_MS - self._queue.now_us // 1_000
+        if self.clock_limit_ms is not None and ahead_ms > self.clock_limit_ms:
+            raise StateError(
+                f"the clock of group {group_id} at node {node.machine.id} is {ahead_ms} ms ahead of true time, "
+                f"more than {self.clock_limit_ms} (RULES C3)"
+            )
+        seen.applied, seen.time_ms, seen.led_ms = group.applied, clock.time_ms, clock.applied_led_ms
+        if group_id != CATALOG_GROUP:
+            self._look_at_shard(node, group_id, seen)
+        else:
+            for queue in node.engine.catalog.queues():
+                self.shard_of[queue.name] = queue.shard
+        if group.applied % DIGEST_EVERY == 0:
+            self.compare(node, group_id)
+
+    def _look_at_shard(self, node: SimulatedNode, shard_id: int, seen: Seen) -> None:
+        shard = node.engine.shards[shard_id]
+        if shard.time_ms > self.shard_clocks_ms.get(shard_id, 0):
+            self.shard_clocks_ms[shard_id] = shard.time_ms
+        for session_node, incarnation, _, state in node.engine.host.groups[shard_id].sessions.rows():
+            is_open = state == OPEN
+            known = self._sessions.get((shard_id, session_node), (incarnation, True))
+            if incarnation > known[0] or (incarnation == known[0] and known[1] and not is_open):
+                self.session_ended(shard_id, session_node)
+            self._sessions[(shard_id, session_node)] = max(known, (incarnation, is_open), key=_newness)
+        for queue_id in shard.queue_ids():
+            queue = shard.queue(queue_id)
+            if queue is not None and queue.drops and queue.is_over_limit():
+                # No run is so large that the bound of an entry could leave some of it for the next.
+                raise StateError(f"{queue.settings.name} has {queue.ready_count()} ready, {queue.max_length} allowed")
+        for queue_id, tombstone in shard.deleted.items():
+            if queue_id not in self._gone:
+                self._gone[queue_id] = None
+                self._history.disappearances.append(
+                    Disappearance(tombstone.name, queue_id, self._queue.now_us, tombstone.reason)
+                )
+
+    def compare(self, node: SimulatedNode, group_id: int) -> None:
+        """Compare the whole state of a replica with what others had at the same position (RULES C1)."""
+        group = node.engine.host.groups[group_id]
+        digest = digest_of(node, group_id)
+        known = self._digests.setdefault((group_id, group.applied), (node.machine.id, digest))
+        if known[0] != node.machine.id:
+            self.digests_compared += 1
+        if known[1] != digest:
+            raise StateError(
+                f"group {group_id} at {group.applied}: node {node.machine.id} has another state than node "
+                f"{known[0]} had"
+            )
+
+
+def _newness(session: tuple[int, bool]) -> tuple[int, bool]:
+    """What is known of a session only grows: a higher incarnation, or its end."""
+    return session[0], not session[1]
+
+
+def digest_of(node: SimulatedNode, group_id: int) -> str:
+    """A fingerprint of a replica: its state machine and its sessions."""
+    group = node.engine.host.groups[group_id]
+    if group_id == CATALOG_GROUP:
+        return f"{sha256(node.engine.catalog.snapshot()).hexdigest()} {group.sessions.rows()}"
+    return f"{node.engine.shards[group_id].digest()} {group.sessions.rows()}"
+
+
+class _WatchedCluster:
+    """A `ClusterFacade` that shows answers to gets to the probe."""
+
+    def __init__(self, probe: Probe, node: SimulatedNode) -> None:
+        self._probe = probe
+        self._node = node
+        self._handles: dict[int, ShardHandle] = {}
+
+    @property
+    def node_id(self) -> int:
+        return self._node.engine.node_id
+
+    @property
+    def incarnation(self) -> int:
+        return self._node.engine.incarnation
+
+    @property
+    def catalog(self) -> Catalog:
+        return self._node.engine.catalog
+
+    @property
+    def access_counts(self) -> AccessCounts:
+        return self._node.engine.access_counts
+
+    def submit_catalog(self, command: CatalogCommand, done: Done) -> None:
+        self._node.engine.submit_catalog(command, done)
+
+    def reply(self, address: str, content: Content) -> None:
+        self._node.engine.reply(address, content)
+
+    def ask_for_reply_address(self, address: str, done: Done) -> None:
+        self._node.engine.ask_for_reply_address(address, done)
+
+    def await_owner(self, queue_id: int, done: Done) -> None:
+        self._node.engine.await_owner(queue_id, done)
+
+    def catalog_barrier(self, done: Done) -> None:
+        self._node.engine.catalog_barrier(done)
+
+    def catalog_spread(self, done: Done) -> None:
+        self._node.engine.catalog_spread(done)
+
+    def shard(self, shard_id: int) -> ShardHandle:
+        handle = self._handles.get(shard_id)
+        if handle is None:
+            inner = self._node.engine.shard(shard_id)
+            handle = self._handles[shard_id] = _WatchedShard(self._probe, self._node, inner)
+        return handle
+
+    @property
+    def overloaded(self) -> bool:
+        return self._node.engine.overloaded
+
+    @property
+    def blocked(self) -> str | None:
+        return self._node.engine.blocked
+
+    @property
+    def no_room(self) -> str | None:
+        return self._node.engine.no_room
+
+
+class _WatchedShard:
+    """A `ShardHandle` that shows answers to gets to the probe."""
+
+    def __init__(self, probe: Probe, node: SimulatedNode, inner: ShardHandle) -> None:
+        self._probe = probe
+        self._node = node
+        self._inner = inner
+
+    @property
+    def shard_id(self) -> int:
+        return self._inner.shard_id
+
+    def submit(self, command: bytes, done: Done | None) -> None:
+        if done is None:
+            self._inner.submit(command, None)
+            return
+        told = done
+
+        def watched(result: object) -> None:
+            if isinstance(result, GetResult) and result.message is not None:
+                self._probe.handed_out(self._node, self._inner.shard_id, [result.message])
+            told(result)
+
+        self._inner.submit(command, watched)
+
+    def acknowledge(self, queue_id: int, holder_id: int, command: bytes) -> None:
+        self._inner.acknowledge(queue_id, holder_id, command)
+
+    def publish(self, parts: list[bytes], size_bytes: int, done: Done | None) -> None:
+        self._inner.publish(parts, size_bytes, done)
+
+    def entry(self, index: int) -> bytes:
+        return self._inner.entry(index)
+
+
+class _WatchedEvents:
+    """`ClusterEvents` that show deliveries to the probe."""
+
+    def __init__(self, probe: Probe, node: SimulatedNode, inner: ClusterEvents) -> None:
+        self._probe = probe
+        self._node = node
+        self._inner = inner
+
+    def shard_effects(self, shard_id: int, effects: Sequence[object]) -> None:
+        for effect in effects:
+            if isinstance(effect, Deliver):
+                self._probe.handed_out(self._node, shard_id, effect.messages)
+        self._inner.shard_effects(shard_id, effects)
+
+    def session_lost(self, shard_id: int) -> None:
+        self._inner.session_lost(shard_id)
+
+    def reply_came(self, key: str, content: Content) -> None:
+        self._inner.reply_came(key, content)
+
+    def awaits_reply(self, key: str) -> bool:
+        return self._inner.awaits_reply(key)
+
+    def queues_removed(self, queues: Sequence[QueueRecord]) -> None:
+        self._inner.queues_removed(queues)
+
+    def catalog_changed(self) -> None:
+        self._inner.catalog_changed()
+
+    def alarm_changed(self, text: str | None) -> None:
+        self._inner.alarm_changed(text)
+
+    def no_room_changed(self, elsewhere: bool) -> None:
+        self._inner.no_room_changed(elsewhere)
+
+    def pressure_changed(self, overloaded: bool) -> None:
+        self._inner.pressure_changed(overloaded)
+
+    def kept_bytes(self) -> int:
+        return self._inner.kept_bytes()

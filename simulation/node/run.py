@@ -1,0 +1,439 @@
+"""One run: build what the scenario says, let time pass, judge what the clients saw and what replicas hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from mayfly.cluster.host.frame import Frame
+from mayfly.cluster.log.batch import CorruptStore, WriteBatch
+from mayfly.cluster.raft.messages import MESSAGE_TYPE_NAMES
+from mayfly.node.catalog.records import CATALOG_GROUP
+from mayfly.node.limits import CONSUMER_WINDOW_BYTES
+from simulation.cluster.clocks import MachineClock
+from simulation.cluster.cluster import SimulatedCluster
+from simulation.cluster.events import MILLISECOND_US, SECOND_US, EventQueue
+from simulation.cluster.faults import Fault
+from simulation.cluster.machine import Machine, MachineProfile
+from simulation.cluster.memory_store import SimulatedDisk
+from simulation.cluster.randomness import stream
+from simulation.cluster.trace import Trace
+from simulation.node.actor import Actor
+from simulation.node.actors import (
+    Drainer,
+    Founder,
+    Getter,
+    Leaseholder,
+    Publisher,
+    Reluctant,
+    Remover,
+    Tourist,
+    Trader,
+    Worker,
+)
+from simulation.node.checker import Violation, check
+from simulation.node.history import History
+from simulation.node.membership import Operator, settled
+from simulation.node.nodes import Acquaintance, SimulatedNode
+from simulation.node.scenario import SETUP_LIMIT_US, Scenario
+from simulation.node.topology import QueuePlan
+from simulation.node.world import World
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of a run."""
+
+    seed: int
+    violations: list[Violation]
+    trace_digest: str
+    events: int
+    counts: dict[str, int] = field(default_factory=dict)
+
+
+class Simulation:
+    """A cluster, its clients and its faults. Use `run` once."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        sink: Callable[[str], None] | None = None,
+        on_wire: Callable[[Frame, int, int], Frame] | None = None,
+    ) -> None:
+        """`sink` gets the trace line by line. `on_wire(frame, sender, receiver)` makes what arrives of what was
+        sent: an encoding and back, for those who have one."""
+        self.scenario = scenario
+        self._on_wire = on_wire
+        self.queue = EventQueue()
+        self.trace = Trace(self.queue, sink)
+        self.history = History()
+        seed = scenario.seed
+        self.cluster: SimulatedCluster[Frame, WriteBatch] = SimulatedCluster(
+            self.queue, stream(seed, "network"), scenario.links, self.trace
+        )
+        self.cluster.frame_text = frame_text
+        self.cluster.transfer_leadership = self._transfer_leadership
+        self.cluster.begin_drain = self._begin_drain
+        self.cluster.is_drained = self._is_drained
+        self.cluster.may_lose = self._may_lose
+        self.cluster.lost = self._lose
+        self._lost: dict[int, None] = {}
+        self.world = World(seed, self.cluster, scenario.topology, self.history)
+        if len(scenario.nodes) >= 3 and not scenario.changes:
+            self.world.probe.clock_limit_ms = (
+                scenario.node_profile.clock_bound_ms
+                + max(scenario.clock_offsets_us) // MILLISECOND_US
+                + 100
+            )
+        for place, node in enumerate(scenario.nodes):
+            known = Acquaintance(list(scenario.nodes), scenario.nodes)
+            self._add_machine(node, known, scenario.clock_offsets_us[place], scenario.clock_drifts_ppm[place])
+        self.workers: list[Actor] = []
+        self._founded_us = -1
+        self._operator: Operator | None = None
+
+    def add_member(self, node: int, known: Acquaintance) -> None:
+        """A machine for a node that joins; it starts at once."""
+        if node not in self.cluster.machines:
+            self._add_machine(node, known, 0, 0)
+            self.cluster.start(node)
+
+    def _send_away(self, node: int) -> None:
+        """A node was told that it is out: its process ends. (At calm it comes back once more, as nodes do.)"""
+        self.trace.add("sent away", node)
+        self.queue.after(1, lambda: self.cluster.take_away(node))
+
+    def _add_machine(self, node: int, known: Acquaintance, offset_us: int, drift_ppm: int) -> None:
+        scenario, disk = self.scenario, SimulatedDisk()
+
+        def boot(machine: Machine[Frame, WriteBatch]) -> tuple[SimulatedNode, WriteBatch | None]:
+            if node in self._lost:
+                raise CorruptStore(f"the data of node {node} is gone")
+            random = stream(scenario.seed, f"node {node} life {machine.life}")
+            program = SimulatedNode(
+                machine, disk, known, scenario.node_profile, random, self.world.probe, self._send_away
+            )
+            if any(group.rebuild is not None for group in program.engine.host.groups.values()):
+                self.cluster.count("rebuilt")
+            return program, program.first_write
+
+        machine: Machine[Frame, WriteBatch] = Machine(
+            node,
+            self.queue,
+            stream(scenario.seed, f"machine {node}"),
+            self.cluster.network,
+            disk,
+            boot,
+            MachineClock(offset_us, drift_ppm),
+            MachineProfile(
+                tick_us=scenario.node_profile.tick_ms * MILLISECOND_US, loop_us=scenario.loop_us
+            ),
+            replace(scenario.disk),
+        )
+        machine.after_input = self._look
+        machine.transmit = lambda peer, frame: self._transmit(machine, peer, frame)
+        self.cluster.add(machine)
+
+    def _transmit(self, machine: Machine[Frame, WriteBatch], peer: int, frame: Frame) -> None:
+        program = machine.program
+        if isinstance(program, SimulatedNode):
+            program.transmit(peer, frame, self._send)
+
+    def _send(
+        self,
+        source: int,
+        target: int,
+        frame: Frame,
+        bulk: bool = False,
+        result: Callable[[bool], None] | None = None,
+    ) -> None:
+        if self._on_wire is not None and not bulk:
+            frame = self._on_wire(frame, source, target)
+        self.cluster.network.send(source, target, frame, bulk, result)
+
+    def _look(self, machine: Machine[Frame, WriteBatch]) -> None:
+        if isinstance(machine.program, SimulatedNode):
+            self.world.probe.look(machine.program)
+
+    def _begin_drain(self, node: int) -> None:
+        program = self.cluster.machines[node].program
+        if isinstance(program, SimulatedNode):
+            program.begin_drain()
+
+    def _is_drained(self, node: int) -> bool:
+        program = self.cluster.machines[node].program
+        return not isinstance(program, SimulatedNode) or program.drain.state == "drained"
+
+    def _transfer_leadership(self, node: int, number: int) -> None:
+        """Whoever leads the group of that number is asked to hand over to `node`."""
+        group_id = number % (self.scenario.node_profile.shards + 1)
+        for machine in self.cluster.machines.values():
+            program = machine.program
+            if isinstance(program, SimulatedNode) and not machine.frozen:
+                group = program.engine.host.groups[group_id]
+                if group.leads and node != machine.id and node in group.conf_state.voters:
+                    self._hand_over(program, group_id, node)
+
+    def _hand_over(self, program: SimulatedNode, group_id: int, node: int) -> None:
+        program.machine.call(lambda: program.engine.host.groups[group_id].raw.transfer_leader(node))
+
+    # ------------------------------------------------------------------ disks that lose data
+
+    def impaired(self) -> bool:
+        """Whether a node lacks some of its data, be it known to anybody or not."""
+        for node, machine in self.cluster.machines.items():
+            disk, program = machine.disk, machine.program
+            if node not in self._lost and isinstance(disk, SimulatedDisk) and disk.rotten():
+                return True
+            if isinstance(program, SimulatedNode) and any(
+                group.rebuild is not None for group in program.engine.host.groups.values()
+            ):
+                return True
+        return False
+
+    def _may_lose(self, node: int, kind: str) -> bool:
+        """One node at a time, in a cluster at rest whose groups all have three voters: no promise holds otherwise."""
+        if self._operator is None or self._operator.busy or self.impaired():
+            return False
+        programs = self._programs()
+        if node not in [program.machine.id for program in programs]:
+            return False
+        members = programs[0].engine.catalog.members
+        if len(programs) != len(members.with_replicas()) or any(len(voters) < 3 for voters in members.plan.values()):
+            return False
+        return all(
+            settled(program) and program.engine.catalog.members.version == members.version for program in programs
+        )
+
+    def _lose(self, node: int, why: str) -> None:
+        """A node can't start on its disk, or was wiped: it never comes back under its id, and is replaced."""
+        if node not in self._lost and self._operator is not None:
+            self._lost[node] = None
+            self.trace.add("lost", node, why)
+            self._operator.replace(node)
+
+    # ------------------------------------------------------------------ the course of a run
+
+    def run(self) -> Outcome:
+        """Run to the end. Raises whatever a node raised, and StateError when replicas disagree."""
+        timeline = self.scenario.timeline
+        self.cluster.start_all()
+        founder = Founder(self.world, "founder", self._founded)
+        founder.start()
+        while self._founded_us < 0:
+            if self.queue.now_us > SETUP_LIMIT_US:
+                return self._outcome([Violation("setup", "the queues could not be declared in time")])
+            self.queue.run_until(self.queue.now_us + 10 * MILLISECOND_US)
+        # A binding counts on a node once its catalog has it, a moment after bind-ok was answered elsewhere.
+        self.queue.run_until(self._founded_us + SECOND_US // 2)
+        start = self.queue.now_us
+        self.history.calm_us = start + timeline.calm
+        self._start_workers(start + timeline.quiet)
+        changes = tuple(replace(change, at_us=change.at_us + start) for change in self.scenario.changes)
+        self._operator = Operator(self, changes, start + timeline.calm)
+        self._operator.start()
+        self.cluster.schedule([fault_at(fault, start) for fault in self.scenario.plan])
+        self.queue.run_until(start + timeline.calm)
+        self.cluster.calm_down((self.scenario.absent,) if self.scenario.absent else ())
+        self.queue.run_until(start + timeline.drain)
+        self.cluster.all_present()
+        for worker in self.workers:
+            worker.finish()
+        self.queue.run_until(self.queue.now_us + SECOND_US // 2)
+        drainer = self._drain()
+        self.queue.run_until(start + timeline.end)
+        self._wait_for_replicas()
+        return self._outcome(self._judge(drainer))
+
+    def _founded(self) -> None:
+        self._founded_us = self.queue.now_us
+        self.trace.add("founded")
+
+    def _start_workers(self, until_us: int) -> None:
+        scenario, world = self.scenario, self.world
+        queues = scenario.topology.queues
+        targets: list[Publisher.Target] = [
+            ("", "plain", ("plain",), (None, None, 200, 1_500)),
+            ("", "work", ("work",), (None, None, 700)),
+            ("", "timed", ("timed",), (None, None, 100, 1_800)),
+            ("", "fanned", ("fanned",), (None, 0, 400, 400)),
+            ("", "vanishing", ("vanishing",), (None,)),
+            ("many", "", ("plain", "fanned", "vanishing"), (None, 900)),
+        ]
+        for number in range(scenario.publishers):
+            some = stream(scenario.seed, f"targets {number}").sample(targets, 3)
+            self.workers.append(Publisher(world, f"publisher{number}", some, scenario.gap_us, until_us))
+        self.workers += [
+            Worker(world, "worker1", "work", until_us, reject=0.2),
+            Worker(world, "worker2", "plain", until_us, requeue=0.2),
+            Getter(world, "getter", "vanishing", until_us),
+            Remover(world, "remover", queues["removed"], until_us),
+            Tourist(world, "tourist", until_us),
+        ]
+        leased = [plan for plan in queues.values() if plan.expires_ms is not None]
+        for number in range(scenario.leaseholders):
+            self.workers.append(Leaseholder(world, f"leaseholder{number}", leased, until_us))
+        if scenario.limits:
+            self.workers += self._limited_workers(until_us)
+        if scenario.transactions:
+            self.workers += self._trading_workers(until_us)
+        if scenario.reluctant:
+            heaped: Publisher.Target = ("", "heaped", ("heaped",), (None,))
+            self.workers += [
+                Publisher(world, "heaper", [heaped], scenario.gap_us // 4, until_us),
+                Reluctant(world, "reluctant", "heaped", until_us),
+            ]
+        for worker in self.workers:
+            worker.start()
+
+    def _limited_workers(self, until_us: int) -> list[Actor]:
+        """Clients of the queues with limits."""
+        world, gap_us = self.world, self.scenario.gap_us
+        targets: list[Publisher.Target] = [
+            ("", "short", ("short",), (None,)),
+            ("", "full", ("full",), (None, None, 500)),
+            ("", "tried", ("tried",), (None,)),
+            ("", "squeezed", ("squeezed",), (None,)),
+            ("mixed", "", ("full", "roomy", "short"), (None,)),
+        ]
+        return [
+            Publisher(world, "filler", targets, gap_us, until_us),
+            Getter(world, "getter2", "full", until_us),
+            Worker(world, "worker4", "tried", until_us, reject=0.05, requeue=0.5),
+            Getter(world, "getter3", "narrow", until_us),
+        ]
+
+    def _trading_workers(self, until_us: int) -> list[Actor]:
+        """Clients with transactions, and those of the queue with priorities."""
+        world = self.world
+        ranked: Publisher.Target = ("", "ranked", ("ranked",), (None,))
+        return [
+            Trader(world, "trader1", "traded", ranked, until_us),
+            Trader(world, "trader2", "traded", ranked, until_us),
+            Publisher(world, "ranker", [ranked], self.scenario.gap_us, until_us),
+            Worker(world, "worker5", "ranked", until_us, requeue=0.2),
+        ]
+
+    def _drain(self) -> Drainer:
+        self.trace.add("drain")
+        for program in self.programs():
+            # A message in a round trip would take too long.
+            program.broker.settings.consumer_window_bytes = CONSUMER_WINDOW_BYTES
+        kept = [plan.name for plan in self.scenario.topology.queues.values() if self._is_kept(plan)]
+        drainer = Drainer(self.world, "drainer", kept)
+        drainer.start()
+        return drainer
+
+    def _is_kept(self, plan: QueuePlan) -> bool:
+        return plan.expires_ms is None and (plan.name != "removed" or self._exists("removed"))
+
+    def _exists(self, name: str) -> bool:
+        return name in self._names_at_nodes()
+
+    def programs(self) -> list[SimulatedNode]:
+        """All nodes whose processes run."""
+        programs = [machine.program for machine in self.cluster.machines.values()]
+        return [program for program in programs if isinstance(program, SimulatedNode)]
+
+    def _programs(self) -> list[SimulatedNode]:
+        """The running nodes that are members, as the catalog that is furthest ahead has it."""
+        running = self.programs()
+        if not running:
+            return []
+        members = max(running, key=lambda program: program.engine.catalog.members.version).engine.catalog.members
+        present = {record.id for record in members.with_replicas()}
+        return [program for program in running if program.machine.id in present or not present]
+
+    def _names_at_nodes(self) -> list[str]:
+        names: dict[str, None] = {}
+        for program in self._programs():
+            for queue in program.engine.catalog.queues():
+                names.setdefault(queue.name)
+        return list(names)
+
+    # ------------------------------------------------------------------ the verdict
+
+    def _judge(self, drainer: Drainer) -> list[Violation]:
+        history = self.history
+        history.ended_us = self.queue.now_us
+        history.present_at_end = self._names_at_nodes()
+        violations = [
+            Violation("unanswered", f"{queue} could not be drained at the end")
+            for queue in drainer.queues
+            if queue not in drainer.drained
+        ]
+        violations += check(history, self.scenario.topology, self.scenario.tolerance)
+        violations += self._judge_replicas()
+        return violations
+
+    def _wait_for_replicas(self) -> None:
+        """Let what was proposed in the last moment reach everyone."""
+        for _ in range(100):
+            programs = self._programs()
+            if all(
+                len({program.engine.host.groups[group_id].applied for program in programs}) == 1
+                for group_id in programs[0].engine.host.groups
+            ):
+                return
+            self.queue.run_until(self.queue.now_us + 20 * MILLISECOND_US)
+
+    def _judge_replicas(self) -> list[Violation]:
+        """In the end all replicas are at the same place, and nothing is stuck on its way."""
+        violations: list[Violation] = []
+        programs = self._programs()
+        for program in programs:
+            if not settled(program):
+                states = [(record.id, record.state) for record in program.engine.catalog.members.all()]
+                text = f"node {program.machine.id} does not have the members that it should have: {states}"
+                violations.append(Violation("membership", text))
+        for group_id in programs[0].engine.host.groups:
+            applied = {
+                program.machine.id: program.engine.host.groups[group_id].applied for program in programs
+            }
+            if len(set(applied.values())) != 1:
+                violations.append(
+                    Violation("convergence", f"group {group_id} is applied up to {applied}")
+                )
+                continue
+            leaders = [p.machine.id for p in programs if p.engine.host.groups[group_id].leads]
+            if len(leaders) != 1:
+                violations.append(Violation("convergence", f"group {group_id} is led by {leaders}"))
+            for program in programs:
+                self.world.probe.compare(program, group_id)
+                if group_id != CATALOG_GROUP:
+                    violations += self._judge_outbox(program, group_id)
+        return violations
+
+    def _judge_outbox(self, program: SimulatedNode, group_id: int) -> list[Violation]:
+        shard = program.engine.shards[group_id]
+        waiting = len(shard.unrouted(10))
+        if waiting or list(shard.parked()) or any(lane.items for lane in shard.lanes()):
+            return [Violation("D6", f"dead letters are stuck in the outbox of shard {group_id}")]
+        return []
+
+    def _outcome(self, violations: list[Violation]) -> Outcome:
+        counts = self.history.counts()
+        counts["changes"] = self._operator.done if self._operator is not None else 0
+        counts["digests"] = self.world.probe.digests_compared
+        counts |= self.cluster.effects
+        return Outcome(self.scenario.seed, violations, self.trace.digest(), self.queue.executed, counts)
+
+
+def fault_at(fault: Fault, start_us: int) -> Fault:
+    """The fault, moved from the plan's time to the run's."""
+    return replace(fault, at_us=fault.at_us + start_us)
+
+
+def frame_text(frame: Frame) -> str:
+    """A frame in the trace: enough to tell two runs apart at the first difference."""
+    parts = [f"{frame.clock_ms} {len(frame.group_clocks)}"]
+    for group, message in frame.raft:
+        parts.append(
+            f"{group}:{MESSAGE_TYPE_NAMES[message.type]} {message.term} {message.log_term}/{message.index} "
+            f"{message.commit} {message.reject} {len(message.entries)}"
+        )
+    for group, batch in frame.proposals:
+        parts.append(f"{group}:proposal {len(batch)}")
+    for kind, data in frame.notices:
+        parts.append(f"notice {kind} {len(data)}")
+    return "; ".join(parts)

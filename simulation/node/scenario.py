@@ -1,0 +1,259 @@
+"""What a seed decides before a run begins: settings, queues, clients, clocks, faults and the course of time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from random import Random
+
+from mayfly.node.limits import CONSUMER_WINDOW_BYTES
+from simulation.cluster import faults
+from simulation.cluster.disk import DiskProfile
+from simulation.cluster.events import MILLISECOND_US, SECOND_US
+from simulation.cluster.faults import Fault
+from simulation.cluster.membership_change import Change
+from simulation.cluster.network import LinkProfile
+from simulation.cluster.randomness import stream
+from simulation.node.checker import Tolerance
+from simulation.node.membership import draw_changes
+from simulation.node.nodes import NodeProfile
+from simulation.node.topology import ExchangePlan, QueuePlan, Topology
+
+SETUP_LIMIT_US = 8 * SECOND_US
+SPARED = (faults.FAILING_SYNC,)
+"""What disks may do that takes no data away: all that clusters of one or two nodes can bear."""
+TTLS_MS = (50, 300, 800, 1_500)
+WINDOWS_BYTES = (1, 2_000, 20_000, CONSUMER_WINDOW_BYTES)
+"""Of one message at a time, some, and as many as there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """The phases of a run, in microseconds from the moment when all queues are there.
+
+    Faults happen from `chaos` to `calm`; clients work on until `quiet`; from `drain` on everything that is left is
+    taken out; at `end` the run is judged.
+    """
+
+    chaos: int = SECOND_US // 4
+    calm: int = 5_250_000
+    quiet: int = 8_250_000
+    drain: int = 11_750_000
+    end: int = 14_250_000
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """Everything about a run that does not depend on what the cluster does."""
+
+    seed: int
+    nodes: tuple[int, ...]
+    node_profile: NodeProfile
+    links: LinkProfile
+    topology: Topology
+    timeline: Timeline
+    plan: tuple[Fault, ...]
+    absent: int
+    """A node that is down from the calm until the drain, so that the others must do without it; 0 for none."""
+    clock_offsets_us: tuple[int, ...]
+    clock_drifts_ppm: tuple[int, ...]
+    disk: DiskProfile
+    tolerance: Tolerance
+    publishers: int
+    leaseholders: int
+    gap_us: int
+    loop_us: int
+    limits: bool = False
+    """Whether there are queues with limits, and clients for them."""
+    transactions: bool = False
+    """Whether there are queues for transactions and priorities, and clients for them."""
+    reluctant: bool = False
+    """Whether there is a queue whose consumer does not read most of the time."""
+    changes: tuple[Change, ...] = ()
+
+    def describe(self) -> str:
+        """The scenario in a few lines, for a failing seed."""
+        profile = self.node_profile
+        lines = [
+            f"seed {self.seed}: {len(self.nodes)} nodes, {profile.shards} shards, session timeout "
+            f"{profile.session_timeout_ms} ms, compaction after {profile.compact_entries} entries, entries of "
+            f"{profile.entry_bytes} bytes, cache of {profile.cache_bytes} bytes",
+            f"links: {self.links.base_us} us + {self.links.jitter_us} us, loss {self.links.frame_loss}; "
+            f"disks: {self.disk.base_us} us + {self.disk.jitter_us} us",
+            f"clocks off by {self.clock_offsets_us} us, drifting by {self.clock_drifts_ppm} ppm",
+            "faults (from the moment when all queues are there):",
+            faults.describe(self.plan),
+            "members: " + (", ".join(f"{it.kind} at {it.at_us / SECOND_US:.3f}s" for it in self.changes) or "as ever"),
+            f"then calm{f', without node {self.absent}' if self.absent else ''}",
+        ]
+        return "\n".join(lines)
+
+
+def draw_scenario(seed: int) -> Scenario:
+    """The scenario of a seed."""
+    random = stream(seed, "scenario")
+    nodes = tuple(range(1, random.choice((1, 3, 3, 3, 3, 3, 3, 4, 5)) + 1))
+    timeline = Timeline()
+    drawn = faults.draw_appetite(random, (*faults.KINDS, *(faults.DISK_KINDS if len(nodes) >= 3 else SPARED)))
+    appetite = replace(drawn, mean_gap_us=drawn.mean_gap_us // 2, longest_us=3 * SECOND_US)
+    plan = faults.draw_plan(random, appetite, nodes, timeline.chaos, timeline.calm)
+    offsets = tuple(random.randint(-50, 50) * MILLISECOND_US for _ in nodes)
+    drifts = tuple(random.randint(-100, 100) for _ in nodes)
+    stepped = faults.CLOCK_STEP in appetite.kinds
+    # Whoever has lost data, and who stays away, could together be a majority.
+    takes_data = any(fault.kind in faults.DISK_KINDS and fault.kind not in SPARED for fault in plan)
+    links = LinkProfile(
+        base_us=random.choice((50, 150, 5_000)),
+        jitter_us=random.choice((50, 150, 2_000)),
+        spike_probability=random.choice((0.0, 0.0, 0.002)),
+        frame_loss=random.choice((0.0, 0.0, 0.0, 0.01)),
+    )
+    early_ms = None if stepped else (max(offsets) - min(offsets)) // MILLISECOND_US + 500
+    profile = _draw_profile(random)
+    # One small batch at a time on a slow disk is not chaos but overload.
+    slowest = 30_000 if profile.session_window > 1 and profile.entry_bytes > 1 << 16 else 2_000
+    scenario = Scenario(
+        seed=seed,
+        nodes=nodes,
+        node_profile=replace(profile, window_bytes=stream(seed, "windows").choice(WINDOWS_BYTES)),
+        links=links,
+        topology=_draw_topology(random),
+        timeline=timeline,
+        plan=plan,
+        absent=random.choice((0, 0, *nodes)) if len(nodes) >= 3 and not takes_data else 0,
+        clock_offsets_us=offsets,
+        clock_drifts_ppm=drifts,
+        disk=DiskProfile(
+            base_us=random.choice((100, 300, min(5_000, slowest), slowest)),
+            jitter_us=random.choice((100, 2_000)),
+        ),
+        tolerance=Tolerance(drift_ppm=200, early_ms=early_ms, late_ms=1_500, settle_ms=2_000),
+        publishers=random.choice((1, 2, 3)),
+        leaseholders=random.choice((0, 1, 2)),
+        gap_us=random.choice((70, 150, 300)) * MILLISECOND_US,
+        loop_us=random.choice((200, 2_000, 5_000)),
+    )
+    scenario = with_limits(scenario) if stream(seed, "limits").random() < 0.5 else scenario
+    scenario = with_transactions(scenario) if stream(seed, "transactions").random() < 0.5 else scenario
+    scenario = with_reluctant(scenario) if stream(seed, "reluctant").random() < 0.3 else scenario
+    # Whom an operator takes out, and who stays away, could together be a majority.
+    return scenario if scenario.absent else replace(scenario, changes=draw_changes(seed, timeline.chaos, timeline.calm))
+
+
+def with_limits(scenario: Scenario) -> Scenario:
+    """The scenario with queues that drop, refuse and give up, and dead letters for a queue that refuses.
+
+    What else the seed decides stays as it is.
+    """
+    random = stream(scenario.seed, "limited queues")
+    queues = [
+        QueuePlan(
+            "short",
+            max_length=random.choice((0, 2, 5)),
+            dead_letter_exchange="",
+            dead_letter_routing_key="short.dead",
+            dead_letter_targets=("short.dead",),
+        ),
+        QueuePlan("short.dead"),
+        QueuePlan("full", max_length=random.choice((0, 2, 5)), refuses=True),
+        QueuePlan("roomy"),
+        QueuePlan(
+            "tried",
+            delivery_limit=random.choice((0, 2)),
+            dead_letter_exchange="",
+            dead_letter_routing_key="tried.dead",
+            dead_letter_targets=("tried.dead",),
+        ),
+        QueuePlan("tried.dead"),
+        QueuePlan(
+            "squeezed",
+            message_ttl_ms=random.choice((50, 300)),
+            dead_letter_exchange="squeeze",
+            dead_letter_targets=("narrow", "wide"),
+        ),
+        QueuePlan("narrow", max_length=random.choice((1, 3)), refuses=True),
+        QueuePlan("wide"),
+    ]
+    exchanges = [ExchangePlan("mixed", ("full", "roomy", "short")), ExchangePlan("squeeze", ("narrow", "wide"))]
+    topology = scenario.topology
+    everything = Topology.of([*topology.queues.values(), *queues], [*topology.exchanges.values(), *exchanges])
+    return replace(scenario, topology=everything, limits=True)
+
+
+def with_transactions(scenario: Scenario) -> Scenario:
+    """The scenario with a queue that is traded in, in transactions, and one with priorities.
+
+    What else the seed decides stays as it is.
+    """
+    queues = [*scenario.topology.queues.values(), QueuePlan("traded"), QueuePlan("ranked", max_priority=2)]
+    topology = Topology.of(queues, scenario.topology.exchanges.values())
+    return replace(scenario, topology=topology, transactions=True)
+
+
+def with_reluctant(scenario: Scenario) -> Scenario:
+    """The scenario with a queue to whose consumer more is given than it reads.
+
+    What else the seed decides stays as it is.
+    """
+    queues = [*scenario.topology.queues.values(), QueuePlan("heaped")]
+    topology = Topology.of(queues, scenario.topology.exchanges.values())
+    return replace(scenario, topology=topology, reluctant=True)
+
+
+def _draw_profile(random: Random) -> NodeProfile:
+    return NodeProfile(
+        shards=random.choice((1, 2, 2, 3, 4)),
+        tick_ms=random.choice((50, 100)),
+        session_timeout_ms=random.choice((1_500, 3_000, 5_000)),
+        compact_entries=random.choice((15, 60, 20_000)),
+        entry_bytes=random.choice((2_000, 1 << 20)),
+        cache_bytes=random.choice((0, 4_000, 1 << 20)),
+        session_window=random.choice((1, 4)),
+        expiry_tick_ms=random.choice((50, 250)),
+    )
+
+
+def _draw_topology(random: Random) -> Topology:
+    """A plain queue, timed ones with dead letters of every kind, leased ones, and one that comes and goes."""
+    ttl = random.choice
+    return Topology.of(
+        [
+            QueuePlan("plain"),
+            QueuePlan(
+                "work",
+                message_ttl_ms=ttl((None, *TTLS_MS)),
+                dead_letter_exchange="",
+                dead_letter_routing_key="work.dead",
+                dead_letter_targets=("work.dead",),
+            ),
+            QueuePlan("work.dead"),
+            QueuePlan(
+                "timed",
+                message_ttl_ms=ttl(TTLS_MS),
+                dead_letter_exchange="",
+                dead_letter_routing_key="timed.dead",
+                dead_letter_targets=("timed.dead",),
+            ),
+            QueuePlan(
+                "timed.dead",
+                message_ttl_ms=ttl((None, *TTLS_MS)),
+                dead_letter_exchange="last",
+                dead_letter_targets=("last.one", "last.two"),
+            ),
+            QueuePlan("last.one"),
+            QueuePlan("last.two"),
+            QueuePlan(
+                "fanned",
+                message_ttl_ms=ttl((None, *TTLS_MS)),
+                dead_letter_exchange="last",
+                dead_letter_targets=("last.one", "last.two"),
+            ),
+            QueuePlan("vanishing", message_ttl_ms=ttl(TTLS_MS)),
+            QueuePlan("removed"),
+            QueuePlan("leased.short", expires_ms=random.choice((400, 800))),
+            QueuePlan("leased.long", expires_ms=random.choice((1_500, 2_000))),
+        ],
+        [
+            ExchangePlan("last", ("last.one", "last.two")),
+            ExchangePlan("many", ("plain", "fanned", "vanishing")),
+        ],
+    )

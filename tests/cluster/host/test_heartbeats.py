@@ -1,0 +1,120 @@
+"""The heartbeats of all groups in one notice mean what their messages meant."""
+
+import pytest
+
+from mayfly.cluster import notice_kinds
+from mayfly.cluster.host.frame import Frame
+from mayfly.cluster.host.heartbeats import heartbeats_as_messages
+from mayfly.cluster.raft import Message, MessageType
+from tests.cluster.host.three_hosts import TICK_MS, Cluster, Node
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    cluster = Cluster(3)
+    cluster.run_until(lambda: cluster.leader() != 0)
+    for _ in range(20):
+        cluster.step()
+    return cluster
+
+
+def beat(cluster: Cluster) -> dict[int, Frame]:
+    """Ticks of the leader until its heartbeat is due: the frames that it sends."""
+    host = cluster.nodes[cluster.leader()].host
+    for _ in range(2):
+        cluster.now += TICK_MS
+        host.tick(cluster.now)
+        frames = host.pump(cluster.now).frames
+        if any(heartbeats_as_messages(notice, 1, 2) for frame in frames.values() for notice in frame.notices):
+            return frames
+    raise AssertionError("no heartbeat in two ticks")
+
+
+def follower(cluster: Cluster) -> Node:
+    return next(node for id, node in cluster.nodes.items() if id != cluster.leader())
+
+
+def test_an_idle_cluster_sends_no_messages_and_stays_as_it_is(cluster: Cluster) -> None:
+    leader, term = cluster.leader(), follower(cluster).host.groups[0].term
+    said: list[Message] = []
+    for _ in range(100):
+        cluster.now += TICK_MS
+        frames: list[tuple[int, int, Frame]] = []
+        for id, node in cluster.nodes.items():
+            node.host.tick(cluster.now)
+            frames += [(id, to, frame) for to, frame in node.host.pump(cluster.now).frames.items()]
+        for sender, to, frame in frames:
+            said += [message for _, message in frame.raft]
+            cluster.nodes[to].host.receive(sender, frame, cluster.now)
+    assert not said
+    assert cluster.leader() == leader
+    assert {node.host.groups[0].term for node in cluster.nodes.values()} == {term}
+
+
+def test_a_leader_that_nobody_answers_steps_down(cluster: Cluster) -> None:
+    leader = cluster.leader()
+    cluster.loses = lambda sender, to, message: to == leader and message.type == MessageType.HEARTBEAT_RESP
+    for _ in range(30):
+        cluster.step()
+    assert not cluster.nodes[leader].host.groups[0].leads
+
+
+def test_a_beat_of_an_older_term_is_answered_with_the_newer_one(cluster: Cluster) -> None:
+    old = cluster.leader()
+    frames = beat(cluster)
+    other = follower(cluster)
+    cluster.nodes[old].host.groups[0].raw.transfer_leader(other.id)
+    cluster.run_until(lambda: other.host.groups[0].leads)
+    other.host.receive(old, frames[other.id], cluster.now)
+    (answer,) = [
+        message for _, message in other.host.pump(cluster.now).frames[old].raft if message.type == MessageType.APP_RESP
+    ]
+    assert answer.term == other.host.groups[0].term
+
+
+def test_a_beat_tells_of_a_commit(cluster: Cluster) -> None:
+    node = follower(cluster)
+    leader = cluster.nodes[cluster.leader()]
+    cluster.loses = lambda sender, to, message: message.type == MessageType.APP and not message.entries
+    leader.host.submit(0, [b"word"], 4, False, None)
+    cluster.exchange()
+    assert node.machines[0].commands[-1:] != [b"word"]
+    cluster.step()
+    cluster.step()
+    assert node.machines[0].commands[-1:] == [b"word"]
+
+
+def test_a_beat_about_entries_that_are_gone_tells_that_the_log_was_lost(cluster: Cluster) -> None:
+    node = follower(cluster)
+    group = node.host.groups[0]
+    frame = Frame()
+    beats = beat(cluster)[node.id].notices
+    ((kind, data),) = [notice for notice in beats if notice[0] == notice_kinds.HEARTBEATS]
+    frame.notices = [(kind, data[:-8] + (group.committed + 100).to_bytes(8, "little"))]
+    node.host.receive(cluster.leader(), frame, cluster.now)
+    assert node.host.log_lost is not None
+
+
+def test_an_answer_of_a_node_that_lacks_entries_brings_them(cluster: Cluster) -> None:
+    """What was sent to it got lost without its connection breaking."""
+    node = follower(cluster)
+    cluster.loses = lambda sender, to, message: to == node.id and message.type == MessageType.APP
+    cluster.nodes[cluster.leader()].host.submit(0, [b"word"], 4, False, None)
+    for _ in range(4):
+        cluster.step()
+    assert node.machines[0].commands[-1:] != [b"word"]
+    cluster.loses = lambda sender, to, message: False
+    for _ in range(6):
+        cluster.step()
+    assert node.machines[0].commands[-1:] == [b"word"]
+
+
+@pytest.mark.parametrize("kind", [notice_kinds.HEARTBEATS, notice_kinds.ANSWERS])
+@pytest.mark.parametrize("data", [b"x", b"\xff" * 90, bytes(90)])
+def test_what_is_no_beat_is_refused_and_changes_nothing(cluster: Cluster, kind: int, data: bytes) -> None:
+    frame = Frame()
+    frame.notices = [(kind, data)]
+    node = follower(cluster)
+    before = (node.host.groups[0].term, node.host.groups[0].leader, node.host.groups[0].committed)
+    node.host.receive(cluster.leader(), frame, cluster.now)
+    assert (node.host.groups[0].term, node.host.groups[0].leader, node.host.groups[0].committed) == before

@@ -1,0 +1,26 @@
+"""Raft waits until it is told what became of a snapshot, so none may go without a word."""
+
+import asyncio
+
+from mayfly.cluster.host.frame import Frame
+from mayfly.cluster.raft import Message, MessageType, Snapshot, SnapshotMetadata
+from mayfly.cluster.transport.peer_transport import LocalPeer, PeerTransport
+
+
+def test_a_snapshot_for_an_unknown_peer_is_reported_as_failed() -> None:
+    told: list[tuple[int, int, bool]] = []
+
+    async def send() -> None:
+        transport = PeerTransport(
+            LocalPeer(1, "one", "test"), "127.0.0.1:0", {}, lambda *_: None, lambda *_: None, lambda *_: None,
+            lambda peer, group, ok: told.append((peer, group, ok)),
+        )  # fmt: skip
+        frame = Frame()
+        frame.raft.append((5, Message(MessageType.SNAP, 9, 1, 1, snapshot=Snapshot(SnapshotMetadata(7, 1), b""))))
+        frame.raft.append((5, Message(MessageType.HEARTBEAT, 9, 1, 1)))
+        transport.send(9, frame)
+        assert told == [], "not while the caller is in the middle of sending"
+        await asyncio.sleep(0)
+
+    asyncio.run(send())
+    assert told == [(9, 5, False)]

@@ -1,0 +1,297 @@
+"""Routing the dead of one shard: decided ahead of the log, bounded, and right after lost commands (RULES D6, D7)."""
+
+import struct
+from collections.abc import Callable
+
+from mayfly.node.catalog import Bind, Catalog, DeclareQueue, QueueDeclared, QueueRecord
+from mayfly.node.catalog.shard_settings import shard_settings
+from mayfly.node.duties.shard_duties import AGAIN_MS, PARKED_REST_MS, ShardDuties
+from mayfly.node.limits import DEAD_LETTER_ROUTING_STEPS, DEAD_LETTERS_PER_ENTRY, DEAD_LETTERS_ROUTED_AHEAD
+from mayfly.node.shard import commands
+from mayfly.node.shard.room import ANY_ROOM, Room
+from tests.node.shard.driver import Driver
+
+DEATHS = 12_000
+
+
+class Leader:
+    """A shard with many deaths, and the duties; what they give waits in `given` until a test applies it."""
+
+    def __init__(self) -> None:
+        self.catalog = Catalog(1)
+        self.given: list[bytes] = []
+        self.driver = Driver(expiries=DEATHS)
+        self.now_ms = 1_000_000
+        arguments = {"x-message-ttl": 100, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+        self.dead = self.declare("dead", {})
+        timed = self.declare("timed", arguments)
+        self.driver.run(*(publish(str(number), timed.id) for number in range(DEATHS)))
+        self.driver.pass_ms(100)
+        self.driver.tick()
+        # The queues are in shard 1 of the catalog; the driver's is called 3.
+        self.driver.shard.shard_id = 1
+        self.duties = ShardDuties(self.driver.shard, 1, self)
+
+    def declare(self, name: str, arguments: dict[str, object]) -> QueueRecord:
+        result = self.catalog.apply(DeclareQueue("/", name, durable=True, arguments=arguments))
+        assert isinstance(result, QueueDeclared)
+        self.driver.run(commands.encode_create_queue(result.queue.id, shard_settings(self.catalog, result.queue)))
+        return result.queue
+
+    def look(self) -> None:
+        self.duties.perform(self.now_ms)
+
+    def apply_first(self) -> None:
+        self.driver.lead(self.given.pop(0))
+
+    def give(self, command: bytes) -> None:
+        self.given.append(command)
+
+    def data(self, index: int) -> bytes:
+        return self.driver.log[index].data
+
+    def transfer(self, target_shard: int, command: bytes) -> None:
+        raise AssertionError("everything is in one shard")
+
+    def received_up_to(self, target_shard: int, queue: int, source: int) -> int:
+        return 0
+
+    def room(self, target_shard: int, queue: int, next_bytes: int) -> Room:
+        return ANY_ROOM
+
+    def remove_queues(self, ids: tuple[int, ...], done: Callable[[bool], None]) -> None:
+        raise AssertionError("no queue goes")
+
+    def barrier(self, done: Callable[[], None]) -> None:
+        done()
+
+    def arrived(self) -> list[int]:
+        return [int(body) for body in self.driver.drain(self.dead.id)]
+
+
+def publish(body: str, queue_id: int, key: str = "timed") -> bytes:
+    """A PUBLISH with a content header as clients send it, without properties."""
+    parts: list[bytes] = []
+    header = struct.pack(">HHQH", 60, 0, len(body), 0)
+    commands.encode_publish(parts, (queue_id,), -1, b"\x00" + bytes([len(key)]) + key.encode(), header, body.encode())
+    return b"".join(parts)
+
+
+def deaths_in(route: bytes) -> int:
+    """How many decisions a ROUTE has."""
+    return int(commands.LIST_HEAD.unpack_from(route)[1])
+
+
+def test_d7_deaths_are_decided_ahead_of_the_log_within_bounds_and_arrive_in_order() -> None:
+    leader = Leader()
+    leader.look()
+    assert 1 < len(leader.given) <= 2, "one look takes a bounded part"
+    for _ in range(20):
+        leader.look()
+    ahead = sum(map(deaths_in, leader.given))
+    assert DEAD_LETTERS_PER_ENTRY < ahead <= DEAD_LETTERS_ROUTED_AHEAD + DEAD_LETTERS_PER_ENTRY
+    while leader.given:
+        leader.apply_first()
+        leader.look()
+    assert leader.arrived() == list(range(DEATHS))
+    assert leader.driver.shard.statistics().refused_routes == 0
+
+
+def test_d6_a_lost_route_is_given_again_and_what_was_ahead_of_it_counts_once() -> None:
+    leader = Leader()
+    for _ in range(20):
+        leader.look()
+    leader.given.pop(0)
+    while leader.given:
+        leader.apply_first()
+        leader.look()
+    assert leader.arrived() == []
+    leader.now_ms += AGAIN_MS
+    leader.look()
+    assert leader.given
+    while leader.given:
+        leader.apply_first()
+        leader.look()
+    assert leader.arrived() == list(range(DEATHS))
+
+
+class Returned(Leader):
+    """A leader whose catalog is old until it is told of the rest."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Callable[[], None]] = []
+        super().__init__()
+
+    def barrier(self, done: Callable[[], None]) -> None:
+        self.waiting.append(done)
+
+
+def test_d6_a_new_leader_routes_nothing_before_its_catalog_is_as_new_as_its_lead() -> None:
+    """What it lacks may be the second queue of an exchange: it would get nothing, and nobody would notice."""
+    leader = Returned()
+    for _ in range(2):
+        for _ in range(3):
+            leader.look()
+        assert (leader.given, len(leader.waiting)) == ([], 1)
+        leader.waiting.pop()()
+        assert leader.given and not leader.waiting
+        leader.given.clear()
+        leader.duties.forget()
+
+
+class Parking(Leader):
+    """A leader with more parked deaths than it looks at in one go; only the youngest has a route."""
+
+    def __init__(self) -> None:
+        self.catalog = Catalog(1)
+        self.given = []
+        self.driver = Driver(expiries=DEATHS)
+        self.now_ms = 1_000_000
+        self.dead = self.declare("dead", {})
+        nowhere, somewhere = (
+            self.declare(key, {"x-message-ttl": 9, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": key[:4]})
+            for key in ("lost letters", "dead letters")
+        )
+        self.youngest = DEAD_LETTERS_PER_ENTRY + 500
+        self.driver.run(*(publish("lost", nowhere.id) for _ in range(self.youngest - 1)))
+        self.driver.run(publish("found", somewhere.id))
+        self.driver.pass_ms(9)
+        self.driver.tick()
+        sequences = range(1, self.youngest + 1)
+        self.driver.lead(commands.encode_route([commands.RouteDecision(each, commands.PARKED) for each in sequences]))
+        self.driver.shard.shard_id = 1
+        self.duties = ShardDuties(self.driver.shard, 1, self)
+
+
+def test_d8_parked_ones_are_looked_at_to_the_end_however_often_routes_change() -> None:
+    """RULES D8: many that have no route do not keep a younger one from its own."""
+    leader = Parking()
+    for number in range(20):
+        # Somebody declares a queue of his own now and then.
+        leader.catalog.apply(DeclareQueue("/", f"own {number}", durable=True, arguments={}))
+        leader.now_ms += 4000
+        leader.look()
+    assert leader.given
+    assert leader.given[0] == commands.encode_retry_parked([leader.youngest])
+
+
+def test_d8_a_lost_retry_is_given_again_though_no_route_changes() -> None:
+    leader = Parking()
+    leader.look()
+    leader.now_ms += PARKED_REST_MS
+    leader.look()
+    retry = commands.encode_retry_parked([leader.youngest])
+    assert leader.given == [retry]
+    leader.given.clear()
+    leader.now_ms += AGAIN_MS - 1
+    leader.look()
+    assert leader.given == [], "it may be on its way"
+    for _ in range(2):
+        leader.now_ms += AGAIN_MS
+        leader.look()
+        assert leader.given == [retry]
+        leader.given.clear()
+    leader.driver.lead(retry)
+    leader.look()
+    leader.apply_first()
+    for _ in range(3):
+        leader.now_ms += PARKED_REST_MS
+        leader.look()
+    assert (leader.driver.drain(leader.dead.id), leader.given) == (["found"], [])
+
+
+class Burying(Leader):
+    """A leader with two queues that have expired; what becomes of removals in the catalog is the test's to say."""
+
+    def __init__(self) -> None:
+        self.catalog = Catalog(1)
+        self.given = []
+        self.driver = Driver()
+        self.now_ms = 1_000_000
+        self.removals: list[tuple[tuple[int, ...], Callable[[bool], None]]] = []
+        self.ids = tuple(self.declare(name, {"x-expires": 100}).id for name in ("one", "two"))
+        self.driver.pass_ms(100)
+        for id, epoch in self.driver.shard.due_leases(self.driver.led_ms):
+            self.driver.lead(commands.encode_expire_queue(id, epoch))
+        self.driver.shard.shard_id = 1
+        self.duties = ShardDuties(self.driver.shard, 1, self)
+
+    def remove_queues(self, ids: tuple[int, ...], done: Callable[[bool], None]) -> None:
+        self.removals.append((ids, done))
+
+
+def test_l10_a_queue_is_forgotten_once_it_is_known_to_have_left_the_catalog() -> None:
+    """A removal of which nobody knows whether it happened is asked for again; without its tombstone the queue, if the
+    catalog still had it, would be created anew."""
+    leader = Burying()
+    leader.look()
+    (ids, done), = leader.removals
+    assert sorted(ids) == sorted(leader.ids)
+    done(False)
+    assert leader.given == []
+    leader.look()
+    assert len(leader.removals) == 1, "not again and again at once"
+    leader.now_ms += AGAIN_MS
+    leader.look()
+    assert leader.given == []
+    again, done = leader.removals[1]
+    assert sorted(again) == sorted(leader.ids)
+    done(True)
+    assert leader.given == [commands.encode_forget_deleted(again)]
+    leader.apply_first()
+    leader.now_ms += AGAIN_MS
+    leader.look()
+    assert (leader.driver.shard.deleted, leader.given, len(leader.removals)) == ({}, [], 2)
+
+
+class Slow(Leader):
+    """The deaths of a queue with keys and bindings that make each take long to route; the n-th key ends with "nx"."""
+
+    def __init__(self, deaths: int, bound_by: str = "#") -> None:
+        self.catalog = Catalog(1)
+        self.given = []
+        self.driver = Driver(expiries=deaths)
+        self.now_ms = 1_000_000
+        self.dead = self.declare("dead", {})
+        timed = self.declare("timed", {"x-message-ttl": 100, "x-dead-letter-exchange": "amq.topic"})
+        for number in range(200):
+            pattern = ".".join("a*#"[number // 3**place % 3] for place in range(5)) + ".#.a" * 30 + f".#.{number}"
+            self.catalog.apply(Bind("/", "amq.topic", "queue", "dead", pattern))
+        self.catalog.apply(Bind("/", "amq.topic", "queue", "dead", bound_by))
+        for number in range(deaths):
+            self.driver.run(publish(str(number), timed.id, ".".join("a" * 60) + f".{number}x"))
+        self.driver.pass_ms(100)
+        self.driver.tick()
+        self.driver.shard.shard_id = 1
+        self.duties = ShardDuties(self.driver.shard, 1, self)
+
+
+def test_d7_a_look_at_deaths_ends_when_routing_them_takes_long() -> None:
+    """So that 1000 of them with keys of their own don't keep the node from everything else."""
+    leader = Slow(100)
+    looks = 0
+    while leader.driver.shard.unrouted(1):
+        before = leader.catalog.routing_steps("/")
+        leader.look()
+        assert leader.catalog.routing_steps("/") - before <= 1.5 * DEAD_LETTER_ROUTING_STEPS
+        while leader.given:
+            leader.apply_first()
+        looks += 1
+    assert 2 < looks < 100
+    assert leader.arrived() == list(range(100))
+
+
+def test_d8_parked_ones_that_take_long_are_looked_at_to_the_end_however_often_routes_change() -> None:
+    """RULES D8: each look sees some of them; those without a route, first of all, do not keep the last from its own."""
+    deaths = 100
+    leader = Slow(deaths, bound_by=f"#.{deaths - 1}x")
+    parked = [commands.RouteDecision(each, commands.PARKED) for each in range(1, deaths + 1)]
+    leader.driver.lead(commands.encode_route(parked))
+    looks = 0
+    while not leader.given and looks < deaths:
+        leader.catalog.apply(Bind("/", "amq.topic", "queue", "dead", f"*.{looks}.own"))
+        leader.now_ms += PARKED_REST_MS
+        leader.look()
+        looks += 1
+    assert leader.given == [commands.encode_retry_parked([deaths])]
+    assert looks > 2

@@ -1,0 +1,164 @@
+"""Lines of messages: the same as a list, whatever of it is packed; long ones take little memory."""
+
+import tracemalloc
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mayfly.node.shard.errors import ShardError
+from mayfly.node.shard.line import PIECE, Line
+from mayfly.node.shard.message import Message, deadline_ms
+from mayfly.node.shard.packed import Packed, pack, pack_column, unpack_column
+from mayfly.node.shard.shard import Shard
+from tests.node.shard.driver import Driver, attach, publish
+
+MIB = 1024 * 1024
+NUMBERS = st.integers(-(2**62), 2**62)
+
+
+def plain(messages: list[Message]) -> list[str]:
+    return [repr(message) for message in messages]
+
+
+def message(number: int) -> Message:
+    """A message that is like no other."""
+    due_ms = 5000 if number % 3 else -1
+    return Message(number, 10 * number, 3, 4, number % 7, 1000 + number, due_ms, number % 2, number % 4 - 1)
+
+
+@given(st.lists(NUMBERS, min_size=1, max_size=50))
+def test_a_column_comes_back_as_it_was(numbers: list[int]) -> None:
+    column = pack_column(numbers)
+    assert list(unpack_column(column, len(numbers))) == numbers
+    assert column == pack_column(list(numbers))
+
+
+@pytest.mark.parametrize("column", [b"", b"x" * 9, "text", None, pack_column([1, 2, 3, 4]), b"\0" * 8 + b"\x03\0\0\0"])
+def test_what_is_no_column_is_refused(column: object) -> None:
+    with pytest.raises(ShardError, match="column"):
+        list(unpack_column(column, 3))
+    with pytest.raises(ShardError):
+        Packed(0, [1] * 9)
+    with pytest.raises(ShardError):
+        Packed(1, [1] * 8)
+
+
+STEPS = st.lists(st.tuples(st.sampled_from(["append", "take", "between", "leave", "retime"]), st.integers(0, 12)))
+
+
+@given(STEPS, st.integers(1, 3))
+def test_a_line_is_a_list(steps: list[tuple[str, int]], piece: int) -> None:
+    line, items, made, gone = Line(piece), list[Message](), 0, 0
+    for step, size in steps:
+        fresh = [message(made + number) for number in range(size)]
+        made += size
+        if step == "append":
+            for each in fresh:
+                line.append(each)
+            items += fresh
+        elif step == "leave":
+            left = line.leave()
+            assert (plain(left.live()), left.timed) == (plain(items), sum(each.deadline_ms >= 0 for each in items))
+            items, gone = [], gone + len(items)
+        elif step == "retime":
+            queue_ttl_ms = size - 1  # -1: none
+            line.retime(queue_ttl_ms)
+            gone += len(items)
+            items = [each.with_deadline(deadline_ms(each.enqueued_ms, each.ttl_ms, queue_ttl_ms)) for each in items]
+        elif step == "between":
+            assert plain(line.between(size // 3, size)) == plain(items[size // 3 : size])
+        else:
+            taken = line.items[line.head : line.head + size]
+            line.timed -= sum(each.deadline_ms >= 0 for each in taken)
+            line.advance(len(taken))
+            assert plain(taken) == plain(items[: len(taken)])
+            items, gone = items[len(taken) :], gone + len(taken)
+        assert plain(line.live()) == plain(items)
+        assert (line.count(), line.gone) == (len(items), gone)
+        assert line.timed == sum(each.deadline_ms >= 0 for each in items)
+        assert bool(line.items) == bool(items)
+        if items:
+            assert repr(line.first()) == repr(items[0])
+    assert plain(pack(items).messages() if items else []) == plain(items)
+
+
+@given(st.lists(st.tuples(st.integers(0, 60), st.booleans()), max_size=60), st.integers(1, 3))
+def test_what_is_put_back_is_where_it_was(steps: list[tuple[int, bool]], piece: int) -> None:
+    """In whatever order it comes, with others leaving meanwhile, also into a line that was packed."""
+    line, items = Line(piece), [message(number) for number in range(60, 80)]
+    for first in items:
+        line.append(first)
+    seen: dict[int, str] = {}
+    for number, takes in steps:
+        if takes and items:
+            line.timed -= line.first().deadline_ms >= 0
+            line.advance(1)
+            del items[0]
+        line.put_back(message(number))
+        items = sorted([*items, message(number)], key=lambda each: (each.enqueued_ms, each.index, each.offset))
+        assert plain(line.live()) == plain(items)
+        assert line.timed == sum(each.deadline_ms >= 0 for each in items)
+        for place, each in enumerate(plain(line.live())):
+            assert seen.setdefault(line.gone + place, each) == each, "a place says which message it is"
+
+
+def long_queue(messages: int, ttl_ms: int = -1, piece: int = PIECE) -> Driver:
+    """A queue with so many, a hundred an entry."""
+    driver = Driver()
+    driver.shard = Shard(3, 1, messages_per_piece=piece)
+    driver.create(1)
+    for number in range(0, messages, 100):
+        driver.run(*(publish(f"{number + each:06d}", ttl_ms=ttl_ms) for each in range(100)))
+        driver.pass_ms(7)
+    return driver
+
+
+def test_a_message_deep_in_a_queue_takes_a_few_bytes() -> None:
+    """In memory and in a snapshot; it was 200."""
+    driver = long_queue(40 * PIECE)
+    line = driver.shard.queue(1).ready  # type: ignore[union-attr]
+    assert line.packed_count >= 36 * PIECE
+    state = driver.shard.snapshot()
+    assert len(state) / line.count() < 16
+    tracemalloc.start()
+    try:
+        other = Shard(3, 1)
+        other.restore(state)
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # The three pieces at the ends are objects.
+    assert kept / line.count() < 40
+    assert other.digest() == driver.shard.digest()
+    assert set(other.live_entries()) == set(driver.shard.live_entries())
+
+
+def test_a_long_queue_is_delivered_in_order() -> None:
+    driver = long_queue(2000, piece=16)
+    driver.run(attach(1, 5, no_ack=True))
+    assert driver.delivered(5) == [f"{number:06d}" for number in range(2000)]
+    assert not driver.shard.live_entries()
+
+
+def test_a_long_queue_expires_in_order() -> None:
+    driver = long_queue(2000, ttl_ms=200, piece=16)
+    driver.pass_ms(200)
+    driver.tick()
+    driver.tick()
+    assert driver.ready(1) == 0 and not driver.shard.live_entries()
+
+
+def test_one_entry_delivers_a_bounded_number_of_bytes() -> None:
+    """To a consumer that takes everything; the rest comes at once, with the entries that follow."""
+    driver = Driver()
+    driver.create(1)
+    for number in range(12):
+        driver.run(publish(f"{number:02d}" + "x" * MIB))
+    driver.run(attach(1, 5))
+    sizes = []
+    while found := driver.delivered(5):
+        sizes.append(sum(map(len, found)))
+        driver.tick()
+    assert sum(sizes) == 12 * (MIB + 2)
+    assert len(sizes) == 3 and max(sizes) <= 5 * MIB

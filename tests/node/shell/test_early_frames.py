@@ -1,0 +1,48 @@
+"""A quick peer: its frame comes in the moment in which the node begins to listen, before it does anything else."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from mayfly.cluster.host.frame import Frame
+from mayfly.cluster.transport.peer_transport import PeerTransport
+from mayfly.node.settings import NodeSettings
+from mayfly.node.settings.kinds import Address
+from mayfly.node.shell.process import NodeProcess
+
+QUICK_PEER = 2
+
+
+def test_a_frame_that_comes_before_the_start_is_over_finds_a_whole_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = Address("127.0.0.1", 0)
+    settings = NodeSettings(
+        data_dir=tmp_path, amqp_address=here, http_address=here, peer_address=here, frames_address=here, shards=1
+    )
+    process = NodeProcess(settings)
+    pumped: list[bool] = []
+    start = PeerTransport.start
+
+    async def start_with_a_quick_peer(transport: PeerTransport) -> None:
+        await start(transport)
+        transport._on_peer_up(QUICK_PEER)
+        transport._on_frame(QUICK_PEER, Frame(process.clock.now_ms()))
+        transport._on_peer_down(QUICK_PEER)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        pumped.append(not process.drive._pump_scheduled)
+
+    monkeypatch.setattr(PeerTransport, "start", start_with_a_quick_peer)
+
+    async def test() -> None:
+        await process.start()
+        try:
+            assert pumped == [True]
+            assert process.failure is None
+            assert process.serving
+        finally:
+            await process.stop()
+
+    asyncio.run(test())

@@ -1,0 +1,30 @@
+"""Scenarios made by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from simulation.cluster.events import SECOND_US
+from simulation.cluster.faults import Fault
+from simulation.node.__main__ import failure_text
+from simulation.node.run import Simulation
+from simulation.node.scenario import Scenario, draw_scenario
+
+
+def run(scenario: Scenario) -> Simulation:
+    simulation = Simulation(scenario)
+    violations = simulation.run().violations
+    assert not violations, failure_text(scenario, [str(each) for each in violations])
+    return simulation
+
+
+def three_nodes(first_seed: int) -> Scenario:
+    """The first scenario from this seed on that has three nodes, without its faults."""
+    seed = first_seed
+    while len(draw_scenario(seed).nodes) != 3:
+        seed += 1
+    return replace(draw_scenario(seed), plan=(), absent=0)
+
+
+def at(seconds: float, kind: str, *nodes: int, lasts: float = 0, amount: int = 0) -> Fault:
+    return Fault(int(seconds * SECOND_US), kind, nodes, int(lasts * SECOND_US), amount)
