@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from mayfly.node.command_line.exit_codes import REFUSED
+from mayfly.node.version import VERSION
+
 ROOT = Path(__file__).resolve().parents[2]
 NEEDED = ("cluster", "mayfly", "node", "setup.py", "pyproject.toml", "README.md", "LICENSE")
 
@@ -75,7 +78,7 @@ def use(wheel: Path, folder: Path) -> str:
         subprocess.run(
             [sys.executable, "-P", *arguments], cwd=folder, env=environment, check=True, capture_output=True, text=True
         ).stdout
-        for arguments in (["-m", "node", "--version"], ["-c", USE])
+        for arguments in (["-m", "mayfly", "--version"], ["-c", USE])
     ]
     assert told[1].strip() in told[0]
     return told[1].strip()
@@ -114,13 +117,46 @@ def test_without_a_compiler_a_wheel_fits_every_python_and_says_why(
 
 
 @pytest.mark.slow
+def test_it_lives_beside_packages_that_are_called_like_its_folders(source: Path, tmp_path: Path) -> None:
+    """The index has distributions `cluster` and `node`, projects have folders of these names, and neither side notices
+    the other. No simulator and no test is in the wheel."""
+    wheel = build(source, {"MAYFLY_PURE": "1"})
+    with zipfile.ZipFile(wheel) as content:
+        tops = {name.split("/")[0] for name in content.namelist()}
+    assert tops == {"mayfly", f"mayflymq-{VERSION}.dist-info"}
+    installed, project = tmp_path / "installed", tmp_path / "project"
+    foreign = subprocess.run(
+        [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--no-deps", "--target", installed,
+         "cluster", "node"],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    if foreign.returncode and "No matching distribution found" in foreign.stderr:
+        pytest.skip("no package index is reachable")
+    assert not foreign.returncode, foreign.stderr
+    before = {path: path.read_bytes() for path in installed.rglob("*.py")}
+    assert before
+    use(wheel, installed)
+    assert {path: path.read_bytes() for path in before} == before
+    for name in ("node", "cluster"):
+        (project / name).mkdir(parents=True)
+        (project / name / "__init__.py").write_text("raise SystemExit('this is the package of the project')")
+    # As the command does it, without -P: the folder of the project comes first on the path.
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(project), str(installed)))}
+    told = subprocess.run(
+        [sys.executable, "-m", "mayfly", "node", "--data-dir", "data", "--tick-ms", "0"],
+        cwd=project, env=environment, capture_output=True, text=True,
+    )  # fmt: skip
+    assert (told.returncode, "tick_ms" in told.stderr) == (REFUSED, True), told.stderr
+
+
+@pytest.mark.slow
 def test_a_module_that_mypyc_refuses_is_named_by_the_version(source: Path, tmp_path: Path) -> None:
     if not has_compiler():
         pytest.skip("there is no C compiler, or no headers of Python")
     with (source / "node" / "limits.py").open("a") as module:
         module.write("\nWRONG: int = 'not a number'\n")
     said = use(build(source), tmp_path / "installed")
-    assert "compiling failed: mypyc did not translate the modules (node/limits.py:" in said
+    assert "compiling failed: mypyc did not translate the modules (mayfly/node/limits.py:" in said
     assert "Incompatible types in assignment" in said
     assert warns(tmp_path / "installed")
 
@@ -138,9 +174,10 @@ def test_a_plain_install_in_isolation_is_compiled(source: Path, tmp_path: Path) 
         raise
     with zipfile.ZipFile(wheel) as content:
         compiled = {name.split(".")[0] for name in content.namelist() if name.endswith(".so")}
-        assert "node/uncompiled.txt" not in content.namelist()
-    for module in ("cluster/raft/raw_node", "cluster/group", "node/amqp/connection", "node/shard/shard", "node/engine"):
-        assert module in compiled
+        assert "mayfly/node/shell/uncompiled.txt" not in content.namelist()
+    for module in ("cluster/raft/raw_node", "cluster/group/group", "node/amqp/connection", "node/shard/shard",
+                   "node/engine/engine"):
+        assert f"mayfly/{module}" in compiled
 
 
 @pytest.mark.slow
