@@ -7,8 +7,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from mayfly.node.http import HttpServer, Metric
-from mayfly.node.http.desk import Desk, Made, TooManyWait, in_turns
+from mayfly.node.http import HttpServer
+from mayfly.node.http.desk import Desk, Made, TooManyWait
+from mayfly.node.operating.ports.metrics import Metric
+from mayfly.node.operating.turns import in_turns
 from tests.node.http.some_node import SomeNode
 from tests.waiting import BOUND_S
 
