@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mayfly.node.command_line.operator_client import asks_a_node, console, get, warn_if_old
-from mayfly.node.operating.queue_selection import MOST_QUEUES, USUAL_QUEUES
+from mayfly.node.operating.ports.queue_selection import MOST_QUEUES, USUAL_QUEUES
 
 _MS_PER_S: Final = 1000
 _SECONDS: Final = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))

@@ -1,6 +1,5 @@
 """HTTP of one node: health for everybody, what monitors look at, and what operators do."""
 
-from mayfly.node.http.provider import Histogram, ManagementPort, Metric, OperatorPort, StatusProvider
 from mayfly.node.http.server import HttpServer
 
-__all__ = ["Histogram", "HttpServer", "ManagementPort", "Metric", "OperatorPort", "StatusProvider"]
+__all__ = ["HttpServer"]

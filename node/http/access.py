@@ -12,11 +12,12 @@ from aiohttp import web
 
 from mayfly.node.http.bodies import object_in
 from mayfly.node.http.listing import listed_rows, one
-from mayfly.node.http.management import NOT_FOUND
 from mayfly.node.http.operating import ADMINISTRATOR, answer, credentials, not_authorised
 from mayfly.node.http.origins import is_from_here
-from mayfly.node.http.provider import AccessPort, User
 from mayfly.node.http.routes import Routes
+from mayfly.node.operating.ports.access import AccessPort
+from mayfly.node.operating.ports.answers import NOT_FOUND, Answer
+from mayfly.node.operating.ports.users import User
 
 PAGES: Final = {
     "/api/whoami": "who is logged in",
@@ -30,7 +31,6 @@ PAGES: Final = {
 
 MANAGEMENT_TAGS: Final = frozenset({ADMINISTRATOR, "monitoring", "policymaker", "management"})
 
-Changed = tuple[HTTPStatus, dict[str, Any]]
 Handler = Callable[[web.Request, User], Awaitable[web.Response]]
 
 
@@ -72,8 +72,8 @@ class AccessPages:
         router: Routes,
         path: str,
         get: Callable[[dict[str, str]], Any] | None,
-        put: Callable[[dict[str, str], dict[str, Any], str], Awaitable[Changed]] | None = None,
-        delete: Callable[[dict[str, str]], Awaitable[Changed]] | None = None,
+        put: Callable[[dict[str, str], dict[str, Any], str], Awaitable[Answer]] | None = None,
+        delete: Callable[[dict[str, str]], Awaitable[Answer]] | None = None,
     ) -> None:
         """A path for administrators. The names in it are given to the functions; `put` gets the body as well, and the
         name of who asks."""
@@ -154,5 +154,5 @@ def _limits(port: AccessPort, kind: str) -> Callable[[dict[str, str]], Any]:
     return lambda at: port.limits(kind, at.get(kind))
 
 
-def _changed(status: HTTPStatus, content: dict[str, Any]) -> web.Response:
+def _changed(status: int, content: dict[str, Any]) -> web.Response:
     return answer(content, status) if content else web.Response(status=status)

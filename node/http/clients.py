@@ -11,8 +11,8 @@ from aiohttp import web
 
 from mayfly.node.http.listing import listed, one
 from mayfly.node.http.operating import answer, not_authorised
-from mayfly.node.http.provider import ClientsPort
-from mayfly.node.operating.client_selection import ClientSelection, Kind
+from mayfly.node.operating.ports.client_selection import ClientSelection, Kind
+from mayfly.node.operating.ports.clients import ClientsPort
 
 REASON: Final = "Closed via management plugin"
 """RabbitMQ's, where the request gives none in X-Reason."""

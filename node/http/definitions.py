@@ -1,29 +1,18 @@
 """RabbitMQ's `/api/definitions`: all that clients and operators have declared, out and in. Takes an administrator."""
 
 from http import HTTPStatus
-from typing import Any, Final, Protocol
+from typing import Final
 
 from aiohttp import web
 
 from mayfly.node.http.operating import ADMINISTRATOR, answer, credentials, not_authorised
 from mayfly.node.http.origins import is_from_here
-from mayfly.node.http.provider import OperatorPort
 from mayfly.node.http.routes import Routes
+from mayfly.node.operating.ports.definitions import DefinitionsPort
+from mayfly.node.operating.ports.operator import OperatorPort
 
 PAGES: Final = {"/api/definitions": "what is declared, in RabbitMQ's JSON; POST imports such a file"}
 _LARGEST_FILE_BYTES: Final = 64 * 1024 * 1024
-
-
-class DefinitionsPort(Protocol):
-    """What the pages ask the node for."""
-
-    async def export(self) -> dict[str, Any]:
-        """All definitions."""
-        ...
-
-    async def import_(self, data: bytes) -> tuple[HTTPStatus, dict[str, Any]]:
-        """Do what a file says: 200 with `notes` on what was left out, 400 with the `reason` (nothing is done), 504."""
-        ...
 
 
 class DefinitionsPages:

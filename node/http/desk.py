@@ -2,14 +2,15 @@
 
 They must not keep others waiting: AMQP clients and health checks have the same event loop. So whoever comes while a
 page is being made waits for the next making of it, with all others who do; and after each the loop is left to others
-for several times as long as that has taken. What makes a page does it in steps, between which others have their turn.
+for several times as long as that has taken. What makes a page does it in steps, between which others have their turn
+(`node.operating.turns`).
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 from aiohttp import web
 
@@ -19,9 +20,6 @@ _REST: Final = 4
 _LONGEST_REST_S: Final = 1.0
 _SENDING_S: Final = 0.000_3
 """What it takes to read a request and to send a page, about."""
-STEPS_AT_ONCE: Final = 8
-"""Steps of a page before other work gets its turn: a millisecond or two."""
-_T = TypeVar("_T")
 
 
 class Made(NamedTuple):
@@ -124,14 +122,3 @@ class Desk:
 
     def _time_s(self) -> float:
         return asyncio.get_running_loop().time() if self._now_s is None else self._now_s()
-
-
-async def in_turns(steps: Iterable[_T | None], at_once: int) -> list[_T]:
-    """What the steps come to, without those that came to nothing; after so many others have their turn."""
-    found: list[_T] = []
-    for number, step in enumerate(steps, 1):
-        if step is not None:
-            found.append(step)
-        if number % at_once == 0:
-            await asyncio.sleep(0)
-    return found

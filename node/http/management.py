@@ -20,13 +20,15 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from mayfly.node.http.bodies import check_spelling, object_in
+from mayfly.node.http.bodies import object_in
 from mayfly.node.http.clients import ClientPages
 from mayfly.node.http.listing import listed_by_name, listed_rows, one
 from mayfly.node.http.operating import answer, credentials, not_authorised
 from mayfly.node.http.origins import is_from_here
-from mayfly.node.http.provider import ManagementPort, PolicyWish
 from mayfly.node.http.routes import Routes
+from mayfly.node.operating.ports.answers import NOT_FOUND
+from mayfly.node.operating.ports.management import ManagementPort, PolicyWish
+from mayfly.node.operating.ports.spelling import check_spelling
 
 PAGES: Final = {
     "/api/policies/{vhost}/{name}": "a policy; GET, PUT and DELETE, as in RabbitMQ; /api/policies[/{vhost}] lists",
@@ -42,7 +44,6 @@ PAGES: Final = {
 
 _ADMINISTRATOR: Final = "administrator"
 _FIELDS: Final = ("pattern", "definition", "priority", "apply-to")
-NOT_FOUND: Final = {"error": "Object Not Found", "reason": "Not Found"}
 
 Handler = Callable[[web.Request, str], Awaitable[web.Response]]
 """Takes the request and the name of the user."""
@@ -190,5 +191,5 @@ def _wish(body: bytes, vhost: str, name: str, operator: bool) -> PolicyWish:
     )
 
 
-def _answered(status: HTTPStatus, content: dict[str, Any]) -> web.Response:
+def _answered(status: int, content: dict[str, Any]) -> web.Response:
     return answer(content, status) if content else web.Response(status=status)

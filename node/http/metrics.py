@@ -11,7 +11,8 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from mayfly.node.http.desk import Made
-from mayfly.node.http.provider import Histogram, Metric, StatusProvider
+from mayfly.node.operating.ports.metrics import Histogram, Metric
+from mayfly.node.operating.ports.status import StatusProvider
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 

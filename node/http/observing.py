@@ -11,9 +11,10 @@ from mayfly.node.http.desk import Desk, Made, TooManyWait
 from mayfly.node.http.doors import Doors
 from mayfly.node.http.metrics import CONTENT_TYPE, MetricsPage, rendered
 from mayfly.node.http.operating import JSON, answer, json_of
-from mayfly.node.http.provider import OperatorPort, StatusProvider
 from mayfly.node.http.routes import Routes
-from mayfly.node.operating.queue_selection import MOST_QUEUES, USUAL_QUEUES, QueueSelection
+from mayfly.node.operating.ports.operator import OperatorPort
+from mayfly.node.operating.ports.queue_selection import MOST_QUEUES, USUAL_QUEUES, QueueSelection
+from mayfly.node.operating.ports.status import StatusProvider
 
 PAGES: Final = {
     "/metrics": "metrics for Prometheus",

@@ -18,9 +18,9 @@ import msgspec
 from aiohttp import web
 
 from mayfly.node.http.origins import is_from_here
-from mayfly.node.http.provider import OperatorPort
 from mayfly.node.http.routes import Routes
-from mayfly.node.operating.parked_selection import Selection
+from mayfly.node.operating.ports.operator import OperatorPort
+from mayfly.node.operating.ports.parked_selection import Selection
 from mayfly.node.shard.outbox import REASONS
 
 PAGES: Final = {
@@ -189,7 +189,7 @@ class OperatorPages:
         return unauthorized({"error": text})
 
 
-def answer(content: dict[str, Any] | list[dict[str, Any]], status: HTTPStatus = HTTPStatus.OK) -> web.Response:
+def answer(content: dict[str, Any] | list[dict[str, Any]], status: int = HTTPStatus.OK) -> web.Response:
     """JSON that nobody keeps: a page of one moment is never the right answer later."""
     return answer_in_json(json_of(content), status)
 
@@ -199,7 +199,7 @@ def json_of(content: dict[str, Any] | list[dict[str, Any]]) -> bytes:
     return msgspec.json.encode(content) + b"\n"
 
 
-def answer_in_json(content: bytes | bytearray, status: HTTPStatus = HTTPStatus.OK) -> web.Response:
+def answer_in_json(content: bytes | bytearray, status: int = HTTPStatus.OK) -> web.Response:
     """`answer` with what is JSON already."""
     headers = {"Cache-Control": "no-store"}
     return web.Response(body=content, status=status, content_type=JSON, headers=headers)

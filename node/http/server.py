@@ -14,7 +14,7 @@ from mayfly.node.broker.failed_logins import origin_of
 from mayfly.node.http.access import PAGES as ACCESS_PAGES
 from mayfly.node.http.access import AccessPages
 from mayfly.node.http.definitions import PAGES as DEFINITIONS_PAGES
-from mayfly.node.http.definitions import DefinitionsPages, DefinitionsPort
+from mayfly.node.http.definitions import DefinitionsPages
 from mayfly.node.http.desk import Desk
 from mayfly.node.http.doors import LOOPBACK, Doors
 from mayfly.node.http.management import PAGES as MANAGEMENT_PAGES
@@ -23,11 +23,15 @@ from mayfly.node.http.observing import PAGES as OBSERVING_PAGES
 from mayfly.node.http.observing import ObservingPages
 from mayfly.node.http.operating import PAGES as OPERATOR_PAGES
 from mayfly.node.http.operating import OperatorPages, answer
-from mayfly.node.http.provider import AccessPort, ManagementPort, OperatorPort, StatusProvider
 from mayfly.node.http.routes import Routes
 from mayfly.node.http.sockets import HttpConnections
 from mayfly.node.limits import HTTP_CONNECTIONS, HTTP_FIRST_REQUEST_SECONDS, HTTP_KEEPALIVE_SECONDS
-from mayfly.node.operating.operator_login import ORIGIN
+from mayfly.node.operating.ports.access import AccessPort
+from mayfly.node.operating.ports.definitions import DefinitionsPort
+from mayfly.node.operating.ports.management import ManagementPort
+from mayfly.node.operating.ports.operator import OperatorPort
+from mayfly.node.operating.ports.status import StatusProvider
+from mayfly.node.operating.ports.users import ORIGIN
 from mayfly.node.settings.kinds import Address
 from mayfly.node.version import VERSION
 

@@ -1,1 +1,1 @@
-"""What operators see and do: the ports of `node.http`, behind it the engine."""
+"""What operators see and do. `ports` says what may be asked; here is what answers it, over the engine."""

@@ -1,4 +1,4 @@
-"""Users, vhosts, permissions and limits as operators set them: the `AccessPort` of `node.http`."""
+"""Users, vhosts, permissions and limits as operators set them: the `AccessPort`."""
 
 import asyncio
 import random
@@ -24,16 +24,14 @@ from mayfly.node.catalog import (
 from mayfly.node.catalog.access_limits import limit_fault
 from mayfly.node.catalog.expressions import expression_fault
 from mayfly.node.catalog.passwords import ALGORITHMS, SALT_BYTES, from_imported, make_password_hash
-from mayfly.node.catalog.records import CATALOG_GROUP
 from mayfly.node.engine.engine import Engine
-from mayfly.node.http.bodies import check_spelling
-from mayfly.node.http.management import NOT_FOUND
-from mayfly.node.operating.names import checked_name, checked_tags
+from mayfly.node.operating.cluster_control import ClusterControl
+from mayfly.node.operating.definitions.names import checked_name, checked_tags
 from mayfly.node.operating.operator_login import Logins
-from mayfly.node.operating.shown_user import shown_user
-from mayfly.node.shell.membership import MembershipShell
+from mayfly.node.operating.ports.answers import NOT_FOUND, Answer
+from mayfly.node.operating.ports.spelling import check_spelling
+from mayfly.node.operating.views.shown_user import shown_user
 
-Answer = tuple[HTTPStatus, dict[str, Any]]
 Path = dict[str, str]
 
 LONGEST_PASSWORD_BYTES: Final = 1024
@@ -42,22 +40,19 @@ _NO_VHOST: Final = 530
 
 
 class Access:
-    """Implements `node.http.provider.AccessPort`. The local replica is read, brought up to date at the login."""
+    """Implements `AccessPort`. The local replica is read, brought up to date at the login."""
 
-    def __init__(self, engine: Engine, membership: MembershipShell, logins: Logins, threads: Executor | None) -> None:
+    def __init__(self, engine: Engine, cluster: ClusterControl, logins: Logins, threads: Executor | None) -> None:
         """Passwords are hashed in the threads; None: the loop's own."""
         self._engine = engine
         self._catalog = engine.catalog
-        self._membership = membership
+        self._cluster = cluster
         self._logins = logins
         self._threads = threads
 
     async def login(self, user: str, password: str, loopback: bool) -> UserRecord | None:
         """See `AccessPort.login`."""
-        return await self._logins.login(user, password, loopback, self._catch_up)
-
-    async def _catch_up(self) -> None:
-        await self._membership.current.behind((CATALOG_GROUP,))
+        return await self._logins.login(user, password, loopback, self._cluster.catch_up)
 
     # Reading
 
@@ -199,17 +194,17 @@ class Access:
         return await self._put(SetLimit(kind, name, at["limit"], None), True)
 
     async def _put(self, command: CatalogCommand, existed: bool) -> Answer:
-        result = await self._membership.command(command)
+        result = await self._cluster.command(command)
         if result is None or isinstance(result, Refusal):
             return _failed(result)
-        await self._membership.spread()
+        await self._cluster.spread()
         return (HTTPStatus.NO_CONTENT if existed else HTTPStatus.CREATED), {}
 
     async def _delete(self, command: CatalogCommand) -> Answer:
-        result = await self._membership.command(command)
+        result = await self._cluster.command(command)
         if result is None or isinstance(result, Refusal):
             return _failed(result)
-        await self._membership.spread()
+        await self._cluster.spread()
         if not getattr(result, "changed", True):
             return HTTPStatus.NOT_FOUND, NOT_FOUND
         return HTTPStatus.NO_CONTENT, {}

@@ -1,4 +1,4 @@
-"""Connections, channels and consumers over all nodes: each is asked for its own (`node.operating.client_views`).
+"""Connections, channels and consumers over all nodes: each is asked for its own (`node.operating.views.client_views`).
 
 Every question costs a node a bounded part of a turn, whatever it has, and no node keeps anything for who asks: a count
 and the names of who has what come some connections at a time, rows by the keys of connections. The order by name is
@@ -14,8 +14,8 @@ from typing import Any, Final
 import msgspec
 
 from mayfly.node.engine.engine import Engine
-from mayfly.node.operating.client_selection import ClientSelection, Kind
-from mayfly.node.operating.client_views import AT_ONCE, ClientViews, Holder, Number, Part, Row, connection_of
+from mayfly.node.operating.ports.client_selection import ClientSelection, Kind
+from mayfly.node.operating.views.client_views import AT_ONCE, ClientViews, Holder, Number, Part, Row, connection_of
 
 _MERGED_AT_ONCE: Final = 1000
 """Connections that are put in order before other work gets its turn."""

@@ -1,4 +1,4 @@
-"""Import and export of definitions through a running node: the `DefinitionsPort` of `node.http`."""
+"""Import and export of definitions through a running node: the `DefinitionsPort`."""
 
 import asyncio
 import hashlib
@@ -6,12 +6,13 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from mayfly.node.catalog import DefinitionsLoaded, QueueDeclared, Refusal
-from mayfly.node.catalog.records import CATALOG_GROUP
 from mayfly.node.catalog.shard_settings import shard_settings
 from mayfly.node.engine.engine import Engine
-from mayfly.node.operating.definitions import BadDefinitions, Plan, check_on, definitions_of, read_definitions
+from mayfly.node.operating.cluster_control import ClusterControl
+from mayfly.node.operating.definitions.exporting import definitions_of
+from mayfly.node.operating.definitions.reading import BadDefinitions, Plan, check_on, read_definitions
+from mayfly.node.operating.ports.answers import Answer
 from mayfly.node.shard.commands import encode_create_queue
-from mayfly.node.shell.membership import MembershipShell
 from mayfly.node.version import RABBITMQ_VERSION
 
 _AT_ONCE: Final = 200
@@ -25,19 +26,19 @@ class DefinitionsOffice:
     """For one node."""
 
     def __init__(
-        self, engine: Engine, membership: MembershipShell, rabbitmq_version: str = RABBITMQ_VERSION
+        self, engine: Engine, cluster: ClusterControl, rabbitmq_version: str = RABBITMQ_VERSION
     ) -> None:
         """`rabbitmq_version` is what exported files say of themselves."""
         self._rabbitmq_version = rabbitmq_version
         self._engine = engine
-        self._membership = membership
+        self._cluster = cluster
 
     async def export(self) -> dict[str, Any]:
         """See `DefinitionsPort.export`."""
-        await self._membership.current.behind((CATALOG_GROUP,))
+        await self._cluster.catch_up()
         return definitions_of(self._engine.catalog, self._rabbitmq_version)
 
-    async def import_(self, data: bytes) -> tuple[HTTPStatus, dict[str, Any]]:
+    async def import_(self, data: bytes) -> Answer:
         """See `DefinitionsPort.import_`."""
         try:
             plan = await self.load(data)
@@ -51,11 +52,11 @@ class DefinitionsOffice:
         """As `load`, unless it is the file that was loaded last in this way, on any node: None then. What operators
         have changed since stays, also on a node that starts with no data of its own."""
         digest = (await asyncio.get_running_loop().run_in_executor(None, hashlib.sha256, data)).hexdigest()
-        await self._membership.current.behind((CATALOG_GROUP,))
+        await self._cluster.catch_up()
         if digest == self._engine.catalog.definitions_digest:
             return None
         plan = await self.load(data)
-        if await self._membership.command(DefinitionsLoaded(digest)) is None:
+        if await self._cluster.command(DefinitionsLoaded(digest)) is None:
             raise NotAnswered("the catalog did not answer in time; import the file again")
         return plan
 
@@ -64,12 +65,12 @@ class DefinitionsOffice:
         loop = asyncio.get_running_loop()
         # Large files take seconds: beside the loop.
         plan = await loop.run_in_executor(None, read_definitions, data)
-        await self._membership.current.behind((CATALOG_GROUP,))
+        await self._cluster.catch_up()
         catalog = self._engine.catalog
         await loop.run_in_executor(None, check_on, catalog.shard_count, catalog.snapshot(), plan)
         for first in range(0, len(plan.commands), _AT_ONCE):
             wishes = plan.commands[first : first + _AT_ONCE]
-            answers = await asyncio.gather(*(self._membership.command(wish.command) for wish in wishes))
+            answers = await asyncio.gather(*(self._cluster.command(wish.command) for wish in wishes))
             for wish, answer in zip(wishes, answers, strict=True):
                 if answer is None:
                     raise NotAnswered(f"{wish.place}: the catalog did not answer in time; import the file again")

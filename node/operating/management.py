@@ -1,4 +1,4 @@
-"""What RabbitMQ's management API asks of a node: the `ManagementPort` of `node.http`."""
+"""What RabbitMQ's management API asks of a node: the `ManagementPort`."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -20,18 +20,18 @@ from mayfly.node.catalog import (
 )
 from mayfly.node.catalog.expressions import expression
 from mayfly.node.catalog.permissions import check_access
-from mayfly.node.catalog.records import CATALOG_GROUP
 from mayfly.node.catalog.shard_settings import shard_settings
 from mayfly.node.catalog.values import json_term
 from mayfly.node.engine.engine import Engine
-from mayfly.node.http.desk import STEPS_AT_ONCE, in_turns
-from mayfly.node.http.management import NOT_FOUND
-from mayfly.node.http.provider import PolicyWish
-from mayfly.node.operating.client_selection import ClientSelection, Kind
 from mayfly.node.operating.clients import Clients
-from mayfly.node.operating.names import checked_size
+from mayfly.node.operating.cluster_control import ClusterControl
+from mayfly.node.operating.definitions.names import checked_size
 from mayfly.node.operating.operator_login import Logins
-from mayfly.node.operating.overview import (
+from mayfly.node.operating.ports.answers import NOT_FOUND, Answer
+from mayfly.node.operating.ports.client_selection import ClientSelection, Kind
+from mayfly.node.operating.ports.management import PolicyWish
+from mayfly.node.operating.turns import STEPS_AT_ONCE, in_turns
+from mayfly.node.operating.views.overview import (
     TotalsOfUser,
     feature_flags,
     listener_rows,
@@ -40,13 +40,10 @@ from mayfly.node.operating.overview import (
     statistics_in_steps,
     totals_of_all,
 )
-from mayfly.node.operating.status import managed_queue
+from mayfly.node.operating.views.status import managed_queue
 from mayfly.node.shard.commands import encode_create_queue, encode_delete_queue
 from mayfly.node.shard.results import IN_USE, Deleted, Gone, Refused
-from mayfly.node.shell.membership import MembershipShell
 from mayfly.node.version import RABBITMQ_VERSION
-
-Answer = tuple[HTTPStatus, dict[str, Any]]
 
 _ADMINISTRATOR: Final = "administrator"
 _SEES_ALL: Final = frozenset({_ADMINISTRATOR, "monitoring"})
@@ -69,10 +66,10 @@ class ThisNode(Protocol):
 
 
 class Management:
-    """Implements `node.http.provider.ManagementPort`. The local replica is read, brought up to date at the login."""
+    """Implements `ManagementPort`. The local replica is read, brought up to date at the login."""
 
     def __init__(
-        self, engine: Engine, membership: MembershipShell, logins: Logins, pump: Callable[[], None],
+        self, engine: Engine, cluster: ClusterControl, logins: Logins, pump: Callable[[], None],
         this_node: ThisNode | None = None, clients: Clients | None = None, rabbitmq_version: str = RABBITMQ_VERSION,
     ) -> None:  # fmt: skip
         """`pump` has what was given to the engine go on its way. `rabbitmq_version` is what tools are told."""
@@ -81,16 +78,13 @@ class Management:
         self._pump = pump
         self._engine = engine
         self._catalog = engine.catalog
-        self._membership = membership
+        self._cluster = cluster
         self._logins = logins
         self._this_node = this_node
 
     async def login(self, user: str, password: str, loopback: bool) -> UserRecord | None:
         """See `ManagementPort.login`."""
-        return await self._logins.login(user, password, loopback, self._catch_up)
-
-    async def _catch_up(self) -> None:
-        await self._membership.current.behind((CATALOG_GROUP,))
+        return await self._logins.login(user, password, loopback, self._cluster.catch_up)
 
     def has_vhost(self, vhost: str) -> bool:
         """See `ManagementPort.has_vhost`."""
@@ -122,14 +116,14 @@ class Management:
             return _refused(refusal)
         except ValueError as error:
             return HTTPStatus.BAD_REQUEST, {"error": "bad_request", "reason": f"Validation failed\n\n{error}\n"}
-        result = await self._membership.command(command)
+        result = await self._cluster.command(command)
         if isinstance(result, PolicySet):
             return HTTPStatus.CREATED if result.created else HTTPStatus.NO_CONTENT, {}
         return _failed(result)
 
     async def clear_policy(self, vhost: str, name: str, operator: bool) -> Answer:
         """See `ManagementPort.clear_policy`."""
-        result = await self._membership.command(ClearPolicy(vhost, name, operator))
+        result = await self._cluster.command(ClearPolicy(vhost, name, operator))
         if not isinstance(result, Done):
             return _failed(result)
         if not result.changed:
@@ -235,10 +229,10 @@ class Management:
             return HTTPStatus.BAD_REQUEST, {"error": "bad_request", "reason": text}
         if not isinstance(result, Deleted | Gone):
             return _failed(result)
-        removed = await self._membership.command(RemoveQueues((record.id,)))
+        removed = await self._cluster.command(RemoveQueues((record.id,)))
         if removed is None or isinstance(removed, Refusal):
             return _failed(removed)
-        await self._membership.spread()
+        await self._cluster.spread()
         return HTTPStatus.NO_CONTENT, {}
 
     async def _in_shard(self, shard: int, command: bytes) -> object:

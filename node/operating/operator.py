@@ -1,4 +1,4 @@
-"""What operators may ask of a node over HTTP, and who may: the `OperatorPort` of `node.http`."""
+"""What operators may ask of a node over HTTP, and who may: the `OperatorPort`."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,18 +7,19 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from mayfly.node.catalog import CatalogCommand, PlaceGroup, PreferLeader, Refusal, RemoveMember
-from mayfly.node.catalog.records import CATALOG_GROUP
-from mayfly.node.operating.dead_letter_office import DeadLetterOffice
+from mayfly.node.engine.engine import Engine
+from mayfly.node.operating.cluster_control import ClusterControl
 from mayfly.node.operating.operator_login import Logins
 from mayfly.node.operating.own_token import OwnToken
-from mayfly.node.operating.parked_selection import Selection
-from mayfly.node.shell.membership import MembershipShell
+from mayfly.node.operating.ports.answers import Answer
+from mayfly.node.operating.ports.parked_selection import Selection
+from mayfly.node.operating.views.dead_letter_office import DeadLetterOffice
+from mayfly.node.operating.views.members import group_rows, is_own_or_down, member_rows
 
 _AGAIN_S: Final = 1.0
 _LOOK_S: Final = 0.05
 _PATIENCE_S: Final = 10.0
 
-Answer = tuple[HTTPStatus, dict[str, Any]]
 
 
 class NodeControl(Protocol):
@@ -42,12 +43,13 @@ class NodeControl(Protocol):
 
 
 class Operator:
-    """Implements `node.http.provider.OperatorPort`."""
+    """Implements `OperatorPort`."""
 
     def __init__(
         self,
+        engine: Engine,
         logins: Logins,
-        membership: MembershipShell,
+        cluster: ClusterControl,
         office: DeadLetterOffice,
         now_ms: Callable[[], int],
         wake: Callable[[], None],
@@ -57,15 +59,16 @@ class Operator:
         """`wake()`: the engine has something to do. Without `own_token` everything takes a login."""
         self._own_token = own_token
         self._node = node
+        self._engine = engine
         self._logins = logins
-        self._membership = membership
+        self._cluster = cluster
         self._office = office
         self._now_ms = now_ms
         self._wake = wake
 
     async def tags(self, user: str, password: str, loopback: bool) -> tuple[str, ...]:
         """See `OperatorPort.tags`."""
-        record = await self._logins.login(user, password, loopback, self._catch_up)
+        record = await self._logins.login(user, password, loopback, self._cluster.catch_up)
         return () if record is None else record.tags
 
     async def monitor_tags(self, user: str, password: str, loopback: bool) -> tuple[str, ...]:
@@ -79,30 +82,27 @@ class Operator:
 
     def may_be_removed_by_token(self, name: str) -> bool:
         """See `OperatorPort.may_be_removed_by_token`."""
-        return self._membership.is_own_or_down(name, self._now_ms())
-
-    async def _catch_up(self) -> None:
-        await self._membership.current.behind((CATALOG_GROUP,))
+        return is_own_or_down(self._engine, name, self._now_ms())
 
     async def freshness(self) -> dict[str, Any]:
         """See `OperatorPort.freshness`."""
-        return await self._membership.freshness()
+        return await self._cluster.freshness()
 
     def members(self) -> list[dict[str, Any]]:
         """See `OperatorPort.members`."""
-        return self._membership.members(self._now_ms())
+        return member_rows(self._engine, self._now_ms())
 
     def cluster(self) -> str:
         """See `OperatorPort.cluster`."""
-        return self._membership.cluster
+        return self._cluster.cluster_id
 
     def level(self) -> int:
         """See `OperatorPort.level`."""
-        return self._membership.level
+        return self._engine.catalog.level
 
     def groups(self) -> list[dict[str, Any]]:
         """See `OperatorPort.groups`."""
-        return self._membership.groups()
+        return group_rows(self._engine)
 
     async def remove_member(self, name: str) -> Answer:
         """See `OperatorPort.remove_member`."""
@@ -168,7 +168,7 @@ class Operator:
         return HTTPStatus.OK, done
 
     async def _run(self, command: CatalogCommand) -> Answer:
-        result = await self._membership.command(command)
+        result = await self._cluster.command(command)
         if isinstance(result, Refusal):
             status = HTTPStatus.NOT_FOUND if result.code == HTTPStatus.NOT_FOUND else HTTPStatus.CONFLICT
             return status, {"error": result.text}

@@ -4,7 +4,6 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextvars import ContextVar
 from typing import Final
 
 from mayfly.node.broker.credentials import CredentialCache
@@ -12,14 +11,12 @@ from mayfly.node.broker.failed_logins import FailedLogins
 from mayfly.node.broker.password_line import PasswordLine
 from mayfly.node.catalog import Catalog, UpgradePassword, UserRecord
 from mayfly.node.catalog.passwords import NOBODYS_HASH, SALT_BYTES, check_and_renew
+from mayfly.node.operating.ports.users import ORIGIN
 
 _LOOPBACK_ONLY: Final = "guest"
 _THREADS: Final = 2
 THREADS_NAME: Final = "http-login"
 _KEY_BYTES: Final = 32
-
-ORIGIN: ContextVar[str] = ContextVar("origin", default="")
-"""The address that the request under way comes from; see `node.broker.failed_logins.origin_of`."""
 
 
 class Logins:

@@ -23,11 +23,11 @@ from mayfly.cluster.transport.joining import JoinAnswer, JoinRefused, JoinReques
 from mayfly.cluster.transport.reception import Reception
 from mayfly.cluster.transport.tls import TlsFiles
 from mayfly.cluster.versions import LEVELS, level_fault
-from mayfly.node.http.provider import Metric
 from mayfly.node.http.server import HttpServer
 from mayfly.node.membership.forming import FORMING, FOUND, Forming
 from mayfly.node.membership.identity import Identity, KnownMembers, MalformedIdentity, decode_identity, decode_members
-from mayfly.node.operating.queue_selection import QueueSelection
+from mayfly.node.operating.ports.metrics import Metric
+from mayfly.node.operating.ports.queue_selection import QueueSelection
 from mayfly.node.settings import NodeSettings
 from mayfly.node.settings.kinds import Address
 

@@ -10,7 +10,7 @@ from typing import Final
 from mayfly.node.catalog import Catalog, DeleteUser, PutUser, SetPermissions
 from mayfly.node.catalog.passwords import make_password_hash, verify_password
 from mayfly.node.engine.engine import Engine
-from mayfly.node.operating.definitions import BadDefinitions, EarlyDefinitions
+from mayfly.node.operating.definitions.reading import BadDefinitions, EarlyDefinitions
 from mayfly.node.operating.definitions_office import DefinitionsOffice, NotAnswered
 from mayfly.node.settings import NodeSettings
 from mayfly.node.shell.arrival import NodeRefused

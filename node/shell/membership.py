@@ -1,46 +1,33 @@
-"""The part of a running node's shell that is about membership: who is let in, and operators' commands."""
+"""The part of a running node's shell that is about membership: who is let in."""
 
-import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
 
 import grpc
 
 from mayfly.cluster.transport.gate import Objection
 from mayfly.cluster.transport.joining import JoinAnswer, JoinRequest
 from mayfly.cluster.versions import VersionRange, level_fault
-from mayfly.node.broker.cluster_facade import SESSION_LOST
-from mayfly.node.catalog import AddMember, CatalogCommand, MemberAdded, Refusal, RemoveMember
+from mayfly.node.catalog import AddMember, MemberAdded, Refusal, RemoveMember
 from mayfly.node.catalog.members import STILL_THERE
 from mayfly.node.catalog.records import CATALOG_GROUP
 from mayfly.node.engine.engine import Engine
 from mayfly.node.membership.forming import FOREIGN, FORMING, TAKEN, UNSURE, AbandonedPlaces, stance_towards
 from mayfly.node.membership.identity import Identity
-from mayfly.node.operating.current_replicas import CurrentReplicas
-from mayfly.node.settings import NodeSettings, is_any_host
+from mayfly.node.operating.cluster_control import ClusterControl
+from mayfly.node.settings import is_any_host
 from mayfly.node.settings.kinds import Address
 from mayfly.node.shell.arrival import STARTS_SHIFT, start_text
 
 log = logging.getLogger("mayfly.node")
 
-COMMAND_TIMEOUT_S: Final = 10.0
-
-
-def _freshness(late: list[int]) -> dict[str, Any]:
-    """What pages say of how new they are when no leader has answered for these groups."""
-    if not late:
-        return {"current": True}
-    groups = ", ".join(map(str, late))
-    return {"current": False, "reason": f"no leader answered for groups {groups}; they are shown as this node has them"}
-
 
 class MembershipShell:
-    """What the running node says to peers and operators about membership. Implements `cluster.transport.gate.Gate`."""
+    """What the running node says to peers about membership. Implements `cluster.transport.gate.Gate`."""
 
     def __init__(
-        self, engine: Engine, identity: Identity, settings: NodeSettings, pump: Callable[[], None],
-        fail: Callable[[str, bool], None], known_stores: Mapping[int, str], is_empty: Callable[[], bool],
+        self, engine: Engine, identity: Identity, cluster: ClusterControl, fail: Callable[[str, bool], None],
+        known_stores: Mapping[int, str], is_empty: Callable[[], bool],
     ) -> None:
         """`known_stores` says what the data of members was called when this node last heard of it; `fail(why, removed)`
         is told when others send it away; `is_empty` says whether its own data has never been a cluster's."""
@@ -49,12 +36,8 @@ class MembershipShell:
         self._is_empty = is_empty
         self._engine = engine
         self._identity = identity
-        self._settings = settings
-        self.current: CurrentReplicas = CurrentReplicas(engine.host.read_index, pump)
-        self._pump = pump
+        self._cluster = cluster
         self._fail = fail
-
-    # ------------------------------------------------------------------ Gate
 
     def objection(self, node_id: int, store: str, starts: int, previous: int) -> Objection | None:
         """See `Gate.objection`."""
@@ -116,14 +99,14 @@ class MembershipShell:
         if fault:
             return JoinAnswer.refused(f"the node can't be let in: {fault}")
         levels = (request.levels.lowest, request.levels.highest)
-        answer = await self.command(AddMember(request.name, request.address, request.store, levels))
+        answer = await self._cluster.command(AddMember(request.name, request.address, request.store, levels))
         if isinstance(answer, Refusal):
             again = "founded yet" in answer.text or STILL_THERE in answer.text
             if STILL_THERE in answer.text:
                 present = self._engine.catalog.members.with_replicas()
                 place = self._abandoned.claimed(present, request.name, request.address, request.store)
                 if place:
-                    await self.command(RemoveMember(str(place)))
+                    await self._cluster.command(RemoveMember(str(place)))
             return self._not_yet(answer.text, stance) if again else JoinAnswer.refused(answer.text)
         if not isinstance(answer, MemberAdded):
             return self._not_yet("the catalog did not answer in time", stance)
@@ -143,7 +126,7 @@ class MembershipShell:
             return self._not_yet("no cluster yet: its founders come together", FORMING)
         # What the cluster knows, not only what this node has heard: the asker may have come and been emptied since.
         led = self._engine.host.groups[CATALOG_GROUP].leader != 0
-        if led and await self.current.behind((CATALOG_GROUP,)):
+        if led and await self._cluster.behind((CATALOG_GROUP,)):
             return self._not_yet("the catalog did not answer in time", UNSURE)
         if not members.founded:
             return self._not_yet("this node does not know its cluster yet", UNSURE)
@@ -158,112 +141,3 @@ class MembershipShell:
 
     def _not_yet(self, text: str, stance: str = "") -> JoinAnswer:
         return JoinAnswer.refused(text, True, stance, self._identity.store)
-
-    # ------------------------------------------------------------------ operators
-
-    async def command(self, command: CatalogCommand) -> object:
-        """Put a command into the catalog; what it answers, or None if that took too long."""
-        answers: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-
-        def answered(result: object) -> None:
-            if not answers.done():
-                answers.set_result(None if result is SESSION_LOST else result)
-
-        self._engine.submit_catalog(command, answered)
-        self._pump()
-        return await _or_none(answers)
-
-    async def spread(self) -> None:
-        """Wait until the connected nodes have what was changed here, but not for one that hangs."""
-        everywhere: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-
-        def told(_: object) -> None:
-            if not everywhere.done():
-                everywhere.set_result(True)
-
-        self._engine.catalog_spread(told)
-        await _or_none(everywhere)
-
-    async def freshness(self) -> dict[str, Any]:
-        """Bring all replicas here up to date, and say whether they are: `current`, and the `reason` if not."""
-        return _freshness(await self.current.behind(self._engine.host.groups))
-
-    async def freshness_of(self, vhost: str, name: str) -> dict[str, Any]:
-        """The same for one queue: for the catalog and the queue's shard."""
-        catalog = self._engine.catalog
-        record = catalog.queue(vhost, name)
-        groups = {CATALOG_GROUP} if record is None or not record.replicated else {CATALOG_GROUP, record.shard}
-        late = await self.current.behind(groups)
-        found = catalog.queue(vhost, name)
-        if not late and found is not None and found.replicated and found.shard not in groups:
-            late = await self.current.behind((found.shard,))
-        return _freshness(late)
-
-    def members(self, now_ms: int) -> list[dict[str, Any]]:
-        """All members, removed ones too, with what they hold."""
-        engine, host = self._engine, self._engine.host
-        plan = engine.catalog.members.plan
-        groups = host.groups.values()
-        rows = []
-        for record in engine.catalog.members.all():
-            present = record.state != "removed"
-            node = engine.catalog.node(record.id)
-            rows.append({
-                "id": record.id,
-                "name": record.name,
-                "address": record.address,
-                "failure_domain": record.failure_domain,
-                "state": record.state,
-                "up": present and host.liveness.heard_within(record.id, now_ms, host.settings.election_timeout_ms),
-                "draining": present and host.leadership.drains(record.id, now_ms),
-                "votes": sum(record.id in group.conf_state.voters for group in groups),
-                "votes_planned": sum(record.id in voters for voters in plan.values()),
-                "leads": sum(group.leader == record.id for group in groups),
-                "levels": list(node.levels) if node is not None else [],
-            })
-        return rows
-
-    def is_own_or_down(self, name: str, now_ms: int) -> bool:
-        """Whether the member with that name or id is this node, or has not been heard of for an election timeout."""
-        try:
-            id = self._engine.catalog.members.find(name).id
-        except Refusal:
-            return False
-        host = self._engine.host
-        within_ms = host.settings.election_timeout_ms
-        return id == self._identity.node or not host.liveness.heard_within(id, now_ms, within_ms)
-
-    @property
-    def cluster(self) -> str:
-        """The id of the cluster: another one, or this one restored, has another."""
-        return self._identity.cluster
-
-    @property
-    def level(self) -> int:
-        """The cluster's feature level."""
-        return self._engine.catalog.level
-
-    def groups(self) -> list[dict[str, Any]]:
-        """Every group: who votes, who shall vote, who leads."""
-        members = self._engine.catalog.members
-        return [
-            {
-                "group": group.id,
-                "leader": group.leader,
-                "voters": list(group.conf_state.voters),
-                "learners": list(group.conf_state.learners),
-                "voters_outgoing": list(group.conf_state.voters_outgoing),
-                "changing": bool(group.conf_state.voters_outgoing),
-                "plan": list(members.plan.get(group.id, ())),
-                "pinned": members.pinned(group.id),
-            }
-            for group in self._engine.host.groups.values()
-        ]
-
-
-async def _or_none(answer: Awaitable[object]) -> object:
-    try:
-        async with asyncio.timeout(COMMAND_TIMEOUT_S):
-            return await answer
-    except TimeoutError:
-        return None

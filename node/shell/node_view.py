@@ -9,16 +9,16 @@ from mayfly.cluster.transport.counters import PeerCounters
 from mayfly.node.broker.broker import Broker
 from mayfly.node.engine.drain import NOT_DRAINING, Drain
 from mayfly.node.engine.engine import Engine
-from mayfly.node.http.desk import STEPS_AT_ONCE, in_turns
-from mayfly.node.http.provider import Histogram, Metric
+from mayfly.node.operating.cluster_control import ClusterControl
 from mayfly.node.operating.operator_login import Logins
-from mayfly.node.operating.queue_metrics import queue_metrics
-from mayfly.node.operating.queue_selection import QueueSelection
-from mayfly.node.operating.queue_views import QueueViews
-from mayfly.node.operating.status import alarm_texts, engine_status, group_steps, login_metrics, metric_steps
+from mayfly.node.operating.ports.metrics import Histogram, Metric
+from mayfly.node.operating.ports.queue_selection import QueueSelection
+from mayfly.node.operating.turns import STEPS_AT_ONCE, in_turns
+from mayfly.node.operating.views.queue_metrics import queue_metrics
+from mayfly.node.operating.views.queue_views import QueueViews
+from mayfly.node.operating.views.status import alarm_texts, engine_status, group_steps, login_metrics, metric_steps
 from mayfly.node.settings import NodeSettings
 from mayfly.node.shell.log_writer import SYNC_BOUNDS_S, LogWriter
-from mayfly.node.shell.membership import MembershipShell
 from mayfly.node.shell.peer_protection import peer_warnings, protection
 from mayfly.node.shell.process_memory import MemoryWatch
 from mayfly.node.shell.resource_watch import ResourceWatch
@@ -49,7 +49,7 @@ class NodeView:
         engine: Engine,
         settings: NodeSettings,
         now_ms: Callable[[], int],
-        membership: MembershipShell,
+        cluster: ClusterControl,
         memory: MemoryWatch,
         writer: LogWriter,
         logins: Logins,
@@ -64,7 +64,7 @@ class NodeView:
         self._engine = engine
         self._settings = settings
         self._now_ms = now_ms
-        self._membership = membership
+        self._cluster = cluster
         self._memory = memory
         self._writer = writer
         self._logins = logins
@@ -98,7 +98,7 @@ class NodeView:
     async def status(self) -> dict[str, object]:
         """The state of the cluster as this node sees it, for people and scripts."""
         groups = await in_turns(group_steps(self._engine, self._now_ms()), STEPS_AT_ONCE)
-        status = engine_status(self._engine, self._settings, self._now_ms(), groups)
+        status = engine_status(self._engine, self._settings.name, self._now_ms(), groups)
         memory = {"used_bytes": self._memory.used_bytes, "limit_bytes": self._memory.limit_bytes}
         peers = {
             "protection": protection(self._settings),
@@ -147,8 +147,8 @@ class NodeView:
     async def freshness(self, vhost: str | None = None, name: str | None = None) -> dict[str, object]:
         """Wait, not long, until what is shown of a queue, or of all, is what the cluster has now."""
         if vhost is None or name is None:
-            return await self._membership.freshness()
-        return await self._membership.freshness_of(vhost, name)
+            return await self._cluster.freshness()
+        return await self._cluster.freshness_of(vhost, name)
 
     async def metrics_snapshot(self) -> list[Metric]:
         """(name, help, type, samples) of every metric."""

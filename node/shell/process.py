@@ -35,14 +35,15 @@ from mayfly.node.engine.engine import Engine
 from mayfly.node.http.server import HttpServer
 from mayfly.node.membership.identity import Identity, KnownMembers
 from mayfly.node.operating.access import Access
-from mayfly.node.operating.client_views import ClientViews
 from mayfly.node.operating.clients import Clients
-from mayfly.node.operating.dead_letter_office import DeadLetterOffice
+from mayfly.node.operating.cluster_control import ClusterControl
 from mayfly.node.operating.definitions_office import DefinitionsOffice
 from mayfly.node.operating.management import Management
 from mayfly.node.operating.operator import Operator
 from mayfly.node.operating.operator_login import Logins
 from mayfly.node.operating.own_token import OwnToken, write_own_token
+from mayfly.node.operating.views.client_views import ClientViews
+from mayfly.node.operating.views.dead_letter_office import DeadLetterOffice
 from mayfly.node.settings import NodeSettings, SettingsError
 from mayfly.node.shell.arrival import (
     STARTS_SHIFT,
@@ -103,7 +104,8 @@ class NodeProcess:
         self.drive: Drive
         self._writer: LogWriter
         self.identity: Identity
-        self.membership: MembershipShell
+        self.cluster: ClusterControl
+        self._membership: MembershipShell
         self._members: KnownMembers
         self._transport: PeerTransport
         self._broker: Broker
@@ -222,9 +224,9 @@ class NodeProcess:
         self._certificates = self._make_certificates(tls)
         self._logins = Logins(self.engine.catalog, self._renew_password)
         self._ends.callback(self._logins.close)
-        self._definitions = DefinitionsOffice(self.engine, self.membership, settings.rabbitmq_version)
+        self._definitions = DefinitionsOffice(self.engine, self.cluster, settings.rabbitmq_version)
         self.view = NodeView(
-            self, self.engine, settings, self.clock.now_ms, self.membership, self._memory, self._writer, self._logins,
+            self, self.engine, settings, self.clock.now_ms, self.cluster, self._memory, self._writer, self._logins,
             self._broker, self._watch, self._transport.counters,
         )
         self._http = self._make_http(own_token)
@@ -248,8 +250,9 @@ class NodeProcess:
 
     def _make_outlets(self, drive: Drive, starts: int, previous: int, tls: SwitchedContext | None) -> Outlets:
         settings = self.settings
-        self.membership = MembershipShell(
-            self.engine, self.identity, settings, drive.schedule_pump, self._send_away, self._members.stores,
+        self.cluster = ClusterControl(self.engine, self.identity.cluster, drive.schedule_pump)
+        self._membership = MembershipShell(
+            self.engine, self.identity, self.cluster, self._send_away, self._members.stores,
             lambda: self._unproven and self._members.version == 0 and self.engine.untouched,
         )
         amqp, beside = settings.amqp_address, settings.amqp_tls_address
@@ -300,15 +303,15 @@ class NodeProcess:
 
     def _make_http(self, own_token: OwnToken | None) -> HttpServer:
         operator = Operator(
-            self._logins, self.membership, DeadLetterOffice(self.engine), self.clock.now_ms, self.drive.schedule_pump,
-            self, own_token,
+            self.engine, self._logins, self.cluster, DeadLetterOffice(self.engine), self.clock.now_ms,
+            self.drive.schedule_pump, self, own_token,
         )
         clients = Clients(self.engine, ClientViews(self.engine, self._broker), self.drive.schedule_pump)
         management = Management(
-            self.engine, self.membership, self._logins, self.drive.schedule_pump, self.view, clients,
+            self.engine, self.cluster, self._logins, self.drive.schedule_pump, self.view, clients,
             self.settings.rabbitmq_version,
         )
-        access = Access(self.engine, self.membership, self._logins, self._logins.threads)
+        access = Access(self.engine, self.cluster, self._logins, self._logins.threads)
         address = self.settings.http_address
         return HttpServer(
             self.view, address.host, address.port, operator, management, access, self._definitions, self._files.http,
@@ -355,7 +358,7 @@ class NodeProcess:
         )
         return PeerTransport(
             local, str(settings.peer_address), peers, drive.on_frame, drive.on_peer_up, drive.on_peer_down,
-            drive.on_snapshot_sent, peer_tls_files(settings), self.membership, settings.data_dir / "snapshots",
+            drive.on_snapshot_sent, peer_tls_files(settings), self._membership, settings.data_dir / "snapshots",
             (settings.frames_listen_address.host, settings.frames_listen_address.port), drive.on_peer_gone,
             self._known,
         )

@@ -11,7 +11,7 @@ from mayfly.cluster.log.batch import LogError
 from mayfly.cluster.store.write_ahead_store import WriteAheadStore
 from mayfly.node.duties.alarms import Watermark, disk_watermark
 from mayfly.node.engine.engine import Engine
-from mayfly.node.operating.status import alarm_texts
+from mayfly.node.operating.views.status import alarm_texts
 from mayfly.node.settings import NodeSettings
 from mayfly.node.shell.process_clock import forget_clock
 from mayfly.node.shell.process_memory import FreedMemory, MemoryWatch

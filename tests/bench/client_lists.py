@@ -17,8 +17,8 @@ from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
 from mayfly.node.http.clients import ClientPages
-from mayfly.node.http.provider import ClientsPort
 from mayfly.node.operating.clients import Clients
+from mayfly.node.operating.ports.clients import ClientsPort
 from mayfly.node.shell.process import MANY_OBJECTS
 from tests.node.broker.many_stubs import stub_nodes
 

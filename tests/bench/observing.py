@@ -13,10 +13,10 @@ from typing import Any
 from mayfly.node.catalog import DeclareQueue
 from mayfly.node.catalog.shard_settings import shard_settings
 from mayfly.node.http.metrics import rendered
-from mayfly.node.operating.queue_metrics import queue_metrics
-from mayfly.node.operating.queue_selection import MOST_QUEUES, QueueSelection
-from mayfly.node.operating.queue_views import LOOKED_AT, QueueViews
-from mayfly.node.operating.status import engine_metrics
+from mayfly.node.operating.ports.queue_selection import MOST_QUEUES, QueueSelection
+from mayfly.node.operating.views.queue_metrics import queue_metrics
+from mayfly.node.operating.views.queue_views import LOOKED_AT, QueueViews
+from mayfly.node.operating.views.status import engine_metrics
 from mayfly.node.shard import state
 from mayfly.node.shard.commands import encode_create_queue, encode_publish
 from mayfly.node.shard.settings import ShardQueueSettings

@@ -48,7 +48,7 @@ HTTP_BUGS = [
     ),
     Bug(
         "refuses a file of definitions for an old policy",
-        "node/operating/definitions.py",
+        "node/operating/definitions/reading.py",
         "pattern, known_part(apply_to, definition),",
         "pattern, definition,",
         "tests/node/operating/test_definitions.py::test_what_is_not_here_is_left_out_with_a_note_each_and_the_rest_is_done",

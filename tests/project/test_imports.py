@@ -57,29 +57,37 @@ FOLDERS: Final[dict[str, Folder]] = {
         ),
     ),
     "node/settings": Folder(SHELL, ("node/broker",)),
+    "node/operating/ports": Folder(PURE, ("node/shard",)),
+    "node/operating/views": Folder(
+        PURE,
+        (
+            *("cluster/group", "node/amqp", "node/broker", "node/catalog", "node/duties", "node/engine"),
+            *("node/operating/ports", "node/shard"),
+        ),
+    ),
+    "node/operating/definitions": Folder(PURE, ("node/catalog", "node/operating/views")),
     "node/operating": Folder(
         SHELL,
         (
-            *("cluster/group", "node/amqp", "node/broker", "node/catalog", "node/duties", "node/engine", "node/http"),
-            *("node/settings", "node/shard", "node/shell"),
+            *("node/amqp", "node/broker", "node/catalog", "node/engine", "node/operating/definitions"),
+            *("node/operating/ports", "node/operating/views", "node/shard"),
         ),
     ),
-    "node/http": Folder(
-        SHELL, ("node/broker", "node/catalog", "node/operating", "node/settings", "node/shard")
-    ),
+    "node/http": Folder(SHELL, ("node/broker", "node/catalog", "node/operating/ports", "node/settings", "node/shard")),
     "node/shell": Folder(
         SHELL,
         (
             *("cluster/group", "cluster/host", "cluster/log", "cluster/raft", "cluster/store", "cluster/transport"),
             *("node/amqp", "node/broker", "node/catalog", "node/duties", "node/engine", "node/http"),
-            *("node/membership", "node/operating", "node/settings"),
+            *("node/membership", "node/operating", "node/operating/definitions", "node/operating/ports"),
+            *("node/operating/views", "node/settings"),
         ),
     ),
     "node/command_line": Folder(
         SHELL,
         (
-            *("cluster/log", "cluster/store", "node/demonstration", "node/operating", "node/settings", "node/shard"),
-            "node/shell",
+            *("cluster/log", "cluster/store", "node/demonstration", "node/operating/ports", "node/settings"),
+            *("node/shard", "node/shell"),
         ),
     ),
     "node/demonstration": Folder(SHELL, ("node/command_line", "node/settings", "node/shell")),
@@ -89,7 +97,6 @@ FOLDERS: Final[dict[str, Folder]] = {
 """The product's folders, those below first, and at the end the worlds for tests, which may import anything pure."""
 
 CIRCLES: Final = {
-    frozenset(("node/http", "node/operating", "node/shell")),
     frozenset(("node/command_line", "node/demonstration")),
 }
 """Of folders that import each other."""

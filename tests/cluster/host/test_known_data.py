@@ -11,6 +11,7 @@ from mayfly.cluster.transport.joining import JoinRequest
 from mayfly.node.catalog import Catalog, FoundCluster, NodeStarted
 from mayfly.node.membership.forming import FORMING, TAKEN, UNSURE, VACANT
 from mayfly.node.membership.identity import KnownMembers, decode_members
+from mayfly.node.operating.cluster_control import ClusterControl
 from mayfly.node.shell.arrival import STARTS_SHIFT
 from mayfly.node.shell.membership import MembershipShell
 from tests.node.broker.three_brokers import ThreeBrokers
@@ -20,7 +21,7 @@ def gate(known_stores: dict[int, str]) -> MembershipShell:
     """The gate of a node whose catalog is empty, as it is while its replica is rebuilt."""
     engine = cast(Any, SimpleNamespace(catalog=Catalog(1), host=SimpleNamespace(read_index=None)))
     none = cast(Any, None)
-    return MembershipShell(engine, none, none, lambda: None, lambda text, removed: None, known_stores, lambda: False)
+    return MembershipShell(engine, none, none, lambda text, removed: None, known_stores, lambda: False)
 
 
 @pytest.mark.parametrize(("store", "refused"), [("old", False), ("new", True), ("", False)])
@@ -50,7 +51,7 @@ def test_data_of_an_earlier_time_is_told_with_both_times_and_what_would_be_right
     engine = cast(Any, SimpleNamespace(catalog=catalog, host=SimpleNamespace(read_index=None)))
     none = cast(Any, None)
     identity = cast(Any, SimpleNamespace(node=1))
-    shell = MembershipShell(engine, identity, none, lambda: None, lambda text, removed: None, {}, lambda: False)
+    shell = MembershipShell(engine, identity, none, lambda text, removed: None, {}, lambda: False)
     assert shell.objection(2, "store", 28_100_000, 28_000_000) is None
     refusal = shell.objection(2, "store", 28_100_000, 27_900_000)
     assert refusal is not None
@@ -73,9 +74,9 @@ def told(catalog: Catalog, leader: int, store: str = "new", is_empty: bool = Fal
         )
         engine = cast(Any, SimpleNamespace(catalog=catalog, host=host))
         identity = cast(Any, SimpleNamespace(cluster="c", store="store 2"))
-        none = cast(Any, None)
-        shell = MembershipShell(engine, identity, none, lambda: None, lambda text, removed: None, {}, lambda: is_empty)
-        shell.command = refused  # type: ignore[method-assign]
+        cluster = ClusterControl(engine, "c", lambda: None)
+        cluster.command = refused  # type: ignore[method-assign]
+        shell = MembershipShell(engine, identity, cluster, lambda text, removed: None, {}, lambda: is_empty)
         return (await shell.join(JoinRequest("node3", "n3:1", store, cluster="c", founder=3))).stance
 
     async def refused(command: object) -> object:

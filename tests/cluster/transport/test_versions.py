@@ -126,7 +126,7 @@ def shell_of_a_cluster_at(level: int) -> MembershipShell:
     catalog.apply(FoundCluster(((1, "a", "a:1"), (2, "b", "b:1")), 2, level))
     engine = cast(Any, SimpleNamespace(catalog=catalog, host=SimpleNamespace(read_index=None)))
     none = cast(Any, None)
-    return MembershipShell(engine, none, none, lambda: None, lambda text, removed: None, {}, lambda: False)
+    return MembershipShell(engine, none, none, lambda text, removed: None, {}, lambda: False)
 
 
 class LevelGate(OpenGate):

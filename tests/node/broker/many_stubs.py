@@ -12,8 +12,8 @@ from typing import Any, cast
 from mayfly.node.broker.broker import Broker
 from mayfly.node.broker.consumer_terms import USUAL_TERMS
 from mayfly.node.engine.engine import Engine
-from mayfly.node.operating.client_views import ClientViews
 from mayfly.node.operating.clients import Clients
+from mayfly.node.operating.views.client_views import ClientViews
 
 _SETTINGS = SimpleNamespace(single_active_consumer=False)
 

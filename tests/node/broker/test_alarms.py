@@ -15,7 +15,7 @@ from mayfly.node.duties.alarms import (
     disk_watermark,
     memory_watermark,
 )
-from mayfly.node.operating.status import alarm_texts
+from mayfly.node.operating.views.status import alarm_texts
 from tests.node.broker.three_brokers import ThreeBrokers
 
 

@@ -10,10 +10,10 @@ from pamqp import commands
 
 from mayfly.node.broker.client_socket import ClientSocket
 from mayfly.node.broker.consumer_terms import KEPT_BYTES
-from mayfly.node.operating import client_views
-from mayfly.node.operating.client_selection import ClientSelection, Kind
-from mayfly.node.operating.client_views import ClientViews, Part
 from mayfly.node.operating.clients import Clients
+from mayfly.node.operating.ports.client_selection import ClientSelection, Kind
+from mayfly.node.operating.views import client_views
+from mayfly.node.operating.views.client_views import ClientViews, Part
 from tests.node.broker.three_brokers import TICK_MS, ThreeBrokers
 from tests.node.conftest import Client
 

@@ -16,10 +16,11 @@ from aiohttp.test_utils import make_mocked_request
 
 from mayfly.node.http import listing
 from mayfly.node.http.clients import ClientPages
-from mayfly.node.http.provider import ClientsPort
-from mayfly.node.operating import client_views, clients
-from mayfly.node.operating.client_selection import ClientSelection, Kind
-from mayfly.node.operating.client_views import AT_ONCE, LOOKED_AT
+from mayfly.node.operating import clients
+from mayfly.node.operating.ports.client_selection import ClientSelection, Kind
+from mayfly.node.operating.ports.clients import ClientsPort
+from mayfly.node.operating.views import client_views
+from mayfly.node.operating.views.client_views import AT_ONCE, LOOKED_AT
 from tests.node.broker.many_stubs import StubNode, stub_nodes
 
 ALL = ClientSelection()

@@ -12,15 +12,15 @@ from pamqp import commands
 from mayfly.node.catalog.records import transient_shard
 from mayfly.node.duties.shard_leader import LeaderPort
 from mayfly.node.http.metrics import rendered
-from mayfly.node.http.provider import Histogram
-from mayfly.node.operating import dead_letter_office
-from mayfly.node.operating.dead_letter_office import DeadLetterOffice
-from mayfly.node.operating.lanes import lane_rows
-from mayfly.node.operating.parked_selection import Selection
-from mayfly.node.operating.queue_metrics import queue_metrics
-from mayfly.node.operating.queue_selection import QueueSelection
-from mayfly.node.operating.queue_views import FORGET_AFTER_MS, INDEXES, LOOKED_AT, QueueViews
-from mayfly.node.operating.status import LANES_SHOWN, engine_metrics
+from mayfly.node.operating.ports.metrics import Histogram
+from mayfly.node.operating.ports.parked_selection import Selection
+from mayfly.node.operating.ports.queue_selection import QueueSelection
+from mayfly.node.operating.views import dead_letter_office
+from mayfly.node.operating.views.dead_letter_office import DeadLetterOffice
+from mayfly.node.operating.views.lanes import lane_rows
+from mayfly.node.operating.views.queue_metrics import queue_metrics
+from mayfly.node.operating.views.queue_views import FORGET_AFTER_MS, INDEXES, LOOKED_AT, QueueViews
+from mayfly.node.operating.views.status import LANES_SHOWN, engine_metrics
 from mayfly.node.shard.lease import CONSUMED, CREATED, DECLARED, GOT, RELEASED
 from mayfly.node.shard.message import Message
 from mayfly.node.shard.room import ANY_ROOM, Room

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mayfly.node.http import Histogram, Metric
-from mayfly.node.operating.queue_metrics import queue_metrics
-from mayfly.node.operating.queue_selection import QueueSelection
+from mayfly.node.operating.ports.metrics import Histogram, Metric
+from mayfly.node.operating.ports.queue_selection import QueueSelection
+from mayfly.node.operating.views.queue_metrics import queue_metrics
 
 SOME_LAGS = Histogram((0.01, 0.5, 10.0), (2, 0, 3, 1), 9.5)
 

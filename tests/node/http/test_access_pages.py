@@ -30,8 +30,8 @@ class Api(PolicyApi):
 
     def server(self) -> HttpServer:
         engine: Any = type("Engine", (), {"catalog": self.catalog})()
-        membership: Any = self.membership
-        access = Access(engine, membership, self.logins, self.logins.threads)
+        cluster: Any = self.cluster
+        access = Access(engine, cluster, self.logins, self.logins.threads)
         return HttpServer(SomeNode(), "127.0.0.1", 0, management=self.management, access=access)
 
 
@@ -199,7 +199,7 @@ def test_administrators_alone(api: Api) -> None:
 
 
 def test_a_catalog_that_does_not_answer(api: Api) -> None:
-    api.membership.answers = False
+    api.cluster.answers = False
     assert api.ask("PUT", "/api/users/u", HASHED)[0] == 504
     assert api.ask("DELETE", "/api/users/maker")[0] == 504
 

@@ -10,8 +10,8 @@ import pika
 import pytest
 
 from mayfly.node.http import listing
-from mayfly.node.operating import client_views
-from mayfly.node.operating.json_values import json_value
+from mayfly.node.operating.views import client_views
+from mayfly.node.operating.views.json_values import json_value
 from tests.node.http.test_managed_queues import NOT_FOUND, Node
 
 FIELDS = {

@@ -7,8 +7,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from mayfly.node.http import HttpServer, Metric
-from mayfly.node.http.desk import Desk, Made, TooManyWait, in_turns
+from mayfly.node.http import HttpServer
+from mayfly.node.http.desk import Desk, Made, TooManyWait
+from mayfly.node.operating.ports.metrics import Metric
 from tests.node.http.some_node import SomeNode
 from tests.waiting import BOUND_S
 
@@ -125,27 +126,6 @@ def test_there_is_an_end_to_waiting_and_a_failure_is_told_to_all_and_ends_nothin
             await waiting
 
     asyncio.run(asyncio.wait_for(work(), BOUND_S))
-
-
-def test_steps_are_made_so_many_at_a_time() -> None:
-    made: list[int] = []
-
-    async def work() -> list[int]:
-        def steps() -> Any:
-            for number in range(100):
-                made.append(number)
-                yield number if number % 2 else None
-
-        turns: list[int] = []
-        working = asyncio.ensure_future(in_turns(steps(), 8))
-        while not working.done():
-            before = len(made)
-            await asyncio.sleep(0)
-            turns.append(len(made) - before)
-        assert max(turns) == 8
-        return working.result()
-
-    assert asyncio.run(work()) == list(range(1, 100, 2))
 
 
 class SlowNode(SomeNode):

@@ -59,7 +59,7 @@ class Node:
 
     def add_user(self, name: str, tag: str, configure: str | None) -> None:
         """With the password of its name, and in `/` these permissions if any."""
-        command = self.process.membership.command
+        command = self.process.cluster.command
         self.run(command(PutUser(name, make_password_hash(name, b"saltsalt", n=16), (tag,))))
         if configure is not None:
             self.run(command(SetPermissions(name, "/", configure, ".*", ".*")))
@@ -86,7 +86,7 @@ class Node:
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     node = Node(tmp_path_factory.mktemp("node"))
-    node.run(node.process.membership.command(AddVhost("other")))
+    node.run(node.process.cluster.command(AddVhost("other")))
     node.add_user("mine", "management", "^mine")
     node.add_user("watch", "monitoring", None)
     node.add_user("nobody", "policymaker", None)

@@ -4,7 +4,7 @@ import asyncio
 import base64
 import json
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -20,7 +20,8 @@ from mayfly.node.http import HttpServer
 from mayfly.node.limits import LOGIN_DELAY_FIRST_MS, LOGIN_FAILURES_FREE, LOGINS_WAITING, PASSWORD_CHECKS_OF_ORIGIN
 from mayfly.node.operating import operator_login
 from mayfly.node.operating.management import Management
-from mayfly.node.operating.operator_login import ORIGIN, THREADS_NAME, Logins
+from mayfly.node.operating.operator_login import THREADS_NAME, Logins
+from mayfly.node.operating.ports.users import ORIGIN
 from tests.node.http.served import Served
 from tests.node.http.some_node import SomeNode
 from tests.waiting import BOUND_S, until
@@ -36,17 +37,15 @@ USERS = {
 }
 
 
-class Membership:
+class Control:
     """Applies commands to the catalog at once."""
 
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
         self.answers = True
-        self.current = self
 
-    async def behind(self, groups: Iterable[int]) -> tuple[int, ...]:
-        """Nothing is."""
-        return ()
+    async def catch_up(self) -> None:
+        """It is up to date."""
 
     async def command(self, command: CatalogCommand) -> object:
         return self.catalog.apply(command) if self.answers else None
@@ -86,12 +85,12 @@ class Api:
             self.catalog.apply(PutUser(name, make_password_hash(name, b"saltsalt", n=16), tags))
         self.catalog.apply(AddVhost("a/b"))
         self.catalog.apply(SetPermissions("maker", "/", "", "", ""))
-        self.membership = Membership(self.catalog)
+        self.cluster = Control(self.catalog)
         engine: Any = Engine(self.catalog)
-        membership: Any = self.membership
+        cluster: Any = self.cluster
         timing: dict[str, Any] = {} if waits is None else {"now_ms": waits.now_ms, "sleep": waits.sleep}
         self.logins = Logins(self.catalog, **timing)
-        self.management = Management(engine, membership, self.logins, lambda: None)
+        self.management = Management(engine, cluster, self.logins, lambda: None)
 
     def server(self) -> HttpServer:
         return HttpServer(SomeNode(), "127.0.0.1", 0, management=self.management)
@@ -292,7 +291,7 @@ def test_passwords_are_checked_in_threads_of_their_own(api: Api) -> None:
 
 
 def test_a_catalog_that_does_not_answer(api: Api) -> None:
-    api.membership.answers = False
+    api.cluster.answers = False
     for method in ("PUT", "DELETE"):
         status, answer = api.ask(method, "/api/policies/%2F/p", POLICY if method == "PUT" else None)
         assert (status, answer["error"]) == (504, "timeout")

@@ -10,7 +10,7 @@ import pytest
 
 from mayfly.node.broker.access_counts import CHANNELS_OF_USER, CONNECTIONS_OF_USER, AccessCounts
 from mayfly.node.catalog import AddVhost, Catalog, PutUser, SetLimit
-from mayfly.node.operating.overview import feature_flags
+from mayfly.node.operating.views.overview import feature_flags
 from mayfly.node.version import RABBITMQ_VERSION, VERSION
 from tests.node.http.test_managed_queues import NOT_FOUND, Node
 
@@ -27,7 +27,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
         ("nobody", "", ""), ("elsewhere", "management", None),
     ):  # fmt: skip
         node.add_user(name, tag, configure)
-    node.run(node.process.membership.command(AddVhost("other")))
+    node.run(node.process.cluster.command(AddVhost("other")))
     node.channel.confirm_delivery()
     node.channel.queue_declare("q", durable=True)
     node.channel.queue_declare("transient", auto_delete=True)

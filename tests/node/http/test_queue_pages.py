@@ -17,8 +17,8 @@ from mayfly.node.command_line import main
 from mayfly.node.command_line.queue_command import COLUMNS
 from mayfly.node.duties.lost_queues import LINES_AT_ONCE, LostQueues
 from mayfly.node.http import HttpServer
-from mayfly.node.operating.queue_selection import QueueSelection
-from mayfly.node.operating.queue_views import LOOKED_AT, QueueViews
+from mayfly.node.operating.ports.queue_selection import QueueSelection
+from mayfly.node.operating.views.queue_views import LOOKED_AT, QueueViews
 from mayfly.node.shard.tombstone import DELETED, EXPIRED, Tombstone
 from tests.node.broker.three_brokers import ThreeBrokers
 from tests.node.http.served import Served

@@ -23,7 +23,8 @@ from mayfly.node.catalog import (
 )
 from mayfly.node.catalog.passwords import verify_password
 from mayfly.node.operating import definitions_office
-from mayfly.node.operating.definitions import BadDefinitions, Plan, check_on, definitions_of, read_definitions
+from mayfly.node.operating.definitions.exporting import definitions_of
+from mayfly.node.operating.definitions.reading import BadDefinitions, Plan, check_on, read_definitions
 from mayfly.node.operating.definitions_office import DefinitionsOffice
 
 EXPORTED = Path(__file__).parent / "rabbitmq-3.10.8-definitions.json"
@@ -234,15 +235,14 @@ def test_limits_that_are_none_are_told(value: object) -> None:
         imported(Catalog(4), limits_of_shop(value))
 
 
-class Membership:
+class Control:
     """Applies commands at once."""
 
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
-        self.current = self
 
-    async def behind(self, groups: object) -> tuple[int, ...]:
-        return ()
+    async def catch_up(self) -> None:
+        """It is up to date."""
 
     async def command(self, command: CatalogCommand) -> object:
         return self.catalog.apply(command)
@@ -256,7 +256,7 @@ class Engine:
 
 
 def office(catalog: Catalog) -> DefinitionsOffice:
-    return DefinitionsOffice(cast(Any, Engine(catalog)), cast(Any, Membership(catalog)))
+    return DefinitionsOffice(cast(Any, Engine(catalog)), cast(Any, Control(catalog)))
 
 
 def test_a_file_is_loaded_once_whatever_node_starts_with_it() -> None:

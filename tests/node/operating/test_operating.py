@@ -17,9 +17,10 @@ from yarl import URL
 from mayfly.node.command_line.deadletters_command import command as deadletters_command
 from mayfly.node.command_line.local_cluster import fetch
 from mayfly.node.command_line.operator_client import post
-from mayfly.node.http import HttpServer, ManagementPort
+from mayfly.node.http import HttpServer
 from mayfly.node.operating.own_token import FILE, write_own_token
-from mayfly.node.operating.parked_selection import Selection
+from mayfly.node.operating.ports.management import ManagementPort
+from mayfly.node.operating.ports.parked_selection import Selection
 from mayfly.node.settings.kinds import Address
 from tests.node.http.served import Served
 from tests.node.http.some_node import SomeNode

@@ -18,7 +18,8 @@ from mayfly.node.catalog.arguments import MAX_TTL_MS
 from mayfly.node.catalog.policies import MAX_LIMIT
 from mayfly.node.command_line import main
 from mayfly.node.command_line.operator_client import request
-from mayfly.node.operating.definitions import BadDefinitions, check_on, definitions_of, read_definitions
+from mayfly.node.operating.definitions.exporting import definitions_of
+from mayfly.node.operating.definitions.reading import BadDefinitions, check_on, read_definitions
 from tests.node.http.served import Served
 from tests.node.http.test_management import Api
 

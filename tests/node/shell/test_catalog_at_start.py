@@ -26,7 +26,6 @@ class Engine:
 
     def __init__(self) -> None:
         self.catalog = Catalog(2)
-        self.current = self
         self.barriers: list[object] = []
         """What barriers are answered with before they are reached."""
 
@@ -36,8 +35,8 @@ class Engine:
     def submit_catalog(self, command: CatalogCommand, done: Any) -> None:
         done(self.catalog.apply(command))
 
-    async def behind(self, groups: object) -> tuple[int, ...]:
-        return ()
+    async def catch_up(self) -> None:
+        """It is up to date."""
 
     async def command(self, command: CatalogCommand) -> object:
         return self.catalog.apply(command)

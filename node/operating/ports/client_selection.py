@@ -1,4 +1,4 @@
-"""Which connections, channels or consumers an operator asks for.  Pure."""
+"""Which connections, channels or consumers an operator asks for."""
 
 from typing import Literal, NamedTuple, TypeAlias
 

@@ -1,4 +1,4 @@
-"""Values of field tables as JSON can have them.  Pure."""
+"""Values of field tables as JSON can have them."""
 
 from datetime import datetime
 from math import isfinite

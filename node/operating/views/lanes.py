@@ -5,7 +5,7 @@ from typing import Any
 
 from mayfly.node.broker.cluster_facade import TRANSIENT_SHARD_BASE
 from mayfly.node.engine.engine import Engine
-from mayfly.node.operating.shard_clocks import shard_now
+from mayfly.node.operating.views.shard_clocks import shard_now
 from mayfly.node.shard.outbox import Lane
 from mayfly.node.shard.shard import Shard
 

@@ -13,9 +13,9 @@ from mayfly.node.broker.cluster_facade import TRANSIENT_SHARD_BASE
 from mayfly.node.duties.shard_duties import content_of
 from mayfly.node.engine.engine import Engine
 from mayfly.node.limits import DEAD_LETTERS_PER_ENTRY
-from mayfly.node.operating.lanes import lane_rows
-from mayfly.node.operating.parked_selection import Selection
-from mayfly.node.operating.shard_clocks import shard_now
+from mayfly.node.operating.ports.parked_selection import Selection
+from mayfly.node.operating.views.lanes import lane_rows
+from mayfly.node.operating.views.shard_clocks import shard_now
 from mayfly.node.shard import commands
 from mayfly.node.shard.outbox import Death
 from mayfly.node.shard.shard import Shard

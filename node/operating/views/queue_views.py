@@ -7,8 +7,8 @@ import msgspec
 
 from mayfly.node.catalog import Catalog, QueueRecord
 from mayfly.node.engine.engine import Engine
-from mayfly.node.operating.queue_selection import QueueSelection
-from mayfly.node.operating.shard_clocks import ShardNow, shard_now
+from mayfly.node.operating.ports.queue_selection import QueueSelection
+from mayfly.node.operating.views.shard_clocks import ShardNow, shard_now
 from mayfly.node.shard.queue import Queue
 from mayfly.node.shard.shard import Shard
 from mayfly.node.shard.waiting import CHUNK, Waiting, WaitingIndex

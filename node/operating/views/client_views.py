@@ -18,8 +18,8 @@ from mayfly.node.broker.connection import ClientConnection
 from mayfly.node.broker.consumers import Consumer
 from mayfly.node.catalog import QueueRecord
 from mayfly.node.engine.engine import Engine
-from mayfly.node.operating.client_selection import ClientSelection, Kind
-from mayfly.node.operating.json_values import json_value
+from mayfly.node.operating.ports.client_selection import ClientSelection, Kind
+from mayfly.node.operating.views.json_values import json_value
 from mayfly.node.shard.shard import Shard
 
 Row = dict[str, Any]

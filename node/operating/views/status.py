@@ -9,18 +9,14 @@ from mayfly.node.catalog.arguments import queue_type
 from mayfly.node.catalog.records import CATALOG_GROUP
 from mayfly.node.duties.alarms import DISK, MEMORY
 from mayfly.node.engine.engine import Engine
-from mayfly.node.http.provider import Histogram
-from mayfly.node.operating.lanes import lane_steps
-from mayfly.node.operating.overview import queue_statistics
-from mayfly.node.operating.queue_views import policies_of
-from mayfly.node.operating.shard_clocks import shard_now
-from mayfly.node.settings import NodeSettings
+from mayfly.node.operating.ports.metrics import Histogram, Metric, Sample
+from mayfly.node.operating.views.lanes import lane_steps
+from mayfly.node.operating.views.overview import queue_statistics
+from mayfly.node.operating.views.queue_views import policies_of
+from mayfly.node.operating.views.shard_clocks import shard_now
 from mayfly.node.shard.expiry_lag import BOUNDS_MS
 from mayfly.node.shard.shard import Shard
 from mayfly.node.shard.statistics import ShardStatistics
-
-Sample = tuple[Mapping[str, str], float | Histogram]
-Metric = tuple[str, str, str, list[Sample]]
 
 LANES_SHOWN = 100
 """Lanes with metrics of their own, those with the most messages; the others are in the sums only."""
@@ -34,15 +30,16 @@ def group_steps(engine: Engine, now_ms: int) -> Iterator[dict[str, Any] | None]:
 
 
 def engine_status(
-    engine: Engine, settings: NodeSettings, now_ms: int, groups: list[dict[str, Any]]
+    engine: Engine, own_name: str, now_ms: int, groups: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """The whole cluster as this node sees it; `groups` are of `group_steps`."""
+    """The whole cluster as this node sees it; `groups` are of `group_steps`, `own_name` stands in for a name that the
+    catalog does not have yet."""
     names = {record.id: record.name for record in engine.catalog.nodes()}
     totals = {
         key: sum(row[key] for row in groups if key in row) for key in ("queues", "ready", "unacknowledged", "outbox")
     }
     return {
-        "name": names.get(engine.node_id, settings.name),
+        "name": names.get(engine.node_id, own_name),
         "id": engine.node_id,
         "nodes": [_node_status(engine, id, names, now_ms) for id in engine.host.members],
         "groups": groups,

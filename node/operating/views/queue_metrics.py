@@ -1,11 +1,11 @@
-"""Metrics of single queues, for `/metrics/per-queue`: `node.operating.queue_views` in the units of Prometheus."""
+"""Metrics of single queues, for `/metrics/per-queue`: `node.operating.views.queue_views` in the units of Prometheus."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from mayfly.node.operating.ports.metrics import Metric, Sample
+
 Row = Mapping[str, Any]
-Sample = tuple[Mapping[str, str], float]
-Metric = tuple[str, str, str, list[Sample]]
 
 _MS_PER_S: Final = 1000
 

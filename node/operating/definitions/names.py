@@ -1,4 +1,4 @@
-"""What users, vhosts, tags and the like may be called, over HTTP and in files. Pure."""
+"""What users, vhosts, tags and the like may be called, over HTTP and in files."""
 
 from typing import Final
 

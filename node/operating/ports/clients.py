@@ -1,0 +1,29 @@
+"""Connections, channels and consumers."""
+
+from typing import Any, Protocol
+
+from mayfly.node.operating.ports.client_selection import ClientSelection, Kind
+
+
+class ClientsPort(Protocol):
+    """Connections, channels and consumers over all nodes, in RabbitMQ's shape."""
+
+    def sees_all(self, user: str) -> bool:
+        """Whether the user has a tag with which those of all users are seen, not the own ones alone."""
+
+    def may_close_all(self, user: str) -> bool:
+        """Whether the user may close the connections of others."""
+
+    async def count_clients(self, kind: Kind, selection: ClientSelection) -> int:
+        """How many there are."""
+
+    async def clients(
+        self, kind: Kind, selection: ClientSelection, start: int, most: int
+    ) -> tuple[int, list[dict[str, Any]]]:
+        """How many there are, and so many of them from a place on."""
+
+    async def client(self, kind: Kind, name: str) -> dict[str, Any] | None:
+        """The connection or channel of that name; None where there is none."""
+
+    async def close_connection(self, name: str, reason: str) -> bool:
+        """Close it with 320; False if there is none."""

@@ -1,0 +1,63 @@
+"""What operators see and do."""
+
+from typing import Any, Protocol
+
+from mayfly.node.operating.ports.answers import Answer
+from mayfly.node.operating.ports.parked_selection import Selection
+
+
+class OperatorPort(Protocol):
+    """What operators may see and do. What changes something answers (status, JSON) when the catalog has decided."""
+
+    async def tags(self, user: str, password: str, loopback: bool) -> tuple[str, ...]:
+        """The tags of a user with the right password, who may come from there; none for anybody else. By the catalog
+        as it is now, or as this node has it if it has no leader."""
+
+    async def monitor_tags(self, user: str, password: str, loopback: bool) -> tuple[str, ...]:
+        """The same by the catalog as this node has it: for pages that show what it has, whatever the others do."""
+
+    def is_own_token(self, text: str) -> bool:
+        """Whether that is this node's own token (`node.operating.own_token`)."""
+
+    def may_be_removed_by_token(self, name: str) -> bool:
+        """Whether the member (its name or id) is this node, or one that this node hears nothing of."""
+
+    async def freshness(self) -> dict[str, Any]:
+        """Waits, not long, until this node shows what the cluster has now. `current` says whether it does, and
+        `reason` why not."""
+
+    def members(self) -> list[dict[str, Any]]:
+        """The members of the cluster."""
+
+    def cluster(self) -> str:
+        """The id of the cluster."""
+
+    def level(self) -> int:
+        """The cluster's feature level."""
+
+    def groups(self) -> list[dict[str, Any]]:
+        """Who votes in which group, and who shall."""
+
+    def dead_letters(self, selection: Selection) -> dict[str, Any]:
+        """Dead letters that wait (RULES D8): the parked ones that are meant, and the lanes."""
+
+    async def settle_dead_letters(self, release: bool, selection: Selection) -> Answer:
+        """Have the parked ones that are meant routed again, or dropped; answers when it is done."""
+
+    async def remove_member(self, name: str) -> Answer:
+        """Begin to take a member out."""
+
+    def drain(self) -> Answer:
+        """Begin to drain this node; `/status` shows how far it has come."""
+
+    async def snapshot(self, folder: str) -> Answer:
+        """Copy this node's data to a folder of its machine."""
+
+    async def revive(self) -> Answer:
+        """Have a drained node serve again."""
+
+    async def move_group(self, group: int, voters: tuple[str, ...]) -> Answer:
+        """Choose the voters of a group; nobody: have them worked out."""
+
+    async def transfer_group(self, group: int, leader: str) -> Answer:
+        """Choose the leader of a group among its voters."""

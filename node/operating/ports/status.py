@@ -1,0 +1,43 @@
+"""How a node is: for health checks, `/status`, `/queues` and `/metrics`."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from mayfly.node.operating.ports.metrics import Metric
+from mayfly.node.operating.ports.queue_selection import QueueSelection
+
+
+class StatusProvider(Protocol):
+    """A running node as others see it. All methods answer from memory: at once, or in steps between which the node does
+    other work."""
+
+    def is_live(self) -> bool:
+        """False: the process should be replaced."""
+
+    def readiness(self) -> tuple[bool, str]:
+        """Whether clients can be served, and the reason where they cannot."""
+
+    def alarms(self) -> list[str]:
+        """Why publishers are blocked, of this node in full, of others which there are; consumers are served."""
+
+    async def status(self) -> dict[str, Any]:
+        """Nodes, groups, queues and alarms as this node knows them; goes through JSON."""
+
+    def queue_info(self, vhost: str, name: str) -> dict[str, Any] | None:
+        """One queue as this node has it; None if it knows of none. No use of it (L2).
+
+        With `exact` False not all of its messages were looked at; ask again and some more are.
+        """
+
+    async def queues(self, selection: QueueSelection) -> tuple[list[dict[str, Any]], int]:
+        """These queues by vhost and name, as this node has them, and how many more there are than it may be."""
+
+    async def freshness(self, vhost: str | None = None, name: str | None = None) -> dict[str, Any]:
+        """Waits, not long, until this node shows what the cluster has now, of one queue or of all. `current` says
+        whether it does, and `reason` why not."""
+
+    def queue_metrics(self, rows: Sequence[Mapping[str, Any]], left_out: int) -> Sequence[Metric]:
+        """Metrics of the queues in `rows`, from `queues`. Called in a thread: takes nothing but these."""
+
+    async def metrics_snapshot(self) -> Sequence[Metric]:
+        """The node's metrics now."""
