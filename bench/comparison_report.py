@@ -30,7 +30,8 @@ def excerpt(results: Results) -> list[str]:
     lines += [f"| {each.row.title} | {_ours(each)} | {_theirs(each)} | {_ratio(each)} |" for each in rows]
     return [
         f"{about['date'][:10]}, {about['machine']}: MayflyMQ {about[MAYFLY]}, RabbitMQ {about[RABBITMQ]}. "
-        f"Medians; all rows, every run and the commands are in [docs/measurements/benchmarks.md](docs/measurements/benchmarks.md). "
+        "Medians; all rows, every run and the commands are in "
+        "[docs/measurements/benchmarks.md](docs/measurements/benchmarks.md). "
         f"{verdict(results)}",
         "", *lines, "", *lavinmq(results),
     ]

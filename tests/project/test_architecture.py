@@ -5,7 +5,7 @@ import ast
 import functools
 import re
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pytest
 
@@ -117,7 +117,7 @@ def test_every_hop_is_a_function_that_leads_to_the_next(name: str) -> None:
         (51, {"begins_at": 0}, "flush does not mention _apply_session_batch"),
     ],
 )
-def test_what_is_wrong_with_a_way_is_found(place: int, change: dict[str, object], fault: str) -> None:
+def test_what_is_wrong_with_a_way_is_found(place: int, change: dict[str, Any], fault: str) -> None:
     hops = way(PAGE.read_text(encoding="utf-8"), "A publish")
     hops[place] = hops[place]._replace(**change)
     assert any(fault in each for each in faults_of(hops))

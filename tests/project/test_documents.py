@@ -76,9 +76,7 @@ def missing_paths(text: str) -> Iterator[str]:
 
 
 def faults_of_decisions(text: str) -> Iterator[str]:
-    number = 0
-    for part in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
-        number += 1
+    for number, part in enumerate(re.split(r"^## ", text, flags=re.MULTILINE)[1:], 1):
         if not part.startswith(f"{number}. "):
             yield f"{number} is expected at: {part.splitlines()[0]}"
         said = re.findall(r"^- \*\*([^*]+)\*\*", part, re.MULTILINE)
@@ -140,7 +138,9 @@ def test_every_decision_is_numbered_and_has_its_parts() -> None:
     of_subjects = [page for page in (ROOT / "docs" / "decisions").glob("*.md") if page.name != "README.md"]
     assert len(of_subjects) >= 8
     faults = [
-        f"{page.name}: {fault}" for page in of_subjects for fault in faults_of_decisions(page.read_text(encoding="utf-8"))
+        f"{page.name}: {fault}"
+        for page in of_subjects
+        for fault in faults_of_decisions(page.read_text(encoding="utf-8"))
     ]
     assert not faults, "\n".join(faults)
     for page in of_subjects:

@@ -253,7 +253,7 @@ def placeholders(text: str) -> list[str]:
     found = []
     for line in text.splitlines():
         if line.startswith("|"):
-            found += re.findall(r"\b[A-Z][A-Z_]{2,}\b", re.sub(r"`[^`]*`", "", line))
+            found += re.findall(r"\b[A-Z][A-Z_]{2,}\b", re.sub(r"`[^`]*`|\]\([^)]*\)", "", line))
     return [word for word in found if not IN_CAPITALS.fullmatch(word)]
 
 
