@@ -51,7 +51,8 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(names), help=f"some of {', '.join(names)}")
     parser.add_argument("--source", action="store_true", help="nodes of this tree, uncompiled")
     parser.add_argument("--draw-only", action="store_true", help="measure nothing, draw what is kept")
-    parser.add_argument("--folder", type=Path, default=ROOT / "docs" / "measurements" / "growth", help="for figures.json and pictures")
+    usual = ROOT / "docs" / "measurements" / "growth"
+    parser.add_argument("--folder", type=Path, default=usual, help="for figures.json and pictures")
     arguments = parser.parse_args()
     wanted = arguments.only.split(",")
     if unknown := set(wanted) - set(names):

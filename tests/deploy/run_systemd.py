@@ -198,7 +198,8 @@ def make_tls(folder: Path) -> None:
     shutil.copy(certificate, folder / "tls.crt")
     shutil.copy(key, folder / "tls.key")
     shutil.copy(folder / "authority" / "ca.pem", folder)
-    text = (ROOT / "docs" / "operations" / "install.md").read_text().split("`systemctl edit mayfly`,\n\n")[1].split("\n\n")[0]
+    page = (ROOT / "docs" / "operations" / "install.md").read_text()
+    text = page.split("`systemctl edit mayfly`,\n\n")[1].split("\n\n")[0]
     (folder / "tls.conf").write_text("\n".join(line.strip() for line in text.splitlines()) + "\n")
 
 
