@@ -31,7 +31,7 @@ ONLY ?=
 # For `make soak`: how long; fractions are allowed.
 HOURS ?= 1
 # For `make chaos`, `make fuzz` and `make fuzz-coverage`: how long. For `make chaos` and `make test-failover`: which
-# faults (of chaos: kill, freeze, partition; of test-failover: kinds as in docs/reliability.md; none: all). WRITE=1 puts
+# faults (of chaos: kill, freeze, partition; of test-failover: kinds as in docs/measurements/reliability.md; none: all). WRITE=1 puts
 # the figures into docs.
 MINUTES ?= 5
 FAULTS ?=
@@ -83,10 +83,10 @@ bench: $(INSTALLED)
 # Deadlines, leases and dead letters by the hundred thousand; WRITE=1 puts the figures into docs.
 bench-expiry: $(INSTALLED)
 	$(BIN)/python -P bench/expiry.py $(if $(filter-out 0,$(QUICK)),--divide-by 10) \
-		$(if $(filter-out 0,$(WRITE)),--write docs/expiry.md) $(ARGUMENTS)
+		$(if $(filter-out 0,$(WRITE)),--write docs/measurements/expiry.md) $(ARGUMENTS)
 
 # Cost against size, queues, connections, consumers, bindings, backlog, shards and nodes: figures, curves and tables in
-# docs/growth. ONLY=size,backlog measures these alone and keeps the others; QUICK=1 takes few points.
+# docs/measurements/growth. ONLY=size,backlog measures these alone and keeps the others; QUICK=1 takes few points.
 bench-growth: $(INSTALLED)
 	@$(BIN)/python -c 'import matplotlib' 2>/dev/null || $(LOCKED) requirements/charts.txt
 	$(BIN)/python -P bench/growth.py $(if $(filter-out 0,$(QUICK)),--quick) $(if $(ONLY),--only $(ONLY)) $(ARGUMENTS)
@@ -98,22 +98,22 @@ bench-long-queue: $(INSTALLED)
 
 # CPU of a message by stage, sampled; WRITE=1 puts the figures into docs. Needs py-spy.
 profile: $(INSTALLED)
-	$(BIN)/python -P bench/profile_nodes.py $(if $(filter-out 0,$(WRITE)),--write docs/performance.md) $(ARGUMENTS)
+	$(BIN)/python -P bench/profile_nodes.py $(if $(filter-out 0,$(WRITE)),--write docs/measurements/performance.md) $(ARGUMENTS)
 
-# Real nodes that are killed, frozen and cut off under load; docs/reliability.md says what is judged.
+# Real nodes that are killed, frozen and cut off under load; docs/measurements/reliability.md says what is judged.
 chaos: $(INSTALLED)
 	$(BIN)/python -P tests/reliability/run_chaos.py --minutes $(MINUTES) $(if $(FAULTS),--faults $(FAULTS)) \
-		$(if $(filter-out 0,$(WRITE)),--write docs/reliability.md) $(ARGUMENTS)
+		$(if $(filter-out 0,$(WRITE)),--write docs/measurements/reliability.md) $(ARGUMENTS)
 
 # The same faults while messages expire into queues of other nodes: each has to arrive once.
 chaos-deadletters: $(INSTALLED)
 	$(BIN)/python -P tests/reliability/run_chaos.py --dead-letters $(MESSAGES) $(if $(FAULTS),--faults $(FAULTS)) \
-		$(if $(filter-out 0,$(WRITE)),--write docs/reliability.md) $(ARGUMENTS)
+		$(if $(filter-out 0,$(WRITE)),--write docs/measurements/reliability.md) $(ARGUMENTS)
 
 # Every fault on containers of a real Docker engine, ROUNDS times; WRITE=1 puts the figures into docs. Takes root.
 test-failover: $(INSTALLED) $(VENV)/.deploy
 	$(BIN)/python -P tests/failover/run_failover.py --rounds $(ROUNDS) $(if $(FAULTS),--faults "$(FAULTS)") \
-		$(if $(filter-out 0,$(WRITE)),--write docs/reliability.md) $(ARGUMENTS)
+		$(if $(filter-out 0,$(WRITE)),--write docs/measurements/reliability.md) $(ARGUMENTS)
 
 # From an earlier commit's image to one of these sources, node by node under load: make test-upgrade FROM=COMMIT.
 test-upgrade: $(INSTALLED) $(VENV)/.deploy
@@ -131,7 +131,7 @@ test-compose: $(INSTALLED) $(VENV)/.deploy
 # The chart on a real API server: install, test, upgrade, rollback, scale, kill, drain. Takes root, KUBECONFIG, and the
 # image of `make image` on the cluster's machine.
 test-k8s: $(INSTALLED) $(VENV)/.deploy
-	$(BIN)/python -P tests/k8s/run_k8s.py $(if $(filter-out 0,$(WRITE)),--write docs/kubernetes.md) $(ARGUMENTS)
+	$(BIN)/python -P tests/k8s/run_k8s.py $(if $(filter-out 0,$(WRITE)),--write docs/measurements/kubernetes.md) $(ARGUMENTS)
 
 # Every recorded scenario against three nodes; RABBITMQ=1 plays them against an installed RabbitMQ as well.
 golden: $(INSTALLED)

@@ -14,7 +14,7 @@ EXCERPT: Final = (
 
 
 def page(results: Results) -> list[str]:
-    """Everything, for docs/benchmarks.md."""
+    """Everything, for docs/measurements/benchmarks.md."""
     return [
         *about(results), "", *aims_table(results), "", *lavinmq(results), *failures(results), "",
         "### Every run", "", *runs_table(results), "",
@@ -30,7 +30,8 @@ def excerpt(results: Results) -> list[str]:
     lines += [f"| {each.row.title} | {_ours(each)} | {_theirs(each)} | {_ratio(each)} |" for each in rows]
     return [
         f"{about['date'][:10]}, {about['machine']}: MayflyMQ {about[MAYFLY]}, RabbitMQ {about[RABBITMQ]}. "
-        f"Medians; all rows, every run and the commands are in [docs/benchmarks.md](docs/benchmarks.md). "
+        "Medians; all rows, every run and the commands are in "
+        "[docs/measurements/benchmarks.md](docs/measurements/benchmarks.md). "
         f"{verdict(results)}",
         "", *lines, "", *lavinmq(results),
     ]

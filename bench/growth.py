@@ -1,6 +1,6 @@
 """How the cost of a message grows with message size, queues, connections, consumers, bindings, backlog, shards, nodes.
 
-    python bench/growth.py [--quick] [--only size,backlog] [--source] [--draw-only] [--folder docs/growth]
+    python bench/growth.py [--quick] [--only size,backlog] [--source] [--draw-only] [--folder docs/measurements/growth]
 
 Figures are kept as JSON, knob by knob: measuring one again keeps the others. Curves and tables are made of all that
 are kept. What grows faster than linearly (see `growth_curves`), noise taken off, is red on its curve and told at the
@@ -51,7 +51,8 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(names), help=f"some of {', '.join(names)}")
     parser.add_argument("--source", action="store_true", help="nodes of this tree, uncompiled")
     parser.add_argument("--draw-only", action="store_true", help="measure nothing, draw what is kept")
-    parser.add_argument("--folder", type=Path, default=ROOT / "docs" / "growth", help="for figures.json and pictures")
+    usual = ROOT / "docs" / "measurements" / "growth"
+    parser.add_argument("--folder", type=Path, default=usual, help="for figures.json and pictures")
     arguments = parser.parse_args()
     wanted = arguments.only.split(",")
     if unknown := set(wanted) - set(names):

@@ -1,6 +1,6 @@
 """Where the time goes: CPU microseconds for a message by stage, over three nodes, sampled while they work.
 
-    python bench/profile_nodes.py [--seconds 10] [--write docs/performance.md] [--source] [--raw FOLDER]
+    python bench/profile_nodes.py [--seconds 10] [--write docs/measurements/performance.md] [--source] [--raw FOLDER]
 
 Each load of `LOADS` runs on fresh nodes. A stage's share of the samples (`bench.stages`) times the CPU of a message is
 its budget. Beside it stands what this machine takes for the unavoidable part of it (`bench.machine_limits`).

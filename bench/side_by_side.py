@@ -8,7 +8,8 @@ brokers take turns, so that a disturbance hits both. Leaders are killed and froz
 load generator (`amqpload` of ../shared/bench) and every fault is checked for messages that were lost, came twice or out
 of order. What fails is told at the end and costs no other figure; then the exit code is 1.
 
-A full run puts its figures into docs/benchmarks.md and README.md; a quick or partial one does if told to by --write.
+A full run puts its figures into docs/measurements/benchmarks.md and README.md; a quick or partial one does if told to
+by --write.
 All figures are kept in bench-results/side-by-side.json, of which --again makes the tables without measuring.
 """
 
@@ -39,7 +40,7 @@ from bench.mayfly_cluster import Mayfly
 from bench.rabbitmq_cluster import Rabbitmq
 
 RAW: Final = ROOT / "bench-results" / "side-by-side.json"
-PAGE: Final = ROOT / "docs" / "benchmarks.md"
+PAGE: Final = ROOT / "docs" / "measurements" / "benchmarks.md"
 README: Final = ROOT / "README.md"
 PROGRAM: Final = "make bench"
 FAULTS: Final = ("kill", "freeze")

@@ -136,7 +136,7 @@ def _check_append_response(raft: Raft, message: Message) -> None:
     if message.index > last or message.reject_hint > last:
         raise RaftError(
             f"{message.from_} answers for entry {max(message.index, message.reject_hint)}, but the last one is {last}: "
-            "one of the two has data of another moment (docs/operations.md, 'Backup and restore')"
+            "one of the two has data of another moment (docs/operations/backup.md)"
         )
 
 

@@ -127,7 +127,7 @@ def meta_pages(descriptor: int) -> list[Meta | None]:
 def check_pages(descriptor: int, meta: Meta) -> None:
     """Look through the state of a commit. Raises `CorruptStore` with what does not fit; OSError.
 
-    Memory: one octet a page. Time: docs/decisions.md."""
+    Memory: one octet a page. Time: docs/measurements/log.md."""
     look = _Look(descriptor, meta)
     main = _Walk(look, meta.main, "the list of tables", 0, False)
     main.run()

@@ -34,7 +34,7 @@ _LOG: Final = logging.getLogger(__name__)
 _WAY_OUT: Final = (
     "Nothing was changed in %s. If other nodes of its cluster are up, empty that folder: the node joins as a new "
     "member and gets from them what it had. For a node alone put a backup in its place. See 'A node whose data is "
-    "damaged' in docs/operations.md"
+    "damaged' in docs/operations/troubleshoot.md"
 )
 
 

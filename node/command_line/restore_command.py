@@ -21,7 +21,7 @@ def command(copies: tuple[Path, ...], data_dir: Path) -> None:
 
     COPIES are folders made by mayfly snapshot, or data folders of nodes that are stopped, of one or of several nodes;
     of each shard the most up-to-date one is taken. The node has the name and id of the node of the first one. The
-    others come with empty folders and --join. See "Backup and restore" in docs/operations.md.
+    others come with empty folders and --join. See docs/operations/backup.md.
     """
     click.get_current_context().with_resource(keeping_private())
     from mayfly.node.shell.restoring import RestoreRefused, restore

@@ -18,7 +18,7 @@ def command(folder: Path, address: str, user: str, password: str) -> None:
 
     FOLDER must not be there yet. All that the cluster had confirmed when the command began is in it. A node that was a
     cluster by itself starts from it, as its data_dir; a cluster of several nodes is begun anew with mayfly restore. See
-    "Backup and restore" in docs/operations.md.
+    docs/operations/backup.md.
     """
     content = {"folder": str(folder.absolute())}
     status, answer = request("POST", address, "/node/snapshot", content, user, password, timeout_s=_PATIENCE_S)

@@ -1,4 +1,4 @@
-"""Every setting on a page: `python -m node.settings.reference > docs/settings.md`."""
+"""Every setting on a page: `python -m mayfly.node.settings.reference > docs/settings.md`."""
 
 from typing import Final
 

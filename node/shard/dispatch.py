@@ -23,7 +23,7 @@ def apply_client_command(
 
     ShardError, or struct.error, for octets that are no such command."""
     data = state.data
-    # A chain and no table: compiled it is a switch, and the quicker of the two (docs/decisions.md).
+    # A chain and no table: compiled it is a switch, and the quicker of the two (docs/decisions/build.md, 1).
     if kind == commands.GET:
         after = _after(commands.GET_HEAD, position, end)
         _, no_ack, queue_id, holder_id = commands.GET_HEAD.unpack_from(data, position)

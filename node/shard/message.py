@@ -30,7 +30,7 @@ def deadline_ms(enqueued_ms: int, ttl_ms: int, queue_ttl_ms: int) -> int:
 
 
 # It refers to nothing, so the garbage collector need not look at it: millions wait, and a look at all of them in one go
-# keeps a node silent for as long as an election takes (docs/decisions.md). That holds once it is compiled.
+# keeps a node silent for as long as an election takes (docs/decisions/memory.md, 1). That holds once it is compiled.
 @mypyc_attr(acyclic=True)
 class Message:
     """A reference to content in the log (the log is the message store), never changed once made.

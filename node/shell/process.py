@@ -559,7 +559,7 @@ class NodeProcess:
         """See `Failing.lost_log`."""
         self._send_away(
             f"the data in {self.settings.data_dir} was lost or is an older copy ({why}); put the right data back, or "
-            "see 'A node whose data is lost' in docs/operations.md"
+            "see 'A node whose data is lost' in docs/operations/troubleshoot.md"
         )
 
     def _send_away(self, text: str, removed: bool = False) -> None:

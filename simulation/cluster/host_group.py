@@ -339,7 +339,7 @@ class HostSimulation:
         if any((len(chosen) - 1) // 2 <= len(impaired) for chosen in members[0].directory.plan.values()):
             return False
         if kind == faults.WIPE:
-            # Data is known by its name once the node has said it (docs/decisions.md, "Data has a name").
+            # Data is known by its name once the node has said it (docs/decisions/members.md, 7).
             return all(node in it.directory.stores for it in members)
         return True
 

@@ -1,4 +1,5 @@
-"""`make test-compose`: deploy/compose.yaml with `docker compose`, as docs/operations.md has it. Takes root, an engine.
+"""`make test-compose`: deploy/compose.yaml with `docker compose`, as docs/operations/install.md has it. Takes root and
+an engine.
 
     python -P tests/deploy/run_compose.py
 

@@ -4,7 +4,7 @@
 
 The container is made of Debian's packages and /opt/mayfly of the image of these sources (FAILOVER_IMAGE: of another).
 Exit code 0: the unit starts, serves without any right, drains at a stop, comes back after SIGKILL, reads keys that are
-root's as docs/operations.md has it, and stays down with 78.
+root's as docs/operations/install.md has it, and stays down with 78.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def comes_back_after_a_kill(machine: Container) -> None:
 
 
 def reads_keys_of_root(machine: Container) -> None:
-    """The drop-in of docs/operations.md: systemd copies files that the unit's user cannot read."""
+    """The drop-in of docs/operations/install.md: systemd copies files that the unit's user cannot read."""
     machine.run("sh", "-c", "mv /etc/mayfly/tls.conf /etc/systemd/system/mayfly.service.d/ && systemctl daemon-reload")
     machine.run("systemctl", "restart", "mayfly")
     until(lambda: machine.page("/health/ready"), "a node that serves with TLS")
@@ -190,7 +190,7 @@ def make(image: str) -> None:
 
 
 def make_tls(folder: Path) -> None:
-    """A certificate, and the drop-in of docs/operations.md."""
+    """A certificate, and the drop-in of docs/operations/install.md."""
     from mayfly.node.command_line.certificate_authority import issue, make_authority
 
     make_authority(folder / "authority", "test", 10)
@@ -198,7 +198,8 @@ def make_tls(folder: Path) -> None:
     shutil.copy(certificate, folder / "tls.crt")
     shutil.copy(key, folder / "tls.key")
     shutil.copy(folder / "authority" / "ca.pem", folder)
-    text = (ROOT / "docs" / "operations.md").read_text().split("`systemctl edit mayfly`,\n\n")[1].split("\n\n")[0]
+    page = (ROOT / "docs" / "operations" / "install.md").read_text()
+    text = page.split("`systemctl edit mayfly`,\n\n")[1].split("\n\n")[0]
     (folder / "tls.conf").write_text("\n".join(line.strip() for line in text.splitlines()) + "\n")
 
 

@@ -1,4 +1,4 @@
-"""Between which releases a rolling upgrade is possible, and which can go back (docs/operations.md, Upgrading)."""
+"""Between which releases a rolling upgrade is possible, and which can go back (docs/operations/upgrade.md)."""
 
 import subprocess
 import sys

@@ -1,6 +1,6 @@
-"""`make test-k8s`: the chart on a real API server, under load; what happened goes into docs/kubernetes.md.
+"""`make test-k8s`: the chart on a real API server, under load; what happened goes into docs/measurements/kubernetes.md.
 
-    python -P tests/k8s/run_k8s.py --kubeconfig FILE [--image mayfly:latest] [--write docs/kubernetes.md]
+    python -P tests/k8s/run_k8s.py --kubeconfig FILE [--image mayfly:latest] [--write docs/measurements/kubernetes.md]
         [--from-image mayfly:before [--from-chart FOLDER]] [--steps kill,drain] [--rate 150]
 
 Install, `helm test`, an upgrade that can't work and its rollback, an upgrade that works, 3 -> 5 -> 3 nodes with the
@@ -78,7 +78,7 @@ def main() -> None:
     parser.add_argument("--keep", action="store_true", help="remove nothing if a step fails, to look for the cause")
     arguments = parser.parse_args()
     if arguments.kubeconfig is None:
-        sys.exit("no API server: --kubeconfig or KUBECONFIG names its file (docs/kubernetes.md)")
+        sys.exit("no API server: --kubeconfig or KUBECONFIG names its file (docs/operations/kubernetes.md)")
     possible = tuple(each for each in STEPS if arguments.from_image or each not in NEEDS_EARLIER)
     chosen = possible if arguments.steps is None else tuple(arguments.steps.split(","))
     if set(chosen) - set(possible):

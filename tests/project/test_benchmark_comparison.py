@@ -138,7 +138,7 @@ def test_figures_go_between_the_marks_alone(tmp_path: Path) -> None:
 
 def test_the_documents_have_a_place_for_the_figures() -> None:
     root = Path(__file__).resolve().parent.parent.parent
-    for page in (root / "README.md", root / "docs" / "benchmarks.md"):
+    for page in (root / "README.md", root / "docs" / "measurements" / "benchmarks.md"):
         assert "new figures" in replaced(page.read_text(), "make bench", ["new figures"])
 
 

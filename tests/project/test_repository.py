@@ -204,7 +204,7 @@ def test_the_installed_version_is_this_one() -> None:
     if IS_SOURCE_TREE:
         pytest.skip("this is the source tree")
     try:
-        assert version("mayfly") == VERSION
+        assert version("mayflymq") == VERSION
     except PackageNotFoundError:
         pytest.fail("mayfly is not installed")
 
@@ -253,7 +253,7 @@ def placeholders(text: str) -> list[str]:
     found = []
     for line in text.splitlines():
         if line.startswith("|"):
-            found += re.findall(r"\b[A-Z][A-Z_]{2,}\b", re.sub(r"`[^`]*`", "", line))
+            found += re.findall(r"\b[A-Z][A-Z_]{2,}\b", re.sub(r"`[^`]*`|\]\([^)]*\)", "", line))
     return [word for word in found if not IN_CAPITALS.fullmatch(word)]
 
 

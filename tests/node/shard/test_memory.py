@@ -1,4 +1,5 @@
-"""What a queue and a waiting message cost in memory: bounds that docs/expiry.md names, far enough off to be steady.
+"""What a queue and a waiting message cost in memory: bounds that docs/measurements/expiry.md names, far enough off
+to be steady.
 
 Counted by tracemalloc, so without what the allocator adds; the compiled modules take less.
 """

@@ -1,0 +1,165 @@
+"""The documents hold together: links lead to files and headings that exist, paths that are named are there, every
+decision has its parts, and the README is short."""
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+LINK: Final = re.compile(r"\[[^\]\[]*\]\(([^)\s]+)\)")
+HEADING: Final = re.compile(r"^#{1,6} +(.*?) *$", re.MULTILINE)
+NAMED_PATH: Final = re.compile(
+    r"(?<![\w./-])((?:bench|cluster|deploy|docs|helm|node|proto|requirements|simulation|tests)/[\w./*-]*\w)(?![\w/*{])"
+)
+DECISION_PARTS: Final = ("Decision:", "Why:", "Price:", "Not chosen:")
+MOST_LINES_OF_README: Final = 150
+NAMES_OTHER_PROJECTS: Final = "interop.md"
+"""The page with paths of other projects' tests."""
+
+
+def pages() -> list[Path]:
+    """Every Markdown page."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a git checkout")
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "*.md"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    return [ROOT / name for name in listed.split("\0") if name and (ROOT / name).is_file()]
+
+
+def prose(text: str) -> str:
+    """Without code that is shown."""
+    text = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    return "\n".join(line for line in text.split("\n") if not line.startswith("    "))
+
+
+def anchor(heading: str) -> str:
+    """A heading's name in links, as GitHub makes it."""
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+    return re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-")
+
+
+def anchors(text: str) -> set[str]:
+    found: set[str] = set()
+    for heading in HEADING.findall(re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)):
+        name, number = anchor(heading), 0
+        while (name if not number else f"{name}-{number}") in found:
+            number += 1
+        found.add(name if not number else f"{name}-{number}")
+    return found
+
+
+def broken_links(page: Path, text: str) -> Iterator[str]:
+    for target in LINK.findall(re.sub(r"`[^`]*`", "", prose(text))):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, name = target.partition("#")
+        place = (page.parent / path).resolve() if path else page
+        if path and not place.exists():
+            yield f"{target}: there is no such file"
+        elif name and name not in anchors(text if place == page else place.read_text(encoding="utf-8")):
+            yield f"{target}: there is no such heading"
+
+
+def missing_paths(text: str) -> Iterator[str]:
+    """Of this repository, named without its root, as `node/shard/shard.py` or `tests/cluster/store/test_*.py`; a module
+    may stand without its ending."""
+    for path in NAMED_PATH.findall(re.sub(r"https?:\S+", "", text)):
+        module, _, name = path.rpartition(".")
+        if not (any(ROOT.glob(path)) or any(ROOT.glob(f"{path}.py")) or (name and (ROOT / f"{module}.py").exists())):
+            yield path
+
+
+def faults_of_decisions(text: str) -> Iterator[str]:
+    for number, part in enumerate(re.split(r"^## ", text, flags=re.MULTILINE)[1:], 1):
+        if not part.startswith(f"{number}. "):
+            yield f"{number} is expected at: {part.splitlines()[0]}"
+        said = re.findall(r"^- \*\*([^*]+)\*\*", part, re.MULTILINE)
+        if tuple(said[:4]) != DECISION_PARTS:
+            yield f"{number} has {said}"
+
+
+def test_links_lead_to_files_and_headings_that_exist() -> None:
+    faults = [
+        f"{page.relative_to(ROOT)}: {fault}"
+        for page in pages()
+        for fault in broken_links(page, page.read_text(encoding="utf-8"))
+    ]
+    assert not faults, "\n".join(faults)
+
+
+def test_what_is_wrong_with_links_is_found() -> None:
+    page = ROOT / "docs" / "page.md"
+    text = "# A page\n\n## What it *is*, `here`\n\n[1](rules.md) [2](#what-it-is-here) [3](../README.md#limits)\n"
+    assert not list(broken_links(page, text))
+    wrong = "[1](rule.md) [2](#what-it-was) [3](../README.md#limit) [4](https://x.y/z)\n\n    [5](shown)\n"
+    assert len(list(broken_links(page, wrong))) == 3
+
+
+def test_paths_that_documents_name_are_there() -> None:
+    faults = [
+        f"{page.relative_to(ROOT)}: {path}"
+        for page in pages()
+        if page.name != NAMES_OTHER_PROJECTS
+        for path in missing_paths(page.read_text(encoding="utf-8"))
+    ]
+    assert not faults, "\n".join(faults)
+
+
+def test_missing_paths_are_found() -> None:
+    there = "`node/shard/shard.py`, `node/shard`, tests/project/test_*.py, `cluster/host/placement`, /tmp/tests/x"
+    assert not list(missing_paths(there))
+    assert list(missing_paths("`node/shard/shards.py` tests/projects/test_*.py")) == [
+        "node/shard/shards.py",
+        "tests/projects/test_*.py",
+    ]
+
+
+def test_pages_that_code_names_are_there() -> None:
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    faults = [
+        f"{name}: {page}"
+        for name in listed.split("\0")
+        if name.endswith((".py", ".toml", ".yaml", ".service", ".proto", ".txt", ".json", "Makefile", "Dockerfile"))
+        and (ROOT / name).is_file()
+        and (ROOT / name) != Path(__file__).resolve()
+        for page in re.findall(r"(?<!/)\bdocs/[\w/-]+\.md", (ROOT / name).read_text(encoding="utf-8"))
+        if not (ROOT / page).exists()
+    ]
+    assert not faults, "\n".join(faults)
+
+
+def test_every_decision_is_numbered_and_has_its_parts() -> None:
+    of_subjects = [page for page in (ROOT / "docs" / "decisions").glob("*.md") if page.name != "README.md"]
+    assert len(of_subjects) >= 8
+    faults = [
+        f"{page.name}: {fault}"
+        for page in of_subjects
+        for fault in faults_of_decisions(page.read_text(encoding="utf-8"))
+    ]
+    assert not faults, "\n".join(faults)
+    for page in of_subjects:
+        assert f"]({page.name})" in (page.parent / "README.md").read_text(encoding="utf-8")
+
+
+def test_a_decision_without_a_part_is_found() -> None:
+    parts = "".join(f"- **{part}** x\n" for part in DECISION_PARTS)
+    assert not list(faults_of_decisions(f"# P\n\n## 1. A\n\n{parts}\n## 2. B\n\n{parts}- **Measured:** y\n"))
+    assert len(list(faults_of_decisions(f"## 1. A\n{parts}\n## 3. B\n{parts}"))) == 1
+    assert len(list(faults_of_decisions("## 1. A\n- **Decision:** x\n- **Why:** y\n"))) == 1
+
+
+def test_every_page_is_in_its_index() -> None:
+    for folder in ("docs", "docs/operations", "docs/measurements"):
+        index = (ROOT / folder / "README.md").read_text(encoding="utf-8")
+        for page in (ROOT / folder).glob("*.md"):
+            assert page.name == "README.md" or f"]({page.name})" in index, f"{folder}/README.md has no {page.name}"
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < MOST_LINES_OF_README
