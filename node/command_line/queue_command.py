@@ -12,6 +12,7 @@ from rich.text import Text
 
 from mayfly.node.command_line.operator_client import asks_a_node, console, get, warn_if_old
 from mayfly.node.operating.ports.queue_selection import MOST_QUEUES, USUAL_QUEUES
+from mayfly.node.shard.counts import COUNTS
 
 _MS_PER_S: Final = 1000
 _SECONDS: Final = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
@@ -96,7 +97,7 @@ def _lines(row: Row) -> list[tuple[str, str]]:
         ("last use", f"{_duration(row['last_use_age_ms'])} ago, {row['last_use']}"),
         (
             "since its creation",
-            ", ".join(f"{row[key]} {key.replace('_', '-')}" for key in _TOTALS),
+            ", ".join(f"{row[key]} {key.replace('_', '-')}" for key in COUNTS),
         ),
         *_configuration(row),
     ]
@@ -182,10 +183,6 @@ def _number(key: str) -> Callable[[Row], str]:
     return lambda row: str(row.get(key, "-"))
 
 
-_TOTALS: Final = (
-    "enqueued", "delivered", "acknowledged", "expired", "dead_lettered", "duplicates", "overflowed", "refused",
-    "delivery_limited",
-)  # fmt: skip
 _LIMITS: Final = {
     "max_length": "length",
     "max_length_bytes": "bytes",
@@ -204,7 +201,7 @@ COLUMNS: Final[Mapping[str, Callable[[Row], str]]] = {
     "next_deadline": _if_known(_next_deadline),
     "lease": _if_known(_lease),
     "last_use": _if_known(lambda row: f"{_duration(row['last_use_age_ms'])} ago"),
-    **{key: _number(key) for key in _TOTALS},
+    **{key: _number(key) for key in COUNTS},
 }
 _USUAL_COLUMNS: Final = (
     "vhost", "name", "where", "ready", "ready_live", "unacknowledged", "consumers", "oldest", "next_deadline", "lease",

@@ -3,6 +3,7 @@
 from typing import Final
 
 from mayfly.node.shard.consumers import Consumers, Holder
+from mayfly.node.shard.counts import Counts
 from mayfly.node.shard.lease import Lease
 from mayfly.node.shard.line import PIECE, Line
 from mayfly.node.shard.message import deadline_ms
@@ -30,7 +31,7 @@ _NO_LEVELS: Final[list[Level]] = []
 """What all queues without priorities have in common; never changed."""
 
 
-class Queue:
+class Queue(Counts):
     """A row in the shard's state.
 
     ``levels`` are the lines of the priorities above 0, the highest first; ``returned`` and ``ready`` have the others,
@@ -40,7 +41,7 @@ class Queue:
     as the queue. ``touched`` marks work for the end of the entry.
 
     A queue with a limit either ``drops`` its oldest messages or ``refuses`` new ones; with ``refusals_die`` these
-    are dead-lettered. ``overflowed``, ``refused`` and ``delivery_limited`` count the messages that went for it.
+    are dead-lettered.
     ``retiming`` says which deadlines are others by now than messages that were held then say.
     ``kept`` says that the lease has run out and the queue stays until it is empty (RULES L11).
 
@@ -51,19 +52,12 @@ class Queue:
 
     __slots__ = (
         "_settings",
-        "acknowledged",
         "auto_delete",
         "consumers",
-        "dead_lettered",
         "dead_letters",
         "deleted",
-        "delivered",
         "delivery_limit",
-        "delivery_limited",
         "drops",
-        "duplicates",
-        "enqueued",
-        "expired",
         "expires_ms",
         "held_bytes",
         "held_count",
@@ -75,13 +69,11 @@ class Queue:
         "max_length_bytes",
         "max_priority",
         "name",
-        "overflowed",
         "queue_id",
         "ready",
         "ready_bytes",
         "received",
         "refusals_die",
-        "refused",
         "refuses",
         "retiming",
         "returned",
@@ -96,6 +88,7 @@ class Queue:
         piece: int = PIECE,
     ) -> None:
         """``terms``: settings with these ``terms_bytes``, whoever's names are beside them."""
+        super().__init__()
         self.queue_id = queue_id
         self.vhost = vhost
         self.name = name
@@ -109,15 +102,6 @@ class Queue:
         self.holders = _NO_HOLDERS
         self.consumers = Consumers(terms.single_active_consumer)
         self.received = _NO_SOURCES
-        self.enqueued = 0
-        self.delivered = 0
-        self.acknowledged = 0
-        self.expired = 0
-        self.dead_lettered = 0
-        self.duplicates = 0
-        self.overflowed = 0
-        self.refused = 0
-        self.delivery_limited = 0
         self.kept = False
         self.touched = False
         self.deleted = False

@@ -220,7 +220,7 @@ def remove_queue(state: State, queue: Queue, reason: str) -> None:
     state.unserved.remove(queue_id)
     state.overfull.remove(queue_id)
     state.returning.remove(queue_id)
-    state.past.add(queue)
+    state.past.add_counts(queue)
     del state.queues[queue_id]
     state.queue_changes += 1
     queue.deleted = True

@@ -5,6 +5,7 @@ from typing import Final
 from mayfly.cluster.versions import LEVEL_LOWEST
 from mayfly.node.shard.backlog import Backlog
 from mayfly.node.shard.consumers import Holder
+from mayfly.node.shard.counts import Counts
 from mayfly.node.shard.errors import BrokenInvariant
 from mayfly.node.shard.expiry_lag import ExpiryLag
 from mayfly.node.shard.line import PIECE
@@ -30,45 +31,6 @@ client that reads nothing gets what a few entries deliver until the shard hears 
 
 _MOST_SHARED: Final = 1024
 """Terms of queues that are remembered, to be shared by further queues."""
-
-
-class Past:
-    """What happened to messages in queues that are gone: totals outlive their queue."""
-
-    __slots__ = (
-        "acknowledged",
-        "dead_lettered",
-        "delivered",
-        "delivery_limited",
-        "duplicates",
-        "enqueued",
-        "expired",
-        "overflowed",
-        "refused",
-    )
-
-    def __init__(self) -> None:
-        self.enqueued = 0
-        self.delivered = 0
-        self.acknowledged = 0
-        self.expired = 0
-        self.dead_lettered = 0
-        self.duplicates = 0
-        self.overflowed = 0
-        self.refused = 0
-        self.delivery_limited = 0
-
-    def add(self, queue: Queue) -> None:
-        """A queue goes."""
-        self.enqueued += queue.enqueued
-        self.delivered += queue.delivered
-        self.acknowledged += queue.acknowledged
-        self.expired += queue.expired
-        self.dead_lettered += queue.dead_lettered
-        self.duplicates += queue.duplicates
-        self.overflowed += queue.overflowed
-        self.refused += queue.refused
-        self.delivery_limited += queue.delivery_limited
 
 
 class State:
@@ -152,7 +114,8 @@ class State:
         self.queues: dict[int, Queue] = {}
         self.deleted: dict[int, Tombstone] = {}
         self.outbox = Outbox()
-        self.past = Past()
+        self.past = Counts()
+        """Of queues that are gone: totals outlive their queue."""
         self.next_order = 1
         self.missing_targets = 0
         self.transfers_lost = 0

@@ -1,54 +1,35 @@
 """Counts for operators, taken when asked for."""
 
+from mayfly.node.shard.counts import Counts
 from mayfly.node.shard.outbox import EXPIRED
 from mayfly.node.shard.queue import Queue
 from mayfly.node.shard.state import State
 
 
-class QueueStatistics:
-    """One queue: messages and bytes of bodies now, and what happened to it since it was created.
-
-    ``overflowed`` messages were dropped from a head because of a length limit, ``refused`` publishes did not get in
-    because of one, ``delivery_limited`` messages came back too often.
-    """
+class QueueStatistics(Counts):
+    """One queue: messages and bytes of bodies now, and what happened to it since it was created."""
 
     __slots__ = (
-        "acknowledged",
         "consumers",
-        "dead_lettered",
-        "delivered",
-        "delivery_limited",
-        "duplicates",
-        "enqueued",
-        "expired",
-        "overflowed",
         "queue_id",
         "ready",
         "ready_bytes",
-        "refused",
         "unacknowledged",
         "unacknowledged_bytes",
     )
 
     def __init__(self, queue: Queue) -> None:
+        super().__init__()
+        self.add_counts(queue)
         self.queue_id = queue.queue_id
         self.ready = queue.ready_count()
         self.ready_bytes = queue.ready_bytes
         self.unacknowledged = queue.held_count
         self.unacknowledged_bytes = queue.held_bytes
         self.consumers = queue.consumers.count
-        self.enqueued = queue.enqueued
-        self.delivered = queue.delivered
-        self.acknowledged = queue.acknowledged
-        self.expired = queue.expired
-        self.dead_lettered = queue.dead_lettered
-        self.duplicates = queue.duplicates
-        self.overflowed = queue.overflowed
-        self.refused = queue.refused
-        self.delivery_limited = queue.delivery_limited
 
 
-class ShardStatistics:
+class ShardStatistics(Counts):
     """The whole shard now, and its totals since it was created: those of deleted queues are in them.
 
     ``outbox`` counts deaths without a decision and lane items; ``routed``, ``settled``, ``lost`` and
@@ -61,18 +42,11 @@ class ShardStatistics:
     """
 
     __slots__ = (
-        "acknowledged",
         "consumers",
-        "dead_lettered",
         "dead_lettered_for",
-        "delivered",
-        "delivery_limited",
         "dropped_by_operator",
         "dropped_cycle",
         "dropped_unroutable",
-        "duplicates",
-        "enqueued",
-        "expired",
         "gone_for",
         "lease_timers",
         "live_entries",
@@ -80,13 +54,11 @@ class ShardStatistics:
         "message_timers",
         "missing_targets",
         "outbox",
-        "overflowed",
         "parked",
         "queue_expired",
         "queues",
         "ready",
         "ready_bytes",
-        "refused",
         "refused_routes",
         "refused_transfers",
         "remains",
@@ -100,6 +72,8 @@ class ShardStatistics:
 
     def __init__(self, state: State) -> None:
         """Without its queues, but for their dead letters: see `add`."""
+        super().__init__()
+        self.add_counts(state.past)
         outbox = state.outbox
         self.queues = len(state.queues)
         self.tombstones = len(state.deleted)
@@ -128,21 +102,10 @@ class ShardStatistics:
         self.unacknowledged = 0
         self.unacknowledged_bytes = 0
         self.consumers = 0
-        past = state.past
-        self.enqueued = past.enqueued
-        self.delivered = past.delivered
-        self.acknowledged = past.acknowledged
-        self.expired = past.expired
         # At once, also where the rest of the queues is counted bit by bit: what other reasons leave of all deaths is
         # how many were of deadlines, and a counter may never go back.
-        dead_lettered = past.dead_lettered
         for queue in state.queues.values():
-            dead_lettered += queue.dead_lettered
-        self.dead_lettered = dead_lettered
-        self.duplicates = past.duplicates
-        self.overflowed = past.overflowed
-        self.refused = past.refused
-        self.delivery_limited = past.delivery_limited
+            self.dead_lettered += queue.dead_lettered
         self.dead_lettered_for = state.dead_lettered_for.copy()
         self.dead_lettered_for[EXPIRED] = self.dead_lettered - sum(state.dead_lettered_for.values())
 
@@ -153,11 +116,6 @@ class ShardStatistics:
         self.unacknowledged += queue.held_count
         self.unacknowledged_bytes += queue.held_bytes
         self.consumers += queue.consumers.count
-        self.enqueued += queue.enqueued
-        self.delivered += queue.delivered
-        self.acknowledged += queue.acknowledged
-        self.expired += queue.expired
-        self.duplicates += queue.duplicates
-        self.overflowed += queue.overflowed
-        self.refused += queue.refused
-        self.delivery_limited += queue.delivery_limited
+        dead_lettered = self.dead_lettered  # it has them all by now
+        self.add_counts(queue)
+        self.dead_lettered = dead_lettered

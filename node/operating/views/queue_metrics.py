@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from mayfly.node.operating.ports.metrics import Metric, Sample
+from mayfly.node.shard.counts import COUNTS
 
 Row = Mapping[str, Any]
 
@@ -13,7 +14,7 @@ _MS_PER_S: Final = 1000
 def queue_metrics(rows: Sequence[Row], left_out: int) -> list[Metric]:
     """Metrics of the queues in `rows`, from `QueueViews.some`; what is not known of a queue is left out."""
     metrics: list[Metric] = [("mayfly_queues_left_out", "Queues that are not on this page", "gauge", [({}, left_out)])]
-    for kind, explanations in (("gauge", _GAUGES), ("counter", _COUNTERS)):
+    for kind, explanations in (("gauge", _GAUGES), ("counter", COUNTS)):
         for key, explanation in explanations.items():
             metrics.append((f"mayfly_queue_{key}", explanation, kind, _samples(rows, _at(key))))
     for name, (key, explanation) in _TIMES.items():
@@ -55,17 +56,6 @@ _GAUGES: Final = {
     "unacknowledged": "Messages held by consumers",
     "consumers": "Consumers",
     "exact": "0: ready_live may be too high, oldest_ready_seconds too low",
-}
-_COUNTERS: Final = {
-    "enqueued": "Messages enqueued",
-    "delivered": "Messages delivered",
-    "acknowledged": "Messages acknowledged",
-    "expired": "Messages expired",
-    "dead_lettered": "Messages dead-lettered",
-    "duplicates": "Repeated transfers dropped",
-    "overflowed": "Messages dropped from the head of a full queue",
-    "refused": "Publishes and dead letters refused",
-    "delivery_limited": "Messages that came back more often than the delivery limit allows",
 }
 _TIMES: Final = {
     "oldest_ready": ("oldest_ready_age_ms", "Since the oldest ready message was enqueued"),

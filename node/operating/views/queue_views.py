@@ -9,6 +9,7 @@ from mayfly.node.catalog import Catalog, QueueRecord
 from mayfly.node.engine.engine import Engine
 from mayfly.node.operating.ports.queue_selection import QueueSelection
 from mayfly.node.operating.views.shard_clocks import ShardNow, shard_now
+from mayfly.node.shard.counts import COUNTS
 from mayfly.node.shard.queue import Queue
 from mayfly.node.shard.shard import Shard
 from mayfly.node.shard.waiting import CHUNK, Waiting, WaitingIndex
@@ -19,10 +20,7 @@ INDEXES: Final = 16
 FORGET_AFTER_MS: Final = 60_000
 """Indexes of long queues are kept for those that were asked about last, 8 bytes for each of their messages."""
 
-COUNTS: Final = (
-    "ready", "ready_bytes", "unacknowledged", "unacknowledged_bytes", "consumers", "enqueued", "delivered",
-    "acknowledged", "expired", "dead_lettered", "duplicates", "overflowed", "refused", "delivery_limited",
-)
+NUMBERS: Final = ("ready", "ready_bytes", "unacknowledged", "unacknowledged_bytes", "consumers", *COUNTS)
 
 
 class QueueViews:
@@ -97,7 +95,7 @@ class QueueViews:
         if shard is None or queue is None or statistics is None:
             return row
         now = shard_now(engine, shard, now_ms)
-        row |= {field: getattr(statistics, field) for field in COUNTS}
+        row |= {field: getattr(statistics, field) for field in NUMBERS}
         row |= self._waiting(queue, now, now_ms, most, by_name)
         row |= _next_deadline(queue, now)
         row |= _lease(queue, now)

@@ -14,6 +14,7 @@ from mayfly.node.operating.views.lanes import lane_steps
 from mayfly.node.operating.views.overview import queue_statistics
 from mayfly.node.operating.views.queue_views import policies_of
 from mayfly.node.operating.views.shard_clocks import shard_now
+from mayfly.node.shard.counts import COUNTS
 from mayfly.node.shard.expiry_lag import BOUNDS_MS
 from mayfly.node.shard.shard import Shard
 from mayfly.node.shard.statistics import ShardStatistics
@@ -343,15 +344,7 @@ _SHARD_GAUGES = {
     "lease_timers": "Queues whose lease runs",
 }
 _SHARD_COUNTERS = {
-    "enqueued": "Messages enqueued",
-    "delivered": "Messages delivered",
-    "acknowledged": "Messages acknowledged",
-    "expired": "Messages expired",
-    "dead_lettered": "Messages dead-lettered",
-    "duplicates": "Repeated transfers dropped",
-    "overflowed": "Messages dropped from the head of a full queue",
-    "refused": "Publishes and dead letters refused by a full queue",
-    "delivery_limited": "Messages that came back more often than the delivery limit allows",
+    **COUNTS,
     "queue_expired": "Messages dead-lettered because their queue expired",
     "dropped_by_operator": "Parked dead letters dropped by an operator",
     "dropped_cycle": "Dead letters dropped in a cycle",

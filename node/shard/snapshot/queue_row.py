@@ -10,7 +10,6 @@ from mayfly.node.shard.lease import USES, Lease
 from mayfly.node.shard.queue import Queue
 from mayfly.node.shard.retiming import Retiming
 from mayfly.node.shard.settings import ShardQueueSettings
-from mayfly.node.shard.snapshot.counts_row import counts_row, restore_counts
 from mayfly.node.shard.snapshot.holder_row import holder_row, restore_holder
 from mayfly.node.shard.snapshot.line_row import LineReading, line_row, retiming_row
 from mayfly.node.shard.snapshot.message_columns import MessageColumns
@@ -26,7 +25,7 @@ def queue_row(queue: Queue, terms: int, columns: MessageColumns) -> list[object]
         queue.queue_id,
         [queue.vhost, queue.name, terms, *retiming_row(queue.retiming)],
         [lease.epoch, lease.started_ms, lease.last_activity_ms, USES.index(lease.last_use)],
-        counts_row(queue),
+        queue.counts_row(),
         list(queue.received.items()),
         line_row(queue.returned, columns),
         line_row(queue.ready, columns),
@@ -57,7 +56,7 @@ def restore_queue(
     queue = Queue(queue_id, vhost, name, terms, terms_bytes, lease, state.messages_per_piece)
     if retiming:
         queue.retiming = Retiming(*retiming)
-    restore_counts(queue, counters)
+    queue.restore_counts(counters)
     for source, sequence in received:
         queue.note_received(source, sequence)
     line_rows = [(queue.returned, returned), (queue.ready, ready)]

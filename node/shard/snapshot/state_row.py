@@ -17,7 +17,6 @@ from mayfly.node.shard.line import Line
 from mayfly.node.shard.orphans import Orphans
 from mayfly.node.shard.outbox import REASONS
 from mayfly.node.shard.settings import decode_settings, decode_terms, encode_settings
-from mayfly.node.shard.snapshot.counts_row import counts_row, restore_counts
 from mayfly.node.shard.snapshot.line_row import LineReading, line_row
 from mayfly.node.shard.snapshot.message_columns import MessageColumns
 from mayfly.node.shard.snapshot.outbox_row import outbox_row, restore_outbox
@@ -47,7 +46,7 @@ def state_row(state: State, columns: MessageColumns) -> list[object]:
             state.missing_targets, state.transfers_lost, state.refused_transfers, state.refused_routes,
             list(state.dead_lettered_for.values()), list(state.gone_for.values()),
         ],
-        counts_row(state.past),
+        state.past.counts_row(),
         rows,
         [_tombstone_row(queue_id, tombstone) for queue_id, tombstone in state.deleted.items()],
         outbox_row(state.outbox, columns),
@@ -79,7 +78,7 @@ def restore_state(state: State, data: bytes, pace: Pace) -> Iterator[None]:
     ) = counters
     state.dead_lettered_for = dict(zip(REASONS, dead_lettered_for, strict=True))
     state.gone_for = dict(zip(GONE_FOR, gone_for, strict=True))
-    restore_counts(state.past, past)
+    state.past.restore_counts(past)
     terms = [(state.shared_terms(terms_bytes), decode_terms(terms_bytes)) for terms_bytes in table]
     for each in queues:
         if pace.is_over(LIST_COSTS):
