@@ -13,7 +13,7 @@ from hashlib import sha256
 from typing import Final
 
 from mayfly.cluster.log.batch import CorruptStore, LiveEntries, LogError
-from mayfly.cluster.raft.messages import Entry, Message, Snapshot
+from mayfly.cluster.raft import Entry, Message, Snapshot
 
 MAGIC: Final = b"MFS2"
 STEP_BYTES: Final = 1 << 22

@@ -26,6 +26,8 @@ from mayfly.cluster.raft.memory_storage import MemoryStorage
 from mayfly.cluster.raft.messages import (
     LOCAL_APPEND_THREAD,
     LOCAL_APPLY_THREAD,
+    MAX_NODE_ID,
+    MESSAGE_TYPE_NAMES,
     NO_LEADER,
     NO_LIMIT,
     ConfState,
@@ -45,10 +47,13 @@ from mayfly.cluster.raft.raw_node import RawNode
 from mayfly.cluster.raft.ready import ReadState, Ready
 from mayfly.cluster.raft.status import Status
 from mayfly.cluster.raft.storage import Storage
+from mayfly.cluster.raft.succession import succession
 
 __all__ = [
     "LOCAL_APPEND_THREAD",
     "LOCAL_APPLY_THREAD",
+    "MAX_NODE_ID",
+    "MESSAGE_TYPE_NAMES",
     "NO_LEADER",
     "NO_LIMIT",
     "Compacted",
@@ -88,4 +93,5 @@ __all__ = [
     "encode_conf_change",
     "entry_bytes",
     "limit_entries",
+    "succession",
 ]
