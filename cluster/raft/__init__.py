@@ -16,13 +16,11 @@ from mayfly.cluster.raft.errors import (
     LogLost,
     ProposalDropped,
     RaftError,
-    SnapshotOutOfDate,
     SnapshotTemporarilyUnavailable,
     StorageError,
     Unavailable,
     UnknownPeer,
 )
-from mayfly.cluster.raft.memory_storage import MemoryStorage
 from mayfly.cluster.raft.messages import (
     LOCAL_APPEND_THREAD,
     LOCAL_APPLY_THREAD,
@@ -69,7 +67,6 @@ __all__ = [
     "EntryType",
     "HardState",
     "LogLost",
-    "MemoryStorage",
     "Message",
     "MessageType",
     "ProposalDropped",
@@ -80,7 +77,6 @@ __all__ = [
     "Ready",
     "Snapshot",
     "SnapshotMetadata",
-    "SnapshotOutOfDate",
     "SnapshotTemporarilyUnavailable",
     "SoftState",
     "StateType",

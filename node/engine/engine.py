@@ -455,7 +455,6 @@ class Engine:
             self.incarnation += 1
             self.announce()
         self.membership.catalog_changed(self._now_ms)
-        self.transient.catalog_changed()
         self.lost_owners.catalog_changed()
         removed = self._catalog_machine.take_removed()
         if self.broker is not None:

@@ -233,30 +233,3 @@ class LocalHandle:
     def entry(self, index: int) -> bytes:
         """See `ShardHandle.entry`."""
         return self._local.entry(index)
-
-
-class UnreachableHandle:
-    """The `ShardHandle` of a shard whose node cannot be reached."""
-
-    __slots__ = ("shard_id",)
-
-    def __init__(self, shard_id: int) -> None:
-        self.shard_id: int = shard_id
-
-    def submit(self, command: bytes, done: Done | None) -> None:
-        """See `ShardHandle.submit`: answers SESSION_LOST at once."""
-        if done is not None:
-            done(SESSION_LOST)
-
-    def acknowledge(self, queue_id: int, holder_id: int, command: bytes) -> None:
-        """See `ShardHandle.acknowledge`."""
-        self.submit(command, None)
-
-    def publish(self, parts: list[bytes], size_bytes: int, done: Done | None) -> None:
-        """See `ShardHandle.publish`: answers SESSION_LOST at once."""
-        if done is not None:
-            done(SESSION_LOST)
-
-    def entry(self, index: int) -> bytes:
-        """See `ShardHandle.entry`."""
-        raise LookupError(f"shard {self.shard_id} cannot be reached")

@@ -159,9 +159,6 @@ class TransientShards:
         if guest is not None:
             self._end(guest)
 
-    def catalog_changed(self) -> None:
-        """The catalog has changed; queues it has dropped are looked for at the next tick."""
-
     def notice(self, node_id: int, kind: int, data: bytes) -> None:
         """A notice of another node.  What cannot be read ends the stream it belongs to, no more."""
         try:

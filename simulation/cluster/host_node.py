@@ -20,9 +20,9 @@ from mayfly.cluster.host.host import Output as HostOutput
 from mayfly.cluster.host.settings import HostSettings
 from mayfly.cluster.log.batch import CorruptEntry, MissingEntry, WriteBatch
 from mayfly.cluster.log.group_log import EntryCache
-from mayfly.cluster.log.snapshot_codec import carried
 from mayfly.cluster.raft import Entry, MessageType
 from simulation.cluster import host_machine as commands
+from simulation.cluster.carried import carried
 from simulation.cluster.host_machine import ChainMachine, Directory
 from simulation.cluster.machine import Machine, ProcessEnds
 from simulation.cluster.memory_store import SimulatedDisk

@@ -19,7 +19,6 @@ from mayfly.cluster.raft import (
     Entry,
     EntryType,
     HardState,
-    MemoryStorage,
     Message,
     MessageType,
     ProposalDropped,
@@ -31,6 +30,7 @@ from mayfly.cluster.raft import (
     decode_conf_change,
 )
 from simulation.cluster.events import MILLISECOND_US, SECOND_US, EventQueue
+from simulation.cluster.memory_storage import MemoryStorage
 from simulation.cluster.notices import NoticeNetwork, NoticeProfile
 from simulation.cluster.raft_invariants import InvariantError, RaftObserver
 from simulation.cluster.raft_schedules import drawn_schedule, make_schedule

@@ -26,7 +26,7 @@ from mayfly.node.catalog import (
     encode,
 )
 from mayfly.node.shard.room import Room
-from mayfly.node.transient.local_shard import LocalHandle, LocalShard, UnreachableHandle
+from mayfly.node.transient.local_shard import LocalHandle, LocalShard
 from mayfly.node.transient.lost_owners import LostOwners
 
 _ROUNDS: Final = 200
@@ -188,6 +188,33 @@ class DirectCluster:
     def room(self, target_shard: int, queue: int, next_bytes: int) -> Room:
         """See `DutyPort.room`."""
         return self.shards[target_shard].shard.room(queue, next_bytes)
+
+
+class UnreachableHandle:
+    """The `ShardHandle` of a shard whose node cannot be reached."""
+
+    __slots__ = ("shard_id",)
+
+    def __init__(self, shard_id: int) -> None:
+        self.shard_id: int = shard_id
+
+    def submit(self, command: bytes, done: Done | None) -> None:
+        """See `ShardHandle.submit`: answers SESSION_LOST at once."""
+        if done is not None:
+            done(SESSION_LOST)
+
+    def acknowledge(self, queue_id: int, holder_id: int, command: bytes) -> None:
+        """See `ShardHandle.acknowledge`."""
+        self.submit(command, None)
+
+    def publish(self, parts: list[bytes], size_bytes: int, done: Done | None) -> None:
+        """See `ShardHandle.publish`: answers SESSION_LOST at once."""
+        if done is not None:
+            done(SESSION_LOST)
+
+    def entry(self, index: int) -> bytes:
+        """See `ShardHandle.entry`."""
+        raise LookupError(f"shard {self.shard_id} cannot be reached")
 
 
 def _nowhere(node_id: int, kind: int, data: bytes) -> None:
