@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection
 
 from mayfly.cluster.group.applying import Applying
 from mayfly.cluster.group.clock import GroupClock, MemberClocks
-from mayfly.cluster.group.elections import challenge, hasten_election, resign
 from mayfly.cluster.group.log_upkeep import LogUpkeep
 from mayfly.cluster.group.proposals import Proposals
 from mayfly.cluster.group.reads import Reads
@@ -49,10 +48,8 @@ from mayfly.cluster.raft import (
     RawNode,
     Ready,
     Snapshot,
-    StateType,
     decode_conf_change,
 )
-from mayfly.cluster.raft.progress import ProgressState
 
 
 class Group:
@@ -135,12 +132,12 @@ class Group:
     @property
     def leader(self) -> int:
         """The node that leads, as far as this replica knows; 0 when none is known."""
-        return self.raw.raft.lead
+        return self.raw.lead
 
     @property
     def leads(self) -> bool:
         """Whether this replica is the leader (perhaps one that has not applied an entry of its own term yet)."""
-        return self.raw.raft.state == StateType.LEADER
+        return self.raw.leads
 
     @property
     def established(self) -> bool:
@@ -150,17 +147,17 @@ class Group:
     @property
     def term(self) -> int:
         """The current term."""
-        return self.raw.raft.term
+        return self.raw.term
 
     @property
     def untouched(self) -> bool:
         """Whether the replica is as founders begin: it knows of no election, and has no entry."""
-        return self.raw.raft.term <= BOOTSTRAP_TERM and self.raw.raft.raft_log.last_index() <= BOOTSTRAP_INDEX
+        return self.raw.term <= BOOTSTRAP_TERM and self.raw.last_index <= BOOTSTRAP_INDEX
 
     @property
     def committed(self) -> int:
         """The commit index."""
-        return self.raw.raft.raft_log.committed
+        return self.raw.committed
 
     # ------------------------------------------------------------------ commands
 
@@ -184,9 +181,9 @@ class Group:
 
     def _ask_for_reads(self, now_ms: int) -> None:
         # Without membership (a node that joins, a damaged replica) the answer would not be heard.
-        if self.reads.idle or self.raw.raft.lead == NO_LEADER or self.rebuild is not None:
+        if self.reads.idle or self.raw.lead == NO_LEADER or self.rebuild is not None:
             return
-        if self.node in self.raw.raft.tracker.progress:
+        if self.raw.is_member(self.node):
             context = self.reads.request(now_ms, self.settings.repeat_after_ms)
             if context is not None:
                 self.raw.read_index(context)
@@ -222,7 +219,7 @@ class Group:
     def route(self, now_ms: int) -> list[bytes]:
         """Batches that go to another node's leader now. Those for a leader here are taken in at once."""
         sender = self.sender
-        lead, term = self.raw.raft.lead, self.raw.raft.term
+        lead, term = self.raw.lead, self.raw.term
         if (lead, term) != self._lead_seen:
             self._lead_seen = (lead, term)
             if lead:
@@ -271,16 +268,6 @@ class Group:
         """Ask the log to end a session."""
         self.take_proposal(self.close_batch(session))
 
-    def is_replicating(self, node: int) -> bool:
-        """On the leader: whether a member follows, so that nothing waits for its answer to an empty message."""
-        progress = self.raw.raft.tracker.progress.get(node)
-        return progress is not None and progress.state == ProgressState.REPLICATE
-
-    def matched(self, node: int) -> int:
-        """On the leader: the last index known to be on the node's disk; 0 if the node is no member."""
-        progress = self.raw.raft.tracker.progress.get(node)
-        return 0 if progress is None else progress.match
-
     # ------------------------------------------------------------------ consensus
 
     def tick(self, now_ms: int, may_campaign: bool) -> None:
@@ -288,12 +275,9 @@ class Group:
         if self.rebuild is not None:
             return
         self.upkeep.step()
-        raft = self.raw.raft
         if self.upkeep.offered is not None:
-            under_way = any(each.state == ProgressState.SNAPSHOT for each in raft.tracker.progress.values())
-            self.upkeep.mind_offer(self.leads and under_way, now_ms)
-        at_the_end = raft.election_elapsed + 1 >= raft.randomized_election_timeout
-        if at_the_end and not may_campaign and not self.leads:
+            self.upkeep.mind_offer(self.leads and self.raw.sends_snapshot, now_ms)
+        if not may_campaign and self.raw.is_election_due and not self.leads:
             return
         self.raw.tick()
         if self.leads:
@@ -303,17 +287,12 @@ class Group:
         """The leader's process is gone: forget it, and campaign soon; who comes first differs from group to group."""
         self.raw.forget_leader()
         self._lost_leader = lost
-        hasten_election(self.raw.raft, self.conf_state.voters, lost, self.id)
+        self.raw.hasten_election(lost, self.id)
 
     def resign(self, late: Collection[int], draining: Collection[int]) -> Message | None:
         """Give the lead up at once; a message that has another voter stand for election, if one can. For what `late`
-        and `draining` mean see `elections.resign`."""
-        return resign(self.raw.raft, late, draining)
-
-    @property
-    def decides_alone(self) -> bool:
-        """Whether this replica is the only voter."""
-        return self.raw.raft.tracker.is_singleton()
+        and `draining` mean see `RawNode.resign`."""
+        return self.raw.resign(late, draining)
 
     def step(self, message: Message, now_ms: int) -> None:
         """A Raft message from a peer. A replica with a damaged log hears nothing but the snapshot it waits for.
@@ -325,30 +304,26 @@ class Group:
         if message.type == MessageType.READ_INDEX and not self.leads:
             return  # Whoever asks repeats it, and knows better by then who leads.
         snapshot = message.snapshot
-        if message.type == MessageType.SNAP and snapshot is not None and self._would_install(message.term, snapshot):
+        if message.type == MessageType.SNAP and snapshot is not None and self.raw.would_restore(message.term, snapshot):
             self.raw.check(message)
             self.intake.begin(message, snapshot, now_ms)
             self.read_snapshot(now_ms)
             return
-        behind = message.type == MessageType.APP and message.index > self.raw.raft.raft_log.last_index()
-        if behind and self.intake.is_busy(message.from_, now_ms):
+        busy = message.type == MessageType.APP and self.intake.is_busy(message.from_, now_ms)
+        if busy and message.index > self.raw.last_index:
             return
         self.raw.step(message)
         if message.type == MessageType.PRE_VOTE and not self.leads:
-            challenge(self.raw.raft, message, self.conf_state.voters, self._lost_leader or self.leader, self.id)
-
-    def _would_install(self, term: int, snapshot: Snapshot) -> bool:
-        log, metadata = self.raw.raft.raft_log, snapshot.metadata
-        return term >= self.term and metadata.index > log.committed and not log.matches(metadata.index, metadata.term)
+            self.raw.challenge(message, self._lost_leader or self.leader, self.id)
 
     def read_snapshot(self, now_ms: int) -> None:
         """Go on with a snapshot that is being read, in each tick. Raises what `step` does."""
-        message = self.intake.step(self.term, self.raw.raft.raft_log.committed, now_ms)
+        message = self.intake.step(self.term, self.raw.committed, now_ms)
         if message is not None:
             try:
                 self.raw.step(message)
             finally:
-                self.intake.keep(self.raw.raft.taken_snapshot)
+                self.intake.keep(self.raw.taken_snapshot)
 
     def propose(self, now_ms: int, clocks: MemberClocks) -> None:
         """If this replica leads, make one entry (or a few, by size) of what has gathered; stamp it (RULES C1, C2)."""
@@ -368,7 +343,7 @@ class Group:
                 self.raw.propose(b"".join([header, *batches]))
             except ProposalDropped:
                 break
-        self._proposals.are_proposed(self.raw.raft.raft_log.last_index())
+        self._proposals.are_proposed(self.raw.last_index)
 
     def owes(self, node: int, commit: int) -> bool:
         """On the leader: whether a node should hear at once that the log is committed so far, because somebody waits
@@ -389,7 +364,7 @@ class Group:
     def hands_over(self) -> bool:
         """Whether this leader waits for another to take over. Proposals are kept until that is decided: Raft would drop
         them, and their senders repeat them long after a transfer that came to nothing."""
-        return self.leads and self.raw.raft.lead_transferee != 0
+        return self.leads and self.raw.lead_transferee != 0
 
     @property
     def proposes(self) -> bool:
@@ -399,9 +374,8 @@ class Group:
     def _note_leadership(self, now_ms: int, clocks: MemberClocks) -> None:
         if self.leads and not self._led:
             self._led = True
-            self.leader_index = self.raw.raft.raft_log.last_index()
-            raft_log = self.raw.raft.raft_log
-            self.clock.lead(now_ms, clocks.trusted(now_ms), self.term, raft_log.term(self.leader_index - 1))
+            self.leader_index = self.raw.last_index
+            self.clock.lead(now_ms, clocks.trusted(now_ms), self.term, self.raw.term_at(self.leader_index - 1))
         elif self._led and not self.leads:
             self._led = False
             self.leader_index = 0
@@ -485,7 +459,7 @@ class Group:
         self.raw.advance()
         if self.intake.has_read:
             # One that Raft held until now may have been of no use by then.
-            self.intake.keep(self.raw.raft.taken_snapshot)
+            self.intake.keep(self.raw.taken_snapshot)
         self._finish_reads()
         return ready.messages_after_append
 

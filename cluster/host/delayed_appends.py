@@ -18,10 +18,9 @@ the node that leads next if the leader dies, so that its log is complete then (`
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from mayfly.cluster.group.elections import succession
 from mayfly.cluster.group.group import Group
 from mayfly.cluster.host.frame import Frame
-from mayfly.cluster.raft import Message
+from mayfly.cluster.raft import Message, succession
 
 HELD_MS: Final = 20
 LATE_MS: Final = 5
@@ -105,15 +104,13 @@ class DelayedAppends:
 
     def _is_extra(self, group: Group, peer: int, now_ms: int) -> bool:
         """Whether a majority is quick enough without this node, and nobody waits there."""
-        raft = group.raw.raft
-        configuration = raft.tracker.configuration
-        voters = configuration.incoming
+        voters = group.conf_state.voters
         if (
-            configuration.outgoing
+            group.conf_state.voters_outgoing
             or peer not in voters
-            or not group.is_replicating(peer)
+            or not group.raw.is_replicating(peer)
             or self._node not in voters
-            or raft.lead_transferee
+            or group.raw.lead_transferee
             or group.upkeep.wants_all_to_follow
             or now_ms < self._suspended_until_ms.get(group.id, 0)
             or group.is_awaited_by(peer)
@@ -133,7 +130,7 @@ class DelayedAppends:
         return missing <= 0
 
     def _is_quick(self, group: Group, voter: int, now_ms: int) -> bool:
-        return group.is_replicating(voter) and self._is_there(voter, now_ms)
+        return group.raw.is_replicating(voter) and self._is_there(voter, now_ms)
 
     def due_ms(self) -> int:
         """When something has to leave, if nothing happens before; `NEVER_DUE` if nothing is held."""

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from mayfly.cluster.raft.messages import Message
+from mayfly.cluster.raft import Message
 
 MESSAGE_OVERHEAD_BYTES: Final = 48
 """About what a Raft message or an entry costs on the wire besides its data."""

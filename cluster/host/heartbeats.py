@@ -88,16 +88,3 @@ class GroupHeartbeats:
     def forget(self, peer: int) -> None:
         """A peer is no member any more."""
         self._answers.pop(peer, None)
-
-
-def heartbeats_as_messages(notice: tuple[int, bytes], sender: int, to: int) -> list[GroupMessage]:
-    """What a notice of beats or answers stands for; nothing for any other. For tests and traces."""
-    kind, data = notice
-    if kind == notice_kinds.HEARTBEATS:
-        return [
-            (id, Message(MessageType.HEARTBEAT, to, sender, term, commit=commit))
-            for id, term, commit in _BEAT.iter_unpack(data)
-        ]
-    if kind == notice_kinds.ANSWERS:
-        return [(id, Message(MessageType.HEARTBEAT_RESP, to, sender, term)) for id, term in _ANSWER.iter_unpack(data)]
-    return []

@@ -52,6 +52,9 @@ BALANCE_EVERY_MS: Final = 1000
 SLOW_SHARE_OF_ELECTION_TIMEOUT: Final = 3
 """A disk whose writes take a third of the election timeout is slow (see `cluster.host.disk_pace`)."""
 
+PREFERRED_CAMPAIGNS_WITHIN_TICKS: Final = 4
+"""How soon the preferred leader of a group stands for election when it starts."""
+
 MOST_ROUNDS_PER_PUMP: Final = 8
 """What one turn does may give further groups something to do; after so many rounds the rest waits for the next pump."""
 
@@ -195,8 +198,7 @@ class Host:
     def _prefer_here(self, group: Group) -> None:
         """The preferred leader campaigns early, so that leaders are spread from the start."""
         if self.leadership.preferred(group.id) == self.node:
-            raft = group.raw.raft
-            raft.election_elapsed = max(0, raft.randomized_election_timeout - 4)
+            group.raw.campaign_within(PREFERRED_CAMPAIGNS_WITHIN_TICKS)
 
     # ------------------------------------------------------------------ members
 
@@ -248,19 +250,17 @@ class Host:
         beats = since_heartbeat + 1 == self.settings.group.heartbeat_ticks
         self._ticks += 1
         for group in self.groups.values():
-            raft = group.raw.raft
             outvoted = excess > 0 and self.clocks.outvoted(
                 group.conf_state.voters, self._silent_replicas.of(group.id, now_ms)
             )
-            if stuck and group.leads and not group.decides_alone:
+            if stuck and group.leads and not group.raw.decides_alone:
                 self._resign(group, now_ms)
-            if outvoted and not group.leads and raft.election_elapsed + 1 >= raft.randomized_election_timeout:
+            if outvoted and not group.leads and group.raw.is_election_due:
                 self.clock_refusals += 1
-            # Raft makes the heartbeats with which reads wait; the others are in `_heartbeats`.
-            raft.heartbeat_elapsed = since_heartbeat if raft.read_only.context() else -1
+            group.raw.pace_heartbeats(since_heartbeat)
             if group.intake.reading_from:
                 self._read_snapshot(group, now_ms)
-            group.tick(now_ms, not outvoted and (quick or group.decides_alone))
+            group.tick(now_ms, not outvoted and (quick or group.raw.decides_alone))
             if beats and group.leads:
                 self._heartbeats.are_due(group)
             if group.has_work:
@@ -508,7 +508,7 @@ class Host:
         """Whether what is now written of a group, and leaves for the others in this turn, needs one of them as well to
         be committed: their answer comes later than this node's own disk, or is waited for anyway."""
         group = self.groups[id]
-        return group.leads and not group.decides_alone and group.in_flight is not None
+        return group.leads and not group.raw.decides_alone and group.in_flight is not None
 
     @property
     def busy(self) -> bool:
@@ -587,4 +587,4 @@ class Host:
         """How far the slowest member of the group is; one that nobody waits for any more does not count."""
         if not group.leads:
             return group.applied
-        return min(progress.match for progress in group.raw.raft.tracker.progress.values())
+        return group.raw.slowest_match()

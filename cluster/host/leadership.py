@@ -59,10 +59,9 @@ class Leadership:
         """What this node has to do as the leader of a group to give it the members it should have; None: nothing."""
         group = self.groups[id]
         chosen = self.plan.get(id)
-        raft = group.raw.raft
         if not chosen or not group.established:
             return None
-        if raft.lead_transferee or raft.pending_conf_index > raft.raft_log.applied:
+        if group.raw.lead_transferee or group.raw.has_pending_conf_change:
             return None
         return next_step(
             group.conf_state, chosen, self._members, self._node, lambda node: self._caught_up(group, node, now_ms)
@@ -95,8 +94,8 @@ class Leadership:
 
     def _caught_up(self, group: Group, node: int, now_ms: int) -> bool:
         """On the leader: whether a member is there, and its log nearly as long as this one."""
-        match = group.matched(node)
-        if match == 0 or group.raw.raft.raft_log.last_index() - match > CAUGHT_UP_ENTRIES:
+        match = group.raw.matched(node)
+        if match == 0 or group.raw.last_index - match > CAUGHT_UP_ENTRIES:
             return False
         return self._liveness.heard_within(node, now_ms, self._election_timeout_ms)
 
@@ -115,7 +114,7 @@ class Leadership:
         handed: list[int] = []
         leads = self._lead_counts()
         for group in self.groups.values():
-            if not group.established or group.raw.raft.lead_transferee:
+            if not group.established or group.raw.lead_transferee:
                 continue
             able = [peer for peer in self._able(group, now_ms) if self._caught_up(group, peer, now_ms)]
             place = self._draining.attempt(group.id, len(able), now_ms) if able else -1
@@ -129,7 +128,7 @@ class Leadership:
 
     def hand_over(self, group: Group, but_not_to: int, now_ms: int) -> None:
         """Let somebody else lead a group that is led here, if anybody can: it is the next term that is wanted."""
-        if not group.raw.raft.lead_transferee:
+        if not group.raw.lead_transferee:
             others = [peer for peer in self.successors(group, now_ms) if peer != but_not_to]
             able = [peer for peer in others if self._caught_up(group, peer, now_ms)]
             if able:
@@ -158,7 +157,7 @@ class Leadership:
         """How many groups each node leads, or is about to. Looks at all groups: once for all that are handed over."""
         leads = dict.fromkeys(self._members, 0)
         for each in self.groups.values():
-            leader = each.raw.raft.lead_transferee or each.leader
+            leader = each.raw.lead_transferee or each.leader
             leads[leader] = leads.get(leader, 0) + 1
         return leads
 
@@ -168,7 +167,7 @@ class Leadership:
         """Hand groups to their preferred leaders, once those have been up for a while and have caught up."""
         handed: list[int] = []
         for group in self.groups.values():
-            if not group.established or group.raw.raft.lead_transferee:
+            if not group.established or group.raw.lead_transferee:
                 continue
             preferred = self.preferred(group.id)
             up_since_ms = self._liveness.up_since_ms(preferred)

@@ -68,7 +68,7 @@ class OutgoingFrames:
         if kind == MessageType.APP:
             group = self._groups[id]
             owed = group.owes(message.to, message.commit)
-            return not (message.entries or owed or group.hands_over) and group.is_replicating(message.to)
+            return not (message.entries or owed or group.hands_over) and group.raw.is_replicating(message.to)
         if kind == MessageType.APP_RESP:
             if message.reject:
                 return False

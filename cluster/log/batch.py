@@ -7,7 +7,7 @@ groups, goes into one `WriteBatch`: one transaction, one sync. A batch is writte
 from collections.abc import Iterator
 from typing import Protocol
 
-from mayfly.cluster.raft.messages import Entry, HardState, SnapshotMetadata
+from mayfly.cluster.raft import Entry, HardState, SnapshotMetadata
 
 
 class LogError(Exception):

@@ -5,7 +5,7 @@ from typing import Final
 
 from mayfly.cluster.log.batch import CorruptStore, GroupWrite, MissingEntry, WriteBatch
 from mayfly.cluster.log.write_ahead_format import decode_record, is_clear, scan
-from mayfly.cluster.raft.messages import Entry
+from mayfly.cluster.raft import Entry
 
 GATHERED_OVERHEAD_BYTES: Final = 200
 """About what an entry or a group takes in memory besides its payload."""

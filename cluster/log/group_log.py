@@ -8,8 +8,16 @@ from collections.abc import Callable
 from typing import Final
 
 from mayfly.cluster.log.batch import StoredGroup
-from mayfly.cluster.raft.errors import Compacted, SnapshotTemporarilyUnavailable, Unavailable
-from mayfly.cluster.raft.messages import ConfState, Entry, HardState, Snapshot, SnapshotMetadata
+from mayfly.cluster.raft import (
+    Compacted,
+    ConfState,
+    Entry,
+    HardState,
+    Snapshot,
+    SnapshotMetadata,
+    SnapshotTemporarilyUnavailable,
+    Unavailable,
+)
 
 CACHED_ENTRY_OVERHEAD_BYTES: Final = 200
 """About what an entry costs in the cache besides its payload: the objects around it."""

@@ -9,7 +9,7 @@ import zlib
 from typing import Final
 
 from mayfly.cluster.log.batch import CorruptEntry, CorruptStore, StoredSnapshot
-from mayfly.cluster.raft.messages import ConfState, Entry, HardState, SnapshotMetadata
+from mayfly.cluster.raft import ConfState, Entry, HardState, SnapshotMetadata
 
 Buffer = bytes | memoryview
 

@@ -13,7 +13,7 @@ from hashlib import sha256
 from typing import Final
 
 from mayfly.cluster.log.batch import CorruptStore, LiveEntries, LogError
-from mayfly.cluster.raft.messages import Entry, Message, Snapshot
+from mayfly.cluster.raft import Entry, Snapshot
 
 MAGIC: Final = b"MFS2"
 STEP_BYTES: Final = 1 << 22
@@ -199,21 +199,3 @@ def live_entries(snapshot: Snapshot) -> LiveEntries:
     """The entries that come with a snapshot."""
     body = snapshot.body
     return body if isinstance(body, (OutgoingSnapshot, ReceivedSnapshot)) else []
-
-
-def carried(group: int, message: Message) -> Message:
-    """The message as a peer gets it: for networks without a wire. Raises what reading the log raises."""
-    if message.snapshot is None:
-        return message
-    source = outgoing(group, message.snapshot)
-    for _ in source.prepare():
-        pass
-    data = b"".join(source.pieces(0, STEP_BYTES))
-    metadata = message.snapshot.metadata
-    body = ReceivedSnapshot(
-        lambda offset, size: data[offset : offset + size], source.total_bytes, source.digest, metadata.index
-    )
-    for _ in body.check():
-        pass
-    snapshot = Snapshot(metadata, body.state, body)
-    return Message(message.type, message.to, message.from_, message.term, snapshot=snapshot)

@@ -25,7 +25,7 @@ from typing import Final
 from mayfly.cluster.log import records
 from mayfly.cluster.log.batch import CorruptStore, WriteBatch
 from mayfly.cluster.log.records import ENTRY_KEY
-from mayfly.cluster.raft.messages import Entry, HardState
+from mayfly.cluster.raft import Entry, HardState
 
 SECTOR_BYTES: Final = 512
 """What a disk writes whole or not at all."""

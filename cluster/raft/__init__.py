@@ -16,16 +16,16 @@ from mayfly.cluster.raft.errors import (
     LogLost,
     ProposalDropped,
     RaftError,
-    SnapshotOutOfDate,
     SnapshotTemporarilyUnavailable,
     StorageError,
     Unavailable,
     UnknownPeer,
 )
-from mayfly.cluster.raft.memory_storage import MemoryStorage
 from mayfly.cluster.raft.messages import (
     LOCAL_APPEND_THREAD,
     LOCAL_APPLY_THREAD,
+    MAX_NODE_ID,
+    MESSAGE_TYPE_NAMES,
     NO_LEADER,
     NO_LIMIT,
     ConfState,
@@ -45,10 +45,13 @@ from mayfly.cluster.raft.raw_node import RawNode
 from mayfly.cluster.raft.ready import ReadState, Ready
 from mayfly.cluster.raft.status import Status
 from mayfly.cluster.raft.storage import Storage
+from mayfly.cluster.raft.succession import succession
 
 __all__ = [
     "LOCAL_APPEND_THREAD",
     "LOCAL_APPLY_THREAD",
+    "MAX_NODE_ID",
+    "MESSAGE_TYPE_NAMES",
     "NO_LEADER",
     "NO_LIMIT",
     "Compacted",
@@ -64,7 +67,6 @@ __all__ = [
     "EntryType",
     "HardState",
     "LogLost",
-    "MemoryStorage",
     "Message",
     "MessageType",
     "ProposalDropped",
@@ -75,7 +77,6 @@ __all__ = [
     "Ready",
     "Snapshot",
     "SnapshotMetadata",
-    "SnapshotOutOfDate",
     "SnapshotTemporarilyUnavailable",
     "SoftState",
     "StateType",
@@ -88,4 +89,5 @@ __all__ = [
     "encode_conf_change",
     "entry_bytes",
     "limit_entries",
+    "succession",
 ]

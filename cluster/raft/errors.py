@@ -52,9 +52,5 @@ class Unavailable(StorageError):
     """The asked-for index lies after the last one."""
 
 
-class SnapshotOutOfDate(StorageError):
-    """A snapshot was offered that is older than the one in place."""
-
-
 class SnapshotTemporarilyUnavailable(StorageError):
     """A snapshot is being made and isn't ready yet; ask again later."""

@@ -25,6 +25,7 @@ Around them, each to be understood on its own:
     quorum, tracker                     who decides, and whether they have
     membership, reconfiguration         how the group changes, and what a running node does about it
     read_only                           reads without entries
+    succession                          who stands for election when a leader is gone or gives up, and sooner
     admission                           what is refused before it can do harm
     raw_node                            the face of it all
 

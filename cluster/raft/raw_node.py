@@ -16,9 +16,13 @@ batch gathers), but not ask for another `ready`.
 With ``async_storage_writes`` there is no `advance`, and `ready` may be called while writes are under way:
 STORAGE_APPEND and STORAGE_APPLY messages in ``ready.messages`` say what to store and to apply; when one is
 done, in order per kind, its ``responses`` are delivered, those to this node with `step`.
+
+A caller asks and says what it has to through `RawNode` alone; what is behind it belongs to this package and its tests.
 """
 
-from mayfly.cluster.raft import follower, leader
+from collections.abc import Collection
+
+from mayfly.cluster.raft import follower, leader, succession
 from mayfly.cluster.raft.admission import check_message
 from mayfly.cluster.raft.conf_change import ConfChange, ConfChangeV2, encode_conf_change
 from mayfly.cluster.raft.config import Config
@@ -32,6 +36,7 @@ from mayfly.cluster.raft.messages import (
     HardState,
     Message,
     MessageType,
+    Snapshot,
     SoftState,
     StateType,
     entry_bytes,
@@ -51,6 +56,7 @@ class RawNode:
     def __init__(self, config: Config) -> None:
         """Raises `RaftError` when what storage holds contradicts itself."""
         self.raft: Raft = Raft(config)
+        """For this package and its tests alone."""
         self._async_storage_writes: bool = config.async_storage_writes
         raft = self.raft
         self._known_term: int = raft.term
@@ -118,11 +124,49 @@ class RawNode:
         check_message(self.raft, message, self._async_storage_writes)
         step(self.raft, message)
 
+    # Elections sooner than Raft's clock says, and leads given up. No timer and no lead is needed for safety.
+
+    def campaign_within(self, ticks: int) -> None:
+        """Stand for election when so many ticks have passed without a leader, perhaps sooner."""
+        raft = self.raft
+        raft.election_elapsed = max(0, raft.randomized_election_timeout - ticks)
+
+    def hasten_election(self, lost: int, first: int) -> None:
+        """The process of the leader `lost` is gone: campaign soon instead of after a whole timeout.
+
+        The voters left take turns, a few ticks apart, because those that campaign at once split the vote and then wait
+        for a whole timeout after all. `first` says who comes first; it should differ from group to group, so that each
+        leads its share."""
+        succession.hasten_election(self.raft, lost, first)
+
+    def challenge(self, request: Message, lost: int, first: int) -> None:
+        """Somebody without the end of this log asks for a vote and gets none (a leader may have held its last entries
+        back from them): so that no time is lost, stand for election in the next tick, if no leader is followed. Of
+        several whose logs are longer the voters take turns, as in `hasten_election`."""
+        succession.challenge(self.raft, request, lost, first)
+
+    def resign(self, late: Collection[int], draining: Collection[int]) -> Message | None:
+        """Give the lead up at once; a message that has the most advanced voter stand for election, if one is known.
+
+        None of the `late`, whose disks hang or did a moment ago: they would not stand. One of the `draining` only where
+        there is nobody else: it is about to stop.
+
+        Safe at any moment: it is the step down of a leader that finds no quorum (thesis 6.2), and whoever is asked
+        still has to win an election. For a leader whose disk hangs: its Ready may be stuck behind the write, so the
+        message does not go through it."""
+        return succession.resign(self.raft, late, draining)
+
     # Heartbeats without messages, for a caller that has many groups to tell the same peers about.
+
+    def pace_heartbeats(self, elapsed: int) -> None:
+        """Before each `tick`: the caller's heartbeats were `elapsed` ticks ago. Raft makes those messages of its own
+        with which reads wait, at the same pace; all others are in `heartbeats`."""
+        raft = self.raft
+        raft.heartbeat_elapsed = elapsed if raft.read_only.context() else -1
 
     def heartbeats(self) -> list[tuple[int, int]]:
         """On the leader: (node, commit) of the heartbeats that are due, instead of their messages (which `tick` makes
-        unless `heartbeat_elapsed` is kept low). Nothing while reads wait: those go in messages."""
+        without `pace_heartbeats`). Nothing while reads wait: those go in messages."""
         raft = self.raft
         if raft.state != StateType.LEADER or raft.read_only.context():
             return []
@@ -204,6 +248,100 @@ class RawNode:
         if self.raft.lead == NO_LEADER:
             raise ProposalDropped("no leader is known")
         step(self.raft, Message(MessageType.READ_INDEX, entries=[Entry(data=context)]))
+
+    # What may be asked at any time.
+
+    @property
+    def lead(self) -> int:
+        """The leader that is known; `NO_LEADER` without one (etcd's ``SoftState.Lead``)."""
+        return self.raft.lead
+
+    @property
+    def leads(self) -> bool:
+        """Whether this node is the leader (etcd's ``StateLeader``)."""
+        return self.raft.state == StateType.LEADER
+
+    @property
+    def term(self) -> int:
+        """The current term (section 5.1)."""
+        return self.raft.term
+
+    @property
+    def committed(self) -> int:
+        """The commit index (section 5.3)."""
+        return self.raft.raft_log.committed
+
+    @property
+    def last_index(self) -> int:
+        """The index of the last entry, whether it is on disk or not."""
+        return self.raft.raft_log.last_index()
+
+    def term_at(self, index: int) -> int:
+        """The term of the entry at an index. Raises `Compacted` or `Unavailable` where the log has none."""
+        return self.raft.raft_log.term(index)
+
+    @property
+    def taken_snapshot(self) -> Snapshot | None:
+        """See `Raft.taken_snapshot`."""
+        return self.raft.taken_snapshot
+
+    def would_restore(self, term: int, snapshot: Snapshot) -> bool:
+        """Whether a leader's snapshot would take the place of the log: it is of no earlier term, and has something
+        committed that the log has not (section 7; etcd's ``restore``)."""
+        log, metadata = self.raft.raft_log, snapshot.metadata
+        return (
+            term >= self.raft.term
+            and metadata.index > log.committed
+            and not log.matches(metadata.index, metadata.term)
+        )
+
+    @property
+    def is_election_due(self) -> bool:
+        """Whether the election timeout ends with the next tick (section 5.2; etcd's ``pastElectionTimeout``)."""
+        raft = self.raft
+        return raft.election_elapsed + 1 >= raft.randomized_election_timeout
+
+    @property
+    def decides_alone(self) -> bool:
+        """Whether one voter is all there is (etcd's ``IsSingleton``)."""
+        return self.raft.tracker.is_singleton()
+
+    def is_member(self, node_id: int) -> bool:
+        """Whether a node is a voter or a learner, as far as this node knows."""
+        return node_id in self.raft.tracker.progress
+
+    # And on the leader.
+
+    @property
+    def lead_transferee(self) -> int:
+        """To whom the lead is being handed; `NO_NODE` if to nobody (thesis 3.10; etcd's ``LeadTransferee``)."""
+        return self.raft.lead_transferee
+
+    @property
+    def has_pending_conf_change(self) -> bool:
+        """Whether there may be a membership change that is not applied, so that none can be proposed (thesis 4.1;
+        etcd's ``pendingConfIndex``)."""
+        return self.raft.pending_conf_index > self.raft.raft_log.applied
+
+    def is_replicating(self, node_id: int) -> bool:
+        """Whether a member follows, so that nothing waits for its answer to an empty message (etcd's
+        ``StateReplicate``)."""
+        progress = self.raft.tracker.progress.get(node_id)
+        return progress is not None and progress.state == ProgressState.REPLICATE
+
+    def matched(self, node_id: int) -> int:
+        """The last index known to be on a member's disk (section 5.3: matchIndex); 0 for who is no member."""
+        progress = self.raft.tracker.progress.get(node_id)
+        return 0 if progress is None else progress.match
+
+    def slowest_match(self) -> int:
+        """The last index known to be on every member's disk."""
+        return min(progress.match for progress in self.raft.tracker.progress.values())
+
+    @property
+    def sends_snapshot(self) -> bool:
+        """Whether a snapshot is on its way to a member (etcd's ``StateSnapshot``)."""
+        return any(progress.state == ProgressState.SNAPSHOT for progress in self.raft.tracker.progress.values())
 
     # What comes out.
 

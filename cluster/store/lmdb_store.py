@@ -33,7 +33,7 @@ from mayfly.cluster.log.batch import (
     WriteBatch,
 )
 from mayfly.cluster.log.records import ENTRY_KEY, GROUP_KEY
-from mayfly.cluster.raft.messages import Entry, HardState
+from mayfly.cluster.raft import Entry, HardState
 from mayfly.cluster.store.folder import DATA_FILE, MARKER_FILE, OUT_OF_ROOM, StoreFolder, make_folder, sync_folder
 from mayfly.cluster.store.layouts import USER_PREFIX
 from mayfly.cluster.store.lmdb_room import LmdbRoom

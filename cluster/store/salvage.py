@@ -21,7 +21,7 @@ from mayfly.cluster.log import records
 from mayfly.cluster.log.batch import CorruptStore
 from mayfly.cluster.log.gathered import replay
 from mayfly.cluster.log.records import GROUP_KEY
-from mayfly.cluster.raft.messages import HardState
+from mayfly.cluster.raft import HardState
 from mayfly.cluster.store.folder import DATA_FILE, sync_folder
 from mayfly.cluster.store.last_commit import LastCommit
 from mayfly.cluster.store.layouts import USER_PREFIX

@@ -28,7 +28,7 @@ from mayfly.cluster.log.batch import (
 )
 from mayfly.cluster.log.gathered import Gathered, beyond, done_with, replay
 from mayfly.cluster.log.write_ahead_format import encode_record, may_be_recorded
-from mayfly.cluster.raft.messages import Entry
+from mayfly.cluster.raft import Entry
 from mayfly.cluster.store.lmdb_store import LmdbLogStore, extent_after
 from mayfly.cluster.store.write_ahead_files import WriteAheadFiles
 

@@ -19,7 +19,6 @@ from typing import Final
 from mayfly.cluster import limits
 
 NONCE_BYTES: Final = 32
-PROOF_BYTES: Final = 32
 _PURPOSE: Final = b"MayflyMQ cluster secret"
 _LENGTH: Final = Struct(">I")
 _NUMBER: Final = Struct(">Q")

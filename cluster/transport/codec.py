@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 
 from mayfly.cluster import limits
 from mayfly.cluster.host.frame import Frame
-from mayfly.cluster.raft.messages import (
+from mayfly.cluster.raft import (
     MAX_NODE_ID,
     ConfState,
     Entry,

@@ -11,7 +11,7 @@ from typing import Final
 
 from mayfly.cluster import limits
 from mayfly.cluster.host.frame import Frame
-from mayfly.cluster.raft.messages import MAX_NODE_ID, Entry, Message
+from mayfly.cluster.raft import MAX_NODE_ID, Entry, Message
 
 _MAX_U32: Final = (1 << 32) - 1
 _MAX_I64: Final = (1 << 63) - 1

@@ -20,7 +20,7 @@ from struct import Struct
 from typing import Final, Generic, TypeVar
 
 from mayfly.cluster import limits
-from mayfly.cluster.raft.messages import MAX_NODE_ID
+from mayfly.cluster.raft import MAX_NODE_ID
 from mayfly.cluster.versions import VersionRange
 
 MAGIC: Final = b"MAYFLY\xf2"

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from mayfly.cluster import limits
 from mayfly.cluster.host.frame import Frame
-from mayfly.cluster.raft.messages import Message, MessageType
+from mayfly.cluster.raft import Message, MessageType
 from mayfly.cluster.transport import codec
 from mayfly.cluster.transport.counters import PeerCounters
 from mayfly.cluster.transport.frame_queue import FrameQueue

@@ -16,7 +16,7 @@ from mayfly.cluster import limits
 from mayfly.cluster.host.attempts import Attempts
 from mayfly.cluster.log.batch import LogError
 from mayfly.cluster.log.snapshot_codec import OutgoingSnapshot, outgoing
-from mayfly.cluster.raft.messages import Message, Snapshot
+from mayfly.cluster.raft import Message, Snapshot
 from mayfly.cluster.rpc import peer_pb2
 from mayfly.cluster.transport import codec, framing, options, proving
 from mayfly.cluster.transport.cluster_secret import ClusterSecrets, ProvenSecret

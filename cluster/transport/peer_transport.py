@@ -11,7 +11,7 @@ from typing import Final
 import grpc.aio
 
 from mayfly.cluster.host.frame import Frame
-from mayfly.cluster.raft.messages import MessageType
+from mayfly.cluster.raft import MessageType
 from mayfly.cluster.transport import codec, options
 from mayfly.cluster.transport.cluster_secret import NO_SECRET, ClusterSecrets
 from mayfly.cluster.transport.complaints import Complaints

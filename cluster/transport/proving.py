@@ -9,7 +9,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from mayfly.cluster import limits
-from mayfly.cluster.raft.messages import MAX_NODE_ID
+from mayfly.cluster.raft import MAX_NODE_ID
 from mayfly.cluster.rpc import peer_pb2
 from mayfly.cluster.transport import options
 from mayfly.cluster.transport.cluster_secret import NONCE_BYTES, ClusterSecrets, Dialogue, ProvenSecret

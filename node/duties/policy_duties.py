@@ -12,7 +12,8 @@ Comparing is bounded: a slice of the shard's queues in a tick, so that no tick l
 """
 
 from collections import deque
-from typing import Final, Protocol
+from collections.abc import Callable
+from typing import Final
 
 from mayfly.node.catalog import Catalog, PolicyChange, QueueRecord
 from mayfly.node.catalog.shard_settings import KnownTerms
@@ -37,19 +38,6 @@ TICKS_PER_SWEEP: Final = 5
 """Within so many ticks all queues are compared, unless there are more than a tick may look at."""
 
 
-class PolicyPort(Protocol):
-    """What the duty needs of the node around the shard."""
-
-    @property
-    def catalog(self) -> Catalog:
-        """The local catalog replica."""
-        ...
-
-    def give(self, command: bytes) -> None:
-        """Internal commands for the shard itself; they may get lost."""
-        ...
-
-
 class _Told:
     """Queues that were told the same terms in one command, and are not known to have heard them."""
 
@@ -67,9 +55,11 @@ class _Told:
 class PolicyDuties:
     """The duty for one shard. Idle until `compare_all`."""
 
-    def __init__(self, shard: Shard, port: PolicyPort) -> None:
+    def __init__(self, shard: Shard, catalog: Catalog, give: Callable[[bytes], object]) -> None:
+        """`catalog` is the local replica; `give(command)` takes internal commands for the shard, which may get lost."""
         self.shard: Shard = shard
-        self._port = port
+        self._catalog = catalog
+        self._give = give
         self.forget()
 
     def forget(self) -> None:
@@ -95,7 +85,7 @@ class PolicyDuties:
         """Compare every queue of the shard with the catalog, which must be as new as the shard's last leader's was."""
         self.begun = True
         self._begin_sweep(None)
-        self._next_queue_id = self._port.catalog.next_queue_id
+        self._next_queue_id = self._catalog.next_queue_id
 
     def look_at(self, queue_id: int, now_ms: int) -> None:
         """A queue that will be in the shard in a moment."""
@@ -105,7 +95,7 @@ class PolicyDuties:
         """A tick: compare what is due, and give what differs."""
         if not self.begun:
             return
-        catalog = self._port.catalog
+        catalog = self._catalog
         if not self._to_compare and catalog.policies_version != self._version:
             self._begin_sweep(catalog.policy_changes(self._version))
         if not self._to_compare and not self._again and catalog.next_queue_id == self._next_queue_id:
@@ -113,9 +103,9 @@ class PolicyDuties:
         self._sweep(now_ms)
         self._take_up_declared(now_ms)
         self._look_again(now_ms)
-        self._give(now_ms)
+        self._give_gathered(now_ms)
 
-    def _give(self, now_ms: int) -> None:
+    def _give_gathered(self, now_ms: int) -> None:
         """Give what was gathered, as much in one go as an entry may have."""
         told_now = [*self._full, *self._telling.values()]
         self._full = []
@@ -128,26 +118,26 @@ class PolicyDuties:
             queues += len(told.queue_ids)
             messages += told.messages
             if queues >= QUEUES_UPDATED_PER_ENTRY or messages >= MESSAGES_TOUCHED_PER_ENTRY:
-                self._port.give(b"".join(parts))
+                self._give(b"".join(parts))
                 parts = []
                 queues = messages = 0
         if parts:
-            self._port.give(b"".join(parts))
+            self._give(b"".join(parts))
 
     def _begin_sweep(self, changes: list[PolicyChange] | None) -> None:
         """Compare the queues that these changes concern (None: all). What changes meanwhile is for the next sweep."""
-        self._version = self._port.catalog.policies_version
+        self._version = self._catalog.policies_version
         self._changes = changes
         self._to_compare = list(self.shard.queue_ids())
         share = -(-len(self._to_compare) // TICKS_PER_SWEEP)
         queues = min(max(QUEUES_COMPARED_PER_TICK, share), QUEUES_COMPARED_PER_TICK_AT_MOST)
-        searches = self._port.catalog.policies_count + (0 if changes is None else 2 * len(changes))
+        searches = self._catalog.policies_count + (0 if changes is None else 2 * len(changes))
         self._slice = min(queues, max(1, SEARCHES_PER_TICK // max(1, searches)))
 
     def _sweep(self, now_ms: int) -> None:
         ids = self._to_compare[-self._slice :]
         del self._to_compare[-self._slice :]
-        changes, catalog = self._changes, self._port.catalog
+        changes, catalog = self._changes, self._catalog
         for queue_id in ids:
             record = catalog.queue_by_id(queue_id)
             if changes is None:
@@ -159,7 +149,7 @@ class PolicyDuties:
                         break
 
     def _take_up_declared(self, now_ms: int) -> None:
-        catalog = self._port.catalog
+        catalog = self._catalog
         if catalog.next_queue_id == self._next_queue_id:
             return
         for record in catalog.queues_since(self._next_queue_id):
@@ -168,7 +158,7 @@ class PolicyDuties:
         self._next_queue_id = catalog.next_queue_id
 
     def _look_again(self, now_ms: int) -> None:
-        catalog = self._port.catalog
+        catalog = self._catalog
         while self._again and self._again[0][0] <= now_ms:
             _, told, queue_ids = self._again.popleft()
             if told is not None:
@@ -180,7 +170,7 @@ class PolicyDuties:
 
     def _look_for(self, told: _Told, now_ms: int) -> None:
         """What has arrived needs no comparison: if policies have changed since, the sweep for that comes by."""
-        catalog, shard, told_last = self._port.catalog, self.shard, self._told
+        catalog, shard, told_last = self._catalog, self.shard, self._told
         watched: list[int] = []
         for queue_id in told.queue_ids:
             if told_last.get(queue_id) is not told:
@@ -206,7 +196,7 @@ class PolicyDuties:
                 self.look_at(queue_id, now_ms)
             return
         told = self._told.get(queue_id)
-        wanted = self._known_terms.of(self._port.catalog, record)
+        wanted = self._known_terms.of(self._catalog, record)
         shown = queue.terms_bytes
         if not arrived or wanted != (shown if told is None else told.terms):
             self._tell(queue_id, shown, wanted, queue.ready_count(), now_ms)

@@ -17,12 +17,12 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
 from itertools import islice
-from typing import Final, Protocol
+from typing import Final
 
 from mayfly.cluster.versions import LEVEL_FAILED_DELIVERIES
-from mayfly.node.catalog import Catalog
 from mayfly.node.dead_letter import DeadLetterRouter
 from mayfly.node.duties.lost_queues import LostQueues
+from mayfly.node.duties.port import DutyPort
 from mayfly.node.limits import (
     DEAD_LETTER_ROUTING_STEPS,
     DEAD_LETTERS_PER_ENTRY,
@@ -35,7 +35,6 @@ from mayfly.node.shard import commands
 from mayfly.node.shard.consumers import NO_WINDOW, UNLIMITED
 from mayfly.node.shard.message import Message
 from mayfly.node.shard.outbox import Death, Lane
-from mayfly.node.shard.room import Room
 from mayfly.node.shard.shard import Shard
 
 logger = logging.getLogger(__name__)
@@ -51,45 +50,6 @@ _ROUTES_PER_LOOK: Final = 2
 """ROUTEs decided in one go: more would keep the event loop too long, fewer would never be ahead of the log."""
 
 _UNROUTABLE: Final = (commands.PARKED, commands.DROPPED_UNROUTABLE)
-
-
-class DutyPort(Protocol):
-    """What the duties need of the node around the shard."""
-
-    @property
-    def catalog(self) -> Catalog:
-        """The local catalog replica."""
-        ...
-
-    def give(self, command: bytes) -> None:
-        """An internal command for the shard itself; it may get lost."""
-        ...
-
-    def data(self, index: int) -> bytes:
-        """The payload of an entry in which a message lives."""
-        ...
-
-    def transfer(self, target_shard: int, command: bytes) -> None:
-        """A TRANSFER for another shard; it may get lost."""
-        ...
-
-    def received_up_to(self, target_shard: int, queue: int, source: int) -> int:
-        """The highest sequence the target is known to have from `source`, 0 for none; -1 if it has no such queue."""
-        ...
-
-    def room(self, target_shard: int, queue: int, next_bytes: int) -> Room:
-        """How many messages and bytes of bodies the target is known to take now, large numbers for no limit (D8). The
-        first has a body of `next_bytes`, which alone may be more than the limit."""
-        ...
-
-    def remove_queues(self, ids: tuple[int, ...], done: Callable[[bool], None]) -> None:
-        """Take queues out of the catalog; `done(True)` once that is applied here, `done(False)` when it is not known
-        whether it ever is: ask again."""
-        ...
-
-    def barrier(self, done: Callable[[], None]) -> None:
-        """`done` once the local catalog has everything that was committed before now."""
-        ...
 
 
 def content_of(data: bytes, message: Message) -> commands.Content:
@@ -117,12 +77,25 @@ class _LaneProgress:
 
 
 class ShardDuties:
-    """The duties for one shard. `source` names the shard's life in transfers; it must never come again."""
+    """The duties for one shard."""
 
-    def __init__(self, shard: Shard, source: int, port: DutyPort) -> None:
+    def __init__(
+        self,
+        shard: Shard,
+        source: int,
+        port: DutyPort,
+        give: Callable[[bytes], object],
+        entry: Callable[[int], bytes],
+    ) -> None:
+        """`source` names the shard's life in transfers; it must never come again. `give(command)` takes an internal
+        command for the shard itself, which may get lost; `entry(index)` is the payload of an entry in which a message
+        lives."""
         self.shard: Shard = shard
         self._source = source
         self._port = port
+        self._catalog = port.catalog
+        self._give = give
+        self._entry = entry
         self._router = DeadLetterRouter(port.catalog)
         self._lost_queues = LostQueues()
         self._life = 0
@@ -173,10 +146,10 @@ class ShardDuties:
         return self.shard.has_lanes
 
     def _raise_level(self, now_ms: int) -> None:
-        level = self._port.catalog.level
+        level = self._catalog.level
         if level >= LEVEL_FAILED_DELIVERIES and level > self.shard.level and now_ms - self._raised_ms >= AGAIN_MS:
             self._raised_ms = now_ms
-            self._port.give(commands.encode_raise_level(level))
+            self._give(commands.encode_raise_level(level))
 
     # ------------------------------------------------------------------ deaths
 
@@ -206,9 +179,9 @@ class ShardDuties:
         decisions: list[commands.RouteDecision] = []
         size = steps = 0
         for death in waiting:
-            before = self._port.catalog.routing_steps(death.settings.vhost)
+            before = self._catalog.routing_steps(death.settings.vhost)
             decision = self._decide(death)
-            steps += self._port.catalog.routing_steps(death.settings.vhost) - before
+            steps += self._catalog.routing_steps(death.settings.vhost) - before
             if decision.outcome in _UNROUTABLE and death.sequence > self._fresh_up_to:
                 # That counts once our catalog is as new as the death: a binding may just not have arrived yet (D8).
                 self._freshen(waiting[-1].sequence, ())
@@ -219,13 +192,13 @@ class ShardDuties:
                 break
         if decisions:
             self._routed_up_to = decisions[-1].sequence
-            self._port.give(commands.encode_route(decisions))
+            self._give(commands.encode_route(decisions))
         if steps >= DEAD_LETTER_ROUTING_STEPS:
             return False
         return len(decisions) == len(waiting) > 0 or size >= TRANSFER_BYTES
 
     def _decide(self, death: Death) -> commands.RouteDecision:
-        original = content_of(self._port.data(death.message.index), death.message)
+        original = content_of(self._entry(death.message.index), death.message)
         decision = self._router.decide(death.settings, original, death.reason, death.time_ms // 1000)
         if decision.cycles and death.queue_id not in self._cycles_told:
             self._cycles_told.add(death.queue_id)
@@ -251,7 +224,7 @@ class ShardDuties:
         """Parked deaths are looked at once for each state of the catalog's routes, some at a time, the oldest first: so
         those that have a route go in the order in which they died."""
         self._look_after_retry(now_ms)
-        version = self._port.catalog.routing_version
+        version = self._catalog.routing_version
         newest = self.shard.newest_parked()
         # Where one look does not see them all, it goes on to the newest, however often routes change meanwhile; then
         # there is another.
@@ -270,18 +243,18 @@ class ShardDuties:
         routable: list[int] = []
         steps = 0
         for death in batch:
-            before = self._port.catalog.routing_steps(death.settings.vhost)
+            before = self._catalog.routing_steps(death.settings.vhost)
             if self._decide(death).outcome not in _UNROUTABLE:
                 routable.append(death.sequence)
             self._parked_up_to = death.sequence
-            steps += self._port.catalog.routing_steps(death.settings.vhost) - before
+            steps += self._catalog.routing_steps(death.settings.vhost) - before
             if steps >= DEAD_LETTER_ROUTING_STEPS:
                 break
         self._parked_cut_short = self._parked_up_to < batch[-1].sequence
         self._parked_next_ms = now_ms + (PARKED_PAUSE_MS if routable else PARKED_REST_MS)
         if routable:
             self._retried.append((routable[0], now_ms))
-            self._port.give(commands.encode_retry_parked(routable))
+            self._give(commands.encode_retry_parked(routable))
 
     def _look_after_retry(self, now_ms: int) -> None:
         """Parked deaths whose RETRY_PARKED got lost are looked at again: routes need not change for that."""
@@ -321,7 +294,7 @@ class ShardDuties:
         for lane in self.shard.filled_lanes():
             queue_id = lane.target_queue
             received = self._port.received_up_to(lane.target_shard, queue_id, self._source)
-            if received < 0 and self._port.catalog.queue_by_id(queue_id) is None:
+            if received < 0 and self._catalog.queue_by_id(queue_id) is None:
                 if queue_id in self._closable:
                     given.append(commands.encode_lane_closed(queue_id))
                 else:
@@ -342,7 +315,7 @@ class ShardDuties:
         if missing:
             self._freshen(0, tuple(missing))
         if given:
-            self._port.give(b"".join(given))
+            self._give(b"".join(given))
 
     def _send(self, lane: Lane, progress: _LaneProgress, stalled: bool, now_ms: int) -> None:
         """Send what follows; again from what is wanted when nothing has arrived for a while. What the target has no
@@ -359,7 +332,7 @@ class ShardDuties:
             for message in islice(
                 lane.items, progress.sent + 1 - lane.first_sequence, last + 1 - lane.first_sequence
             ):
-                contents.append(content_of(self._port.data(message.index), message))
+                contents.append(content_of(self._entry(message.index), message))
                 size += message.content_length
                 if size >= TRANSFER_BYTES or len(contents) >= DEAD_LETTERS_PER_ENTRY:
                     break
@@ -408,6 +381,6 @@ class ShardDuties:
             if life == self._life:
                 self._removals -= 1
                 if known:
-                    self._port.give(commands.encode_forget_deleted(ids))
+                    self._give(commands.encode_forget_deleted(ids))
 
         self._port.remove_queues(ids, removed)

@@ -10,16 +10,15 @@ A new leader has nothing to take over: it looks at the shard, as soon as it has 
 """
 
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 from mayfly.cluster.group.group import Group
-from mayfly.node.catalog import Catalog
 from mayfly.node.catalog.shard_settings import shard_settings
 from mayfly.node.duties.policy_duties import PolicyDuties
+from mayfly.node.duties.port import DutyPort
 from mayfly.node.duties.shard_duties import ShardDuties
 from mayfly.node.limits import QUEUES_UPDATED_PER_ENTRY
 from mayfly.node.shard import commands
-from mayfly.node.shard.room import Room
 from mayfly.node.shard.shard import Shard
 
 RECONCILE_EVERY_MS: Final = 30_000
@@ -33,49 +32,21 @@ LEASES_PER_ENTRY: Final = 1_000
 """How many leases are ended at once, every expiry tick (RULES C4)."""
 
 
-class LeaderPort(Protocol):
-    """What leaders need of the node around them."""
-
-    @property
-    def catalog(self) -> Catalog:
-        """The local catalog replica."""
-        ...
-
-    def propose(self, shard: int, command: bytes) -> None:
-        """An internal command for a shard that is led here."""
-        ...
-
-    def transfer(self, target_shard: int, command: bytes) -> None:
-        """See `DutyPort.transfer`."""
-        ...
-
-    def received_up_to(self, target_shard: int, queue: int, source: int) -> int:
-        """See `DutyPort.received_up_to`."""
-        ...
-
-    def room(self, target_shard: int, queue: int, next_bytes: int) -> Room:
-        """See `DutyPort.room`."""
-        ...
-
-    def remove_queues(self, ids: tuple[int, ...], done: Callable[[bool], None]) -> None:
-        """See `DutyPort.remove_queues`."""
-        ...
-
-    def barrier(self, done: Callable[[], None]) -> None:
-        """See `DutyPort.barrier`; `done` is never called if this node was removed."""
-        ...
-
-
 class ShardLeader:
-    """The leader of one shard; idle while the shard is led elsewhere. Implements `DutyPort`."""
+    """The leader of one shard; idle while the shard is led elsewhere."""
 
-    def __init__(self, shard: Shard, group: Group, port: LeaderPort, expiry_tick_ms: int) -> None:
+    def __init__(
+        self, shard: Shard, group: Group, port: DutyPort, give: Callable[[bytes], object], expiry_tick_ms: int
+    ) -> None:
+        """`give(command)` takes an internal command for the shard, while it is led here."""
         self.shard: Shard = shard
         self._group = group
         self._port = port
+        self._catalog = port.catalog
+        self._give = give
         self._expiry_tick_ms = expiry_tick_ms
-        self._duties = ShardDuties(shard, shard.shard_id, self)
-        self._policies = PolicyDuties(shard, self)
+        self._duties = ShardDuties(shard, shard.shard_id, port, give, group.log.data)
+        self._policies = PolicyDuties(shard, port.catalog, give)
         self._forget()
 
     def _forget(self) -> None:
@@ -85,7 +56,7 @@ class ShardLeader:
         self._reconciling = False
         self._compared: tuple[int, int, int] | None = None
         self._sessions_ended = self._group.sessions.ended
-        self._vhosts_deleted = self._port.catalog.vhosts_deleted
+        self._vhosts_deleted = self._catalog.vhosts_deleted
         self._duties.forget()
         self._policies.forget()
 
@@ -99,9 +70,9 @@ class ShardLeader:
         if self._sessions_ended != self._group.sessions.ended:
             self._sessions_ended = self._group.sessions.ended
             self._next_reconcile_ms = min(self._next_reconcile_ms, now_ms + RECONCILE_AFTER_LOSS_MS)
-        if self._vhosts_deleted != self.catalog.vhosts_deleted:
+        if self._vhosts_deleted != self._catalog.vhosts_deleted:
             # Their queues went from the catalog without the shard being asked.
-            self._vhosts_deleted = self.catalog.vhosts_deleted
+            self._vhosts_deleted = self._catalog.vhosts_deleted
             self._next_reconcile_ms = now_ms
         if now_ms >= self._next_reconcile_ms:
             self._next_reconcile_ms = now_ms + RECONCILE_EVERY_MS
@@ -115,7 +86,7 @@ class ShardLeader:
         """The shard has changed: go on with its duties, and with expiry if the last entry reached its bound (C4)."""
         if self._leads():
             if self.shard.due_messages(self._group.clock.time_ms):
-                self.give(commands.encode_expire_due())
+                self._give(commands.encode_expire_due())
             self._duties.perform(now_ms)
 
     def others_changed(self, now_ms: int) -> None:
@@ -140,18 +111,18 @@ class ShardLeader:
 
     def _expire(self, now_ms: int) -> None:
         if self.shard.due_messages(self._group.clock.current_ms(now_ms)):
-            self.give(commands.encode_expire_due())
+            self._give(commands.encode_expire_due())
         led_ms = self._group.clock.led_ms
         due = self.shard.due_leases(led_ms, LEASES_PER_ENTRY)
         if due:
-            self.give(b"".join([commands.encode_expire_queue(queue, epoch) for queue, epoch in due]))
+            self._give(b"".join([commands.encode_expire_queue(queue, epoch) for queue, epoch in due]))
         elif self.shard.next_lease_due_ms() >= 0 and led_ms - self.shard.led_ms >= LEASES_RECORDED_EVERY_MS:
             # Heartbeats tell the other nodes how long there has been a leader; their disks know it from entries alone.
-            self.give(commands.encode_expire_due())
+            self._give(commands.encode_expire_due())
 
     def _versions(self) -> tuple[int, int, int]:
         """Something that changes when a comparison of shard and catalog could have another outcome."""
-        return (self.catalog.routing_version, self.shard.queue_changes, self.shard.empty_lanes)
+        return (self._catalog.routing_version, self.shard.queue_changes, self.shard.empty_lanes)
 
     def _reconcile(self, now_ms: int) -> None:
         """Compare with the catalog, whose replica must not be behind: a barrier first.
@@ -169,19 +140,19 @@ class ShardLeader:
                 return
             self._reconciling = False
             shard_id = self.shard.shard_id
-            wanted = {record.id: record for record in self.catalog.queues() if record.shard == shard_id}
+            wanted = {record.id: record for record in self._catalog.queues() if record.shard == shard_id}
             present = set(self.shard.queue_ids())
             missing = [id for id in wanted if id not in present and id not in self.shard.deleted]
             surplus = sorted(id for id in present_before & present if id not in wanted)
-            parts = [commands.encode_create_queue(id, shard_settings(self.catalog, wanted[id])) for id in missing]
+            parts = [commands.encode_create_queue(id, shard_settings(self._catalog, wanted[id])) for id in missing]
             parts += [commands.encode_drop_queue(id) for id in surplus]
             parts += [
                 commands.encode_lane_closed(lane.target_queue)
                 for lane in self.shard.lanes()
-                if not lane.items and self.catalog.queue_by_id(lane.target_queue) is None
+                if not lane.items and self._catalog.queue_by_id(lane.target_queue) is None
             ]
             for first in range(0, len(parts), QUEUES_UPDATED_PER_ENTRY):
-                self.give(b"".join(parts[first : first + QUEUES_UPDATED_PER_ENTRY]))
+                self._give(b"".join(parts[first : first + QUEUES_UPDATED_PER_ENTRY]))
             self._compared = None if parts else self._versions()
             if not self._policies.begun:
                 self._policies.compare_all()
@@ -189,38 +160,3 @@ class ShardLeader:
                 self._policies.look_at(id, now_ms)
 
         self._port.barrier(compare)
-
-    # ------------------------------------------------------------------ DutyPort
-
-    @property
-    def catalog(self) -> Catalog:
-        """See `DutyPort.catalog`."""
-        return self._port.catalog
-
-    def give(self, command: bytes) -> None:
-        """See `DutyPort.give`."""
-        self._port.propose(self.shard.shard_id, command)
-
-    def data(self, index: int) -> bytes:
-        """See `DutyPort.data`."""
-        return self._group.log.data(index)
-
-    def transfer(self, target_shard: int, command: bytes) -> None:
-        """See `DutyPort.transfer`."""
-        self._port.transfer(target_shard, command)
-
-    def received_up_to(self, target_shard: int, queue: int, source: int) -> int:
-        """See `DutyPort.received_up_to`."""
-        return self._port.received_up_to(target_shard, queue, source)
-
-    def room(self, target_shard: int, queue: int, next_bytes: int) -> Room:
-        """See `DutyPort.room`."""
-        return self._port.room(target_shard, queue, next_bytes)
-
-    def remove_queues(self, ids: tuple[int, ...], done: Callable[[bool], None]) -> None:
-        """See `DutyPort.remove_queues`."""
-        self._port.remove_queues(ids, done)
-
-    def barrier(self, done: Callable[[], None]) -> None:
-        """See `DutyPort.barrier`."""
-        self._port.barrier(done)

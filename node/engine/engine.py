@@ -6,6 +6,7 @@ replicas decided.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from mayfly.cluster.group.group import Group
@@ -161,7 +162,7 @@ class Engine:
         )
         self.broker: ClusterEvents | None = None
         self.transient: TransientShards = TransientShards(
-            self, self._send_notice, lambda: self.broker, _pumped_anyway
+            self.node_id, incarnation, self, self._send_notice, lambda: self.broker, _pumped_anyway
         )
         self.replies: DirectReplies = DirectReplies(self.node_id, self._send_notice, lambda: self.broker)
         self.questions: PeerQuestions = PeerQuestions(
@@ -195,7 +196,8 @@ class Engine:
         first = self.host.start(stored, now_ms)
         for id, shard in self.shards.items():
             self._handles[id] = self._replicated[id] = ReplicatedShard(shard, self.host)
-            self._leaders[id] = ShardLeader(shard, self.host.groups[id], self, self._settings.expiry_tick_ms)
+            give = partial(self.host.propose_internal, id)
+            self._leaders[id] = ShardLeader(shard, self.host.groups[id], self, give, self._settings.expiry_tick_ms)
             self._note_lanes(id)
         self._senders = [group.sender for group in self.host.groups.values()]
         self.announce()
@@ -453,7 +455,6 @@ class Engine:
             self.incarnation += 1
             self.announce()
         self.membership.catalog_changed(self._now_ms)
-        self.transient.catalog_changed()
         self.lost_owners.catalog_changed()
         removed = self._catalog_machine.take_removed()
         if self.broker is not None:
@@ -461,14 +462,10 @@ class Engine:
                 self.broker.queues_removed(removed)
             self.broker.catalog_changed()
 
-    # ------------------------------------------------------------------ LeaderPort
-
-    def propose(self, shard: int, command: bytes) -> None:
-        """See `LeaderPort.propose`."""
-        self.host.propose_internal(shard, command)
+    # ------------------------------------------------------------------ DutyPort
 
     def transfer(self, target_shard: int, command: bytes) -> None:
-        """See `LeaderPort.transfer`."""
+        """See `DutyPort.transfer`."""
         if target_shard >= TRANSIENT_SHARD_BASE:
             self.transient.transfer(target_shard, command)
         else:
@@ -480,23 +477,23 @@ class Engine:
         self.host.send_notice(peer, kind, data, unordered=kind in streams.UNORDERED)
 
     def received_up_to(self, target_shard: int, queue: int, source: int) -> int:
-        """See `LeaderPort.received_up_to`."""
+        """See `DutyPort.received_up_to`."""
         if target_shard >= TRANSIENT_SHARD_BASE:
             return self.transient.received_up_to(target_shard, queue, source)
         return self.shards[target_shard].received_up_to(queue, source)
 
     def room(self, target_shard: int, queue: int, next_bytes: int) -> Room:
-        """See `LeaderPort.room`."""
+        """See `DutyPort.room`."""
         if target_shard >= TRANSIENT_SHARD_BASE:
             return self.transient.room(target_shard, queue, next_bytes)
         return self.shards[target_shard].room(queue, next_bytes)
 
     def remove_queues(self, ids: tuple[int, ...], done: Callable[[bool], None]) -> None:
-        """See `LeaderPort.remove_queues`."""
+        """See `DutyPort.remove_queues`."""
         self.submit_catalog(RemoveQueues(ids), lambda result: done(result is not SESSION_LOST))
 
     def barrier(self, done: Callable[[], None]) -> None:
-        """See `LeaderPort.barrier`."""
+        """See `DutyPort.barrier`."""
 
         def current(result: object) -> None:
             if result is not SESSION_LOST:

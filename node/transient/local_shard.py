@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from mayfly.node.broker.cluster_facade import SESSION_LOST, TRANSIENT_SHARD_BASE, Done
-from mayfly.node.catalog import Catalog
 from mayfly.node.duties.policy_duties import PolicyDuties
+from mayfly.node.duties.port import DutyPort
 from mayfly.node.duties.shard_duties import ShardDuties
 from mayfly.node.shard import commands
 from mayfly.node.shard.errors import ShardError
-from mayfly.node.shard.room import Room
 from mayfly.node.shard.shard import Shard
 
 logger = logging.getLogger(__name__)
@@ -29,45 +28,15 @@ ENTRY_COMMANDS: Final = 5000
 _ROUNDS_PER_PUMP: Final = 50
 
 
-class LocalShardPort(Protocol):
-    """What a local shard needs of the node around it."""
-
-    @property
-    def catalog(self) -> Catalog:
-        """The local catalog replica."""
-        ...
-
-    def remove_queues(self, ids: tuple[int, ...], done: Callable[[bool], None]) -> None:
-        """See `DutyPort.remove_queues`."""
-        ...
-
-    def transfer(self, target_shard: int, command: bytes) -> None:
-        """Give an encoded TRANSFER to another shard; it may get lost."""
-        ...
-
-    def received_up_to(self, target_shard: int, queue: int, source: int) -> int:
-        """The highest sequence the target has from `source`, 0 for none; -1 if it has no such queue
-        (or is not known to have it)."""
-        ...
-
-    def room(self, target_shard: int, queue: int, next_bytes: int) -> Room:
-        """See `DutyPort.room`."""
-        ...
-
-    def barrier(self, done: Callable[[], None]) -> None:
-        """`done` once the local catalog has everything that was committed before now."""
-        ...
-
-
 class LocalShard:
-    """One local shard and the duties for it, as its `DutyPort`."""
+    """One local shard and the duties for it."""
 
     def __init__(
         self,
         shard_id: int,
         node_id: int,
         source: int,
-        port: LocalShardPort,
+        port: DutyPort,
         deliver: Callable[[list[object]], None],
         entry_commands: int = ENTRY_COMMANDS,
     ) -> None:
@@ -77,9 +46,8 @@ class LocalShard:
         self.shard_id: int = shard_id
         self.shard: Shard = Shard(shard_id, node_id, returns_to_place=shard_id >= TRANSIENT_SHARD_BASE)
         self.source: int = source
-        self._port = port
-        self._duties = ShardDuties(self.shard, source, self)
-        self._policies = PolicyDuties(self.shard, self)
+        self._duties = ShardDuties(self.shard, source, port, self.internal, self.entry)
+        self._policies = PolicyDuties(self.shard, port.catalog, self.internal)
         self._deliver = deliver
         self._entry_commands = entry_commands
         self._entries: dict[int, bytes] = {}
@@ -230,39 +198,6 @@ class LocalShard:
         if self._duties.has_waiting:
             self._duties.perform(now_ms)
 
-    @property
-    def catalog(self) -> Catalog:
-        """See `DutyPort.catalog`."""
-        return self._port.catalog
-
-    def give(self, command: bytes) -> None:
-        """See `DutyPort.give`."""
-        self.internal(command)
-
-    def data(self, index: int) -> bytes:
-        """See `DutyPort.data`."""
-        return self._entries[index]
-
-    def transfer(self, target_shard: int, command: bytes) -> None:
-        """See `DutyPort.transfer`."""
-        self._port.transfer(target_shard, command)
-
-    def received_up_to(self, target_shard: int, queue: int, source: int) -> int:
-        """See `DutyPort.received_up_to`."""
-        return self._port.received_up_to(target_shard, queue, source)
-
-    def room(self, target_shard: int, queue: int, next_bytes: int) -> Room:
-        """See `DutyPort.room`."""
-        return self._port.room(target_shard, queue, next_bytes)
-
-    def remove_queues(self, ids: tuple[int, ...], done: Callable[[bool], None]) -> None:
-        """See `DutyPort.remove_queues`."""
-        self._port.remove_queues(ids, done)
-
-    def barrier(self, done: Callable[[], None]) -> None:
-        """See `DutyPort.barrier`."""
-        self._port.barrier(done)
-
     def drop_queues(self, ids: Sequence[int]) -> None:
         """The catalog has no such queues any more."""
         for queue_id in ids:
@@ -298,30 +233,3 @@ class LocalHandle:
     def entry(self, index: int) -> bytes:
         """See `ShardHandle.entry`."""
         return self._local.entry(index)
-
-
-class UnreachableHandle:
-    """The `ShardHandle` of a shard whose node cannot be reached."""
-
-    __slots__ = ("shard_id",)
-
-    def __init__(self, shard_id: int) -> None:
-        self.shard_id: int = shard_id
-
-    def submit(self, command: bytes, done: Done | None) -> None:
-        """See `ShardHandle.submit`: answers SESSION_LOST at once."""
-        if done is not None:
-            done(SESSION_LOST)
-
-    def acknowledge(self, queue_id: int, holder_id: int, command: bytes) -> None:
-        """See `ShardHandle.acknowledge`."""
-        self.submit(command, None)
-
-    def publish(self, parts: list[bytes], size_bytes: int, done: Done | None) -> None:
-        """See `ShardHandle.publish`: answers SESSION_LOST at once."""
-        if done is not None:
-            done(SESSION_LOST)
-
-    def entry(self, index: int) -> bytes:
-        """See `ShardHandle.entry`."""
-        raise LookupError(f"shard {self.shard_id} cannot be reached")

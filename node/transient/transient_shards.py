@@ -9,36 +9,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from mayfly.node import notice_kinds
 from mayfly.node.broker.cluster_facade import SESSION_LOST, TRANSIENT_SHARD_BASE, ClusterEvents, ShardHandle
-from mayfly.node.catalog import Catalog
+from mayfly.node.duties.port import DutyPort
 from mayfly.node.shard.commands import ANSWERING, EXPIRE_DUE, TRANSFER, TRANSFER_HEAD, TRANSFER_MARKED
 from mayfly.node.shard.effects import ConsumerCancelled, Deliver
 from mayfly.node.shard.room import ANY_ROOM, Room
 from mayfly.node.transient import streams
-from mayfly.node.transient.local_shard import LocalHandle, LocalShard, LocalShardPort
+from mayfly.node.transient.local_shard import LocalHandle, LocalShard
 from mayfly.node.transient.remote_shard import BEAT_MS, SILENCE_MS, RemoteShard, Send
 
 logger = logging.getLogger(__name__)
 
 _REMEMBERED_LANES: Final = 10_000
-
-
-class TransientPort(LocalShardPort, Protocol):
-    """What the transient shards need of the node around them.  `transfer` and `received_up_to`
-    are asked about replicated shards only."""
-
-    @property
-    def node_id(self) -> int:
-        """The id of this node."""
-        ...
-
-    @property
-    def incarnation(self) -> int:
-        """The incarnation with which this node started."""
-        ...
 
 
 class Guest:
@@ -63,22 +48,25 @@ class TransientShards:
 
     def __init__(
         self,
-        port: TransientPort,
+        node_id: int,
+        incarnation: int,
+        port: DutyPort,
         send: Send,
         events: Callable[[], ClusterEvents | None],
         wake: Callable[[], None],
     ) -> None:
-        """`events()` is this node's broker, once there is one.  `wake()`: there is something to pump."""
-        self.node_id: int = port.node_id
-        self._port = port
+        """`incarnation` is the one with which this node started.  `events()` is this node's broker, once there is one.
+        `wake()`: there is something to pump."""
+        self.node_id: int = node_id
+        self._catalog = port.catalog
         self._send = send
         self._events = events
-        self._incarnation = port.incarnation
-        self.shard_id: int = TRANSIENT_SHARD_BASE + port.node_id
+        self._incarnation = incarnation
+        self.shard_id: int = TRANSIENT_SHARD_BASE + node_id
         # The lower 20 bits of an incarnation are free: enough for the number of the shard.
-        source = port.incarnation + self.shard_id
-        self.local: LocalShard = LocalShard(self.shard_id, port.node_id, source, self, self._deliver)
-        self._own_session = (port.node_id, 0)
+        source = incarnation + self.shard_id
+        self.local: LocalShard = LocalShard(self.shard_id, node_id, source, port, self._deliver)
+        self._own_session = (node_id, 0)
         self._own_handle = LocalHandle(self.local, self._own_session, wake)
         self._remote: dict[int, RemoteShard] = {}
         self._guests: dict[int, Guest] = {}
@@ -171,9 +159,6 @@ class TransientShards:
         if guest is not None:
             self._end(guest)
 
-    def catalog_changed(self) -> None:
-        """The catalog has changed; queues it has dropped are looked for at the next tick."""
-
     def notice(self, node_id: int, kind: int, data: bytes) -> None:
         """A notice of another node.  What cannot be read ends the stream it belongs to, no more."""
         try:
@@ -204,46 +189,24 @@ class TransientShards:
 
     # -- dead letters from and to other shards ----------------------------------------
 
-    @property
-    def catalog(self) -> Catalog:
-        """See `LocalShardPort.catalog`."""
-        return self._port.catalog
-
-    def remove_queues(self, ids: tuple[int, ...], done: Callable[[bool], None]) -> None:
-        """See `LocalShardPort.remove_queues`."""
-        self._port.remove_queues(ids, done)
-
-    def barrier(self, done: Callable[[], None]) -> None:
-        """See `LocalShardPort.barrier`."""
-        self._port.barrier(done)
-
     def transfer(self, target_shard: int, command: bytes) -> None:
-        """Give a TRANSFER to a transient shard, of whatever node, or on to a replicated one."""
-        node_id = target_shard - TRANSIENT_SHARD_BASE
-        if node_id <= 0:
-            self._port.transfer(target_shard, command)
-        elif node_id == self.node_id:
+        """See `DutyPort.transfer`; for transient shards, of whatever node."""
+        if target_shard == self.shard_id:
             self.local.internal(command)
         else:
-            self._send(node_id, notice_kinds.TRANSFER, command)
+            self._send(target_shard - TRANSIENT_SHARD_BASE, notice_kinds.TRANSFER, command)
 
     def received_up_to(self, target_shard: int, queue: int, source: int) -> int:
-        """How far transfers have arrived, as far as is known here (0: nothing yet, -1: no such queue)."""
-        node_id = target_shard - TRANSIENT_SHARD_BASE
-        if node_id <= 0:
-            return self._port.received_up_to(target_shard, queue, source)
-        if node_id == self.node_id:
+        """See `DutyPort.received_up_to`; for transient shards, as far as is known here."""
+        if target_shard == self.shard_id:
             return self.local.shard.received_up_to(queue, source)
-        if self._port.catalog.queue_by_id(queue) is None:
+        if self._catalog.queue_by_id(queue) is None:
             return -1
         return self._received.get((target_shard, queue, source), 0)
 
     def room(self, target_shard: int, queue: int, next_bytes: int) -> Room:
-        """What the target takes, as far as is known here: nobody knows of another node's transient queues."""
-        node_id = target_shard - TRANSIENT_SHARD_BASE
-        if node_id <= 0:
-            return self._port.room(target_shard, queue, next_bytes)
-        if node_id == self.node_id:
+        """See `DutyPort.room`; for transient shards: nobody knows of another node's."""
+        if target_shard == self.shard_id:
             return self.local.shard.room(queue, next_bytes)
         return ANY_ROOM
 
@@ -329,7 +292,7 @@ class TransientShards:
 
     def _drop_removed(self) -> None:
         """Queues that the catalog has taken out, because it held this node for lost or by an operator."""
-        catalog = self._port.catalog
+        catalog = self._catalog
         if catalog.routing_version == self._checked_version:
             return
         self._checked_version = catalog.routing_version

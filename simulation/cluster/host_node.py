@@ -20,9 +20,9 @@ from mayfly.cluster.host.host import Output as HostOutput
 from mayfly.cluster.host.settings import HostSettings
 from mayfly.cluster.log.batch import CorruptEntry, MissingEntry, WriteBatch
 from mayfly.cluster.log.group_log import EntryCache
-from mayfly.cluster.log.snapshot_codec import carried
-from mayfly.cluster.raft import Entry, MessageType, StateType
+from mayfly.cluster.raft import Entry, MessageType
 from simulation.cluster import host_machine as commands
+from simulation.cluster.carried import carried
 from simulation.cluster.host_machine import ChainMachine, Directory
 from simulation.cluster.machine import Machine, ProcessEnds
 from simulation.cluster.memory_store import SimulatedDisk
@@ -457,12 +457,11 @@ class HostNode:
                     f"node {self.id}: the clock of group {id} is {group.clock.time_ms - latest_ms} ms further ahead of "
                     "true time than the clock of a minority may make it"
                 )
-            raft = group.raw.raft
-            if raft.state == StateType.LEADER and self._led.get(id) != raft.term:
-                self._led[id] = raft.term
+            raw = group.raw
+            if raw.leads and self._led.get(id) != raw.term:
+                self._led[id] = raw.term
                 observer = self._simulation.observers[id]
-                observer.leads(self.id, raft.term)
-                log = raft.raft_log
-                terms = {index: log.term(index) for index in range(log.first_index(), log.last_index() + 1)}
-                observer.leader_has(self.id, raft.term, terms)
-                self._simulation.trace.add("leads", self.id, id, raft.term)
+                observer.leads(self.id, raw.term)
+                terms = {index: raw.term_at(index) for index in range(group.log.first_index(), raw.last_index + 1)}
+                observer.leader_has(self.id, raw.term, terms)
+                self._simulation.trace.add("leads", self.id, id, raw.term)

@@ -20,7 +20,7 @@ from mayfly.cluster.log.batch import (
     WriteBatch,
 )
 from mayfly.cluster.log.records import ENTRY_KEY, GROUP_KEY
-from mayfly.cluster.raft.messages import Entry, HardState
+from mayfly.cluster.raft import Entry, HardState
 from simulation.cluster.simulated_ahead import SimulatedAhead
 
 STORED_ENTRY_OVERHEAD_BYTES: Final = 26

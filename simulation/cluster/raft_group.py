@@ -19,7 +19,6 @@ from mayfly.cluster.raft import (
     Entry,
     EntryType,
     HardState,
-    MemoryStorage,
     Message,
     MessageType,
     ProposalDropped,
@@ -28,10 +27,10 @@ from mayfly.cluster.raft import (
     Ready,
     Snapshot,
     SnapshotMetadata,
-    StateType,
+    decode_conf_change,
 )
-from mayfly.cluster.raft.conf_change import decode_conf_change
 from simulation.cluster.events import MILLISECOND_US, SECOND_US, EventQueue
+from simulation.cluster.memory_storage import MemoryStorage
 from simulation.cluster.notices import NoticeNetwork, NoticeProfile
 from simulation.cluster.raft_invariants import InvariantError, RaftObserver
 from simulation.cluster.raft_schedules import drawn_schedule, make_schedule
@@ -77,7 +76,7 @@ class RaftMember:
     @property
     def leads(self) -> bool:
         """Whether it takes itself for the leader."""
-        return self.raw is not None and self.raw.raft.state == StateType.LEADER
+        return self.raw is not None and self.raw.leads
 
     def start(self) -> None:
         """Start from what is durable."""
@@ -158,7 +157,7 @@ class RaftMember:
         raw = self.raw
         if raw is None:
             return
-        if raw.raft.state == StateType.LEADER:
+        if raw.leads:
             self._observe_leadership(raw)
         while self._ready is None and raw.has_ready():
             ready = raw.ready()
@@ -243,14 +242,12 @@ class RaftMember:
                 storage.compact(self.applied - keep)
 
     def _observe_leadership(self, raw: RawNode) -> None:
-        raft = raw.raft
-        self.group.observer.leads(self.id, raft.term)
-        if self._was_leader_in != raft.term:
-            self._was_leader_in = raft.term
-            self.group.trace.add("leads", self.id, raft.term)
-            log = raft.raft_log
-            terms = {index: log.term(index) for index in range(log.first_index(), log.last_index() + 1)}
-            self.group.observer.leader_has(self.id, raft.term, terms)
+        self.group.observer.leads(self.id, raw.term)
+        if self._was_leader_in != raw.term:
+            self._was_leader_in = raw.term
+            self.group.trace.add("leads", self.id, raw.term)
+            terms = {index: raw.term_at(index) for index in range(self.storage.first_index(), raw.last_index + 1)}
+            self.group.observer.leader_has(self.id, raw.term, terms)
             self.group.schedule.leads(self)
 
 
@@ -384,7 +381,7 @@ class RaftGroup:
             return
         for member in self.members.values():
             voters = (*member.conf_state.voters, *member.conf_state.voters_outgoing)
-            if member.raw is not None and member.raw.raft.state == StateType.LEADER and member.id not in voters:
+            if member.raw is not None and member.raw.leads and member.id not in voters:
                 member.crash()
 
     def _schedule_proposal(self) -> None:

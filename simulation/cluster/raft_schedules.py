@@ -137,7 +137,7 @@ class ShortReigns(Schedule):
 
 
 def _term(raw: RawNode | None) -> int:
-    return 0 if raw is None else raw.raft.term
+    return 0 if raw is None else raw.term
 
 
 _SCHEDULES: dict[str, type[Schedule]] = {PLAIN: Schedule, RIVALS: Rivals, SHORT_REIGNS: ShortReigns}

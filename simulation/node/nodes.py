@@ -18,7 +18,6 @@ from mayfly.cluster.host.host import Output
 from mayfly.cluster.host.settings import HostSettings
 from mayfly.cluster.log.batch import CorruptEntry, MissingEntry, WriteBatch
 from mayfly.cluster.log.group_log import EntryCache
-from mayfly.cluster.log.snapshot_codec import carried
 from mayfly.cluster.raft import Entry, MessageType
 from mayfly.node.broker.broker import Broker, BrokerSettings
 from mayfly.node.broker.cluster_facade import Done
@@ -27,6 +26,7 @@ from mayfly.node.catalog import Catalog
 from mayfly.node.engine.drain import NOT_DRAINING, TEXT_OF_STOP, Drain, DrainSettings
 from mayfly.node.engine.engine import Engine, EngineSettings
 from mayfly.node.limits import CONSUMER_WINDOW_BYTES
+from simulation.cluster.carried import carried
 from simulation.cluster.machine import Machine, ProcessEnds
 from simulation.cluster.memory_store import SimulatedDisk
 from simulation.node.probe import Probe, Seen

@@ -14,7 +14,6 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from mayfly.cluster.group.sessions import OPEN
-from mayfly.cluster.raft import StateType
 from mayfly.node.amqp.content import Content
 from mayfly.node.broker.access_counts import AccessCounts
 from mayfly.node.broker.cluster_facade import ClusterEvents, ClusterFacade, Done, ShardHandle
@@ -41,12 +40,12 @@ class StateError(AssertionError):
 class Seen:
     """A replica of one process, and what it showed the last time."""
 
-    __slots__ = ("applied", "group", "group_id", "led_ms", "led_term", "raft", "time_ms")
+    __slots__ = ("applied", "group", "group_id", "led_ms", "led_term", "raw", "time_ms")
 
     def __init__(self, group_id: int, group: Group) -> None:
         self.group_id = group_id
         self.group = group
-        self.raft = group.raw.raft
+        self.raw = group.raw
         self.applied = 0
         self.led_term = 0
         self.time_ms = 0
@@ -96,13 +95,13 @@ class Probe:
     def look(self, node: SimulatedNode) -> None:
         """The node has worked: compare what changed."""
         for seen in node.seen:
-            raft = seen.raft
-            if raft.state == StateType.LEADER and raft.term != seen.led_term:
-                seen.led_term = raft.term
-                known = self._leaders.setdefault((seen.group_id, raft.term), node.machine.id)
+            raw = seen.raw
+            if raw.leads and raw.term != seen.led_term:
+                seen.led_term = raw.term
+                known = self._leaders.setdefault((seen.group_id, raw.term), node.machine.id)
                 if known != node.machine.id:
                     raise StateError(
-                        f"group {seen.group_id} has two leaders in term {raft.term}: {known} and {node.machine.id}"
+                        f"group {seen.group_id} has two leaders in term {raw.term}: {known} and {node.machine.id}"
                     )
             if seen.applied != seen.group.applied:
                 self._look_at_group(node, seen.group_id, seen.group, seen)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from mayfly.cluster.host.frame import Frame
 from mayfly.cluster.log.batch import CorruptStore, WriteBatch
-from mayfly.cluster.raft.messages import MESSAGE_TYPE_NAMES
+from mayfly.cluster.raft import MESSAGE_TYPE_NAMES
 from mayfly.node.catalog.records import CATALOG_GROUP
 from mayfly.node.limits import CONSUMER_WINDOW_BYTES
 from simulation.cluster.clocks import MachineClock

@@ -16,7 +16,6 @@ from mayfly.cluster.raft import (
     Config,
     ConfState,
     Entry,
-    MemoryStorage,
     Message,
     MessageType,
     RawNode,
@@ -29,6 +28,7 @@ from mayfly.cluster.raft.messages import NO_LIMIT
 from mayfly.cluster.raft.progress import Progress, ProgressState
 from mayfly.cluster.raft.quorum import joint_committed, majority_committed
 from mayfly.cluster.raft.read_only import ReadOnly
+from simulation.cluster.memory_storage import MemoryStorage
 
 ROUNDS = 7
 CALLS = 20_000

@@ -71,7 +71,7 @@ HOST_BUGS = [
     ),
     Bug(
         "asks one to lead whose disk was late",
-        "cluster/group/elections.py",
+        "cluster/raft/succession.py",
         " and progress.recent_active and node not in late",
         " and progress.recent_active",
         "tests/cluster/host/test_stuck_disk.py::test_who_resigns_asks_nobody_whose_disk_was_late",

@@ -337,6 +337,60 @@ def test_amqp_is_not_known_below_the_node() -> None:
     assert not faults, "\n".join(faults)
 
 
+def test_consensus_is_used_through_its_face_alone() -> None:
+    """What is behind `RawNode` changes with the core alone. Tests of `cluster/raft` look at it, no product does."""
+    exported = names_exported(ROOT / "cluster/raft/__init__.py")
+    faults = [
+        f"{module.path.relative_to(ROOT)}:{fault}"
+        for module in modules()
+        if module.folder != "cluster/raft"
+        for fault in looks_behind_raw_node(module.tree, exported)
+    ]
+    assert not faults, "\n".join(faults)
+
+
+def names_exported(package: Path) -> set[str]:
+    for node in ast.parse(package.read_text()).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            return set(ast.literal_eval(node.value))
+    raise LookupError(package)
+
+
+def looks_behind_raw_node(tree: ast.Module, exported: set[str]) -> Iterator[str]:
+    """Imports of more than the package exports, and attributes of what a `RawNode` keeps to itself."""
+    package = "mayfly.cluster.raft"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (f"{node.lineno} imports {alias.name}" for alias in node.names if alias.name.startswith(package))
+        elif isinstance(node, ast.ImportFrom) and node.module == package:
+            yield from (f"{node.lineno} imports {alias.name}" for alias in node.names if alias.name not in exported)
+        elif isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith(f"{package}."):
+            yield f"{node.lineno} imports {node.module}"
+        elif isinstance(node, ast.Attribute) and (node.attr.startswith("_") or node.attr == "raft"):
+            holder = ast.unparse(node.value).split(".")[-1]
+            if holder in ("raw", "_raw"):
+                yield f"{node.lineno} uses {ast.unparse(node)}"
+
+
+@pytest.mark.parametrize(
+    ("source", "fault"),
+    [
+        ("from mayfly.cluster.raft import RawNode", False),
+        ("from mayfly.cluster.raft import step", True),
+        ("from mayfly.cluster.raft.messages import Entry", True),
+        ("import mayfly.cluster.raft.raft", True),
+        ("group.raw.leads", False),
+        ("frame.raft.append(message)", False),
+        ("group.raw.raft.term", True),
+        ("raft = raw.raft", True),
+        ("group.raw._raft", True),
+        ("member.raw._known_term", True),
+    ],
+)
+def test_the_reading_of_what_is_behind_raw_node(source: str, fault: bool) -> None:
+    assert bool([*looks_behind_raw_node(ast.parse(source), {"RawNode"})]) == fault
+
+
 def test_every_folder_has_a_row_and_every_row_a_folder() -> None:
     """A folder without one would count as a part of the folder around it. Below `shard` and `broker` that is meant."""
     parts = {"node/broker/operations", "node/shard/snapshot"}

@@ -213,7 +213,7 @@ def test_what_is_under_way_to_a_member_is_bounded_in_bytes() -> None:
             sent += sum(len(entry.data) for entry in message.entries)
         return False
 
-    cluster.run_until(lambda: cluster.nodes[leader].host.groups[0].matched(slow) > 0)
+    cluster.run_until(lambda: cluster.nodes[leader].host.groups[0].raw.matched(slow) > 0)
     cluster.loses = count
     cluster.stuck = {slow}
     before = cluster.nodes[leader].host.groups[0].committed

@@ -4,8 +4,8 @@ import pytest
 
 from mayfly.cluster import notice_kinds
 from mayfly.cluster.host.frame import Frame
-from mayfly.cluster.host.heartbeats import heartbeats_as_messages
 from mayfly.cluster.raft import Message, MessageType
+from tests.cluster.host.heartbeat_messages import heartbeats_as_messages
 from tests.cluster.host.three_hosts import TICK_MS, Cluster, Node
 
 

@@ -4,8 +4,8 @@ from functools import partial
 
 import pytest
 
-from mayfly.cluster.host.heartbeats import heartbeats_as_messages
 from mayfly.cluster.raft import MessageType
+from tests.cluster.host.heartbeat_messages import heartbeats_as_messages
 from tests.cluster.host.three_hosts import LOST, NONE, TICK_MS, Cluster
 
 

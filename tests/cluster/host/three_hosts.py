@@ -9,13 +9,13 @@ from mayfly.cluster.group.sessions import SessionKey
 from mayfly.cluster.group.settings import GroupSettings
 from mayfly.cluster.group.state_machine import BadCommand, BadSnapshot
 from mayfly.cluster.host.frame import Frame
-from mayfly.cluster.host.heartbeats import heartbeats_as_messages
 from mayfly.cluster.host.host import Host
 from mayfly.cluster.host.settings import HostSettings
 from mayfly.cluster.log.group_log import EntryCache
-from mayfly.cluster.log.snapshot_codec import carried
 from mayfly.cluster.raft import Message
+from simulation.cluster.carried import carried
 from simulation.cluster.memory_store import MemoryStore
+from tests.cluster.host.heartbeat_messages import heartbeats_as_messages
 
 TICK_MS = 50
 LOST = object()

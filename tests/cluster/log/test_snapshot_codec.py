@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mayfly.cluster.log.batch import CorruptStore, MissingEntry
-from mayfly.cluster.log.snapshot_codec import OutgoingSnapshot, ReceivedSnapshot, carried
+from mayfly.cluster.log.snapshot_codec import OutgoingSnapshot, ReceivedSnapshot
 from mayfly.cluster.raft import Entry, Message, MessageType, Snapshot, SnapshotMetadata
+from simulation.cluster.carried import carried
 
 GROUP = 5
 HIGHEST = 1000

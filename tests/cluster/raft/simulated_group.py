@@ -29,7 +29,6 @@ from mayfly.cluster.raft import (
     Entry,
     EntryType,
     HardState,
-    MemoryStorage,
     Message,
     MessageType,
     ProposalDropped,
@@ -42,6 +41,7 @@ from mayfly.cluster.raft import (
     decode_conf_change,
 )
 from mayfly.cluster.raft.messages import limit_entries
+from simulation.cluster.memory_storage import MemoryStorage
 
 
 class Promises:

@@ -6,7 +6,6 @@ from mayfly.cluster.raft import (
     Entry,
     EntryType,
     HardState,
-    MemoryStorage,
     Message,
     MessageType,
     RawNode,
@@ -15,6 +14,7 @@ from mayfly.cluster.raft import (
     StateType,
     decode_conf_change,
 )
+from simulation.cluster.memory_storage import MemoryStorage
 
 
 class Subject:

@@ -10,7 +10,6 @@ from mayfly.cluster.raft import (
     ConfChangeType,
     ConfState,
     Entry,
-    MemoryStorage,
     RaftError,
     Snapshot,
     SnapshotMetadata,
@@ -21,6 +20,7 @@ from mayfly.cluster.raft import (
 from mayfly.cluster.raft.log import RaftLog
 from mayfly.cluster.raft.messages import NO_LIMIT
 from mayfly.cluster.raft.unstable import Unstable
+from simulation.cluster.memory_storage import MemoryStorage
 
 
 def entries_of(terms: list[int], first: int = 1) -> list[Entry]:

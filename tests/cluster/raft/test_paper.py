@@ -13,7 +13,6 @@ from mayfly.cluster.raft import (
     ConfState,
     Entry,
     HardState,
-    MemoryStorage,
     Message,
     MessageType,
     RawNode,
@@ -21,6 +20,7 @@ from mayfly.cluster.raft import (
     SnapshotMetadata,
     StateType,
 )
+from simulation.cluster.memory_storage import MemoryStorage
 from tests.cluster.raft.simulated_group import SimulatedGroup
 from tests.cluster.raft.subject import Subject, entries_of
 

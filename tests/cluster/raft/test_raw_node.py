@@ -9,7 +9,6 @@ from mayfly.cluster.raft import (
     ConfState,
     Entry,
     HardState,
-    MemoryStorage,
     Message,
     MessageType,
     ProposalDropped,
@@ -19,6 +18,7 @@ from mayfly.cluster.raft import (
     SnapshotMetadata,
     StateType,
 )
+from simulation.cluster.memory_storage import MemoryStorage
 from tests.cluster.raft.simulated_group import SimulatedGroup
 
 

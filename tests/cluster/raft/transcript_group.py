@@ -15,7 +15,6 @@ from mayfly.cluster.raft import (
     Entry,
     EntryType,
     HardState,
-    MemoryStorage,
     Message,
     MessageType,
     ProposalDropped,
@@ -26,6 +25,7 @@ from mayfly.cluster.raft import (
     UnknownPeer,
     decode_conf_change,
 )
+from simulation.cluster.memory_storage import MemoryStorage
 from tests.cluster.raft.datadriven import Directive
 from tests.cluster.raft.notation import (
     MESSAGE_TYPES,

@@ -26,7 +26,7 @@ from mayfly.node.catalog import (
     encode,
 )
 from mayfly.node.shard.room import Room
-from mayfly.node.transient.local_shard import LocalHandle, LocalShard, UnreachableHandle
+from mayfly.node.transient.local_shard import LocalHandle, LocalShard
 from mayfly.node.transient.lost_owners import LostOwners
 
 _ROUNDS: Final = 200
@@ -37,12 +37,17 @@ class DirectCluster:
     """One node that is its own cluster.  `pump` does what was asked for since the last one."""
 
     def __init__(
-        self, shard_count: int = 4, now_ms: int = 0, node_id: int = 1, wake: Callable[[], None] | None = None
+        self,
+        shard_count: int = 4,
+        now_ms: int = 0,
+        node_id: int = 1,
+        wake: Callable[[], None] | None = None,
+        catalog: Catalog | None = None,
     ) -> None:
-        """`wake()` is called when there is something to pump."""
+        """`wake()` is called when there is something to pump; `catalog` is one that several nodes share."""
         self.node_id: int = node_id
         self.incarnation: int = 1 << 20
-        self.catalog: Catalog = Catalog(shard_count)
+        self.catalog: Catalog = catalog or Catalog(shard_count)
         self.events: ClusterEvents | None = None
         self.access_counts: AccessCounts = AccessCounts()
         self.overloaded: bool = False
@@ -162,27 +167,54 @@ class DirectCluster:
         if self.events is not None:
             self.events.session_lost(shard_id)
 
-    # -- LocalShardPort -------------------------------------------------------------
+    # -- DutyPort -------------------------------------------------------------
 
     def remove_queues(self, ids: tuple[int, ...], done: Callable[[bool], None]) -> None:
-        """See `LocalShardPort.remove_queues`."""
+        """See `DutyPort.remove_queues`."""
         self.submit_catalog(RemoveQueues(ids), lambda result: done(result is not SESSION_LOST))
 
     def barrier(self, done: Callable[[], None]) -> None:
-        """See `LocalShardPort.barrier`."""
+        """See `DutyPort.barrier`."""
         self.catalog_barrier(lambda _: done())
 
     def transfer(self, target_shard: int, command: bytes) -> None:
-        """See `LocalShardPort.transfer`."""
+        """See `DutyPort.transfer`."""
         self.shards[target_shard].internal(command)
 
     def received_up_to(self, target_shard: int, queue: int, source: int) -> int:
-        """See `LocalShardPort.received_up_to`."""
+        """See `DutyPort.received_up_to`."""
         return self.shards[target_shard].shard.received_up_to(queue, source)
 
     def room(self, target_shard: int, queue: int, next_bytes: int) -> Room:
-        """See `LocalShardPort.room`."""
+        """See `DutyPort.room`."""
         return self.shards[target_shard].shard.room(queue, next_bytes)
+
+
+class UnreachableHandle:
+    """The `ShardHandle` of a shard whose node cannot be reached."""
+
+    __slots__ = ("shard_id",)
+
+    def __init__(self, shard_id: int) -> None:
+        self.shard_id: int = shard_id
+
+    def submit(self, command: bytes, done: Done | None) -> None:
+        """See `ShardHandle.submit`: answers SESSION_LOST at once."""
+        if done is not None:
+            done(SESSION_LOST)
+
+    def acknowledge(self, queue_id: int, holder_id: int, command: bytes) -> None:
+        """See `ShardHandle.acknowledge`."""
+        self.submit(command, None)
+
+    def publish(self, parts: list[bytes], size_bytes: int, done: Done | None) -> None:
+        """See `ShardHandle.publish`: answers SESSION_LOST at once."""
+        if done is not None:
+            done(SESSION_LOST)
+
+    def entry(self, index: int) -> bytes:
+        """See `ShardHandle.entry`."""
+        raise LookupError(f"shard {self.shard_id} cannot be reached")
 
 
 def _nowhere(node_id: int, kind: int, data: bytes) -> None:

@@ -30,7 +30,7 @@ class Leader:
         self.driver.tick()
         # The queues are in shard 1 of the catalog; the driver's is called 3.
         self.driver.shard.shard_id = 1
-        self.duties = ShardDuties(self.driver.shard, 1, self)
+        self.duties = ShardDuties(self.driver.shard, 1, self, self.give, self.data)
 
     def declare(self, name: str, arguments: dict[str, object]) -> QueueRecord:
         result = self.catalog.apply(DeclareQueue("/", name, durable=True, arguments=arguments))
@@ -160,7 +160,7 @@ class Parking(Leader):
         sequences = range(1, self.youngest + 1)
         self.driver.lead(commands.encode_route([commands.RouteDecision(each, commands.PARKED) for each in sequences]))
         self.driver.shard.shard_id = 1
-        self.duties = ShardDuties(self.driver.shard, 1, self)
+        self.duties = ShardDuties(self.driver.shard, 1, self, self.give, self.data)
 
 
 def test_d8_parked_ones_are_looked_at_to_the_end_however_often_routes_change() -> None:
@@ -214,7 +214,7 @@ class Burying(Leader):
         for id, epoch in self.driver.shard.due_leases(self.driver.led_ms):
             self.driver.lead(commands.encode_expire_queue(id, epoch))
         self.driver.shard.shard_id = 1
-        self.duties = ShardDuties(self.driver.shard, 1, self)
+        self.duties = ShardDuties(self.driver.shard, 1, self, self.give, self.data)
 
     def remove_queues(self, ids: tuple[int, ...], done: Callable[[bool], None]) -> None:
         self.removals.append((ids, done))
@@ -263,7 +263,7 @@ class Slow(Leader):
         self.driver.pass_ms(100)
         self.driver.tick()
         self.driver.shard.shard_id = 1
-        self.duties = ShardDuties(self.driver.shard, 1, self)
+        self.duties = ShardDuties(self.driver.shard, 1, self, self.give, self.data)
 
 
 def test_d7_a_look_at_deaths_ends_when_routing_them_takes_long() -> None:

@@ -283,11 +283,10 @@ def test_a_declare_that_meets_a_tombstone_starts_again(world: Any, client: Any) 
     client.declare("leased", arguments={"x-expires": 1000})
     old = world.cluster.catalog.queue("/", "leased")
     removals: list[Any] = []
-    world.cluster.shards[old.shard]._port = type(
+    world.cluster.shards[old.shard]._duties._port = type(
         "Slow",
         (),
         {
-            "catalog": world.cluster.catalog,
             "remove_queues": lambda self, ids, done: removals.append(ids),
             "transfer": None,
             "received_up_to": None,

@@ -10,7 +10,7 @@ import pytest
 from pamqp import commands
 
 from mayfly.node.catalog.records import transient_shard
-from mayfly.node.duties.shard_leader import LeaderPort
+from mayfly.node.duties.port import DutyPort
 from mayfly.node.http.metrics import rendered
 from mayfly.node.operating.ports.metrics import Histogram
 from mayfly.node.operating.ports.parked_selection import Selection
@@ -297,7 +297,7 @@ def test_a_lane_says_how_much_how_old_and_what_it_waits_for(brokers: ThreeBroker
     # What is sent to the target's leader is lost.
     for node in brokers.nodes.values():
         for leader in node.engine._leaders.values():
-            leader._port = cast(LeaderPort, LosesTransfers(leader._port))
+            leader._duties._port = cast(DutyPort, LosesTransfers(leader._duties._port))
     brokers.run_until(lambda: sum(row["messages"] for row in rows()) == 2)
     pass_ms(brokers, 1000)
     (row,) = rows()
@@ -319,7 +319,7 @@ def test_a_lane_says_how_much_how_old_and_what_it_waits_for(brokers: ThreeBroker
 class LosesTransfers:
     """What leaders need of the node around them, without the way to other shards."""
 
-    def __init__(self, port: LeaderPort) -> None:
+    def __init__(self, port: DutyPort) -> None:
         self._port = port
 
     def __getattr__(self, name: str) -> Any:

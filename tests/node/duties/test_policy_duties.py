@@ -64,7 +64,7 @@ class Leader:
         self.now_ms = 1_000_000
         self.index = 0
         self.create(*[self.declare(f"q{number}") for number in range(queues)])
-        self.duties = PolicyDuties(self.shard, self)
+        self.duties = PolicyDuties(self.shard, self.catalog, self.give)
 
     def give(self, command: bytes) -> None:
         self.entries.append(command)

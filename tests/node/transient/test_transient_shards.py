@@ -27,6 +27,7 @@ from mayfly.node.shard.results import (
     Refused,
 )
 from mayfly.node.shard.results import Done as Finished
+from mayfly.node.shard.room import Room
 from mayfly.node.transient import streams
 from mayfly.node.transient.remote_shard import BEAT_MS, SILENCE_MS
 from mayfly.node.transient.transient_shards import TransientShards
@@ -37,15 +38,32 @@ class Node(DirectCluster):
     """A node of several: its own brokers and transient shard, one catalog for all."""
 
     def __init__(self, network: Network, node_id: int, catalog: Catalog) -> None:
-        super().__init__(1, now_ms=network.now_ms, node_id=node_id)
+        super().__init__(1, now_ms=network.now_ms, node_id=node_id, catalog=catalog)
         del self.shards[TRANSIENT_SHARD_BASE + node_id]
-        self.catalog = catalog
-        self.transient = TransientShards(self, network.sender(node_id), lambda: self.events, lambda: None)
+        self.transient = TransientShards(
+            node_id, self.incarnation, self, network.sender(node_id), lambda: self.events, lambda: None
+        )
 
     def shard(self, shard_id: int) -> ShardHandle:
         if shard_id > TRANSIENT_SHARD_BASE:
             return self.transient.handle(shard_id - TRANSIENT_SHARD_BASE)
         return super().shard(shard_id)
+
+    def transfer(self, target_shard: int, command: bytes) -> None:
+        if target_shard > TRANSIENT_SHARD_BASE:
+            self.transient.transfer(target_shard, command)
+        else:
+            super().transfer(target_shard, command)
+
+    def received_up_to(self, target_shard: int, queue: int, source: int) -> int:
+        if target_shard > TRANSIENT_SHARD_BASE:
+            return self.transient.received_up_to(target_shard, queue, source)
+        return super().received_up_to(target_shard, queue, source)
+
+    def room(self, target_shard: int, queue: int, next_bytes: int) -> Room:
+        if target_shard > TRANSIENT_SHARD_BASE:
+            return self.transient.room(target_shard, queue, next_bytes)
+        return super().room(target_shard, queue, next_bytes)
 
     def submit_catalog(self, command: CatalogCommand, done: Done) -> None:
         super().submit_catalog(command, done)

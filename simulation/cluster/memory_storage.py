@@ -1,7 +1,19 @@
-"""A `Storage` that keeps everything in memory: for tests, and for groups that need not survive."""
+"""A `Storage` of a Raft group that keeps everything in memory."""
 
-from mayfly.cluster.raft.errors import Compacted, SnapshotOutOfDate, Unavailable
-from mayfly.cluster.raft.messages import ConfState, Entry, HardState, Snapshot, SnapshotMetadata, limit_entries
+from mayfly.cluster.raft import (
+    Compacted,
+    ConfState,
+    Entry,
+    HardState,
+    Snapshot,
+    SnapshotMetadata,
+    Unavailable,
+    limit_entries,
+)
+
+
+class SnapshotOutOfDate(Exception):
+    """There is a snapshot already that is as new."""
 
 
 class MemoryStorage:

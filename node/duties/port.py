@@ -1,0 +1,44 @@
+"""What whoever sees to a shard's duties needs of the node around the shard.
+
+Written once: for the leader of a replicated shard (`node.duties.shard_leader`), the host of a transient one
+(`node.transient.local_shard`), and the duties of both (`node.duties.shard_duties`). The node's engine implements it.
+What a duty needs of the shard itself - a way to give it commands, and its entries - is given to it apart from this.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from mayfly.node.catalog import Catalog
+from mayfly.node.shard.room import Room
+
+
+class DutyPort(Protocol):
+    """The catalog and the other shards, as duties see them."""
+
+    @property
+    def catalog(self) -> Catalog:
+        """The local catalog replica; the same object for as long as the node runs."""
+        ...
+
+    def transfer(self, target_shard: int, command: bytes) -> None:
+        """A TRANSFER for another shard; it may get lost."""
+        ...
+
+    def received_up_to(self, target_shard: int, queue: int, source: int) -> int:
+        """The highest sequence the target is known to have from `source`, 0 for none; -1 if it has no such queue."""
+        ...
+
+    def room(self, target_shard: int, queue: int, next_bytes: int) -> Room:
+        """How many messages and bytes of bodies the target is known to take now, large numbers for no limit (D8). The
+        first has a body of `next_bytes`, which alone may be more than the limit."""
+        ...
+
+    def remove_queues(self, ids: tuple[int, ...], done: Callable[[bool], None]) -> None:
+        """Take queues out of the catalog; `done(True)` once that is applied here, `done(False)` when it is not known
+        whether it ever is: ask again."""
+        ...
+
+    def barrier(self, done: Callable[[], None]) -> None:
+        """`done` once the local catalog has everything that was committed before now; never if this node was
+        removed."""
+        ...
