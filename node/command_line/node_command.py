@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from mayfly.node.command_line import exit_codes
-from mayfly.node.command_line.local_cluster import ClusterError
 from mayfly.node.command_line.parent import stop_with_parent
 from mayfly.node.command_line.processes import refuse_surplus, run_processes
+from mayfly.node.local_nodes import exit_codes
+from mayfly.node.local_nodes.local_cluster import ClusterError
 from mayfly.node.settings import NodeSettings, SettingsError, setting_help, setting_keys, setting_kind
 from mayfly.node.settings.kinds import Switch
 from mayfly.node.settings.processes import check_processes

@@ -15,9 +15,9 @@ from click.testing import CliRunner, Result
 from yarl import URL
 
 from mayfly.node.command_line.deadletters_command import command as deadletters_command
-from mayfly.node.command_line.local_cluster import fetch
 from mayfly.node.command_line.operator_client import post
 from mayfly.node.http import HttpServer, ManagementPort
+from mayfly.node.local_nodes.local_cluster import fetch
 from mayfly.node.operating.own_token import FILE, write_own_token
 from mayfly.node.operating.parked_selection import Selection
 from mayfly.node.settings.kinds import Address
