@@ -36,7 +36,7 @@ from mayfly.node.shell.data_folder import DataFolder
 from mayfly.node.shell.drive import Drive, Outlets
 from mayfly.node.shell.ending import Ending
 from mayfly.node.shell.following import Following
-from mayfly.node.shell.listener import AmqpListener
+from mayfly.node.shell.listener import AmqpListener, ListenerSettings
 from mayfly.node.shell.log_writer import LogWriter
 from mayfly.node.shell.membership import MembershipShell
 from mayfly.node.shell.node_view import NodeView, Shown
@@ -212,13 +212,17 @@ def _make_listener(
     def user_of(certificate: Mapping[str, Any]) -> str | None:
         return user_of_certificate(certificate, settings.ssl_cert_login_from, settings.ssl_cert_login_san_type)
 
-    return AmqpListener(
-        broker, amqp.host, amqp.port, pump,
-        None if tls is None else tls.front, files.clients, files.first_kept,
-        reuse_port=settings.amqp_reuse_port,
+    own = ListenerSettings(
+        amqp.host,
+        amqp.port,
+        tls=None if tls is None else tls.front,
         tls_address=None if beside is None else (beside.host, beside.port),
+        reuse_port=settings.amqp_reuse_port,
         user_of=user_of if settings.amqp_tls_ca is not None else None,
-    )  # fmt: skip
+        connection_limit=files.clients,
+        first_kept_file=files.first_kept,
+    )
+    return AmqpListener(broker, pump, own)
 
 
 def _make_transport(
