@@ -1,6 +1,6 @@
 """What a node above consensus takes of memory, of clients and into one entry of a log: value, unit, reason.
 
-How one duty paces itself stands at the top of its module (`node.duties`, `node.broker`, `node.shell.process`). The
+How one duty paces itself stands at the top of its module (`node.duties`, `node.broker`, `node.shell.catching_up`). The
 limits of the layer below are in `cluster.limits`.
 """
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from mayfly.node.command_line import exit_codes
-from mayfly.node.command_line.local_cluster import ClusterError
 from mayfly.node.command_line.parent import stop_with_parent
 from mayfly.node.command_line.processes import refuse_surplus, run_processes
+from mayfly.node.local_nodes import exit_codes
+from mayfly.node.local_nodes.local_cluster import ClusterError
 from mayfly.node.settings import NodeSettings, SettingsError, setting_help, setting_keys, setting_kind
 from mayfly.node.settings.kinds import Switch
 from mayfly.node.settings.processes import check_processes
@@ -135,7 +135,8 @@ def _event_loop_runner() -> Callable[[Any], int]:
 async def _serve(settings: NodeSettings, supervised: bool) -> int:
     """Run the node until SIGTERM or SIGINT; the exit code."""
     from mayfly.cluster.log.batch import LogError, StoreDamaged, StoreUnfit
-    from mayfly.node.shell.arrival import NodeRefused, begin_anew
+    from mayfly.node.shell.arrival import NodeRefused
+    from mayfly.node.shell.data_folder import DataFolder
     from mayfly.node.shell.process import NodeProcess
 
     process = NodeProcess(settings)
@@ -146,16 +147,16 @@ async def _serve(settings: NodeSettings, supervised: bool) -> int:
             try:
                 return await _run(process, settings, stop_asked)
             except NodeRefused as refused:
-                if not process.may_join_anew():
+                if not process.ending.may_join_anew():
                     raise
                 _LOG.warning("%s; it never served, so it gives its data up and joins as a new member", refused)
-            begin_anew(settings.data_dir)
+            DataFolder(settings.data_dir).begin_anew()
             process = NodeProcess(settings)
             return await _run(process, settings, stop_asked)
     except (OSError, NodeRefused, LogError) as error:
         way_out = f". {_WAY_OUT % settings.data_dir}" if isinstance(error, StoreDamaged) else ""
         _LOG.error("%s cannot start: %s%s", settings.name or "the node", error, way_out)
-        final = isinstance(error, StoreUnfit) or (isinstance(error, NodeRefused) and process.may_not_go_on())
+        final = isinstance(error, StoreUnfit) or (isinstance(error, NodeRefused) and process.ending.may_not_go_on())
         return exit_codes.REFUSED if final else 1
 
 
@@ -168,25 +169,25 @@ async def _run(process: "NodeProcess", settings: NodeSettings, stop_asked: async
         starting.cancel()
         await asyncio.wait({starting})
         return 0
-    await starting
+    node = await starting
     beside = settings.amqp_tls_address
     _LOG.info(
         "%s (node %d) serves: AMQP %s%s, HTTP %s, peers %s, their frames %s, data in %s",
-        *(process.name, process.identity.node, settings.amqp_address),
+        *(node.opened.name, node.opened.identity.node, settings.amqp_address),
         *("" if beside is None else f" (TLS {beside})", settings.http_address),
         *(settings.peer_address, settings.frames_listen_address, settings.data_dir),
     )
-    running = asyncio.create_task(process.run_until_stopped())
+    running = asyncio.create_task(process.ending.stopped.wait())
     try:
         await asyncio.wait({running, asked}, return_when=asyncio.FIRST_COMPLETED)
         if asked.done():
-            draining = asyncio.create_task(process.drain_before_stop())
+            draining = asyncio.create_task(node.control.drain_before_stop())
             await asyncio.wait({running, draining}, return_when=asyncio.FIRST_COMPLETED)
             draining.cancel()
             return 0
         await running
-        _LOG.error("%s stopped by itself: %s", settings.name, process.failure or "no reason given")
-        return exit_codes.REFUSED if process.may_not_go_on() else 1
+        _LOG.error("%s stopped by itself: %s", settings.name, process.ending.failure or "no reason given")
+        return exit_codes.REFUSED if process.ending.may_not_go_on() else 1
     finally:
         asked.cancel()
         await process.stop()

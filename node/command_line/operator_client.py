@@ -16,8 +16,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from mayfly.node.command_line.local_cluster import fetch
-from mayfly.node.command_line.node_url import NodeUrl, no_page
+from mayfly.node.local_nodes.local_cluster import fetch
+from mayfly.node.local_nodes.node_url import NodeUrl, no_page
 from mayfly.node.settings import NodeSettings
 from mayfly.node.settings.sources import variable_of
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from mayfly.node.command_line import exit_codes
-from mayfly.node.command_line.local_cluster import (
+from mayfly.node.local_nodes import exit_codes
+from mayfly.node.local_nodes.local_cluster import (
     ChildEnd,
     ClusterError,
     LocalCluster,
@@ -24,7 +24,7 @@ from mayfly.node.command_line.local_cluster import (
     bound_sockets,
     taken_addresses,
 )
-from mayfly.node.command_line.stop_signals import StopSignals
+from mayfly.node.local_nodes.stop_signals import StopSignals
 from mayfly.node.settings import NodeSettings, SettingsError
 from mayfly.node.settings.kinds import Address
 from mayfly.node.settings.node_settings import MOST_PROCESSES

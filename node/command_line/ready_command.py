@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import click
 
-from mayfly.node.command_line.local_cluster import fetch
 from mayfly.node.command_line.operator_client import asks_a_node, parsed
+from mayfly.node.local_nodes.local_cluster import fetch
 
 _POLL_S: Final = 0.25
 

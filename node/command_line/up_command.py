@@ -8,8 +8,9 @@ from typing import Final
 
 import click
 
-from mayfly.node.command_line import exit_codes
-from mayfly.node.command_line.local_cluster import (
+from mayfly.node.command_line.secret_file import secret_file
+from mayfly.node.local_nodes import exit_codes
+from mayfly.node.local_nodes.local_cluster import (
     ChildEnd,
     ClusterError,
     LocalCluster,
@@ -18,8 +19,7 @@ from mayfly.node.command_line.local_cluster import (
     log_tail,
     plan_cluster,
 )
-from mayfly.node.command_line.secret_file import secret_file
-from mayfly.node.command_line.stop_signals import StopSignals
+from mayfly.node.local_nodes.stop_signals import StopSignals
 from mayfly.node.settings import SettingsError
 from mayfly.node.settings.sources import load_settings
 from mayfly.node.shell.private_files import keeping_private

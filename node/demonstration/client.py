@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pika
 from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
 
-from mayfly.node.command_line.local_cluster import NodePlan, fetch
+from mayfly.node.local_nodes.local_cluster import NodePlan, fetch
 from mayfly.node.settings import NodeSettings
 
 _CONNECT_TIMEOUT_S: Final = 5

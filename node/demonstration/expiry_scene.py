@@ -8,9 +8,9 @@ from typing import Any, Final, NamedTuple
 import pika
 from pika.adapters.blocking_connection import BlockingConnection
 
-from mayfly.node.command_line.local_cluster import NodePlan
 from mayfly.node.demonstration.client import connect, declare_where, leader_of
 from mayfly.node.demonstration.narrator import Narrator
+from mayfly.node.local_nodes.local_cluster import NodePlan
 from mayfly.node.settings import NodeSettings
 
 MESSAGES: Final = 10

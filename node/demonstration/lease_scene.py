@@ -7,7 +7,6 @@ from typing import Final, NamedTuple
 from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
 from pika.exceptions import ChannelClosedByBroker
 
-from mayfly.node.command_line.local_cluster import LocalCluster, NodePlan
 from mayfly.node.demonstration.client import (
     DemonstrationError,
     connect,
@@ -18,6 +17,7 @@ from mayfly.node.demonstration.client import (
 )
 from mayfly.node.demonstration.narrator import Narrator
 from mayfly.node.demonstration.traffic import Consumer, Publisher
+from mayfly.node.local_nodes.local_cluster import LocalCluster, NodePlan
 from mayfly.node.settings import NodeSettings
 
 LEASE_MS: Final = 6000

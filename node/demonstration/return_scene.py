@@ -3,9 +3,9 @@
 import time
 from typing import Final
 
-from mayfly.node.command_line.local_cluster import ClusterError, LocalCluster, NodePlan, fetch, log_tail
 from mayfly.node.demonstration.client import connect, wait_until
 from mayfly.node.demonstration.narrator import Narrator
+from mayfly.node.local_nodes.local_cluster import ClusterError, LocalCluster, NodePlan, fetch, log_tail
 from mayfly.node.settings import NodeSettings
 
 BACK_WITHIN_S: Final = 10.0

@@ -11,8 +11,10 @@ from typing import Final, NoReturn
 
 from rich.text import Text
 
-from mayfly.node.command_line import exit_codes
-from mayfly.node.command_line.local_cluster import (
+from mayfly.node.demonstration import expiry_scene, lease_scene, return_scene
+from mayfly.node.demonstration.narrator import Narrator
+from mayfly.node.local_nodes import exit_codes
+from mayfly.node.local_nodes.local_cluster import (
     ClusterError,
     LocalCluster,
     NodePlan,
@@ -22,9 +24,7 @@ from mayfly.node.command_line.local_cluster import (
     taken_addresses,
     this_mayfly,
 )
-from mayfly.node.command_line.stop_signals import StopSignals
-from mayfly.node.demonstration import expiry_scene, lease_scene, return_scene
-from mayfly.node.demonstration.narrator import Narrator
+from mayfly.node.local_nodes.stop_signals import StopSignals
 from mayfly.node.settings import NodeSettings, SettingsError
 from mayfly.node.settings.sources import load_settings
 from mayfly.node.shell.build import describe_version

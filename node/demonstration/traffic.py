@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import pika
 
-from mayfly.node.command_line.local_cluster import NodePlan
 from mayfly.node.demonstration.client import connect
+from mayfly.node.local_nodes.local_cluster import NodePlan
 from mayfly.node.settings import NodeSettings
 
 _EVERY_S: Final = 0.005

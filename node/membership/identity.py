@@ -4,7 +4,7 @@ import msgspec
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """What is stored under the meta key `identity`.
+    """What a node that is in a cluster keeps of itself.
 
     `founded` is what the first members derive from their seeds, "" for a node that was alone or joined later: it says
     whether settings and data belong together. `store` names the data: no other folder has it. `cluster` is the same on
@@ -26,7 +26,7 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 class KnownMembers(msgspec.Struct, frozen=True):
-    """The members as last heard of, under the meta key `members`: whom to connect to after a restart.
+    """The members as last heard of: whom to connect to after a restart.
 
     `members` maps node ids to (name, peer address), `stores` to what their data is called, as far as that was heard: a
     node that starts knows it before its catalog has caught up, or been rebuilt.

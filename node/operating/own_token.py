@@ -5,13 +5,6 @@ another one after every start, and in no log.
 """
 
 import hmac
-import os
-import secrets
-from pathlib import Path
-from typing import Final
-
-FILE: Final = "own-token"
-_OCTETS: Final = 32
 
 
 class OwnToken:
@@ -23,21 +16,3 @@ class OwnToken:
     def is_shown(self, text: str) -> bool:
         """Whether the text is the token; takes as long for any text of that length."""
         return hmac.compare_digest(self._octets, text.encode("utf-8", "surrogateescape"))
-
-
-def write_own_token(folder: Path) -> OwnToken:
-    """Make a token and write it to the folder's file for it, which its owner alone may read. Raises OSError; then there
-    is no such file."""
-    path, draft = folder / FILE, folder / f"{FILE}.unfinished"
-    for old in (path, draft):
-        old.unlink(missing_ok=True)
-    text = secrets.token_urlsafe(_OCTETS)
-    try:
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(f"{text}\n")
-        draft.rename(path)
-    except OSError:
-        draft.unlink(missing_ok=True)
-        raise
-    return OwnToken(text)

@@ -7,17 +7,12 @@ decides.
 import asyncio
 import hashlib
 import logging
-import random
-import shutil
 import socket
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Final
 
-from mayfly.cluster.log.batch import LogStore
-from mayfly.cluster.store.folder import sync_folder
 from mayfly.cluster.transport.cluster_secret import NO_SECRET, ClusterSecrets
 from mayfly.cluster.transport.joining import JoinAnswer, JoinRefused, JoinRequest, ask_to_join
 from mayfly.cluster.transport.reception import Reception
@@ -25,11 +20,12 @@ from mayfly.cluster.transport.tls import TlsFiles
 from mayfly.cluster.versions import LEVELS, level_fault
 from mayfly.node.http.server import HttpServer
 from mayfly.node.membership.forming import FORMING, FOUND, Forming
-from mayfly.node.membership.identity import Identity, KnownMembers, MalformedIdentity, decode_identity, decode_members
+from mayfly.node.membership.identity import Identity, KnownMembers, MalformedIdentity
 from mayfly.node.operating.ports.metrics import Metric
 from mayfly.node.operating.ports.queue_selection import QueueSelection
 from mayfly.node.settings import NodeSettings
 from mayfly.node.settings.kinds import Address
+from mayfly.node.shell.data_folder import DataFolder, OwnRecord, random_name
 
 log = logging.getLogger("mayfly.node")
 
@@ -40,14 +36,6 @@ BEGINNING_OF_2026_S: Final = 1_767_225_600
 STARTS_SHIFT: Final = 20
 """An incarnation is the number of starts shifted by this, and counts up while the process runs."""
 _FIRST_VERSION: Final = 0
-_UNPROVEN: Final = "unproven"
-"""Under this meta key something stands from the time at which a founder begins until it serves."""
-_LEVEL: Final = "level"
-"""The cluster's feature level as last heard of, under this meta key: a node that does not know it does not start."""
-_JOIN_AGAIN: Final = "join-again"
-"""A file of this name in the data folder has a founder join: it was told that its place is taken."""
-_GIVEN_UP: Final = ("log", "snapshots")
-"""The folders that a founder gives up that came too late."""
 
 Place = tuple[Identity, KnownMembers]
 
@@ -63,7 +51,7 @@ def peer_tls_files(settings: NodeSettings) -> TlsFiles | None:
 
 
 async def establish_identity(
-    settings: NodeSettings, store: LogStore, known: ClusterSecrets = NO_SECRET
+    settings: NodeSettings, record: OwnRecord, known: ClusterSecrets = NO_SECRET
 ) -> tuple[Identity, KnownMembers]:
     """Who this node is: as stored, or as it joins, or as a first member. Raises NodeRefused, OSError. `known` is the
     cluster secret.
@@ -71,82 +59,32 @@ async def establish_identity(
     An empty node asks (`node.membership.forming`) until it is taken in or refused, or founds; it can be cancelled
     meanwhile.
     """
-    _check_level(settings, store)
-    stored = store.get_meta("identity")
+    _check_level(settings, record)
     try:
+        stored = record.identity()
         if stored is not None:
-            identity = decode_identity(stored)
-            _check(settings, identity)
-            members = store.get_meta("members")
-            return identity, decode_members(members) if members is not None else _first_members(settings)
+            _check(settings, stored)
+            return stored, record.members() or _first_members(settings)
     except MalformedIdentity as error:
         raise NodeRefused(f"the data in {settings.data_dir} can't be used: {error}") from None
     # Made up before the first question, so that a second one is known as the same node's.
-    name = store.get_meta("store")
-    if name is None:
-        name = random_name().encode()
-        store.put_meta("store", name)
-    place = await _come_in(settings, name.decode(), known)
+    name = record.store_name()
+    place = await _come_in(settings, name, known)
     if place is not None:
-        identity, members_now = place
+        identity, members = place
     else:
-        identity, members_now = _first(settings, name.decode()), _first_members(settings)
-        store.put_meta(_UNPROVEN, b"1")
-    store.put_meta("members", members_now.encode())
-    store.put_meta("identity", identity.encode())
-    _drop_given_up(settings.data_dir)
-    (settings.data_dir / _JOIN_AGAIN).unlink(missing_ok=True)
-    return identity, members_now
+        identity, members = _first(settings, name), _first_members(settings)
+        record.begin_unproven()
+    record.arrived(identity, members)
+    DataFolder(settings.data_dir).arrived()
+    return identity, members
 
 
-def keep_level(store: LogStore, level: int) -> None:
-    """The cluster's feature level, for the next start."""
-    if store.get_meta(_LEVEL) != str(level).encode():
-        store.put_meta(_LEVEL, str(level).encode())
-
-
-def _check_level(settings: NodeSettings, store: LogStore) -> None:
-    level = store.get_meta(_LEVEL)
-    fault = level_fault(LEVELS, int(level)) if level else ""
+def _check_level(settings: NodeSettings, record: OwnRecord) -> None:
+    level = record.level()
+    fault = level_fault(LEVELS, level) if level is not None else ""
     if fault:
         raise NodeRefused(f"this node can't go on with the data in {settings.data_dir}: {fault}")
-
-
-def is_unproven(store: LogStore) -> bool:
-    """Whether this node began as a founder and has never served since: nothing in its data is worth keeping when the
-    others say that they have founded the cluster without it, or know its place as another one's."""
-    return bool(store.get_meta(_UNPROVEN))
-
-
-def is_proven(store: LogStore) -> None:
-    """The node serves with this data."""
-    if is_unproven(store):
-        store.put_meta(_UNPROVEN, b"")
-
-
-def begin_anew(data_dir: Path) -> None:
-    """Give up the data of a founder that came too late: the next start joins the cluster as a new member.
-
-    A crash leaves the old data whole or none of it, and once this has returned none. Raises OSError."""
-    (data_dir / _JOIN_AGAIN).touch()
-    sync_folder(data_dir)
-    _drop_given_up(data_dir)
-    for name in _GIVEN_UP:
-        with suppress(FileNotFoundError):
-            (data_dir / name).rename(data_dir / f"{name}.given-up")
-    sync_folder(data_dir)
-    _drop_given_up(data_dir)
-
-
-def _drop_given_up(data_dir: Path) -> None:
-    """Take away what `begin_anew` had put aside; a crash may have kept it from that."""
-    for name in _GIVEN_UP:
-        shutil.rmtree(data_dir / f"{name}.given-up", ignore_errors=True)
-
-
-def joins_again(data_dir: Path) -> bool:
-    """Whether a node that is among the seeds has to join all the same."""
-    return (data_dir / _JOIN_AGAIN).exists()
 
 
 def start_text(starts: int) -> str:
@@ -156,16 +94,16 @@ def start_text(starts: int) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(starts + BEGINNING_OF_2026_S))
 
 
-def next_start(store: LogStore) -> tuple[int, int]:
+def next_start(record: OwnRecord) -> tuple[int, int]:
     """Count the starts of processes on the data: (the count at the start before, the count now).
 
     The count never falls behind the seconds since 2026 (30 bits are meant for it), so that a node that comes
     back without its data does not take the name of a session that it had before: it would take the end of old
     batches for that of new ones.
     """
-    previous = int(store.get_meta("starts") or b"0")
+    previous = record.starts()
     starts = max(previous + 1, int(time.time()) - BEGINNING_OF_2026_S)
-    store.put_meta("starts", str(starts).encode())
+    record.keep_starts(starts)
     return previous, starts
 
 
@@ -182,11 +120,6 @@ def _founded(settings: NodeSettings) -> str:
     if not settings.seeds:
         return ""
     return hashlib.sha256(",".join(map(str, settings.seeds)).encode()).hexdigest()[:16]
-
-
-def random_name() -> str:
-    """A name that nothing else has."""
-    return random.SystemRandom().randbytes(8).hex()
 
 
 def _first(settings: NodeSettings, store: str) -> Identity:
@@ -246,7 +179,7 @@ class _Arrival:
         self._own = settings.reachable_peer_address
         self._cluster = _founded(settings)
         self._store = store
-        may_found = not settings.joins and not joins_again(settings.data_dir)
+        may_found = not settings.joins and not DataFolder(settings.data_dir).joins_again()
         self._forming = Forming([str(seed) for seed in settings.seeds], str(self._own), store, may_found)
         self._complaints: dict[str, str] = {}
         self._others: set[str] = set()
@@ -319,7 +252,7 @@ class _Arrival:
             else:
                 forming.unanswered(address, _now_ms())
             if self._cluster and not forming.may_found:
-                (settings.data_dir / _JOIN_AGAIN).touch()
+                DataFolder(settings.data_dir).join_again()
             self._complain(address, str(refusal))
         except OSError as error:
             self._refused = error

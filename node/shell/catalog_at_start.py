@@ -14,6 +14,7 @@ from mayfly.node.operating.definitions.reading import BadDefinitions, EarlyDefin
 from mayfly.node.operating.definitions_office import DefinitionsOffice, NotAnswered
 from mayfly.node.settings import NodeSettings
 from mayfly.node.shell.arrival import NodeRefused
+from mayfly.node.shell.ending import Ending
 
 log = logging.getLogger("mayfly.node")
 
@@ -31,16 +32,14 @@ class CatalogAtStart:
         settings: NodeSettings,
         definitions: DefinitionsOffice,
         pump: Callable[[], None],
-        stopped: asyncio.Event,
-        failure: Callable[[], str | None],
+        ending: Ending,
     ) -> None:
-        """`pump` has the engine pumped soon; `stopped` is set when the node fails, `failure` says why."""
+        """`pump` has the engine pumped soon."""
         self._engine = engine
         self._settings = settings
         self._definitions = definitions
         self._pump = pump
-        self._stopped = stopped
-        self._failure = failure
+        self._ending = ending
         self._definitions_wait = False
         self._tried_level = 0
         """The cluster's feature level when the file was last looked at; 0: once more at any."""
@@ -109,27 +108,25 @@ class CatalogAtStart:
                 asyncio.get_running_loop().call_later(CURRENT_AGAIN_S, ask)
 
         def ask() -> None:
-            if not self._stopped.is_set():
+            if not self._ending.stopped.is_set():
                 self._engine.catalog_barrier(answered)
                 self._pump()
 
         ask()
-        waiting = [asyncio.ensure_future(event.wait()) for event in (current, self._stopped)]
+        waiting = [asyncio.ensure_future(event.wait()) for event in (current, self._ending.stopped)]
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         for task in waiting:
             task.cancel()
-        failure = self._failure()
-        if failure is not None:
-            raise NodeRefused(failure)
+        if self._ending.failure is not None:
+            raise NodeRefused(self._ending.failure)
 
     async def _cluster_is_founded(self) -> None:
         """Wait for the members and the feature level that a new cluster begins with; NodeRefused if the node fails."""
         while not self._engine.catalog.members.founded:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._stopped.wait(), FOUNDED_LOOK_S)
-            failure = self._failure()
-            if failure is not None:
-                raise NodeRefused(failure)
+                await asyncio.wait_for(self._ending.stopped.wait(), FOUNDED_LOOK_S)
+            if self._ending.failure is not None:
+                raise NodeRefused(self._ending.failure)
 
     async def _ensure_default_user(self) -> None:
         """Put the configured first user in the place of the built-in one, as long as that is untouched."""

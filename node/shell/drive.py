@@ -63,7 +63,6 @@ class Drive:
         self._clock = clock
         self._node = node
         self._tick_ms = tick_ms
-        self._ticked: Callable[[], None]
         self._ticker: asyncio.Handle | None = None
         self._pump_scheduled = False
         self._due_timer: asyncio.TimerHandle | None = None
@@ -76,18 +75,17 @@ class Drive:
 
     def begin_ticks(self, ticked: Callable[[], None]) -> None:
         """Tick from now on; `ticked` is called after each."""
-        self._ticked = ticked
-        self._ticker = self._loop.call_soon(self._tick)
+        self._ticker = self._loop.call_soon(self._tick, ticked)
 
     def end_ticks(self) -> None:
         """Tick no more."""
         if self._ticker is not None:
             self._ticker.cancel()
 
-    def _tick(self) -> None:
-        self._ticker = self._loop.call_later(self._tick_ms / 1000, self._tick)
+    def _tick(self, ticked: Callable[[], None]) -> None:
+        self._ticker = self._loop.call_later(self._tick_ms / 1000, self._tick, ticked)
         self.feed(self._engine.tick)
-        self._ticked()
+        ticked()
 
     # ------------------------------------------------------------------ input
 

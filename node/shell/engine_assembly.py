@@ -55,9 +55,16 @@ def make_engine(
     if settings.amqp_tls_address is not None:
         addresses["amqps"] = str(settings.amqp_tls_address)
     engine = EngineSettings(
-        name, identity.shards, settings.expiry_tick_ms, addresses, lambda: Catalog(identity.shards), identity.store,
-        founders(settings, identity), members.version, settings.failure_domain or socket.gethostname(),
-        LEVELS.limited(settings.feature_level_limit),
+        name,
+        identity.shards,
+        settings.expiry_tick_ms,
+        addresses,
+        lambda: Catalog(identity.shards),
+        store=identity.store,
+        founders=founders(settings, identity),
+        members_version=members.version,
+        failure_domain=settings.failure_domain or socket.gethostname(),
+        levels=LEVELS.limited(settings.feature_level_limit),
     )
     return Engine(
         host, engine, read_entry, EntryCache(settings.cache_bytes),

@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from struct import Struct
 from typing import Any, Final, cast
 
@@ -58,48 +59,52 @@ _TCP_ESTABLISHED: Final = 1
 _TCP_SILENCE: Final = Struct("=2xB53xI")
 
 
+@dataclass(frozen=True, slots=True)
+class ListenerSettings:
+    """Where clients are listened for, how many there may be, and when they are given up."""
+
+    host: str
+    port: int = 0
+    """0 takes a free one."""
+    tls: ssl.SSLContext | None = None
+    tls_address: tuple[str, int] | None = None
+    """For TLS alone, and `port` is plain then; without it `port` is for TLS, if there is `tls`."""
+    reuse_port: bool = False
+    """Whether other processes may listen there as well."""
+    user_of: Callable[[Mapping[str, Any]], str | None] | None = None
+    """Whom the certificate of a client names, where clients have to show one."""
+    connection_limit: int = CONNECTIONS
+    first_kept_file: int | None = None
+    """The first descriptor that no client gets, however few there are."""
+    stall_seconds: float = OUTPUT_STALL_SECONDS
+    keepalive_idle_seconds: int = KEEPALIVE_IDLE_SECONDS
+    keepalive_interval_seconds: int = KEEPALIVE_INTERVAL_SECONDS
+
+
 class AmqpListener:
     """Accepts AMQP connections: on one address, or plain ones there and TLS on another."""
 
-    def __init__(
-        self,
-        broker: Broker,
-        host: str,
-        port: int,
-        schedule: Callable[[], None],
-        tls: ssl.SSLContext | None = None,
-        connection_limit: int = CONNECTIONS,
-        first_kept_file: int | None = None,
-        reuse_port: bool = False,
-        user_of: Callable[[Mapping[str, Any]], str | None] | None = None,
-        stall_seconds: float = OUTPUT_STALL_SECONDS,
-        keepalive_idle_seconds: int = KEEPALIVE_IDLE_SECONDS,
-        keepalive_interval_seconds: int = KEEPALIVE_INTERVAL_SECONDS,
-        tls_address: tuple[str, int] | None = None,
-    ) -> None:
-        """`port` 0 takes a free one.  With `reuse_port` other processes may listen there as well.
-        `user_of` says whom the certificate of a client names, where clients have to show one.
-        `first_kept_file`: the first descriptor that no client gets, however few there are.
-        `tls_address` is for TLS alone, and `port` plain then; without it `port` is for TLS, if there is `tls`.
-        `schedule()` must lead to a call of `flush` soon, after the cluster was given the chance to do what the clients
-        asked for."""
+    def __init__(self, broker: Broker, schedule: Callable[[], None], settings: ListenerSettings) -> None:
+        """`schedule()` must lead to a call of `flush` soon, after the cluster was given the chance to do what the
+        clients asked for."""
         self.broker: Broker = broker
-        self.port: int = port
-        self.tls_port: int = 0 if tls_address is None else tls_address[1]
-        self._host = host
-        self._tls_host = None if tls_address is None else tls_address[0]
-        self._reuse_port = reuse_port
         self.schedule: Callable[[], None] = schedule
-        self._tls = tls
-        self.connection_limit: int = connection_limit
-        self._user_of = user_of
-        self.stall_ms: int = int(stall_seconds * 1000)
-        self.keepalive_idle_seconds: int = keepalive_idle_seconds
-        self.keepalive_interval_seconds: int = keepalive_interval_seconds
+        self.port: int = settings.port
+        self.tls_port: int = 0 if settings.tls_address is None else settings.tls_address[1]
+        self._host = settings.host
+        self._tls_host = None if settings.tls_address is None else settings.tls_address[0]
+        self._reuse_port = settings.reuse_port
+        self._tls = settings.tls
+        self.connection_limit: int = settings.connection_limit
+        self._user_of = settings.user_of
+        self.stall_ms: int = int(settings.stall_seconds * 1000)
+        self.keepalive_idle_seconds: int = settings.keepalive_idle_seconds
+        self.keepalive_interval_seconds: int = settings.keepalive_interval_seconds
         self._acceptor = Acceptor(
             lambda: ClientProtocol(self, asyncio.get_running_loop()), lambda: len(self._protocols),
-            connection_limit + SURPLUS_CONNECTIONS, first_kept_file, self._count_refused, HANDSHAKE_SECONDS,
-        )
+            settings.connection_limit + SURPLUS_CONNECTIONS, settings.first_kept_file, self._count_refused,
+            HANDSHAKE_SECONDS,
+        )  # fmt: skip
         self._protocols: set[ClientProtocol] = set()
         self._dirty: list[ClientProtocol] = []
         self._ticker: asyncio.Handle | None = None

@@ -3,11 +3,12 @@
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from dataclasses import dataclass
+from typing import Any, Final
 
 from mayfly.cluster.transport.counters import PeerCounters
 from mayfly.node.broker.broker import Broker
-from mayfly.node.engine.drain import NOT_DRAINING, Drain
+from mayfly.node.engine.drain import NOT_DRAINING
 from mayfly.node.engine.engine import Engine
 from mayfly.node.operating.cluster_control import ClusterControl
 from mayfly.node.operating.operator_login import Logins
@@ -18,6 +19,9 @@ from mayfly.node.operating.views.queue_metrics import queue_metrics
 from mayfly.node.operating.views.queue_views import QueueViews
 from mayfly.node.operating.views.status import alarm_texts, engine_status, group_steps, login_metrics, metric_steps
 from mayfly.node.settings import NodeSettings
+from mayfly.node.shell.catching_up import CatchingUp
+from mayfly.node.shell.control import Control
+from mayfly.node.shell.ending import Ending
 from mayfly.node.shell.log_writer import SYNC_BOUNDS_S, LogWriter
 from mayfly.node.shell.peer_protection import peer_warnings, protection
 from mayfly.node.shell.process_memory import MemoryWatch
@@ -27,105 +31,89 @@ QUEUES_AT_ONCE: Final = 50
 """Queues of a page before other work gets its turn: a millisecond or two."""
 
 
-class RunningNode(Protocol):
-    """The process whose node this is."""
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The parts of a node of which something is shown."""
 
-    behind: set[int]
-    drain: Drain
-    failure: str | None
-    serving: bool
-
-    def drain_status(self) -> dict[str, object]:
-        """How far a drain has come."""
-        ...
+    settings: NodeSettings
+    engine: Engine
+    broker: Broker
+    cluster: ClusterControl
+    ending: Ending
+    catching_up: CatchingUp
+    control: Control
+    memory: MemoryWatch
+    watch: ResourceWatch
+    writer: LogWriter
+    logins: Logins
+    peers: Mapping[int, PeerCounters]
+    now_ms: Callable[[], int]
 
 
 class NodeView:
     """Implements `StatusProvider`, and `ThisNode` of `node.operating.management`."""
 
-    def __init__(
-        self,
-        node: RunningNode,
-        engine: Engine,
-        settings: NodeSettings,
-        now_ms: Callable[[], int],
-        cluster: ClusterControl,
-        memory: MemoryWatch,
-        writer: LogWriter,
-        logins: Logins,
-        broker: Broker,
-        watch: ResourceWatch,
-        peers: Mapping[int, PeerCounters],
-    ) -> None:
-        self._peers = peers
-        self._started_s = time.monotonic()
-        self._watch = watch
+    def __init__(self, node: Shown) -> None:
         self._node = node
-        self._engine = engine
-        self._settings = settings
-        self._now_ms = now_ms
-        self._cluster = cluster
-        self._memory = memory
-        self._writer = writer
-        self._logins = logins
-        self._broker = broker
-        self._queue_views = QueueViews(engine)
+        self._started_s = time.monotonic()
+        self._queue_views = QueueViews(node.engine)
 
     def is_live(self) -> bool:
         """Whether the process does its work."""
-        return self._node.failure is None
+        return self._node.ending.failure is None
 
     def readiness(self) -> tuple[bool, str]:
         """Whether clients are served, and if not, why. Alarms don't count: they block publishers, on every node, and
         the consumers that end them need nodes to connect to. A full disk does: nothing is served behind it."""
-        if not self._node.serving:
+        if not self._node.catching_up.serving:
             return False, "starting: the catalog is not up to date yet"
-        if self._engine.no_room is not None:
-            return False, f"nothing can be done here, {self._engine.no_room}"
-        if self._node.drain.step != NOT_DRAINING:
-            return False, f"{self._node.drain.state}: clients go to other nodes"
-        without = [str(group.id) for group in self._engine.host.groups.values() if group.leader == 0]
+        if self._node.engine.no_room is not None:
+            return False, f"nothing can be done here, {self._node.engine.no_room}"
+        if self._node.control.drain.step != NOT_DRAINING:
+            return False, f"{self._node.control.drain.state}: clients go to other nodes"
+        without = [str(group.id) for group in self._node.engine.host.groups.values() if group.leader == 0]
         if without:
             return False, f"no leader known for groups {', '.join(without)}"
-        if self._node.behind:
-            return False, f"starting: groups {', '.join(map(str, sorted(self._node.behind)))} are not up to date yet"
+        behind = sorted(self._node.catching_up.behind)
+        if behind:
+            return False, f"starting: groups {', '.join(map(str, behind))} are not up to date yet"
         return True, "ready"
 
     def alarms(self) -> list[str]:
         """Why publishers are blocked."""
-        return alarm_texts(self._engine)
+        return alarm_texts(self._node.engine)
 
     async def status(self) -> dict[str, object]:
         """The state of the cluster as this node sees it, for people and scripts."""
-        groups = await in_turns(group_steps(self._engine, self._now_ms()), STEPS_AT_ONCE)
-        status = engine_status(self._engine, self._settings.name, self._now_ms(), groups)
-        memory = {"used_bytes": self._memory.used_bytes, "limit_bytes": self._memory.limit_bytes}
+        groups = await in_turns(group_steps(self._node.engine, self._node.now_ms()), STEPS_AT_ONCE)
+        status = engine_status(self._node.engine, self._node.settings.name, self._node.now_ms(), groups)
+        memory = {"used_bytes": self._node.memory.used_bytes, "limit_bytes": self._node.memory.limit_bytes}
         peers = {
-            "protection": protection(self._settings),
-            "damaged": {str(peer): counters.damaged for peer, counters in self._peers.items()},
+            "protection": protection(self._node.settings),
+            "damaged": {str(peer): counters.damaged for peer, counters in self._node.peers.items()},
         }
         return status | {
-            "drain": self._node.drain_status(), "memory": memory, "peers": peers,
-            "warnings": peer_warnings(self._settings),
+            "drain": self._node.control.drain_status(), "memory": memory, "peers": peers,
+            "warnings": peer_warnings(self._node.settings),
         }
 
     def now_ms(self) -> int:
         """See `ThisNode.now_ms`."""
-        return self._now_ms()
+        return self._node.now_ms()
 
     def clients_use_tls(self) -> bool:
         """See `ThisNode.clients_use_tls`."""
-        return self._settings.amqp_tls is not None and self._settings.amqp_tls_address is None
+        return self._node.settings.amqp_tls is not None and self._node.settings.amqp_tls_address is None
 
     def resources(self) -> dict[str, Any]:
         """See `ThisNode.resources`."""
         known = {
-            "mem_used": self._memory.used_bytes or None,
-            "mem_limit": self._memory.limit_bytes or None,
-            "disk_free": self._watch.free_bytes,
+            "mem_used": self._node.memory.used_bytes or None,
+            "mem_limit": self._node.memory.limit_bytes or None,
+            "disk_free": self._node.watch.free_bytes,
         }
         return {name: number for name, number in known.items() if number is not None} | {
-            "disk_free_limit": self._settings.disk_free_limit_bytes,
+            "disk_free_limit": self._node.settings.disk_free_limit_bytes,
             "os_pid": str(os.getpid()),
             "processors": os.cpu_count() or 1,
             "uptime": int((time.monotonic() - self._started_s) * 1000),
@@ -133,11 +121,11 @@ class NodeView:
 
     def queue_info(self, vhost: str, name: str) -> dict[str, object] | None:
         """One queue, or None."""
-        return self._queue_views.one(vhost, name, self._now_ms())
+        return self._queue_views.one(vhost, name, self._node.now_ms())
 
     async def queues(self, selection: QueueSelection) -> tuple[list[dict[str, object]], int]:
         """Some queues, and how many more there are."""
-        rows, left_out = self._queue_views.some(selection, self._now_ms())
+        rows, left_out = self._queue_views.some(selection, self._node.now_ms())
         return await in_turns(rows, QUEUES_AT_ONCE), left_out
 
     def queue_metrics(self, rows: Sequence[Mapping[str, Any]], left_out: int) -> Sequence[Metric]:
@@ -147,35 +135,35 @@ class NodeView:
     async def freshness(self, vhost: str | None = None, name: str | None = None) -> dict[str, object]:
         """Wait, not long, until what is shown of a queue, or of all, is what the cluster has now."""
         if vhost is None or name is None:
-            return await self._cluster.freshness()
-        return await self._cluster.freshness_of(vhost, name)
+            return await self._node.cluster.freshness()
+        return await self._node.cluster.freshness_of(vhost, name)
 
     async def metrics_snapshot(self) -> list[Metric]:
         """(name, help, type, samples) of every metric."""
-        syncs = Histogram(SYNC_BOUNDS_S, *self._writer.syncs())
+        syncs = Histogram(SYNC_BOUNDS_S, *self._node.writer.syncs())
         used: Metric = (
             "mayfly_memory_used_bytes", "Memory of the process, without mapped files", "gauge",
-            [({}, float(self._memory.used_bytes))],
+            [({}, float(self._node.memory.used_bytes))],
         )
         limit: Metric = (
             "mayfly_memory_limit_bytes", "Above it publishers are blocked; 0: no limit", "gauge",
-            [({}, float(self._memory.limit_bytes))],
+            [({}, float(self._node.memory.limit_bytes))],
         )
         return [
-            *await in_turns(metric_steps(self._engine, self._now_ms()), STEPS_AT_ONCE),
+            *await in_turns(metric_steps(self._node.engine, self._node.now_ms()), STEPS_AT_ONCE),
             ("mayfly_log_sync_seconds", "Until a batch of the log is written and synced", "histogram", [({}, syncs)]),
-            *login_metrics({"amqp": self._broker.failed_logins, "http": self._logins.failed}),
+            *login_metrics({"amqp": self._node.broker.failed_logins, "http": self._node.logins.failed}),
             (
                 "mayfly_direct_replies_dropped", "Direct replies that requesters did not take", "counter",
-                [({}, float(self._broker.replies_dropped))],
+                [({}, float(self._node.broker.replies_dropped))],
             ),
             (
                 "mayfly_peer_damaged", "Frames and pieces of snapshots that came damaged", "counter",
-                [({"peer": str(peer)}, float(counters.damaged)) for peer, counters in self._peers.items()],
+                [({"peer": str(peer)}, float(counters.damaged)) for peer, counters in self._node.peers.items()],
             ),
             (
                 "mayfly_peers_unprotected", "1 where whoever reaches the ports for other nodes can be one", "gauge",
-                [({}, float(bool(peer_warnings(self._settings)) and not protection(self._settings)))],
+                [({}, float(bool(peer_warnings(self._node.settings)) and not protection(self._node.settings)))],
             ),
             used,
             limit,

@@ -11,10 +11,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from mayfly.node.shell.data_folder import OWN_FILES, OWN_FOLDERS, is_own
+
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
-_OWN: Final = frozenset({"log", "snapshots", "log.given-up", "snapshots.given-up"})
-"""Folders in a data folder in which all is the node's."""
-_OWN_FILES: Final = frozenset({"clock", "clock.new", "join-again", "own-token", "own-token.unfinished"})
 
 
 @contextmanager
@@ -78,21 +77,16 @@ def _own_paths(data_dir: Path) -> Iterator[Path]:
         inside = sorted(data_dir.iterdir())
     except FileNotFoundError:
         return
-    if all(_is_own(path.name) for path in inside):
+    if all(is_own(path.name) for path in inside):
         yield data_dir
     for path in inside:
-        if path.name in _OWN_FILES:
+        if path.name in OWN_FILES:
             yield path
-        elif path.name in _OWN:
+        elif path.name in OWN_FOLDERS:
             yield path
             for folder, folders, files in os.walk(path):
                 for name in (*folders, *files):
                     yield Path(folder, name)
-
-
-def _is_own(name: str) -> bool:
-    # "process2" and so on: of the further nodes of `--processes`, which see to their own.
-    return name in _OWN or name in _OWN_FILES or (name.startswith("process") and name[7:].isdigit())
 
 
 def _take_away(path: Path) -> bool:

@@ -12,8 +12,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-FILE: Final = "clock"
-"""In the data folder: which boot, and what the clock showed at its beginning. Without it the wall clock is read."""
+from mayfly.node.shell.data_folder import DataFolder
 
 TOLD_MS: Final = 1_000
 """A wall clock that was set by more than this since is worth a word."""
@@ -50,45 +49,30 @@ def this_boot() -> str:
         return ""
 
 
-def kept_clock(folder: Path, boot: str) -> ProcessClock:
+def kept_clock(folder: DataFolder, boot: str) -> ProcessClock:
     """The clock that an earlier process kept in the folder on this boot, or else a new one, kept from now on."""
-    origin_ns = _kept_origin_ns(folder, boot)
-    if origin_ns is not None:
-        clock = ProcessClock(origin_ns)
+    kept = folder.kept_clock()
+    if kept is not None and kept[0] == boot:
+        clock = ProcessClock(kept[1])
         set_by_ms = ProcessClock().now_ms() - clock.now_ms()
         if abs(set_by_ms) > TOLD_MS:
             log.warning(
                 "the wall clock was set by %+d ms since this machine started; this node goes on with the time it had "
-                "(delete %s while it is stopped to have it read the wall clock)", set_by_ms, folder / FILE,
+                "(delete %s while it is stopped to have it read the wall clock)", set_by_ms, folder.clock,
             )  # fmt: skip
         return clock
     clock = ProcessClock()
     if boot:
-        _keep(folder, f"{boot} {clock.origin_ns}\n")
+        try:
+            folder.keep_clock(boot, clock.origin_ns)
+        except OSError as error:
+            log.warning("the clock can't be kept in %s: %s", folder.path, error)
     return clock
 
 
-def forget_clock(folder: Path) -> None:
+def forget_clock(folder: DataFolder) -> None:
     """The next process reads the wall clock."""
     try:
-        (folder / FILE).unlink(missing_ok=True)
+        folder.clock.unlink(missing_ok=True)
     except OSError as error:
-        log.warning("%s can't be deleted: %s", folder / FILE, error)
-
-
-def _kept_origin_ns(folder: Path, boot: str) -> int | None:
-    try:
-        kept, origin = (folder / FILE).read_text().split()
-        return int(origin) if kept == boot else None
-    except (OSError, ValueError):
-        return None
-
-
-def _keep(folder: Path, text: str) -> None:
-    """Not synced: a machine that loses it has started anew."""
-    new = folder / f"{FILE}.new"
-    try:
-        new.write_text(text)
-        new.replace(folder / FILE)
-    except OSError as error:
-        log.warning("the clock can't be kept in %s: %s", folder, error)
+        log.warning("%s can't be deleted: %s", folder.clock, error)

@@ -13,6 +13,7 @@ from mayfly.node.duties.alarms import Watermark, disk_watermark
 from mayfly.node.engine.engine import Engine
 from mayfly.node.operating.views.status import alarm_texts
 from mayfly.node.settings import NodeSettings
+from mayfly.node.shell.data_folder import DataFolder
 from mayfly.node.shell.process_clock import forget_clock
 from mayfly.node.shell.process_memory import FreedMemory, MemoryWatch
 
@@ -52,7 +53,7 @@ class ResourceWatch:
             await asyncio.sleep(LOOK_S)
             looks = looks + 1 if self._engine.host.clocks.contradicted() else 0
         log.warning("most nodes contradict this node's clock; its next start reads the wall clock")
-        await asyncio.get_running_loop().run_in_executor(None, forget_clock, self._settings.data_dir)
+        await asyncio.get_running_loop().run_in_executor(None, forget_clock, DataFolder(self._settings.data_dir))
 
     async def watch_disk_and_memory(self) -> None:
         """Block publishers while the disk or the memory is short."""

@@ -13,8 +13,8 @@ from mayfly.cluster.group.restoring import begun_anew, best_copy, log_end
 from mayfly.cluster.log.batch import LogError, StoredGroup, StoreRefused
 from mayfly.cluster.store.folder import make_folder, sync_folder
 from mayfly.cluster.store.write_ahead_store import WriteAheadStore
-from mayfly.node.membership.identity import Identity, KnownMembers, MalformedIdentity, decode_identity, decode_members
-from mayfly.node.shell.arrival import random_name
+from mayfly.node.membership.identity import Identity, KnownMembers, MalformedIdentity
+from mayfly.node.shell.data_folder import DataFolder, OwnRecord, random_name, unfinished
 
 
 class RestoreRefused(Exception):
@@ -33,6 +33,7 @@ class Restored(NamedTuple):
 class _Copy(NamedTuple):
     folder: Path
     store: WriteAheadStore
+    record: OwnRecord
     identity: Identity
     groups: dict[int, StoredGroup]
 
@@ -43,13 +44,13 @@ def restore(copies: Sequence[Path], data_dir: Path, map_bytes: int) -> Restored:
     RestoreRefused, OSError."""
     if data_dir.exists() and any(data_dir.iterdir()):
         raise RestoreRefused(f"{data_dir} is not empty: name a folder that is not there yet")
-    draft = data_dir.with_name(data_dir.name + ".unfinished")
+    draft = unfinished(data_dir)
     make_folder(draft, may_exist=False)
     try:
         with ExitStack() as stack:
             opened = [_open(folder, map_bytes, stack) for folder in copies]
             _check(opened)
-            target = stack.enter_context(closing(WriteAheadStore(draft / "log", map_bytes)))
+            target = stack.enter_context(closing(WriteAheadStore(DataFolder(draft).log, map_bytes)))
             restored = _write(opened, target)
         draft.replace(data_dir)
         sync_folder(data_dir.parent)
@@ -61,14 +62,16 @@ def restore(copies: Sequence[Path], data_dir: Path, map_bytes: int) -> Restored:
 
 
 def _open(folder: Path, map_bytes: int, stack: ExitStack) -> _Copy:
-    if not (folder / "log").is_dir():
+    log = DataFolder(folder).log
+    if not log.is_dir():
         raise RestoreRefused(f"{folder} holds no data of a node: what mayfly snapshot made, or a data_dir, is expected")
-    store = stack.enter_context(closing(WriteAheadStore(folder / "log", map_bytes)))
-    stored = store.get_meta("identity")
+    store = stack.enter_context(closing(WriteAheadStore(log, map_bytes)))
+    record = OwnRecord(store)
     try:
-        if stored is None:
+        identity = record.identity()
+        if identity is None:
             raise RestoreRefused(f"{folder} is the data of a node that was in no cluster yet")
-        return _Copy(folder, store, decode_identity(stored), store.load())
+        return _Copy(folder, store, record, identity, store.load())
     except MalformedIdentity as error:
         raise RestoreRefused(f"{folder}: {error}") from None
 
@@ -100,14 +103,13 @@ def _write(copies: Sequence[_Copy], target: WriteAheadStore) -> Restored:
         behind[group] = [copy.folder for copy, end in zip(copies, ends, strict=True) if end < ends[number]]
         for batch in begun_anew(group, stored, partial(chosen.store.read_entry, group), identity.node):
             target.write(batch)
-    members = first.store.get_meta("members")
-    known_members = KnownMembers(0, {}) if members is None else decode_members(members)
+    known_members = first.record.members() or KnownMembers(0, {})
     itself = {id: known_members.members.get(id, (identity.name, "")) for id in (identity.node,)}
-    target.put_meta("store", identity.store.encode())
-    target.put_meta("starts", first.store.get_meta("starts") or b"0")
-    levels = [int(level) for copy in copies if (level := copy.store.get_meta("level"))]
+    record = OwnRecord(target)
+    record.keep_store_name(identity.store)
+    record.keep_starts(first.record.starts())
+    levels = [level for copy in copies if (level := copy.record.level()) is not None]
     if levels:
-        target.put_meta("level", str(max(levels)).encode())
-    target.put_meta("members", KnownMembers(0, itself, {identity.node: identity.store}).encode())
-    target.put_meta("identity", identity.encode())
+        record.keep_level(max(levels))
+    record.arrived(identity, KnownMembers(0, itself, {identity.node: identity.store}))
     return Restored(identity, taken, behind)

@@ -167,7 +167,7 @@ class HostNode:
         return self.host.groups[group].log.term(index)
 
     def _read_entry(self, group: int, index: int) -> Entry:
-        """As `node.shell.process`: whoever asked must not go on, and the next start knows."""
+        """As `node.shell.reading_back`: whoever asked must not go on, and the next start knows."""
         try:
             return self._disk.read_entry(group, index)
         except CorruptEntry as error:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pika
 
 from bench.clusters import until_spread
-from mayfly.node.command_line.local_cluster import LocalCluster, fetch, plan_cluster
+from mayfly.node.local_nodes.local_cluster import LocalCluster, fetch, plan_cluster
 
 PAIRS = 200
 

@@ -26,7 +26,7 @@ from mayfly.cluster.transport.peer_transport import LocalPeer, PeerTransport
 from mayfly.cluster.transport.spool import SnapshotSpool
 from mayfly.cluster.versions import PROTOCOLS
 from mayfly.node.shell.drive import Drive, Outlets
-from mayfly.node.shell.listener import AmqpListener, ClientProtocol
+from mayfly.node.shell.listener import AmqpListener, ClientProtocol, ListenerSettings
 from tests.bench.low_rate import CASES, CLIENT_US, FRAME_US, SETTLE_MS, WRITE_US, Flow, TimedBrokers
 from tests.node.broker.three_brokers import TICK_MS, NodeWorld
 
@@ -171,7 +171,7 @@ class Shells(TimedBrokers):
             drive.on_peer_down, drive.on_snapshot_sent,
         )
         writer = cast(Any, Writer(self, node.id, drive.written))
-        return Outlets(writer, transport, AmqpListener(node.broker, "", 0, drive.schedule_pump))
+        return Outlets(writer, transport, AmqpListener(node.broker, drive.schedule_pump, ListenerSettings("")))
 
     def _connect(self, id: int, peer: int) -> None:
         """Frames of a node for a peer."""

@@ -41,7 +41,7 @@ START_BUGS = [
     Bug(
         "locks others out of a folder that they share",
         "node/shell/private_files.py",
-        "if all(_is_own(path.name) for path in inside):",
+        "if all(is_own(path.name) for path in inside):",
         "if True:",
         PRIVATE + "test_the_folder_is_left_alone_where_somebody_else_has_something_in_it",
         "assert",

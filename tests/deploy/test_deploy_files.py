@@ -11,8 +11,8 @@ from urllib.request import urlopen
 
 import pytest
 
-from mayfly.node.command_line import exit_codes
 from mayfly.node.command_line.processes import patience_s
+from mayfly.node.local_nodes import exit_codes
 from mayfly.node.settings import NodeSettings, setting_keys
 from mayfly.node.version import VERSION
 from tests.deploy import needed

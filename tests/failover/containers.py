@@ -22,7 +22,7 @@ from docker.types import EndpointConfig, IPAMConfig, IPAMPool
 from testcontainers.core.container import DockerContainer
 from testcontainers.core.network import Network as DockerNetwork
 
-from mayfly.node.command_line.local_cluster import LocalCluster, NodePlan
+from mayfly.node.local_nodes.local_cluster import LocalCluster, NodePlan
 from mayfly.node.settings.kinds import Address
 from tests.failover.engine import IMAGE
 from tests.integration.nodes import Nodes, wait_for

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from mayfly.node.command_line.exit_codes import REFUSED
+from mayfly.node.local_nodes.exit_codes import REFUSED
 from tests.failover.containers import ContainerNodes
 from tests.failover.releases import Upgrade
 from tests.integration.nodes import wait_for

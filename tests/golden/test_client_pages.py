@@ -33,7 +33,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, list[A
     node = Node(tmp_path_factory.mktemp("node"))
     try:
         node.connection.close()
-        yield pages(node.process._listener.port, node.process._http.address.port, 0.0)
+        yield pages(node.parts.listener.port, node.parts.http.address.port, 0.0)
     finally:
         node.stop()
 

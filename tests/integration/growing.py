@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 from typing import Any, Final
 
-from mayfly.node.command_line.local_cluster import this_mayfly
+from mayfly.node.local_nodes.local_cluster import this_mayfly
 from tests.integration.nodes import Nodes, fetch
 from tests.waiting import BOUND_S, wait_for
 

@@ -18,8 +18,8 @@ from urllib.parse import quote
 from urllib.request import urlopen
 
 from mayfly.cluster.host.placement import voters
-from mayfly.node.command_line import local_cluster
-from mayfly.node.command_line.local_cluster import (
+from mayfly.node.local_nodes import local_cluster
+from mayfly.node.local_nodes.local_cluster import (
     ChildEnd,
     LocalCluster,
     NodePlan,

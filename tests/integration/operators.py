@@ -12,7 +12,7 @@ from urllib.parse import quote
 from click.testing import CliRunner
 
 from mayfly.node.command_line import main
-from mayfly.node.command_line.local_cluster import this_mayfly
+from mayfly.node.local_nodes.local_cluster import this_mayfly
 from tests.integration.nodes import Nodes
 from tests.waiting import BOUND_S
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from pamqp import commands
 
-from mayfly.node.command_line.local_cluster import this_mayfly
 from mayfly.node.limits import SURPLUS_CONNECTIONS
+from mayfly.node.local_nodes.local_cluster import this_mayfly
 from mayfly.node.shell.open_files import share_out
 from tests.integration.amqp_socket import AmqpSocket, login_octets
 from tests.integration.clients import PERSISTENT, channel

@@ -16,8 +16,8 @@ import pytest
 from pamqp import commands
 
 from mayfly.cluster.store.lmdb_store import LmdbLogStore
-from mayfly.node.command_line import exit_codes
-from mayfly.node.command_line.local_cluster import HOST, HTTP_OFFSET, PEER_OFFSET, this_mayfly, why_not_ready
+from mayfly.node.local_nodes import exit_codes
+from mayfly.node.local_nodes.local_cluster import HOST, HTTP_OFFSET, PEER_OFFSET, this_mayfly, why_not_ready
 from mayfly.node.settings.kinds import Address
 from tests.integration.amqp_socket import AmqpSocket, method_frame
 from tests.integration.nodes import START_WITHIN_S, Nodes, Ports, fetch, wait_for

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mayfly.node.command_line import exit_codes
+from mayfly.node.local_nodes import exit_codes
 from tests.integration.clients import Consumer, Publisher, channel, judge, publish_all
 from tests.integration.growing import Growing
 from tests.integration.nodes import fetch

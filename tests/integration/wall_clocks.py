@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mayfly.node.shell.process_clock import FILE as CLOCK_FILE
+from mayfly.node.shell.data_folder import DataFolder
 from tests.integration.nodes import Nodes
 
 _SOURCE = Path(__file__).with_name("wall_clock.c")
@@ -49,7 +49,7 @@ class WallClocks:
     def restart_machines(self, *ids: int) -> None:
         """As if the machines of these nodes, which are down, had started anew: their wall clocks are read."""
         for id in ids:
-            (self._nodes.plan(id).data_dir / CLOCK_FILE).unlink(missing_ok=True)
+            DataFolder(self._nodes.plan(id).data_dir).clock.unlink(missing_ok=True)
 
     def shown_s(self, id: int) -> int:
         """How far ahead of the machine's clock a process of this node would read it now."""

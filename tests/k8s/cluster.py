@@ -97,7 +97,7 @@ class Cluster:
 
     def page(self, path: str) -> dict[str, Any]:
         """A page of any node that is ready."""
-        from mayfly.node.command_line.local_cluster import fetch
+        from mayfly.node.local_nodes.local_cluster import fetch
         from mayfly.node.settings.kinds import Address
 
         return fetch(Address(self.address(), 15672), path)[1]

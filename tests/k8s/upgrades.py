@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tests.failover.releases import Upgrade
 
 REFUSED: Final = 78
-"""What a node ends with that does not take its data (`node.command_line.exit_codes`)."""
+"""What a node ends with that does not take its data (`node.local_nodes.exit_codes`)."""
 
 Scene = Callable[[Release], str]
 

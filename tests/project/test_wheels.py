@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mayfly.node.command_line.exit_codes import REFUSED
+from mayfly.node.local_nodes.exit_codes import REFUSED
 from mayfly.node.version import VERSION
 
 ROOT = Path(__file__).resolve().parents[2]

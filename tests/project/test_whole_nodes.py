@@ -14,8 +14,8 @@ from typing import Final
 import pytest
 
 import mayfly
-from mayfly.node.command_line import exit_codes
-from mayfly.node.command_line.local_cluster import LocalCluster, NodePlan, plan_cluster, why_not_ready
+from mayfly.node.local_nodes import exit_codes
+from mayfly.node.local_nodes.local_cluster import LocalCluster, NodePlan, plan_cluster, why_not_ready
 from tests.integration.nodes import Ports, fetch
 from tests.waiting import wait_for
 

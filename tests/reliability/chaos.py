@@ -14,7 +14,7 @@ from typing import Final
 
 import pika
 
-from mayfly.node.command_line.local_cluster import LocalCluster, NodePlan, this_mayfly
+from mayfly.node.local_nodes.local_cluster import LocalCluster, NodePlan, this_mayfly
 from mayfly.node.settings.kinds import Address
 from mayfly.node.shell.build import describe_version
 from simulation.node.checker import Violation

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mayfly.cluster.group.clock import GroupClock, MemberClocks
-from mayfly.node.shell.process_clock import FILE, ProcessClock, forget_clock, kept_clock, this_boot
+from mayfly.node.shell.data_folder import DataFolder
+from mayfly.node.shell.process_clock import ProcessClock, forget_clock, kept_clock, this_boot
 from tests.cluster.host.three_hosts import Cluster
 
 
@@ -26,19 +27,20 @@ def test_t14_a_process_goes_on_with_the_clock_of_the_one_before(
     hours: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On the same boot; after another start of the machine, or with the file gone, the wall clock is read."""
-    clock = kept_clock(tmp_path, "boot-1")
+    folder = DataFolder(tmp_path)
+    clock = kept_clock(folder, "boot-1")
     wall_ns = time.time_ns()
     monkeypatch.setattr(time, "time_ns", lambda: wall_ns + hours * 3_600_000_000_000)
-    assert 0 <= kept_clock(tmp_path, "boot-1").now_ms() - clock.now_ms() < 60_000
+    assert 0 <= kept_clock(folder, "boot-1").now_ms() - clock.now_ms() < 60_000
     step_ms = hours * 3_600_000
-    assert abs(kept_clock(tmp_path, "boot-2").now_ms() - clock.now_ms() - step_ms) < 60_000
-    assert abs(kept_clock(tmp_path, "boot-2").now_ms() - clock.now_ms() - step_ms) < 60_000, "it was kept"
-    forget_clock(tmp_path)
-    assert not (tmp_path / FILE).exists()
-    (tmp_path / FILE).write_text("boot-3 nonsense")
-    assert abs(kept_clock(tmp_path, "boot-3").now_ms() - clock.now_ms() - step_ms) < 60_000
-    assert abs(kept_clock(tmp_path / "no folder", "boot-3").now_ms() - clock.now_ms() - step_ms) < 60_000
-    assert abs(kept_clock(tmp_path, "").now_ms() - clock.now_ms() - step_ms) < 60_000, "nothing is known of the boot"
+    assert abs(kept_clock(folder, "boot-2").now_ms() - clock.now_ms() - step_ms) < 60_000
+    assert abs(kept_clock(folder, "boot-2").now_ms() - clock.now_ms() - step_ms) < 60_000, "it was kept"
+    forget_clock(folder)
+    assert not folder.clock.exists()
+    folder.clock.write_text("boot-3 nonsense")
+    assert abs(kept_clock(folder, "boot-3").now_ms() - clock.now_ms() - step_ms) < 60_000
+    assert abs(kept_clock(DataFolder(tmp_path / "no folder"), "boot-3").now_ms() - clock.now_ms() - step_ms) < 60_000
+    assert abs(kept_clock(folder, "").now_ms() - clock.now_ms() - step_ms) < 60_000, "nothing is known of the boot"
 
 
 def test_t14_a_boot_has_a_name() -> None:

@@ -14,8 +14,8 @@ from mayfly.cluster.raft import ConfState, Entry, HardState, SnapshotMetadata
 from mayfly.cluster.store.folder import make_folder, sync_folder
 from mayfly.cluster.store.write_ahead_store import WriteAheadStore
 from mayfly.node.membership.identity import Identity
-from mayfly.node.shell.arrival import begin_anew, joins_again
 from mayfly.node.shell.data_copy import copy_data
+from mayfly.node.shell.data_folder import DataFolder
 from mayfly.node.shell.restoring import restore
 from tests.cluster.store.histories import MAP_BYTES
 
@@ -116,7 +116,7 @@ def test_data_that_was_given_up(tmp_path: Path, durable: Durable) -> None:
     data = tmp_path / "data"
     a_late_founder(data)
     sync_folder(data)
-    begin_anew(data)
+    DataFolder(data).begin_anew()
     assert os.listdir(data) == ["join-again"]
     assert not {"log", "snapshots"} & set(durable.brings_back(data))
     assert not durable.lacks(data / "join-again", tmp_path)
@@ -147,14 +147,14 @@ def test_a_crash_while_data_is_given_up_leaves_all_of_it_or_none(
         a_late_founder(data)
         left[:] = [calls]
         try:
-            begin_anew(data)
+            DataFolder(data).begin_anew()
         except Crash:
             left.clear()
             store = a_log(data / "log")
             found.append(store.get_meta("identity"))
             store.close()
-            assert joins_again(data)
-            begin_anew(data)
+            assert DataFolder(data).joins_again()
+            DataFolder(data).begin_anew()
             assert os.listdir(data) == ["join-again"]
         else:
             break

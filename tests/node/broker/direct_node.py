@@ -18,7 +18,7 @@ from typing import Any
 from mayfly.node.broker.broker import Broker
 from mayfly.node.catalog import PutUser, SetPermissions
 from mayfly.node.catalog.passwords import make_password_hash
-from mayfly.node.shell.listener import AmqpListener
+from mayfly.node.shell.listener import AmqpListener, ListenerSettings
 from tests.node.broker.direct_cluster import DirectCluster
 
 _QUICK_HASH_N = 16
@@ -74,7 +74,8 @@ class DirectNode:
         add_user(self.cluster, "guest", "guest", ".*", ".*", ".*")
         self.broker = Broker(self.cluster, lambda: os.urandom(16))
         self.cluster.events = self.broker
-        self.listener = AmqpListener(self.broker, "127.0.0.1", self.port, self._schedule, self.tls, **self.limits)
+        settings = ListenerSettings("127.0.0.1", self.port, self.tls, **self.limits)
+        self.listener = AmqpListener(self.broker, self._schedule, settings)
         await self.listener.start()
         self.port = self.listener.port
         self._ready.set()

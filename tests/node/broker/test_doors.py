@@ -12,7 +12,7 @@ import uvloop
 
 from mayfly.node.broker.broker import Broker
 from mayfly.node.shell.acceptor import _listen
-from mayfly.node.shell.listener import AmqpListener, _is_loopback
+from mayfly.node.shell.listener import AmqpListener, ListenerSettings, _is_loopback
 from tests.node.broker.direct_cluster import DirectCluster
 from tests.waiting import BOUND_S
 
@@ -25,10 +25,9 @@ def test_a_door_that_can_not_be_opened_leaves_none_open() -> None:
 
     async def run() -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
-            listener = AmqpListener(
-                Broker(DirectCluster(), lambda: b"\0" * 16), "127.0.0.1", 0, lambda: None,
-                ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), tls_address=taken.getsockname()[:2],
-            )  # fmt: skip
+            tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            settings = ListenerSettings("127.0.0.1", tls=tls, tls_address=taken.getsockname()[:2])
+            listener = AmqpListener(Broker(DirectCluster(), lambda: b"\0" * 16), lambda: None, settings)
             with pytest.raises(OSError):
                 await listener.open_door()
             assert listener.port
@@ -55,7 +54,8 @@ def test_a_client_that_was_reset_before_it_was_accepted_is_dropped(
     monkeypatch.setattr(Broker, "connect", note)
 
     async def test() -> None:
-        listener = AmqpListener(Broker(DirectCluster(), lambda: b"\0" * 16), "127.0.0.1", 0, lambda: None)
+        settings = ListenerSettings("127.0.0.1")
+        listener = AmqpListener(Broker(DirectCluster(), lambda: b"\0" * 16), lambda: None, settings)
         await listener.start()
         # No turn of the loop between these.
         with socket.socket() as gone:

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from mayfly.node.broker.broker import Broker
-from mayfly.node.shell.listener import AmqpListener
+from mayfly.node.shell.listener import AmqpListener, ListenerSettings
 from tests.node.broker.direct_cluster import DirectCluster
 
 
@@ -28,7 +28,7 @@ def test_the_loop_does_other_things_between_portions() -> None:
     notes: list[str] = []
 
     async def run() -> None:
-        listener = AmqpListener(cast(Any, None), "127.0.0.1", 0, lambda: None)
+        listener = AmqpListener(cast(Any, None), lambda: None, ListenerSettings("127.0.0.1"))
         listener._protocols |= {cast(Any, Quiet(notes)) for _ in range(1000)}
         loop = asyncio.get_running_loop()
         done = loop.create_future()
@@ -73,7 +73,7 @@ def test_a_connection_that_fails_is_lost_alone(what: str, caplog: pytest.LogCapt
     def schedule() -> None:
         asyncio.get_running_loop().call_soon(listener.flush)
 
-    listener = AmqpListener(Broker(DirectCluster(), lambda: b"\0" * 16), "127.0.0.1", 0, schedule)
+    listener = AmqpListener(Broker(DirectCluster(), lambda: b"\0" * 16), schedule, ListenerSettings("127.0.0.1"))
     notes: list[str] = []
 
     async def run() -> None:

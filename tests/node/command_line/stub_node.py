@@ -9,8 +9,8 @@ import signal
 import sys
 from pathlib import Path
 
-from mayfly.node.command_line import exit_codes
 from mayfly.node.command_line.parent import stop_with_parent
+from mayfly.node.local_nodes import exit_codes
 
 
 class Ready(http.server.BaseHTTPRequestHandler):

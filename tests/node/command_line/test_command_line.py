@@ -15,9 +15,10 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.console import Console
 
-from mayfly.node.command_line import exit_codes, main, node_command
-from mayfly.node.command_line.node_url import NodeUrl
+from mayfly.node.command_line import main, node_command
 from mayfly.node.command_line.status_command import show_status
+from mayfly.node.local_nodes import exit_codes
+from mayfly.node.local_nodes.node_url import NodeUrl
 from mayfly.node.settings import setting_keys
 from mayfly.node.settings.kinds import Address
 from mayfly.node.settings.sources import option_of

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from mayfly.node.command_line import exit_codes
-from mayfly.node.command_line.local_cluster import plan_cluster, this_mayfly
+from mayfly.node.local_nodes import exit_codes
+from mayfly.node.local_nodes.local_cluster import plan_cluster, this_mayfly
 from mayfly.node.settings import SettingsError
 from mayfly.node.settings.sources import load_settings
 
@@ -64,7 +64,8 @@ def test_a_cluster_of_which_no_node_may_go_on_ends_with_78(tmp_path: Path) -> No
     """Each node refuses its data, which is that of another cluster."""
     stub = ROOT / "tests" / "node" / "command_line" / "stub_node.py"
     program = (
-        "import sys; from pathlib import Path; from mayfly.node.command_line import up_command, local_cluster\n"
+        "import sys; from pathlib import Path\n"
+        "from mayfly.node.command_line import up_command; from mayfly.node.local_nodes import local_cluster\n"
         "made = local_cluster.LocalCluster\n"
         f"up_command.LocalCluster = lambda plans: made(plans, [sys.executable, {str(stub)!r}])\n"
         "from mayfly.node.command_line import main; main()"

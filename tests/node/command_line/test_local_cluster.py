@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from mayfly.node.command_line import local_cluster
-from mayfly.node.command_line.local_cluster import (
+from mayfly.node.local_nodes import local_cluster
+from mayfly.node.local_nodes.local_cluster import (
     HTTP_OFFSET,
     PEER_OFFSET,
     ChildEnd,
@@ -31,7 +31,8 @@ from tests.waiting import BOUND_S, wait_for
 
 SUPERVISOR = """
 import functools, sys
-from mayfly.node.command_line import local_cluster, up_command
+from mayfly.node.command_line import up_command
+from mayfly.node.local_nodes import local_cluster
 stub = [sys.executable, sys.argv.pop(1)]
 up_command.LocalCluster = functools.partial(local_cluster.LocalCluster, executable=stub)
 up_command.command()

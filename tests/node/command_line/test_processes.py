@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from mayfly.node.command_line import exit_codes, main
-from mayfly.node.command_line.local_cluster import HTTP_OFFSET, PEER_OFFSET
+from mayfly.node.command_line import main
 from mayfly.node.command_line.node_command import command as node_command
 from mayfly.node.command_line.processes import (
     LASTED_S,
@@ -26,7 +25,9 @@ from mayfly.node.command_line.processes import (
     refuse_surplus,
 )
 from mayfly.node.command_line.processes import Supervisor as NodeSupervisor
-from mayfly.node.command_line.stop_signals import StopSignals
+from mayfly.node.local_nodes import exit_codes
+from mayfly.node.local_nodes.local_cluster import HTTP_OFFSET, PEER_OFFSET
+from mayfly.node.local_nodes.stop_signals import StopSignals
 from mayfly.node.settings import FRAMES_OFFSET, NodeSettings, SettingsError
 from mayfly.node.settings.kinds import Address
 from mayfly.node.settings.processes import check_processes
@@ -39,7 +40,8 @@ PORTS_BESIDE = 4
 """So many in a row are used of each kind."""
 SUPERVISOR = """
 import functools, sys
-from mayfly.node.command_line import local_cluster, node_command, processes
+from mayfly.node.command_line import node_command, processes
+from mayfly.node.local_nodes import local_cluster
 stub = [sys.executable, sys.argv.pop(1)]
 processes.LocalCluster = functools.partial(local_cluster.LocalCluster, executable=stub)
 node_command.command()

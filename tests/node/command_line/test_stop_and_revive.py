@@ -23,14 +23,14 @@ def test_a_node_that_was_told_to_stop_is_not_revived(tmp_path: Path) -> None:
 
     async def test() -> None:
         process = NodeProcess(settings)
-        await process.start()
+        node = await process.start()
         nothing = cast(Any, None)
-        operator = Operator(nothing, nothing, nothing, nothing, lambda: 0, lambda: None, process)
+        operator = Operator(nothing, nothing, nothing, nothing, lambda: 0, lambda: None, node.control)
         try:
             operator.drain()
             assert (await operator.revive())[0] == HTTPStatus.OK
-            assert process.drain.step == NOT_DRAINING
-            stopping = asyncio.create_task(process.drain_before_stop())
+            assert node.control.drain.step == NOT_DRAINING
+            stopping = asyncio.create_task(node.control.drain_before_stop())
             await asyncio.sleep(0)
             status, content = await operator.revive()
             assert status == HTTPStatus.CONFLICT

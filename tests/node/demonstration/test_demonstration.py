@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from mayfly.node.command_line.local_cluster import LocalCluster, plan_cluster
 from mayfly.node.demonstration import expiry_scene, lease_scene, stage
 from mayfly.node.demonstration.expiry_scene import MESSAGES, TTL_MS, Arrival, death_faults
 from mayfly.node.demonstration.lease_scene import Kill
 from mayfly.node.demonstration.narrator import Narrator
 from mayfly.node.demonstration.traffic import Publisher
+from mayfly.node.local_nodes.local_cluster import LocalCluster, plan_cluster
 from mayfly.node.settings import NodeSettings
 
 

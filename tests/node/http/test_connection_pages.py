@@ -38,7 +38,7 @@ class Clients:
 
     def connect(self, user: str, **options: Any) -> Any:
         login = pika.PlainCredentials(user, user)
-        port = self._node.process._listener.port
+        port = self._node.parts.listener.port
         client = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port, credentials=login, **options))
         self.open.append(client)
         return client
@@ -82,7 +82,7 @@ def test_a_connection_is_shown_as_rabbitmq_shows_it(node: Node, clients: Clients
     host, port = addresses(client)[0]
     expected = {
         "node": own["name"], "type": "network", "protocol": "AMQP 0-9-1", "user": "mine", "vhost": "/",
-        "state": "running", "host": "127.0.0.1", "port": node.process._listener.port, "peer_host": host,
+        "state": "running", "host": "127.0.0.1", "port": node.parts.listener.port, "peer_host": host,
         "peer_port": port, "ssl": False, "auth_mechanism": "PLAIN", "channels": 1, "frame_max": 8192, "timeout": 77,
     }  # fmt: skip
     assert {key: row[key] for key in expected} == expected

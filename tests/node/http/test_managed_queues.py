@@ -19,6 +19,7 @@ from mayfly.node.catalog import AddVhost, PutUser, SetPermissions
 from mayfly.node.catalog.passwords import make_password_hash
 from mayfly.node.settings import NodeSettings
 from mayfly.node.settings.kinds import Address
+from mayfly.node.shell.assembly import Node as Parts
 from mayfly.node.shell.process import NodeProcess
 from tests.waiting import BOUND_S
 
@@ -30,21 +31,17 @@ class Node:
 
     def __init__(self, folder: Path) -> None:
         here = Address("127.0.0.1", 0)
-        self._settings = NodeSettings(
+        self.settings = NodeSettings(
             data_dir=folder, amqp_address=here, http_address=here, peer_address=here, frames_address=here, shards=2
         )
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        self.process: NodeProcess = self.run(self._start())
-        port = self.process._listener.port
+        self._process = NodeProcess(self.settings)
+        self.parts: Parts = self.run(self._process.start())
+        port = self.parts.listener.port
         self.connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port, heartbeat=0))
         self.channel = self.connection.channel()
-
-    async def _start(self) -> NodeProcess:
-        process = NodeProcess(self._settings)
-        await process.start()
-        return process
 
     def run(self, work: Any) -> Any:
         done: Future[Any] = asyncio.run_coroutine_threadsafe(work, self._loop)
@@ -53,13 +50,13 @@ class Node:
     def stop(self) -> None:
         if self.connection.is_open:
             self.connection.close()
-        self.run(self.process.stop())
+        self.run(self._process.stop())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(BOUND_S)
 
     def add_user(self, name: str, tag: str, configure: str | None) -> None:
         """With the password of its name, and in `/` these permissions if any."""
-        command = self.process.cluster.command
+        command = self.parts.cluster.command
         self.run(command(PutUser(name, make_password_hash(name, b"saltsalt", n=16), (tag,))))
         if configure is not None:
             self.run(command(SetPermissions(name, "/", configure, ".*", ".*")))
@@ -70,7 +67,7 @@ class Node:
 
     async def _ask(self, method: str, path: str, user: str) -> tuple[int, Any]:
         encoded = base64.b64encode(f"{user}:{user}".encode()).decode()
-        url = URL(f"http://{self.process._http.address}{path}", encoded=True)
+        url = URL(f"http://{self.parts.http.address}{path}", encoded=True)
         async with (
             aiohttp.ClientSession(headers={"Authorization": f"Basic {encoded}"}) as session,
             session.request(method, url) as found,
@@ -86,7 +83,7 @@ class Node:
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     node = Node(tmp_path_factory.mktemp("node"))
-    node.run(node.process.cluster.command(AddVhost("other")))
+    node.run(node.parts.cluster.command(AddVhost("other")))
     node.add_user("mine", "management", "^mine")
     node.add_user("watch", "monitoring", None)
     node.add_user("nobody", "policymaker", None)

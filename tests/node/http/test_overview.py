@@ -27,7 +27,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
         ("nobody", "", ""), ("elsewhere", "management", None),
     ):  # fmt: skip
         node.add_user(name, tag, configure)
-    node.run(node.process.cluster.command(AddVhost("other")))
+    node.run(node.parts.cluster.command(AddVhost("other")))
     node.channel.confirm_delivery()
     node.channel.queue_declare("q", durable=True)
     node.channel.queue_declare("transient", auto_delete=True)
@@ -49,12 +49,12 @@ def ask(node: Node, path: str, user: str = "guest") -> Any:
 def test_the_overview_of_who_may_see_all(node: Node, user: str) -> None:
     found = ask(node, "/api/overview", user)
     (own,) = ask(node, "/api/nodes", user)
-    port = node.process.settings.amqp_address.port
+    port = node.settings.amqp_address.port
     assert found["cluster_name"] == "mayfly"
     assert found["rabbitmq_version"] == found["management_version"] == RABBITMQ_VERSION, "clients go by it"
     assert (found["rates_mode"], found["disable_stats"], found["enable_queue_totals"]) == ("none", True, True)
     assert not {"message_stats", "churn_rates", "statistics_db_event_queue"} & found.keys(), "they are not kept"
-    assert node.process._broker.settings.connection.server_properties()["version"] == RABBITMQ_VERSION
+    assert node.parts.broker.settings.connection.server_properties()["version"] == RABBITMQ_VERSION
     assert (found["product_name"], found["product_version"]) == ("MayflyMQ", VERSION)
     assert found["node"] == own["name"]
     assert found["object_totals"] == {"queues": 2, "exchanges": 12, "consumers": 1, "connections": 1, "channels": 1}
@@ -83,7 +83,7 @@ def test_of_the_own_connections_those_to_this_node_count_with_and_without_limits
     catalog.apply(SetLimit("user", "manager", "max-connections", 9))
     elsewhere.add(CONNECTIONS_OF_USER, "manager", 5)
     elsewhere.add(CHANNELS_OF_USER, "manager", 7)
-    counts = node.process.engine.access_counts
+    counts = node.parts.engine.access_counts
     counts.told(9, elsewhere.encoded(catalog))
     try:
         assert (counts.total(CONNECTIONS_OF_USER, "manager"), counts.total(CHANNELS_OF_USER, "manager")) == (5, 7)
@@ -133,8 +133,8 @@ def test_q4_flags_and_limits_go_with_the_version(node: Node) -> None:
 
 def test_what_is_not_known_of_a_node_is_left_out(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """Zero would be read as a disk that is full, and as a memory limit that is exceeded."""
-    monkeypatch.setattr(node.process._memory, "limit_bytes", 0)
-    monkeypatch.setattr(node.process._memory, "used_bytes", 0)
-    monkeypatch.setattr(node.process._watch, "free_bytes", None)
-    assert not {"mem_limit", "mem_used", "disk_free"} & node.process.view.resources().keys()
-    assert "disk_free_limit" in node.process.view.resources()
+    monkeypatch.setattr(node.parts.memory, "limit_bytes", 0)
+    monkeypatch.setattr(node.parts.memory, "used_bytes", 0)
+    monkeypatch.setattr(node.parts.watch, "free_bytes", None)
+    assert not {"mem_limit", "mem_used", "disk_free"} & node.parts.view.resources().keys()
+    assert "disk_free_limit" in node.parts.view.resources()

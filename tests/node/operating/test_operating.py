@@ -15,13 +15,14 @@ from click.testing import CliRunner, Result
 from yarl import URL
 
 from mayfly.node.command_line.deadletters_command import command as deadletters_command
-from mayfly.node.command_line.local_cluster import fetch
 from mayfly.node.command_line.operator_client import post
 from mayfly.node.http import HttpServer
-from mayfly.node.operating.own_token import FILE, write_own_token
+from mayfly.node.local_nodes.local_cluster import fetch
+from mayfly.node.operating.own_token import OwnToken
 from mayfly.node.operating.ports.management import ManagementPort
 from mayfly.node.operating.ports.parked_selection import Selection
 from mayfly.node.settings.kinds import Address
+from mayfly.node.shell.data_folder import DataFolder
 from tests.node.http.served import Served
 from tests.node.http.some_node import SomeNode
 
@@ -199,26 +200,28 @@ def test_the_own_token_drains_and_removes_this_node_and_nothing_else(monkeypatch
 
 
 def test_the_own_token_is_for_its_owner_and_another_one_each_time(tmp_path: Path) -> None:
-    first = write_own_token(tmp_path)
-    shown = (tmp_path / FILE).read_text().strip()
-    assert stat.S_IMODE((tmp_path / FILE).stat().st_mode) == 0o600
+    folder = DataFolder(tmp_path)
+    first = OwnToken(folder.write_own_token())
+    shown = folder.own_token.read_text().strip()
+    assert stat.S_IMODE(folder.own_token.stat().st_mode) == 0o600
     assert len(shown) >= 43 and first.is_shown(shown)
     assert not first.is_shown(shown[:-1]) and not first.is_shown("")
-    assert shown not in repr(first) and [file.name for file in tmp_path.iterdir()] == [FILE]
-    second = write_own_token(tmp_path)
-    assert not second.is_shown(shown) and second.is_shown((tmp_path / FILE).read_text().strip())
+    assert shown not in repr(first) and list(tmp_path.iterdir()) == [folder.own_token]
+    second = OwnToken(folder.write_own_token())
+    assert not second.is_shown(shown) and second.is_shown(folder.own_token.read_text().strip())
 
 
 def test_where_no_token_can_be_written_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not the one of the start before, which would be refused."""
-    write_own_token(tmp_path)
+    folder = DataFolder(tmp_path)
+    folder.write_own_token()
 
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("mayfly.node.operating.own_token.os.open", full)
+    monkeypatch.setattr("mayfly.node.shell.data_folder.os.open", full)
     with pytest.raises(OSError, match="No space"):
-        write_own_token(tmp_path)
+        folder.write_own_token()
     assert list(tmp_path.iterdir()) == []
 
 

@@ -16,6 +16,7 @@ from mayfly.node.settings import NodeSettings
 from mayfly.node.shell import catalog_at_start
 from mayfly.node.shell.arrival import NodeRefused
 from mayfly.node.shell.catalog_at_start import CatalogAtStart
+from mayfly.node.shell.ending import Ending
 
 SPREAD = {"vhost": "/", "name": "spread", "pattern": "^s", "definition": {"queue-master-locator": "min-masters"}}
 BOUND_S = 30
@@ -55,7 +56,7 @@ def at_start(engine: Engine, folder: Path, *policies: object) -> CatalogAtStart:
     file.write_text(json.dumps({"policies": policies}))
     office = DefinitionsOffice(cast(Any, engine), cast(Any, engine))
     settings = NodeSettings(data_dir=folder, load_definitions=file)
-    return CatalogAtStart(cast(Any, engine), settings, office, lambda: None, asyncio.Event(), lambda: None)
+    return CatalogAtStart(cast(Any, engine), settings, office, lambda: None, Ending(folder))
 
 
 def test_a_new_cluster_is_waited_for(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from mayfly.cluster.log.batch import CorruptEntry, LogError, MissingEntry
-from mayfly.node.shell.process import NodeProcess
+from mayfly.node.shell.reading_back import EntryReader
 
 THEN = "started again, this node has group 4 rebuilt from the others"
 
@@ -28,16 +28,13 @@ class Log:
 
 def reading(error: LogError, peers: list[int], in_loop: bool) -> tuple[list[int], list[str]]:
     """Which groups are marked, and why the node stops."""
-    node, failures, log = NodeProcess.__new__(NodeProcess), list[str](), Log(error)
-    shaped = cast(Any, node)
-    shaped._store = log
-    shaped.engine = SimpleNamespace(host=SimpleNamespace(peers=peers))
-    shaped.fail = failures.append
-    shaped._loop = SimpleNamespace(call_soon_threadsafe=lambda call, text: call(text))
+    failures, log = list[str](), Log(error)
+    loop = SimpleNamespace(call_soon_threadsafe=lambda call, text: call(text))
+    reader = EntryReader(cast(Any, log), cast(Any, loop), failures.append, lambda: bool(peers))
 
     def read() -> None:
         with pytest.raises(type(error)):
-            node._read_entry(4, 17)
+            reader.read(4, 17)
 
     if in_loop:
         read()

@@ -28,20 +28,21 @@ def test_a_frame_that_comes_before_the_start_is_over_finds_a_whole_node(
     async def start_with_a_quick_peer(transport: PeerTransport) -> None:
         await start(transport)
         transport._on_peer_up(QUICK_PEER)
-        transport._on_frame(QUICK_PEER, Frame(process.clock.now_ms()))
+        assert process.node is not None
+        transport._on_frame(QUICK_PEER, Frame(process.node.opened.clock.now_ms()))
         transport._on_peer_down(QUICK_PEER)
         for _ in range(5):
             await asyncio.sleep(0)
-        pumped.append(not process.drive._pump_scheduled)
+        pumped.append(not process.node.drive._pump_scheduled)
 
     monkeypatch.setattr(PeerTransport, "start", start_with_a_quick_peer)
 
     async def test() -> None:
-        await process.start()
+        node = await process.start()
         try:
             assert pumped == [True]
-            assert process.failure is None
-            assert process.serving
+            assert process.ending.failure is None
+            assert node.catching_up.serving
         finally:
             await process.stop()
 

@@ -23,8 +23,10 @@ from mayfly.cluster.transport.peer_transport import PeerTransport
 from mayfly.node.http.server import HttpServer
 from mayfly.node.settings import NodeSettings
 from mayfly.node.settings.kinds import Address
-from mayfly.node.shell import process as process_module
+from mayfly.node.shell import assembly, opening
+from mayfly.node.shell.data_folder import OwnRecord
 from mayfly.node.shell.process import NodeProcess
+from mayfly.node.shell.store_opening import open_store
 from tests.waiting import until
 
 BOUND_S: Final = 20.0
@@ -84,8 +86,8 @@ async def _until_nothing_is_left(folder: Path, before: set[str]) -> None:
 
 async def _starts(settings: NodeSettings) -> None:
     process = NodeProcess(settings)
-    await asyncio.wait_for(process.start(), BOUND_S)
-    assert process.serving
+    node = await asyncio.wait_for(process.start(), BOUND_S)
+    assert node.catching_up.serving
     await process.stop()
 
 
@@ -127,19 +129,12 @@ def _made_otherwise(settings: NodeSettings, _: pytest.MonkeyPatch) -> Iterator[N
 
 
 @contextmanager
-def _raises(name: str, error: Exception, settings: NodeSettings, patch: pytest.MonkeyPatch) -> Iterator[NodeSettings]:
-    """What `node.shell.process` calls by that name raises."""
-    with patch.context() as patched:
-        patched.setattr(process_module, name, _failing(error))
-        yield settings
-
-
-@contextmanager
-def _disk_raises(
-    name: str, error: Exception, settings: NodeSettings, patch: pytest.MonkeyPatch
+def _raises(
+    where: object, name: str, error: Exception, settings: NodeSettings, patch: pytest.MonkeyPatch
 ) -> Iterator[NodeSettings]:
+    """What is called there by that name raises."""
     with patch.context() as patched:
-        patched.setattr(LmdbLogStore, name, _failing(error))
+        patched.setattr(where, name, _failing(error))
         yield settings
 
 
@@ -187,19 +182,19 @@ def _no_definitions(settings: NodeSettings, _: pytest.MonkeyPatch) -> AbstractCo
 FAULTS: Final[dict[str, tuple[Fault, str]]] = {
     "folder": (_no_folder, "data"),
     "store": (_store_in_use, "use"),
-    "clock": (partial(_raises, "kept_clock", OSError("no clock")), "no clock"),
+    "clock": (partial(_raises, opening, "kept_clock", OSError("no clock")), "no clock"),
     "identity": (_made_otherwise, "was made with shards = 1, the settings say 2"),
-    "start counted": (partial(_raises, "next_start", DiskFailed("no start")), "no start"),
-    "load": (partial(_disk_raises, "load", CorruptStore("bits")), "is damaged: bits"),
-    "write": (partial(_disk_raises, "write_together", DiskFailed("broken")), "broken"),
-    "certificates": (partial(_raises, "client_tls", OSError("amqp_tls_cert")), "amqp_tls_cert"),
+    "start counted": (partial(_raises, opening, "next_start", DiskFailed("no start")), "no start"),
+    "load": (partial(_raises, LmdbLogStore, "load", CorruptStore("bits")), "is damaged: bits"),
+    "write": (partial(_raises, LmdbLogStore, "write_together", DiskFailed("broken")), "broken"),
+    "certificates": (partial(_raises, assembly, "client_tls", OSError("amqp_tls_cert")), "amqp_tls_cert"),
     "snapshots": (_no_snapshots, "File exists"),
     "frames": (partial(_taken, "frames_address"), "for frames"),
     "peers": (partial(_taken, "peer_address"), "for peers: Address already in use"),
     "http": (partial(_taken, "http_address"), "in use"),
     "refused": (_refused, "node 2 says: node 1 was removed from the cluster"),
     "definitions": (_no_definitions, "No such file"),
-    "proven": (partial(_raises, "is_proven", DiskFailed("no proof")), "no proof"),
+    "proven": (partial(_raises, OwnRecord, "keep_proven", DiskFailed("no proof")), "no proof"),
     "amqp": (partial(_taken, "amqp_address"), "can't listen on 127.0.0.1"),
 }
 
@@ -217,7 +212,8 @@ def test_a_failed_start_leaves_nothing_open(step: str, tmp_path: Path, monkeypat
         with pytest.raises(Exception, match=text) as raised:
             await asyncio.wait_for(process.start(), BOUND_S)
         await _until_nothing_is_left(tmp_path, before)
-        assert raised is not None and not process.serving
+        assert raised is not None
+        assert process.node is None or not process.node.catching_up.serving
 
     with fault(good, monkeypatch) as settings:
         asyncio.run(fails(settings))
@@ -257,12 +253,10 @@ def test_a_start_that_is_given_up_while_the_store_opens_leaves_nothing_open(
 ) -> None:
     """The thread that opens it goes on, and what it has opened is closed."""
     opens, may_open = threading.Event(), threading.Event()
-    open_store = NodeProcess._open_store
-
-    def opens_late(process: NodeProcess) -> WriteAheadStore:
+    def opens_late(settings: NodeSettings) -> WriteAheadStore:
         opens.set()
         assert may_open.wait(BOUND_S)
-        return open_store(process)
+        return open_store(settings)
 
     async def fails() -> None:
         before = _held(tmp_path)
@@ -277,7 +271,7 @@ def test_a_start_that_is_given_up_while_the_store_opens_leaves_nothing_open(
         await _until_nothing_is_left(tmp_path, before)
 
     with monkeypatch.context() as patched:
-        patched.setattr(NodeProcess, "_open_store", opens_late)
+        patched.setattr(opening, "open_store", opens_late)
         asyncio.run(fails())
     asyncio.run(_starts(_settings(tmp_path)))
 

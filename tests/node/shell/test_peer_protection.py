@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from mayfly.node.command_line.local_cluster import plan_cluster
 from mayfly.node.command_line.secret_file import FILE, secret_file
 from mayfly.node.command_line.status_command import show_status
+from mayfly.node.local_nodes.local_cluster import plan_cluster
 from mayfly.node.settings import NodeSettings, SettingsError
 from mayfly.node.settings.kinds import Address
 from mayfly.node.settings.sources import load_settings

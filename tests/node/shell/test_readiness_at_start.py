@@ -10,15 +10,16 @@ from mayfly.cluster.host import host
 from mayfly.cluster.host.host import Host
 from mayfly.node.settings import NodeSettings
 from mayfly.node.settings.kinds import Address
+from mayfly.node.shell.assembly import Node
 from mayfly.node.shell.process import NodeProcess
 
 
-async def until_said(process: NodeProcess, text: str) -> None:
+async def until_said(node: Node, text: str) -> None:
     for _ in range(3_000):
-        if process.view.readiness()[1] == text:
+        if node.view.readiness()[1] == text:
             return
         await asyncio.sleep(0.01)
-    raise AssertionError(f"it says: {process.view.readiness()[1]}")
+    raise AssertionError(f"it says: {node.view.readiness()[1]}")
 
 
 @pytest.mark.skipif(host.__file__.endswith(".so"), reason="a method of a compiled class stays what it is")
@@ -41,12 +42,12 @@ def test_a_node_is_not_ready_while_a_replica_is_behind(tmp_path: Path, monkeypat
 
     async def test() -> None:
         process = NodeProcess(settings)
-        await process.start()
+        node = await process.start()
         try:
-            await until_said(process, "starting: groups 2 are not up to date yet")
+            await until_said(node, "starting: groups 2 are not up to date yet")
             late.pop()(None)
             # That is asked once: a replica that lags later is no reason to send clients away.
-            assert process.view.readiness() == (True, "ready")
+            assert node.view.readiness() == (True, "ready")
             assert not late
         finally:
             await process.stop()

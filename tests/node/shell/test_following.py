@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -10,9 +11,11 @@ import pytest
 
 from mayfly.cluster.log.batch import DiskFailed, DiskFull
 from mayfly.node.membership.identity import KnownMembers, decode_members
-from mayfly.node.settings import NodeSettings
-from mayfly.node.shell import process as process_module
-from mayfly.node.shell.process import NodeProcess
+from mayfly.node.shell import following as following_module
+from mayfly.node.shell.data_folder import OwnRecord
+from mayfly.node.shell.ending import Ending
+from mayfly.node.shell.following import Following
+from mayfly.node.shell.tasks import Tasks
 
 BOUND_S = 30
 
@@ -78,17 +81,27 @@ class Members:
         return None
 
 
-def a_node() -> tuple[NodeProcess, Store, Transport, Members]:
-    """A process around these; to be called in a loop."""
-    process, store, transport, members = NodeProcess(NodeSettings()), Store(), Transport(), Members()
-    process._loop = asyncio.get_running_loop()
-    process._store = cast(Any, store)
-    process._transport = cast(Any, transport)
-    process.identity = cast(Any, SimpleNamespace(node=1))
-    process.engine = cast(
-        Any, SimpleNamespace(catalog=SimpleNamespace(members=members), membership=SimpleNamespace(removed=False))
-    )
-    return process, store, transport, members
+class Node:
+    """What follows these; to be made in a loop."""
+
+    def __init__(self) -> None:
+        self.store, self.transport, self.members = Store(), Transport(), Members()
+        self.tasks = Tasks(asyncio.get_running_loop())
+        engine = SimpleNamespace(
+            node_id=1, catalog=SimpleNamespace(members=self.members), membership=SimpleNamespace(removed=False)
+        )
+        self.following = Following(
+            cast(Any, engine), "node1", OwnRecord(cast(Any, self.store)), cast(Any, self.transport), Ending(Path()),
+            self.tasks, lambda: None, 0,
+        )  # fmt: skip
+
+    def change(self, ids: list[int]) -> None:
+        self.members.change(ids)
+        self.following.members_changed()
+
+    async def done(self) -> None:
+        """All that it has begun."""
+        await asyncio.wait_for(asyncio.gather(*self.tasks.under_way), BOUND_S)
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -97,25 +110,20 @@ async def until(condition: Callable[[], object]) -> None:
             await asyncio.sleep(0.001)
 
 
-async def done(process: NodeProcess) -> None:
-    """All that the process has begun."""
-    await asyncio.wait_for(asyncio.gather(*process._tasks), BOUND_S)
-
-
 def test_of_two_quick_changes_the_later_one_is_noted() -> None:
     async def scenario() -> None:
-        process, store, transport, members = a_node()
+        node = Node()
+        store, transport = node.store, node.transport
         store.may_write.clear()
         for ids in ([1, 2], [1, 2, 3], [1, 3]):
-            members.change(ids)
-            process._members_changed()
+            node.change(ids)
             await until(store.writing.is_set)
         # Whoever does not wait for the write under way comes past it now.
         for _ in range(20):
             await asyncio.sleep(0)
-        await process._loop.run_in_executor(None, lambda: None)
+        await asyncio.get_running_loop().run_in_executor(None, lambda: None)
         store.may_write.set()
-        await done(process)
+        await node.done()
         assert store.members.version == 3
         assert sorted(store.members.members) == [1, 3]
         assert sorted(transport.told[-1]) == [1, 3]
@@ -126,14 +134,14 @@ def test_of_two_quick_changes_the_later_one_is_noted() -> None:
 def test_members_that_had_no_room_on_the_disk_are_noted_later(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(process_module, "RETRY_FULL_DISK_S", 0.001)
+    monkeypatch.setattr(following_module, "RETRY_FULL_DISK_S", 0.001)
 
     async def scenario() -> None:
-        process, store, _, members = a_node()
+        node = Node()
+        store = node.store
         store.errors = [DiskFull("no room"), DiskFull("no room")]
-        members.change([1, 2])
-        process._members_changed()
-        await done(process)
+        node.change([1, 2])
+        await node.done()
         assert sorted(store.members.members) == [1, 2]
 
     asyncio.run(scenario())
@@ -142,11 +150,11 @@ def test_members_that_had_no_room_on_the_disk_are_noted_later(
 
 def test_a_disk_that_failed_is_said(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
-        process, store, _, members = a_node()
+        node = Node()
+        store = node.store
         store.errors = [DiskFailed("broken")]
-        members.change([1, 2])
-        process._members_changed()
-        await done(process)
+        node.change([1, 2])
+        await node.done()
         assert store.noted == {}
 
     asyncio.run(scenario())
@@ -155,16 +163,16 @@ def test_a_disk_that_failed_is_said(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_what_is_done_is_not_kept_and_what_failed_is_said(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
-        process, store, _, members = a_node()
+        node = Node()
+        store = node.store
 
         async def fails() -> None:
             raise ValueError("no such thing")
 
         for _ in range(5):
-            members.change([1, 2])
-            process._members_changed()
-        process._begin(fails())
-        await until(lambda: not process._tasks)
+            node.change([1, 2])
+        node.tasks.begin(fails())
+        await until(lambda: not node.tasks.under_way)
         assert sorted(store.members.members) == [1, 2]
 
     asyncio.run(scenario())

@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 
 import mayfly
 from mayfly.cluster.store.folder import make_folder
-from mayfly.node.command_line.node_url import NodeUrl, no_page
+from mayfly.node.local_nodes.node_url import NodeUrl, no_page
 from mayfly.node.settings import NodeSettings, show
 from mayfly.node.settings.kinds import LARGEST_PORT, Address
 from mayfly.node.settings.sources import no_option_of, option_of

@@ -1,0 +1,256 @@
+"""What a node is made of, around its engine, and how that is wired."""
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from mayfly.cluster.transport.cluster_secret import ClusterSecrets
+from mayfly.cluster.transport.peer_transport import LocalPeer, PeerTransport
+from mayfly.cluster.transport.tls import SwitchedContext
+from mayfly.node import limits
+from mayfly.node.amqp.settings import ConnectionSettings
+from mayfly.node.broker.broker import Broker, BrokerSettings
+from mayfly.node.broker.certificates import user_of_certificate
+from mayfly.node.catalog import UpgradePassword
+from mayfly.node.engine.drain import DrainSettings
+from mayfly.node.engine.engine import Engine
+from mayfly.node.http.server import HttpServer
+from mayfly.node.operating.access import Access
+from mayfly.node.operating.clients import Clients
+from mayfly.node.operating.cluster_control import ClusterControl
+from mayfly.node.operating.definitions_office import DefinitionsOffice
+from mayfly.node.operating.management import Management
+from mayfly.node.operating.operator import Operator
+from mayfly.node.operating.operator_login import Logins
+from mayfly.node.operating.views.client_views import ClientViews
+from mayfly.node.operating.views.dead_letter_office import DeadLetterOffice
+from mayfly.node.settings import NodeSettings
+from mayfly.node.shell.arrival import peer_tls_files
+from mayfly.node.shell.catalog_at_start import CatalogAtStart
+from mayfly.node.shell.catching_up import CatchingUp
+from mayfly.node.shell.certificates_watch import Certificates, client_tls
+from mayfly.node.shell.control import Control
+from mayfly.node.shell.data_folder import DataFolder
+from mayfly.node.shell.drive import Drive, Outlets
+from mayfly.node.shell.ending import Ending
+from mayfly.node.shell.following import Following
+from mayfly.node.shell.listener import AmqpListener, ListenerSettings
+from mayfly.node.shell.log_writer import LogWriter
+from mayfly.node.shell.membership import MembershipShell
+from mayfly.node.shell.node_view import NodeView, Shown
+from mayfly.node.shell.open_files import FileShares
+from mayfly.node.shell.opening import OpenedNode
+from mayfly.node.shell.process_memory import MemoryWatch, limit_bytes
+from mayfly.node.shell.resource_watch import ResourceWatch
+from mayfly.node.shell.tasks import Tasks
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """The parts of a node, each in its place. Which of them listen, and what runs, is the business of its life cycle
+    (`node.shell.process`)."""
+
+    opened: OpenedNode
+    broker: Broker
+    memory: MemoryWatch
+    cluster: ClusterControl
+    drive: Drive
+    tasks: Tasks
+    catching_up: CatchingUp
+    control: Control
+    watch: ResourceWatch
+    certificates: Certificates
+    at_start: CatalogAtStart
+    view: NodeView
+    http: HttpServer
+
+    @property
+    def engine(self) -> Engine:
+        """The node without its shell."""
+        return self.opened.engine
+
+    @property
+    def transport(self) -> PeerTransport:
+        """To the other nodes."""
+        return self.drive.transport
+
+    @property
+    def listener(self) -> AmqpListener:
+        """For clients."""
+        return self.drive.listener
+
+
+def assemble(
+    settings: NodeSettings,
+    opened: OpenedNode,
+    known: ClusterSecrets,
+    files: FileShares,
+    ending: Ending,
+    ends: AsyncExitStack,
+) -> Node:
+    """All parts of the shell around the engine, none of which listens yet. Raises OSError: certificates.
+
+    It awaits nothing: whatever comes once something listens, a frame or a page, finds all that it may need. The parts
+    that have threads or will listen are noted in `ends` here, where they are all to be seen: each can be ended whether
+    or not it has begun. They end in this order turned round. `known` is the cluster secret."""
+    loop, engine, clock = asyncio.get_running_loop(), opened.engine, opened.clock
+    memory = MemoryWatch(limit_bytes(settings.memory_limit_bytes, settings.memory_limit_percent))
+    tls = client_tls(settings.amqp_tls)
+    broker = _make_broker(settings, engine, memory)
+    engine.broker = broker
+
+    def pump() -> None:
+        drive.schedule_pump()
+
+    cluster = ClusterControl(engine, opened.identity.cluster, pump)
+    membership = MembershipShell(
+        engine, opened.identity, cluster, ending.send_away, opened.members.stores,
+        lambda: ending.unproven and engine.membership.version == 0 and engine.untouched,
+    )  # fmt: skip
+
+    def make_outlets(drive: Drive) -> Outlets:
+        listener = _make_listener(settings, broker, drive.schedule_pump, tls, files)
+        transport = _make_transport(settings, opened, drive, membership, known)
+        return Outlets(LogWriter(opened.store, loop, drive.written, opened.store), transport, listener)
+
+    drive = Drive(loop, engine, clock, ending, settings.tick_ms, make_outlets)
+    writer, transport, listener = drive.writer, drive.transport, drive.listener
+
+    async def end_writer() -> None:
+        drive.leave_log()
+        await loop.run_in_executor(None, writer.stop)
+
+    ends.push_async_callback(end_writer)
+    ends.push_async_callback(transport.stop)
+    tasks = Tasks(loop)
+    catching_up = CatchingUp(engine.host, pump, ending)
+    times = DrainSettings(settings.drain_notice_ms, settings.drain_acks_ms, settings.drain_timeout_ms)
+    control = Control(engine, broker, drive, opened.store, catching_up, ending, times)
+    watch = ResourceWatch(engine, opened.store, memory, settings, drive.feed)
+    certificates = _make_certificates(settings, transport, tls)
+
+    def renew_password(command: UpgradePassword) -> None:
+        engine.submit_catalog(command, lambda _: None)
+        pump()
+
+    logins = Logins(engine.catalog, renew_password)
+    ends.callback(logins.close)
+    definitions = DefinitionsOffice(engine, cluster, settings.rabbitmq_version)
+    at_start = CatalogAtStart(engine, settings, definitions, pump, ending)
+    view = NodeView(
+        Shown(
+            settings=settings,
+            engine=engine,
+            broker=broker,
+            cluster=cluster,
+            ending=ending,
+            catching_up=catching_up,
+            control=control,
+            memory=memory,
+            watch=watch,
+            writer=writer,
+            logins=logins,
+            peers=transport.counters,
+            now_ms=clock.now_ms,
+        )
+    )
+    operator = Operator(
+        engine, logins, cluster, DeadLetterOffice(engine), clock.now_ms, pump, control, opened.own_token
+    )
+    clients = Clients(engine, ClientViews(engine, broker), pump)
+    management = Management(engine, cluster, logins, pump, view, clients, settings.rabbitmq_version)
+    access = Access(engine, cluster, logins, logins.threads)
+    address = settings.http_address
+    http = HttpServer(
+        view, address.host, address.port, operator, management, access, definitions, files.http,
+        open_pages=settings.http_open_pages,
+    )  # fmt: skip
+    ends.push_async_callback(http.stop)
+    ends.push_async_callback(listener.stop)
+    ends.push_async_callback(tasks.end)
+    ends.callback(drive.end_ticks)
+    following = Following(
+        engine, opened.name, opened.record, transport, ending, tasks, control.drain_because_removed,
+        settings.feature_level_limit,
+    )  # fmt: skip
+    engine.membership.changed = following.members_changed
+    engine.membership.level_changed = following.level_changed
+    return Node(
+        opened=opened,
+        broker=broker,
+        memory=memory,
+        cluster=cluster,
+        drive=drive,
+        tasks=tasks,
+        catching_up=catching_up,
+        control=control,
+        watch=watch,
+        certificates=certificates,
+        at_start=at_start,
+        view=view,
+        http=http,
+    )
+
+
+def _make_broker(settings: NodeSettings, engine: Engine, memory: MemoryWatch) -> Broker:
+    own = BrokerSettings(
+        ConnectionSettings(settings.rabbitmq_version, max_message_bytes=settings.max_message_bytes),
+        transactions_bytes=limits.open_transactions_bytes(memory.limit_bytes),
+        unfinished_bytes=limits.unfinished_bytes(memory.limit_bytes),
+        consumer_timeout_ms=settings.consumer_timeout_ms,
+        consumer_windows_bytes=limits.consumer_windows_bytes(memory.limit_bytes),
+    )
+    return Broker(engine, lambda: random.SystemRandom().randbytes(16), own)
+
+
+def _make_listener(
+    settings: NodeSettings, broker: Broker, pump: Callable[[], None], tls: SwitchedContext | None, files: FileShares
+) -> AmqpListener:
+    amqp, beside = settings.amqp_address, settings.amqp_tls_address
+
+    def user_of(certificate: Mapping[str, Any]) -> str | None:
+        return user_of_certificate(certificate, settings.ssl_cert_login_from, settings.ssl_cert_login_san_type)
+
+    own = ListenerSettings(
+        amqp.host,
+        amqp.port,
+        tls=None if tls is None else tls.front,
+        tls_address=None if beside is None else (beside.host, beside.port),
+        reuse_port=settings.amqp_reuse_port,
+        user_of=user_of if settings.amqp_tls_ca is not None else None,
+        connection_limit=files.clients,
+        first_kept_file=files.first_kept,
+    )
+    return AmqpListener(broker, pump, own)
+
+
+def _make_transport(
+    settings: NodeSettings, opened: OpenedNode, drive: Drive, membership: MembershipShell, known: ClusterSecrets
+) -> PeerTransport:
+    identity = opened.identity
+    members = opened.members.members.items()
+    peers = {id: address for id, (_, address) in members if id != identity.node and address}
+    local = LocalPeer(
+        identity.node, opened.name, identity.cluster, identity.store, opened.starts,
+        str(settings.reachable_peer_address), opened.previous,
+    )  # fmt: skip
+    frames = settings.frames_listen_address
+    return PeerTransport(
+        local, str(settings.peer_address), peers, drive.on_frame, drive.on_peer_up, drive.on_peer_down,
+        drive.on_snapshot_sent, peer_tls_files(settings), membership, DataFolder(settings.data_dir).snapshots,
+        (frames.host, frames.port), drive.on_peer_gone, known,
+    )  # fmt: skip
+
+
+def _make_certificates(
+    settings: NodeSettings, transport: PeerTransport, tls: SwitchedContext | None
+) -> Certificates:
+    reloads: dict[str, Callable[[], None]] = {}
+    if settings.peer_tls is not None:
+        reloads["for nodes"] = transport.reload_tls
+    if tls is not None:
+        reloads["for clients"] = tls.reload
+    return Certificates([*(settings.peer_tls or ()), *(settings.amqp_tls or ())], reloads)
