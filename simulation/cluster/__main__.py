@@ -8,7 +8,8 @@ import argparse
 import sys
 from collections.abc import Callable
 
-from simulation.cluster.host_group import HostSimulation, draw_scenario
+from simulation.cluster.host_group import HostSimulation
+from simulation.cluster.host_scenario import draw_scenario
 from simulation.cluster.machine_loss import MachineLoss, draw_machines
 from simulation.cluster.raft_group import RaftGroup
 from simulation.cluster.seed_options import add_seed_options, seeds_of

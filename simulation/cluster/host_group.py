@@ -8,9 +8,8 @@ machine (`host_machine`) stands in for shards and catalog, so that a run is shor
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from random import Random
 
 from mayfly.cluster.group.snapshot_intake import UNREADABLE
 from mayfly.cluster.host import placement
@@ -20,100 +19,20 @@ from mayfly.cluster.raft import Message, Snapshot
 from simulation.cluster import faults
 from simulation.cluster.clocks import EPOCH_MS, MachineClock
 from simulation.cluster.cluster import SimulatedCluster
-from simulation.cluster.disk import DiskProfile
 from simulation.cluster.events import MILLISECOND_US, SECOND_US, EventQueue
-from simulation.cluster.faults import Fault
 from simulation.cluster.host_invariants import HostObserver
-from simulation.cluster.host_node import Acquaintance, Client, HostNode, HostProfile
-from simulation.cluster.host_operator import HostOperator, draw_changes
+from simulation.cluster.host_node import Acquaintance, Client, HostNode
+from simulation.cluster.host_operator import HostOperator
+from simulation.cluster.host_scenario import CHAOS_US, USUAL_OFFSET_MS, HostScenario
 from simulation.cluster.machine import Machine, MachineProfile
-from simulation.cluster.membership_change import Change
 from simulation.cluster.memory_store import SimulatedDisk
-from simulation.cluster.network import LinkProfile
 from simulation.cluster.raft_invariants import InvariantError
 from simulation.cluster.randomness import exponential_us, stream
 from simulation.cluster.trace import Trace
 
-CHAOS_US = 12 * SECOND_US
 LONGEST_CALM_US = 90 * SECOND_US
 """The longest probation of a disk that was late again and again is 30 s."""
 _SLICE_US = SECOND_US // 2
-_USUAL_OFFSET_MS = 50
-
-
-@dataclass(frozen=True, slots=True)
-class HostScenario:
-    """What a seed says."""
-
-    seed: int
-    founders: tuple[int, ...]
-    profile: HostProfile
-    links: LinkProfile
-    disk: DiskProfile
-    plan: tuple[Fault, ...]
-    changes: tuple[Change, ...]
-    offsets_us: tuple[int, ...]
-    """How far the clocks of the founders are ahead. One of three or more may be wrong by hours (RULES C3)."""
-    gap_us: int
-    repeated: float
-    """How many frames arrive a second time, late and behind others: more than a gRPC stream does."""
-    damaged: float
-    """How many snapshots are damaged before they are sent: their digest is right, and they can't be read."""
-
-    def describe(self) -> str:
-        """The scenario in a few lines, for a failing seed."""
-        return "\n".join([
-            f"seed {self.seed}: {len(self.founders)} hosts; {self.profile}",
-            f"frame loss {self.links.frame_loss}, repeated {self.repeated}, snapshots damaged {self.damaged}",
-            f"a command every {self.gap_us} us",
-            "faults:",
-            faults.describe(self.plan),
-            "members: " + (", ".join(f"{it.kind} at {it.at_us / SECOND_US:.3f}s" for it in self.changes) or "as ever"),
-        ])  # fmt: skip
-
-
-def draw_scenario(seed: int) -> HostScenario:
-    """The scenario of a seed."""
-    random = stream(seed, "host scenario")
-    size = random.choice((1, 2, 3, 3, 3, 3, 3, 4, 5))
-    founders = tuple(range(1, size + 1))
-    appetite = faults.draw_appetite(random, (*faults.KINDS, *faults.DISK_KINDS))
-    more = random.sample(faults.DISK_KINDS, random.choice((0, 0, 1, 2)))
-    appetite = replace(appetite, kinds=(*appetite.kinds, *more))
-    return HostScenario(
-        seed=seed,
-        founders=founders,
-        profile=HostProfile(
-            groups=random.choice((1, 1, 2)),
-            replication_factor=random.choice((3, 3, 5)),
-            session_window=random.choice((1, 4)),
-            entry_bytes=random.choice((200, 1 << 15)),
-            compact_entries=random.choice((8, 8, 20, 10_000)),
-            cache_bytes=random.choice((0, 3_000, 1 << 20)),
-        ),
-        links=LinkProfile(
-            base_us=random.choice((500, 5_000)),
-            jitter_us=random.choice((500, 5_000)),
-            frame_loss=random.choice((0.0, 0.0, 0.01, 0.1)),
-        ),
-        disk=DiskProfile(base_us=random.choice((500, 3_000, 20_000, 80_000)), jitter_us=random.choice((500, 10_000))),
-        plan=(
-            *faults.draw_plan(random, appetite, founders, SECOND_US, CHAOS_US),
-            *faults.draw_drains(stream(seed, "host drains"), founders, SECOND_US, CHAOS_US),
-        ),
-        changes=draw_changes(random, SECOND_US, CHAOS_US),
-        offsets_us=_draw_offsets(random, size, faults.CLOCK_STEP in appetite.kinds),
-        gap_us=random.choice((60, 120, 250)) * MILLISECOND_US,
-        repeated=random.choice((0.0, 0.0, 0.05, 0.3)),
-        damaged=stream(seed, "host damage").choice((0.0, 0.0, 0.0, 0.4, 0.9)),
-    )
-
-
-def _draw_offsets(random: Random, size: int, another_is_stepped: bool) -> tuple[int, ...]:
-    offsets = [random.randint(-_USUAL_OFFSET_MS, _USUAL_OFFSET_MS) * MILLISECOND_US for _ in range(size)]
-    if size >= 3 and random.random() < 0.2 and not another_is_stepped:
-        offsets[random.randrange(size)] = random.randint(-6 * 3_600, 6 * 3_600) * SECOND_US
-    return tuple(offsets)
 
 
 class HostSimulation:
@@ -225,7 +144,7 @@ class HostSimulation:
         """What the clock of a group may show at most (RULES C3), where enough founders are there to say."""
         if len(self.scenario.founders) < 3 or self.scenario.changes:
             return 1 << 62
-        slack_ms = self.scenario.profile.clock_bound_ms + _USUAL_OFFSET_MS + 100
+        slack_ms = self.scenario.profile.clock_bound_ms + USUAL_OFFSET_MS + 100
         return EPOCH_MS + self.queue.now_us // MILLISECOND_US + slack_ms
 
     def program(self, node: int) -> HostNode | None:

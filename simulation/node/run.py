@@ -230,7 +230,7 @@ class Simulation:
         self.history.calm_us = start + timeline.calm
         self._start_workers(start + timeline.quiet)
         changes = tuple(replace(change, at_us=change.at_us + start) for change in self.scenario.changes)
-        self._operator = Operator(self, changes, start + timeline.calm)
+        self._operator = Operator(self, self.scenario.seed, changes, start + timeline.calm)
         self._operator.start()
         self.cluster.schedule([fault_at(fault, start) for fault in self.scenario.plan])
         self.queue.run_until(start + timeline.calm)

@@ -26,7 +26,7 @@ from types import FrameType
 from typing import NamedTuple
 
 from simulation.cluster.host_group import HostSimulation
-from simulation.cluster.host_group import draw_scenario as draw_host_scenario
+from simulation.cluster.host_scenario import draw_scenario as draw_host_scenario
 from simulation.cluster.machine_loss import MachineLoss, draw_machines
 from simulation.cluster.raft_group import RaftGroup
 from simulation.node.__main__ import failure_of as cluster_failure

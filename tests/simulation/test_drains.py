@@ -8,7 +8,8 @@ import pytest
 
 from simulation.cluster import faults
 from simulation.cluster.events import SECOND_US
-from simulation.cluster.host_group import HostSimulation, draw_scenario
+from simulation.cluster.host_group import HostSimulation
+from simulation.cluster.host_scenario import draw_scenario
 from simulation.node.run import Simulation
 from tests.simulation.scenarios import at, run, three_nodes
 

@@ -20,9 +20,10 @@ from simulation.cluster import faults
 from simulation.cluster import host_machine as commands
 from simulation.cluster.events import SECOND_US
 from simulation.cluster.faults import Fault
-from simulation.cluster.host_group import HostScenario, HostSimulation, draw_scenario
+from simulation.cluster.host_group import HostSimulation
 from simulation.cluster.host_invariants import HostObserver
 from simulation.cluster.host_machine import ChainMachine, encode_command
+from simulation.cluster.host_scenario import HostScenario, draw_scenario
 from simulation.cluster.raft_invariants import InvariantError
 from simulation.cluster.randomness import stream
 

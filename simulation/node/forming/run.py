@@ -121,6 +121,11 @@ class FormingRun:
             if place not in self.absent:
                 self.queue.at(self.random.randint(0, spread_us), partial(self.start, place))
 
+    @property
+    def loses_a_disk(self) -> bool:
+        """Whether an outage with the loss of a disk is planned."""
+        return self.outage is not None
+
     def when(self, condition: Callable[[], bool], then: Callable[[], object]) -> None:
         """As soon as it is true, unless it is calm before."""
         if condition():
