@@ -29,16 +29,17 @@ from simulation.cluster.memory_store import SimulatedDisk
 from simulation.cluster.raft_invariants import InvariantError
 from simulation.cluster.randomness import exponential_us, stream
 from simulation.cluster.trace import Trace
+from simulation.simulator import Run, Sink, Violation
 
 LONGEST_CALM_US = 90 * SECOND_US
 """The longest probation of a disk that was late again and again is 30 s."""
 _SLICE_US = SECOND_US // 2
 
 
-class HostSimulation:
-    """A run of one scenario. `run` raises InvariantError, or returns."""
+class HostSimulation(Run[HostScenario]):
+    """A run of one scenario."""
 
-    def __init__(self, scenario: HostScenario, sink: Callable[[str], None] | None = None) -> None:
+    def __init__(self, scenario: HostScenario, sink: Sink = None) -> None:
         """`sink` gets the trace line by line."""
         self.scenario = scenario
         self.queue = EventQueue()
@@ -294,8 +295,8 @@ class HostSimulation:
 
     # ------------------------------------------------------------------ the course of a run
 
-    def run(self) -> None:
-        """Run to the end."""
+    def pass_time(self) -> None:
+        """Chaos, then calm."""
         self.begin()
         self.queue.run_until(CHAOS_US)
         self.calm_down()
@@ -321,7 +322,6 @@ class HostSimulation:
             program.machine.call(partial(self._ask_in_calm, program))
         self.wait_for(lambda: not any(client.waits for _, client in calm))
         self.wait_for(self._converged)
-        self._judge()
 
     def led(self) -> bool:
         """Whether every group has one leader among the members that run."""
@@ -386,17 +386,26 @@ class HostSimulation:
             for group in range(self.scenario.profile.groups)
         )
 
-    def _judge(self) -> None:
+    def judge(self) -> list[Violation]:
         """In the end all members have one state, with everything in it that was answered."""
+        violations: list[Violation] = []
         for group, observer in enumerate(self.observers):
             digests = {it.machines[group].digest for it in self.members()}
             if len(digests) != 1:
-                raise InvariantError(f"in the end the members have {len(digests)} states of group {group}")
+                text = f"in the end the members have {len(digests)} states of group {group}"
+                violations.append(Violation("convergence", text))
+                continue
             for program in self.members():
                 observer.keeps_acknowledged(program.id, program.machines[group].counters)
             self.trace.add("end", group, digests.pop().hex(), observer.highest_applied)
+        if not self.counts.get("answered"):
+            violations.append(Violation("unanswered", "nothing was ever answered"))
+        return violations
+
+    def happened(self) -> dict[str, int]:
+        """What faults and clients brought about."""
+        happened = {**self.cluster.effects, **self.counts}
         inside = sum(machine.crashes_in_a_write for machine in self.cluster.machines.values())
         if inside:
-            self.counts["crashed in a write"] = inside
-        if not self.counts.get("answered"):
-            raise InvariantError("nothing was ever answered")
+            happened["crashed in a write"] = inside
+        return dict(sorted(happened.items()))

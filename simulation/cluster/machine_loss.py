@@ -41,8 +41,8 @@ def nodes_of(machine: int) -> tuple[int, ...]:
 class MachineLoss(HostSimulation):
     """A run: each machine in turn goes and comes back, the last one does not."""
 
-    def run(self) -> None:
-        """Run to the end."""
+    def pass_time(self) -> None:
+        """The machines go one after the other."""
         random = stream(self.scenario.seed, "order of machines")
         order = random.sample(range(MACHINES), MACHINES)
         self.begin()

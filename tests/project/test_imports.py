@@ -117,7 +117,7 @@ IMPURE_MODULES: Final = frozenset(
 IMPURE_CALLS: Final = frozenset({"datetime.now", "datetime.utcnow", "datetime.today", "date.today"})
 IMPURE_BUILTINS: Final = frozenset({"open", "input", "print", "breakpoint"})
 # Programs beside the worlds: they read arguments, print, and share the work between processes.
-PROGRAMS: Final = frozenset({"__main__.py", "soak.py"})
+PROGRAMS: Final = frozenset({"__main__.py", "runner.py", "soak.py"})
 
 
 class Import(NamedTuple):

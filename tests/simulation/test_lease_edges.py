@@ -1,6 +1,6 @@
 """Leases at their edges, in whole clusters on virtual time (RULES L2-L10): see simulation/node/lease_edges.
 
-`python -m simulation.node.lease_edges --seeds 1:5000` runs as many as one likes.
+`python -m simulation leases --seeds 1:5000` runs as many as one likes.
 """
 
 from __future__ import annotations
@@ -12,22 +12,20 @@ import pytest
 from simulation.cluster.events import MILLISECOND_US, SECOND_US
 from simulation.node.history import Attachment, Disappearance, Renewal
 from simulation.node.lease_edges import plan as edges
-from simulation.node.lease_edges.__main__ import failure_of
-from simulation.node.lease_edges.course import EdgeOutcome, EdgeRun
+from simulation.node.lease_edges.course import EdgeRun
 from simulation.node.lease_edges.judge import judge
 from simulation.node.lease_edges.plan import Edge, EdgeFault, EdgePlan, draw_plan
 from simulation.node.lease_edges.story import BROKEN, NOT_FOUND, OK, Life, Sent, Story, Use
 from simulation.node.nodes import NodeProfile
+from simulation.simulators import LEASES
 
 SEEDS_IN_CI = 1_000
 CHUNK = 250
 
 
-def run_range(first: int, end: int) -> list[EdgeOutcome]:
-    outcomes: list[EdgeOutcome] = []
-    failures = [failure for seed in range(first, end) if (failure := failure_of(seed, ended=outcomes.append))]
+def run_range(first: int, end: int) -> None:
+    failures = [LEASES.report(seed, failure) for seed in range(first, end) if (failure := LEASES.failure_of(seed))]
     assert not failures, "\n".join(failures[:3])
-    return outcomes
 
 
 def test_l2_l3_l4_seeds_that_find_bugs() -> None:
@@ -47,7 +45,9 @@ def test_both_sides_of_the_edge_are_hit() -> None:
     """Of each use some come in time and some too late: else the edge is not where it is aimed at."""
     answers: dict[tuple[str, str], int] = {}
     for seed in range(1, 61):
-        for use in EdgeRun(draw_plan(seed)).run().story.uses:
+        run = EdgeRun(draw_plan(seed))
+        run.run()
+        for use in run.story.uses:
             answers[(use.kind, use.answer)] = answers.get((use.kind, use.answer), 0) + 1
     for kind in (edges.ATTACH, edges.GET, edges.GET_EMPTY, edges.PASSIVE):
         assert answers.get((kind, OK), 0) >= 3, answers
@@ -87,9 +87,9 @@ def plan_of(expires_ms: int, *kinds: str, fault: EdgeFault | None = None) -> Edg
 
 
 def run_plan(plan: EdgePlan) -> Story:
-    outcome = EdgeRun(plan).run()
-    assert not outcome.violations, [*map(str, outcome.violations), plan.describe()]
-    return outcome.story
+    run = EdgeRun(plan)
+    LEASES.kept(run)
+    return run.story
 
 
 def test_l6_l7_an_outage_of_all_adds_no_whole_period_to_a_quiet_lease() -> None:

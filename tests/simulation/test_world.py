@@ -13,12 +13,12 @@ from mayfly.cluster.raft import SnapshotMetadata
 from simulation.cluster import faults
 from simulation.cluster.clocks import EPOCH_MS, MachineClock, ProcessClock
 from simulation.cluster.cluster import SimulatedCluster
-from simulation.cluster.events import MILLISECOND_US, SECOND_US, EventQueue
+from simulation.cluster.events import MILLISECOND_US, SECOND_US, EndlessRun, EventQueue
 from simulation.cluster.machine import Machine
 from simulation.cluster.memory_store import SimulatedDisk
 from simulation.cluster.network import LinkProfile, StreamNetwork
 from simulation.cluster.randomness import exponential_us, stream
-from simulation.cluster.trace import LINES_HASHED_AT_ONCE, EndlessRun, Trace
+from simulation.cluster.trace import LINES_HASHED_AT_ONCE, Trace
 
 
 class TestEventQueue:

@@ -6,10 +6,11 @@ from simulation.node.checker.deadlines import check_decisions, check_early, chec
 from simulation.node.checker.deliveries import check_duplicates, check_invented, check_order, check_refused
 from simulation.node.checker.leases import check_leases, check_lingering
 from simulation.node.checker.loss import check_answered, check_lost
+from simulation.node.checker.tolerance import Tolerance
 from simulation.node.checker.transactions import check_transactions
-from simulation.node.checker.verdict import Tolerance, Violation
 from simulation.node.history import History
 from simulation.node.topology import Topology
+from simulation.simulator import Violation
 
 __all__ = [
     "Tolerance",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -18,7 +17,7 @@ from simulation.cluster.events import MILLISECOND_US, SECOND_US
 from simulation.cluster.faults import Fault
 from simulation.cluster.machine import Machine
 from simulation.cluster.network import LinkProfile
-from simulation.node.checker import Tolerance, Violation
+from simulation.node.checker import Tolerance
 from simulation.node.lease_edges.client import EdgeClient
 from simulation.node.lease_edges.judge import judge
 from simulation.node.lease_edges.plan import (
@@ -51,21 +50,12 @@ from simulation.node.nodes import SimulatedNode
 from simulation.node.run import Simulation
 from simulation.node.scenario import Scenario, Timeline
 from simulation.node.topology import Topology
+from simulation.simulator import Run, Sink, Violation
 
 EXCHANGE = "edges"
 READY_LIMIT_US = 5 * SECOND_US
 STEP_US = 10 * MILLISECOND_US
 RENEWALS = 8
-
-
-@dataclass(frozen=True, slots=True)
-class EdgeOutcome:
-    """What came of a run."""
-
-    violations: list[Violation]
-    trace_digest: str
-    events: int
-    story: Story
 
 
 class _Shards:
@@ -76,14 +66,15 @@ class _Shards:
         self.applied = 0
 
 
-class EdgeRun:
-    """One run. Use `run` once."""
+class EdgeRun(Run[EdgePlan]):
+    """One run."""
 
-    def __init__(self, plan: EdgePlan, sink: Callable[[str], None] | None = None) -> None:
-        self.plan = plan
+    def __init__(self, plan: EdgePlan, sink: Sink = None) -> None:
+        self.scenario = plan
         self.story = Story(plan.expires_ms)
         simulation = self.simulation = Simulation(_scenario_of(plan), sink)
         self.queue = simulation.queue
+        self.trace = simulation.trace
         self.cluster = simulation.cluster
         self.world = simulation.world
         self.story.history = simulation.history
@@ -96,6 +87,8 @@ class EdgeRun:
             machine.after_input = self._look
         self._clients: dict[str, EdgeClient] = {}
         self._ready: list[str] = []
+        self._not_begun = ""
+        """Why the edge was never come to."""
 
     # ------------------------------------------------------------------ what is seen from outside
 
@@ -150,33 +143,53 @@ class EdgeRun:
 
     # ------------------------------------------------------------------ the course
 
-    def run(self) -> EdgeOutcome:
-        """Run to the end. Raises whatever a node raised."""
-        self.cluster.start_all()
-        if not self._until(self._is_ready, READY_LIMIT_US):
-            return self._outcome([Violation("setup", "the cluster did not get ready")])
-        setup = self._client("setup", 1 + self.plan.seed % 3)
-        if not self._until(lambda: "setup" in self._ready, SECOND_US):
-            return self._outcome([Violation("setup", "no connection")])
-        self._found(setup)
-        if not self._until(lambda: len(self._settled("found")) == len(self.plan.edges), 3 * SECOND_US):
-            return self._outcome([Violation("setup", "the queues could not be declared in time")])
-        deadlines_us = self._renew_all(setup)
-        if not deadlines_us:
-            return self._outcome([Violation("setup", "the leases could not be renewed together")])
-        for edge in self.plan.edges:
-            self._schedule(edge, deadlines_us[edge.queue])
-        end_us = max(deadlines_us.values()) + 10 * MILLISECOND_US
-        end_us = max(end_us, self._schedule_fault(deadlines_us[self.plan.edges[0].queue]))
-        self.queue.run_until(end_us)
+    def pass_time(self) -> None:
+        """Up to the edge, over it, and until nothing is left."""
+        self._not_begun = self._come_to_the_edge()
+        if self._not_begun:
+            return
         self.cluster.calm_down()
-        self._until(self._is_over, 8 * SECOND_US + 2 * self.plan.expires_ms * MILLISECOND_US)
+        self._until(self._is_over, 8 * SECOND_US + 2 * self.scenario.expires_ms * MILLISECOND_US)
         self._ask_at_the_end()
         self.story.ended_us = self.queue.now_us
         for gone in self.story.history.disappearances:
             life = self.story.lives[gone.queue_id]
             life.gone_us, life.reason = gone.at_us, gone.reason
-        return self._outcome(judge(self.story, self.plan))
+
+    def judge(self) -> list[Violation]:
+        """See `judge`."""
+        if self._not_begun:
+            return [Violation("setup", self._not_begun)]
+        return judge(self.story, self.scenario)
+
+    def happened(self) -> dict[str, int]:
+        """How uses were answered."""
+        answers: dict[str, int] = {}
+        for use in self.story.uses:
+            key = f"{use.kind}: {use.answer}"
+            answers[key] = answers.get(key, 0) + 1
+        return dict(sorted(answers.items()))
+
+    def _come_to_the_edge(self) -> str:
+        """Until the last of what is aimed at the edge has happened; why it could not come to that, "" for nothing."""
+        self.cluster.start_all()
+        if not self._until(self._is_ready, READY_LIMIT_US):
+            return "the cluster did not get ready"
+        setup = self._client("setup", 1 + self.scenario.seed % 3)
+        if not self._until(lambda: "setup" in self._ready, SECOND_US):
+            return "no connection"
+        self._found(setup)
+        if not self._until(lambda: len(self._settled("found")) == len(self.scenario.edges), 3 * SECOND_US):
+            return "the queues could not be declared in time"
+        deadlines_us = self._renew_all(setup)
+        if not deadlines_us:
+            return "the leases could not be renewed together"
+        for edge in self.scenario.edges:
+            self._schedule(edge, deadlines_us[edge.queue])
+        end_us = max(deadlines_us.values()) + 10 * MILLISECOND_US
+        end_us = max(end_us, self._schedule_fault(deadlines_us[self.scenario.edges[0].queue]))
+        self.queue.run_until(end_us)
+        return ""
 
     def _until(self, condition: Callable[[], bool], limit_us: int) -> bool:
         end_us = self.queue.now_us + limit_us
@@ -188,7 +201,7 @@ class EdgeRun:
 
     def _is_ready(self) -> bool:
         programs = self.simulation.programs()
-        shards = range(1, self.plan.profile.shards + 1)
+        shards = range(1, self.scenario.profile.shards + 1)
         return (
             len(programs) == len(NODES)
             and all(program.ready for program in programs)
@@ -206,41 +219,41 @@ class EdgeRun:
 
     def _found(self, setup: EdgeClient) -> None:
         setup.call(commands.Exchange.Declare(0, EXCHANGE, "fanout", durable=True))
-        for edge in self.plan.edges:
+        for edge in self.scenario.edges:
             setup.call(commands.Queue.Declare(0, edge.queue, durable=True, arguments=self._lease()))
             setup.use(edge.queue, "found", commands.Queue.Bind(0, edge.queue, EXCHANGE, edge.queue))
             if edge.kind == GET:
                 setup.client.publish("", edge.queue, b"before", commands.Basic.Properties())
 
     def _lease(self) -> dict[str, Any]:
-        return {"x-expires": self.plan.expires_ms}
+        return {"x-expires": self.scenario.expires_ms}
 
     def _renew_all(self, setup: EdgeClient) -> dict[str, int]:
         """Clients of all queues get ready, holders attach, then one client renews every lease in one go; the true
         times at which they end."""
-        for edge in self.plan.edges:
+        for edge in self.scenario.edges:
             shard = self.story.shard_of(edge.queue)
             leader = self.leader_of(shard) or 1
             node = leader if edge.by_leader else 1 + leader % len(NODES)
             self._client(edge.queue, node)
             setup.use(edge.queue, PASSIVE, commands.Queue.Declare(0, edge.queue, passive=True))
-        everyone = {"setup", *(edge.queue for edge in self.plan.edges)}
+        everyone = {"setup", *(edge.queue for edge in self.scenario.edges)}
         if not self._until(lambda: everyone <= set(self._ready), SECOND_US):
             return {}
-        for edge in self.plan.edges:
+        for edge in self.scenario.edges:
             if edge.kind in RELEASES:
                 self._clients[edge.queue].attach(edge.queue)
-        held = sum(edge.kind in RELEASES for edge in self.plan.edges)
+        held = sum(edge.kind in RELEASES for edge in self.scenario.edges)
         if not self._until(lambda: len(self._settled(ATTACH)) == held, SECOND_US):
             return {}
         # Leaders may just be on their way to the nodes that the placement prefers.
         for _ in range(RENEWALS):
-            wanted = len(self._settled(PASSIVE)) + len(self.plan.edges)
-            for edge in self.plan.edges:
+            wanted = len(self._settled(PASSIVE)) + len(self.scenario.edges)
+            for edge in self.scenario.edges:
                 setup.use(edge.queue, PASSIVE, commands.Queue.Declare(0, edge.queue, passive=True))
             if not self._until(lambda: len(self._settled(PASSIVE)) >= wanted, SECOND_US):  # noqa: B023
                 return {}
-            deadlines_us = {edge.queue: self._deadline_us(edge.queue) for edge in self.plan.edges}
+            deadlines_us = {edge.queue: self._deadline_us(edge.queue) for edge in self.scenario.edges}
             if min(deadlines_us.values()) > 0:
                 return deadlines_us
             self.queue.run_until(self.queue.now_us + 2 * STEP_US)
@@ -256,7 +269,7 @@ class EdgeRun:
             return -1
         clock = program.engine.host.groups[shard].clock
         clock.advance_led(program.machine.now_ms())
-        left_ms = found.lease.started_ms + self.plan.expires_ms - clock.led_ms
+        left_ms = found.lease.started_ms + self.scenario.expires_ms - clock.led_ms
         return self.queue.now_us + left_ms * MILLISECOND_US
 
     # ------------------------------------------------------------------ the edge
@@ -272,7 +285,7 @@ class EdgeRun:
 
     def _act(self, edge: Edge) -> None:
         client, queue = self._clients[edge.queue], edge.queue
-        later_us = self.plan.expires_ms * 1_500
+        later_us = self.scenario.expires_ms * 1_500
         if edge.kind == ATTACH:
             client.attach(queue, client.publish_after)
             self._leave_later(client, later_us)
@@ -293,7 +306,7 @@ class EdgeRun:
             client.drop()
         elif edge.kind == NODE_LOSS:
             at_us = self.queue.now_us
-            self._break(CRASH, (client.node,), at_us, self.plan.expires_ms * MILLISECOND_US // 2)
+            self._break(CRASH, (client.node,), at_us, self.scenario.expires_ms * MILLISECOND_US // 2)
 
     def _leave_later(self, client: EdgeClient, delay_us: int) -> None:
         """Cancel the consumer after a while, once it is attached."""
@@ -310,11 +323,11 @@ class EdgeRun:
 
     def _schedule_fault(self, deadline_us: int) -> int:
         """Put the fault on the queue; when it is over."""
-        fault = self.plan.fault
+        fault = self.scenario.fault
         if fault is None:
-            return deadline_us + (self.plan.expires_ms if self._loses_a_node() else 0) * MILLISECOND_US
+            return deadline_us + (self.scenario.expires_ms if self._loses_a_node() else 0) * MILLISECOND_US
         at_us = deadline_us + fault.delta_us
-        leader = self.leader_of(self.story.shard_of(self.plan.edges[0].queue))
+        leader = self.leader_of(self.story.shard_of(self.scenario.edges[0].queue))
         whom = {LEADER: (leader,), ALL: NODES}.get(fault.whom, (1 + leader % len(NODES),))
         if fault.kind == CLOCK:
             step = Fault(at_us - 1, faults.CLOCK_STEP, whom, 0, fault.step_us)
@@ -322,7 +335,7 @@ class EdgeRun:
             if fault.duration_us:
                 self._break(CRASH, whom, at_us, fault.duration_us)
         elif fault.kind == TRANSFER:
-            heir, shard = 1 + leader % len(NODES), self.story.shard_of(self.plan.edges[0].queue)
+            heir, shard = 1 + leader % len(NODES), self.story.shard_of(self.scenario.edges[0].queue)
             self.story.fault_us = (at_us, at_us)
             self.cluster.schedule([Fault(at_us, faults.TRANSFER, (heir,), 0, shard)])
         else:
@@ -330,7 +343,7 @@ class EdgeRun:
         return max(at_us + fault.duration_us, deadline_us) + MILLISECOND_US
 
     def _loses_a_node(self) -> bool:
-        return any(edge.kind == NODE_LOSS for edge in self.plan.edges)
+        return any(edge.kind == NODE_LOSS for edge in self.scenario.edges)
 
     def _break(self, kind: str, nodes: tuple[int, ...], at_us: int, duration_us: int) -> None:
         start_us, end_us = self.story.fault_us
@@ -375,15 +388,15 @@ class EdgeRun:
         programs = self.simulation.programs()
         for program in programs:
             self.story.left_behind += self._left_at(program)
-        for shard in (CATALOG_GROUP, *range(1, self.plan.profile.shards + 1)):
+        for shard in (CATALOG_GROUP, *range(1, self.scenario.profile.shards + 1)):
             for program in programs:
                 self.world.probe.compare(program, shard)
-        node = 1 + (self.plan.seed // 3) % 3
+        node = 1 + (self.scenario.seed // 3) % 3
         last = EdgeClient(self.world, self.story, "last", node, lambda: self._ready.append("last"))
         if not self._until(lambda: "last" in self._ready, SECOND_US):
             self.story.final["a connection in the end"] = BROKEN
             return
-        queue = self.plan.edges[0].queue
+        queue = self.scenario.edges[0].queue
         returned: list[str] = []
         last.client.on_returned = lambda message: returned.append(EXCHANGE)
         last.client.publish(EXCHANGE, "", b"", commands.Basic.Properties())
@@ -397,9 +410,6 @@ class EdgeRun:
         self._until(lambda: bool(final.answer), SECOND_US)
         self.story.final[f"{queue} in the end"] = "gone" if final.answer == NOT_FOUND else final.answer
         self.story.final["a publish to what was bound"] = "gone" if returned else "was not returned"
-
-    def _outcome(self, violations: list[Violation]) -> EdgeOutcome:
-        return EdgeOutcome(violations, self.simulation.trace.digest(), self.queue.executed, self.story)
 
 
 def _scenario_of(plan: EdgePlan) -> Scenario:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from mayfly.node.duties.shard_leader import LEASES_RECORDED_EVERY_MS
-from simulation.node.checker import Tolerance, Violation, check_leases
+from simulation.node.checker import Tolerance, check_leases
 from simulation.node.lease_edges.plan import ATTACH, USES, EdgePlan
 from simulation.node.lease_edges.story import BROKEN, NOT_FOUND, OK, Life, Story, Use, changes, without
 from simulation.node.topology import QueuePlan, Topology
+from simulation.simulator import Violation
 
 DRIFT_PPM = 200
 TOLERANCE = Tolerance(drift_ppm=DRIFT_PPM, early_ms=None)
