@@ -58,6 +58,16 @@ class TestTrace:
         assert len(digests) == 8
         assert printed.lines == len(lines) == 3 * LINES_HASHED_AT_ONCE
 
+    def test_a_run_of_events_without_end_is_ended(self) -> None:
+        queue = EventQueue(most_events=1_000)
+
+        def again() -> None:
+            queue.after(0, again)
+
+        queue.after(0, again)
+        with pytest.raises(EndlessRun, match="1001 events by 0 us"):
+            queue.run_until(SECOND_US)
+
     def test_a_run_without_end_is_ended(self) -> None:
         trace = Trace(EventQueue(), most_lines=1_000)
 

@@ -17,9 +17,9 @@ from simulation.cluster.events import MILLISECOND_US, SECOND_US
 from simulation.cluster.faults import Fault
 from simulation.cluster.machine import Machine
 from simulation.cluster.network import LinkProfile
-from simulation.node.checker import Tolerance
+from simulation.node.checker import Tolerance, check_edges
+from simulation.node.history import BROKEN, NOT_FOUND, Life, Use
 from simulation.node.lease_edges.client import EdgeClient
-from simulation.node.lease_edges.judge import judge
 from simulation.node.lease_edges.plan import (
     ALL,
     ATTACH,
@@ -45,7 +45,6 @@ from simulation.node.lease_edges.plan import (
     Edge,
     EdgePlan,
 )
-from simulation.node.lease_edges.story import BROKEN, NOT_FOUND, Life, Story, Use
 from simulation.node.nodes import SimulatedNode
 from simulation.node.run import Simulation
 from simulation.node.scenario import Scenario, Timeline
@@ -71,13 +70,12 @@ class EdgeRun(Run[EdgePlan]):
 
     def __init__(self, plan: EdgePlan, sink: Sink = None) -> None:
         self.scenario = plan
-        self.story = Story(plan.expires_ms)
         simulation = self.simulation = Simulation(_scenario_of(plan), sink)
         self.queue = simulation.queue
         self.trace = simulation.trace
         self.cluster = simulation.cluster
         self.world = simulation.world
-        self.story.history = simulation.history
+        self.history = simulation.history
         if plan.fault is not None and plan.fault.kind == CLOCK and plan.fault.whom == ALL:
             # With all of them an hour off, nobody is left who could say so (RULES C3).
             self.world.probe.clock_limit_ms = None
@@ -106,8 +104,8 @@ class EdgeRun(Run[EdgePlan]):
         if applied != seen.applied:
             seen.applied = applied
             for record in program.engine.catalog.queues():
-                if record.id not in self.story.lives:
-                    self.story.lives[record.id] = Life(record.name, record.id, record.shard, self.queue.now_us)
+                if record.id not in self.history.lives:
+                    self.history.lives[record.id] = Life(record.name, record.id, record.shard, self.queue.now_us)
 
     def _note(self, node: int, shard: int, now: tuple[bool, bool]) -> None:
         before = self._seen[node].seen.get(shard, (False, False))
@@ -115,9 +113,9 @@ class EdgeRun(Run[EdgePlan]):
             return
         self._seen[node].seen[shard] = now
         if now[0] != before[0]:
-            self.story.leading.append((self.queue.now_us, shard, node, now[0]))
+            self.history.leading.append((self.queue.now_us, shard, node, now[0]))
         if now[1] != before[1]:
-            self.story.established.append((self.queue.now_us, shard, node, now[1]))
+            self.history.established.append((self.queue.now_us, shard, node, now[1]))
 
     def _died(self, node: int) -> None:
         for shard in list(self._seen[node].seen):
@@ -151,21 +149,21 @@ class EdgeRun(Run[EdgePlan]):
         self.cluster.calm_down()
         self._until(self._is_over, 8 * SECOND_US + 2 * self.scenario.expires_ms * MILLISECOND_US)
         self._ask_at_the_end()
-        self.story.ended_us = self.queue.now_us
-        for gone in self.story.history.disappearances:
-            life = self.story.lives[gone.queue_id]
+        self.history.ended_us = self.queue.now_us
+        for gone in self.history.disappearances:
+            life = self.history.lives[gone.queue_id]
             life.gone_us, life.reason = gone.at_us, gone.reason
 
     def judge(self) -> list[Violation]:
-        """See `judge`."""
+        """What clients were told, held against when queues were there."""
         if self._not_begun:
             return [Violation("setup", self._not_begun)]
-        return judge(self.story, self.scenario)
+        return check_edges(self.history, self.scenario)
 
     def happened(self) -> dict[str, int]:
         """How uses were answered."""
         answers: dict[str, int] = {}
-        for use in self.story.uses:
+        for use in self.history.uses:
             key = f"{use.kind}: {use.answer}"
             answers[key] = answers.get(key, 0) + 1
         return dict(sorted(answers.items()))
@@ -211,11 +209,11 @@ class EdgeRun(Run[EdgePlan]):
     # ------------------------------------------------------------------ before the edge
 
     def _client(self, name: str, node: int) -> EdgeClient:
-        client = self._clients[name] = EdgeClient(self.world, self.story, name, node, lambda: self._ready.append(name))
+        client = self._clients[name] = EdgeClient(self.world, name, node, lambda: self._ready.append(name))
         return client
 
     def _settled(self, kind: str) -> list[Use]:
-        return [use for use in self.story.uses if use.kind == kind and use.answer]
+        return [use for use in self.history.uses if use.kind == kind and use.answer]
 
     def _found(self, setup: EdgeClient) -> None:
         setup.call(commands.Exchange.Declare(0, EXCHANGE, "fanout", durable=True))
@@ -223,7 +221,7 @@ class EdgeRun(Run[EdgePlan]):
             setup.call(commands.Queue.Declare(0, edge.queue, durable=True, arguments=self._lease()))
             setup.use(edge.queue, "found", commands.Queue.Bind(0, edge.queue, EXCHANGE, edge.queue))
             if edge.kind == GET:
-                setup.client.publish("", edge.queue, b"before", commands.Basic.Properties())
+                setup.publish("", edge.queue, b"before", commands.Basic.Properties())
 
     def _lease(self) -> dict[str, Any]:
         return {"x-expires": self.scenario.expires_ms}
@@ -232,7 +230,7 @@ class EdgeRun(Run[EdgePlan]):
         """Clients of all queues get ready, holders attach, then one client renews every lease in one go; the true
         times at which they end."""
         for edge in self.scenario.edges:
-            shard = self.story.shard_of(edge.queue)
+            shard = self.history.shard_of(edge.queue)
             leader = self.leader_of(shard) or 1
             node = leader if edge.by_leader else 1 + leader % len(NODES)
             self._client(edge.queue, node)
@@ -261,9 +259,9 @@ class EdgeRun(Run[EdgePlan]):
 
     def _deadline_us(self, queue: str) -> int:
         """When the lease of the queue would end, if nothing happened to it or to its leader."""
-        shard = self.story.shard_of(queue)
+        shard = self.history.shard_of(queue)
         program = self._program(self.leader_of(shard))
-        ids = [life.queue_id for life in self.story.lives.values() if life.queue == queue]
+        ids = [life.queue_id for life in self.history.lives.values() if life.queue == queue]
         found = None if program is None else program.engine.shards[shard].queue(ids[-1])
         if program is None or found is None:
             return -1
@@ -277,7 +275,7 @@ class EdgeRun(Run[EdgePlan]):
     def _schedule(self, edge: Edge, deadline_us: int) -> None:
         at_us = deadline_us
         if edge.aim == DECISION:
-            machine = self.cluster.machines[self.leader_of(self.story.shard_of(edge.queue))]
+            machine = self.cluster.machines[self.leader_of(self.history.shard_of(edge.queue))]
             tick_us = machine.profile.tick_us
             ticks = -(-(deadline_us - machine.next_tick_us) // tick_us)
             at_us = machine.next_tick_us + ticks * tick_us
@@ -296,8 +294,8 @@ class EdgeRun(Run[EdgePlan]):
             client.use(queue, edge.kind, method, client.publish_after)
         elif edge.kind == PASSIVE:
             client.use(queue, edge.kind, commands.Queue.Declare(0, queue, passive=True), client.publish_after)
-        elif edge.kind == PUBLISH and client.alive:
-            client.client.publish("", queue, b"in vain", commands.Basic.Properties())
+        elif edge.kind == PUBLISH and not client.closed:
+            client.publish("", queue, b"in vain", commands.Basic.Properties())
         elif edge.kind == CANCEL:
             client.cancel()
         elif edge.kind == CLOSE:
@@ -312,7 +310,7 @@ class EdgeRun(Run[EdgePlan]):
         """Cancel the consumer after a while, once it is attached."""
 
         def leave() -> None:
-            if client.attachment is None and client.alive:
+            if not client.is_attached and not client.closed:
                 self._leave_later(client, delay_us)
             else:
                 client.cancel()
@@ -327,7 +325,7 @@ class EdgeRun(Run[EdgePlan]):
         if fault is None:
             return deadline_us + (self.scenario.expires_ms if self._loses_a_node() else 0) * MILLISECOND_US
         at_us = deadline_us + fault.delta_us
-        leader = self.leader_of(self.story.shard_of(self.scenario.edges[0].queue))
+        leader = self.leader_of(self.history.shard_of(self.scenario.edges[0].queue))
         whom = {LEADER: (leader,), ALL: NODES}.get(fault.whom, (1 + leader % len(NODES),))
         if fault.kind == CLOCK:
             step = Fault(at_us - 1, faults.CLOCK_STEP, whom, 0, fault.step_us)
@@ -335,8 +333,8 @@ class EdgeRun(Run[EdgePlan]):
             if fault.duration_us:
                 self._break(CRASH, whom, at_us, fault.duration_us)
         elif fault.kind == TRANSFER:
-            heir, shard = 1 + leader % len(NODES), self.story.shard_of(self.scenario.edges[0].queue)
-            self.story.fault_us = (at_us, at_us)
+            heir, shard = 1 + leader % len(NODES), self.history.shard_of(self.scenario.edges[0].queue)
+            self.history.fault_us = (at_us, at_us)
             self.cluster.schedule([Fault(at_us, faults.TRANSFER, (heir,), 0, shard)])
         else:
             self._break(CRASH if fault.kind == OUTAGE else fault.kind, whom, at_us, fault.duration_us)
@@ -346,9 +344,9 @@ class EdgeRun(Run[EdgePlan]):
         return any(edge.kind == NODE_LOSS for edge in self.scenario.edges)
 
     def _break(self, kind: str, nodes: tuple[int, ...], at_us: int, duration_us: int) -> None:
-        start_us, end_us = self.story.fault_us
+        start_us, end_us = self.history.fault_us
         start_us = at_us if start_us < 0 else min(start_us, at_us)
-        self.story.fault_us = (start_us, max(end_us, at_us + duration_us))
+        self.history.fault_us = (start_us, max(end_us, at_us + duration_us))
         words = {CRASH: faults.CRASH, FREEZE: faults.FREEZE, CUT_OFF: faults.PARTITION}
         for node in nodes:
             if kind == CRASH:
@@ -365,7 +363,7 @@ class EdgeRun(Run[EdgePlan]):
 
     def _is_over(self) -> bool:
         """Whether every use is answered and nothing is left of any queue."""
-        if any(not use.answer for use in self.story.uses):
+        if any(not use.answer for use in self.history.uses):
             return False
         programs = self.simulation.programs()
         if len(programs) < len(NODES) or not all(program.ready for program in programs):
@@ -387,19 +385,19 @@ class EdgeRun(Run[EdgePlan]):
         """What clients and replicas say when all is over."""
         programs = self.simulation.programs()
         for program in programs:
-            self.story.left_behind += self._left_at(program)
+            self.history.left_behind += self._left_at(program)
         for shard in (CATALOG_GROUP, *range(1, self.scenario.profile.shards + 1)):
             for program in programs:
                 self.world.probe.compare(program, shard)
         node = 1 + (self.scenario.seed // 3) % 3
-        last = EdgeClient(self.world, self.story, "last", node, lambda: self._ready.append("last"))
+        last = EdgeClient(self.world, "last", node, lambda: self._ready.append("last"))
         if not self._until(lambda: "last" in self._ready, SECOND_US):
-            self.story.final["a connection in the end"] = BROKEN
+            self.history.final["a connection in the end"] = BROKEN
             return
         queue = self.scenario.edges[0].queue
         returned: list[str] = []
-        last.client.on_returned = lambda message: returned.append(EXCHANGE)
-        last.client.publish(EXCHANGE, "", b"", commands.Basic.Properties())
+        last.on_returned = lambda message: returned.append(EXCHANGE)
+        last.publish(EXCHANGE, "", b"", commands.Basic.Properties())
         final = Use(queue, "last look", self.queue.now_us)
 
         def told(result: Any) -> None:
@@ -408,8 +406,8 @@ class EdgeRun(Run[EdgePlan]):
 
         last.call(commands.Queue.Declare(0, queue, passive=True), told)
         self._until(lambda: bool(final.answer), SECOND_US)
-        self.story.final[f"{queue} in the end"] = "gone" if final.answer == NOT_FOUND else final.answer
-        self.story.final["a publish to what was bound"] = "gone" if returned else "was not returned"
+        self.history.final[f"{queue} in the end"] = "gone" if final.answer == NOT_FOUND else final.answer
+        self.history.final["a publish to what was bound"] = "gone" if returned else "was not returned"
 
 
 def _scenario_of(plan: EdgePlan) -> Scenario:
