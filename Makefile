@@ -156,7 +156,7 @@ fuzz-coverage: $(INSTALLED)
 
 # Fresh seeds for all simulators. What fails is written to soak-failures/; Ctrl-C ends it early, with totals.
 soak: $(INSTALLED)
-	@$(BIN)/python -P -m simulation.node.soak --hours $(HOURS) --workers $(WORKERS) $(ARGUMENTS)
+	@$(BIN)/python -P -m simulation soak --hours $(HOURS) --workers $(WORKERS) $(ARGUMENTS)
 
 setup: $(INSTALLED)
 

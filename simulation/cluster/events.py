@@ -11,6 +11,8 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any
 
+MOST_EVENTS = 1_000_000
+"""No run needs a tenth of these."""
 MILLISECOND_US = 1_000
 SECOND_US = 1_000_000
 _ACTION = 2
@@ -29,10 +31,18 @@ class Timer(list[Any]):
         self[_ACTION] = None
 
 
-class EventQueue:
-    """Runs actions in the order of their virtual time; between two actions no time passes at all."""
+class EndlessRun(AssertionError):
+    """More happens than can be meant: members that answer each other without end, say."""
 
-    def __init__(self) -> None:
+
+class EventQueue:
+    """Runs actions in the order of their virtual time; between two actions no time passes at all.
+
+    After `most_events` the run ends.
+    """
+
+    def __init__(self, most_events: int = MOST_EVENTS) -> None:
+        self._most_events = most_events
         self.now_us = 0
         self.executed = 0
         self._sequence = 0
@@ -55,14 +65,19 @@ class EventQueue:
         return timer
 
     def run_until(self, end_us: int) -> None:
-        """Run everything due up to and including `end_us`; the clock stands at `end_us` afterwards."""
-        heap = self._heap
+        """Run everything due up to and including `end_us`; the clock stands at `end_us` afterwards.
+
+        Raises EndlessRun.
+        """
+        heap, most_events = self._heap, self._most_events
         while heap and heap[0][0] <= end_us:
             when_us, _, action = heappop(heap)
             if action is not None:
                 self.now_us = when_us
                 self.executed += 1
                 action()
+                if self.executed > most_events:
+                    raise EndlessRun(f"{self.executed} events by {self.now_us} us, and no end")
         self.now_us = max(self.now_us, end_us)
 
     def step(self) -> bool:

@@ -11,9 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from mayfly.cluster.group.settings import GroupSettings
 from mayfly.cluster.host.frame import Frame
 from mayfly.cluster.host.host import Host
 from mayfly.cluster.host.host import Output as HostOutput
@@ -23,13 +22,13 @@ from mayfly.cluster.log.group_log import EntryCache
 from mayfly.cluster.raft import Entry, MessageType
 from simulation.cluster import host_machine as commands
 from simulation.cluster.carried import carried
+from simulation.cluster.host_invariants import HostObserver
 from simulation.cluster.host_machine import ChainMachine, Directory
+from simulation.cluster.host_scenario import HostScenario
 from simulation.cluster.machine import Machine, ProcessEnds
 from simulation.cluster.memory_store import SimulatedDisk
 from simulation.cluster.raft_invariants import InvariantError
-
-if TYPE_CHECKING:
-    from simulation.cluster.host_group import HostSimulation
+from simulation.cluster.trace import Trace
 
 LOST = "lost"
 """What waiters get whose answer can't be known."""
@@ -39,48 +38,6 @@ _AGAIN_MS = 2_000
 _STARTS_SHIFT = 20
 _LONGEST_QUEUE = 6
 CATALOG = 0
-
-
-@dataclass(frozen=True, slots=True)
-class HostProfile:
-    """The settings of all hosts of a run; ticks are coarse, because they cost the most."""
-
-    groups: int = 1
-    replication_factor: int = 3
-    tick_ms: int = 250
-    heartbeat_ms: int = 500
-    election_timeout_ms: int = 1_500
-    session_timeout_ms: int = 4_000
-    clock_bound_ms: int = 2_000
-    session_window: int = 4
-    batch_bytes: int = 1 << 14
-    entry_bytes: int = 1 << 15
-    compact_entries: int = 10_000
-    cache_bytes: int = 1 << 20
-    inflight_bytes: int = 1 << 20
-    refusal_ms: int = 1_500
-    nodes_per_domain: int = 1
-    """So many nodes, in the order of their ids, are in one failure domain, and the directory knows it."""
-
-    def domain(self, node: int) -> str:
-        """The failure domain of a node."""
-        return f"domain {(node - 1) // self.nodes_per_domain}"
-
-    def group(self) -> GroupSettings:
-        """The part that is the groups'."""
-        return GroupSettings(
-            election_ticks=self.election_timeout_ms // self.tick_ms,
-            heartbeat_ticks=self.heartbeat_ms // self.tick_ms,
-            session_window=self.session_window,
-            batch_bytes=self.batch_bytes,
-            entry_bytes=self.entry_bytes,
-            repeat_after_ms=2 * self.election_timeout_ms,
-            session_timeout_ms=self.session_timeout_ms,
-            compact_bytes=1 << 30,
-            compact_entries=self.compact_entries,
-            inflight_bytes=self.inflight_bytes,
-            refusal_ms=self.refusal_ms,
-        )
 
 
 @dataclass(slots=True)
@@ -109,12 +66,59 @@ class Client:
         return self.done < self.given
 
 
+class HostWorld(Protocol):
+    """The run around the hosts, as one of them sees it."""
+
+    scenario: HostScenario
+    trace: Trace
+    observers: list[HostObserver]
+    known: dict[int, Acquaintance]
+
+    def new_client(self) -> Client:
+        """A client with a number that no other one ever has."""
+        ...
+
+    def program(self, node: int) -> HostNode | None:
+        """What runs on a machine, if anything does."""
+        ...
+
+    def latest_clock_ms(self) -> int:
+        """What the clock of a group may show at most."""
+        ...
+
+    def send(
+        self, source: int, target: int, frame: Frame, result: Callable[[bool], None] | None = None
+    ) -> None:
+        """Put a frame on the network; with `result` it is a snapshot, on the stream for bulky things."""
+        ...
+
+    def as_sent(self, message: Message) -> Message:
+        """A message with a snapshot as its sender has it in memory."""
+        ...
+
+    def send_away(self, node: int, why: str) -> None:
+        """A node was told that it is out, or knows it itself."""
+        ...
+
+    def log_lost(self, node: int, why: str) -> None:
+        """A leader showed a node that it once had more."""
+        ...
+
+    def count(self, what: str) -> None:
+        """Something happened; tests want to see that it does."""
+        ...
+
+    def tell(self, text: str) -> None:
+        """A line for people who read the trace."""
+        ...
+
+
 class HostNode:
     """The program of one process. Made anew at every start of its machine."""
 
     def __init__(
         self,
-        simulation: HostSimulation,
+        world: HostWorld,
         machine: Machine[Frame, WriteBatch],
         disk: SimulatedDisk,
         known: Acquaintance,
@@ -123,8 +127,8 @@ class HostNode:
         self.id = machine.id
         self.machine = machine
         self.known = known
-        profile = simulation.scenario.profile
-        self._simulation = simulation
+        profile = world.scenario.profile
+        self._world = world
         self._disk = disk
         self._connected: dict[int, None] = {}
         self._up: dict[int, None] = {}
@@ -134,21 +138,21 @@ class HostNode:
         self._barrier_since_ms = -_AGAIN_MS
         self._sent_away = False
         groups = range(profile.groups)
-        founders = known.members if known.joined else simulation.scenario.founders
+        founders = known.members if known.joined else world.scenario.founders
         self.directory = Directory(founders, list(groups), profile.replication_factor, profile.domain)
         self.machines = {group: self._machine(group) for group in groups}
-        self.clients = {group: simulation.new_client() for group in groups}
+        self.clients = {group: world.new_client() for group in groups}
         settings = HostSettings(
             self.id, known.members, profile.replication_factor, profile.tick_ms,
             profile.election_timeout_ms, profile.clock_bound_ms, profile.group(), bootstrap=not known.joined,
         )  # fmt: skip
         self.host = Host(
             settings, dict(self.machines), self, self._read_entry, EntryCache(profile.cache_bytes), random.randrange,
-            machine.life << _STARTS_SHIFT, LOST, simulation.tell,
+            machine.life << _STARTS_SHIFT, LOST, world.tell,
         )  # fmt: skip
         stored = disk.load()
         for group, shown in stored.items():
-            simulation.observers[group].loaded(self.id, known.store, shown.hard_state)
+            world.observers[group].loaded(self.id, known.store, shown.hard_state)
         self._commits = {group: shown.hard_state.commit for group, shown in stored.items() if not shown.damage}
         """Up to where logs are known to be committed at start, while their kept payloads were not looked at."""
         self.first_write = self.host.start(stored, machine.now_ms())
@@ -156,7 +160,7 @@ class HostNode:
         self.submit(CATALOG, commands.STARTED, self.id, known.store)
 
     def _machine(self, group: int) -> ChainMachine:
-        observer = self._simulation.observers[group]
+        observer = self._world.observers[group]
         return ChainMachine(
             self.directory if group == CATALOG else None,
             lambda index, data: observer.applying(self.id, Entry(self._term(group, index), index, 0, data)),
@@ -189,7 +193,7 @@ class HostNode:
         if client.given - client.done >= _LONGEST_QUEUE:
             return
         client.given += 1
-        number, observer = client.given, self._simulation.observers[group]
+        number, observer = client.given, self._world.observers[group]
 
         def answered(result: object) -> None:
             client.done += 1
@@ -198,7 +202,7 @@ class HostNode:
             if result != LOST:
                 kind, *rest = result if isinstance(result, tuple) else (0,)
                 observer.answered(client.number, number, (kind, *rest))
-                self._simulation.count("answered")
+                self._world.count("answered")
 
         command = commands.encode_command(
             commands.KEEP if keep else commands.COMMAND, client.number, number, padding
@@ -214,8 +218,8 @@ class HostNode:
         if kept:
             index = kept[choice % len(kept)]
             data = self.host.groups[group].log.data(index)
-            self._simulation.observers[group].payload_read(self.id, index, data)
-            self._simulation.count("payload read")
+            self._world.observers[group].payload_read(self.id, index, data)
+            self._world.count("payload read")
 
     def _read_all_kept(self) -> None:
         """Once after the start: whatever the state refers to is there, as clients that wait for it would find."""
@@ -227,7 +231,7 @@ class HostNode:
 
     def read_index(self, group: int) -> None:
         """Read what is current: all that any replica has applied by now must be there."""
-        observer = self._simulation.observers[group]
+        observer = self._world.observers[group]
         least = observer.highest_applied
 
         def current(result: object) -> None:
@@ -237,7 +241,7 @@ class HostNode:
                         f"stale read at node {self.id}: group {group} is at {self.machines[group].index} here, "
                         f"{least} was applied before it began"
                     )
-                self._simulation.count("read")
+                self._world.count("read")
 
         self.host.read_index(group, current)
 
@@ -248,13 +252,13 @@ class HostNode:
 
     def group_session_lost(self, group: int) -> None:
         """What was pending goes on in a new session."""
-        self._simulation.count("session lost")
+        self._world.count("session lost")
 
     def group_applied(self, group: int) -> None:
         """Follow the members that the catalog has; older ones than were known before are passed over."""
         if group in self.rebuilding and self.host.groups[group].rebuild is None:
             self.rebuilding.remove(group)
-            self._simulation.count("rebuilt")
+            self._world.count("rebuilt")
         directory = self.directory
         if group != CATALOG or directory.version == self._seen_version or directory.version < self.known.version:
             return
@@ -276,14 +280,14 @@ class HostNode:
 
     def lets_in(self, peer: int) -> bool:
         """Whether what a peer sends is taken: it is a member, or came after all that is known here."""
-        if self.objection(peer, self._simulation.known[peer].store):
+        if self.objection(peer, self._world.known[peer].store):
             return False
         states = self.directory.states
         return peer in states or peer in self.known.members or peer > max(states)
 
     def greet(self, peer: int) -> None:
         """Open the stream to a connected peer, if it lets this node in; it may send this node away for good."""
-        other = self._simulation.program(peer)
+        other = self._world.program(peer)
         if other is None or peer not in self._connected:
             return
         why = other.objection(self.id, self.known.store)
@@ -300,7 +304,7 @@ class HostNode:
     def _go_away(self, why: str) -> None:
         if not self._sent_away:
             self._sent_away = True
-            self._simulation.send_away(self.id, why)
+            self._world.send_away(self.id, why)
 
     def _follow_members(self, life: int) -> None:
         """The members have changed: peers greet again, and learn whether they are let in still."""
@@ -310,7 +314,7 @@ class HostNode:
             self._go_away("it was removed")
             return
         for peer in list(self._connected):
-            other = self._simulation.program(peer)
+            other = self._world.program(peer)
             if other is not None:
                 other.machine.call(partial(other.greet, self.id))
             self.greet(peer)
@@ -368,7 +372,7 @@ class HostNode:
             return
         for group, message in frame.raft:
             if message.type == MessageType.VOTE_RESP:
-                self._simulation.observers[group].delivered(message)
+                self._world.observers[group].delivered(message)
         self.host.receive(peer_id, frame, now_ms)
 
     def peer_up(self, peer_id: int, now_ms: int) -> None:
@@ -390,7 +394,7 @@ class HostNode:
     def pump(self, now_ms: int) -> HostOutput:
         """See `Host.pump`."""
         if self.host.log_lost is not None:
-            self._simulation.log_lost(self.id, self.host.log_lost)
+            self._world.log_lost(self.id, self.host.log_lost)
             raise ProcessEnds(f"log lost: {self.host.log_lost}")
         output = self.host.pump(now_ms)
         self._look()
@@ -409,7 +413,7 @@ class HostNode:
 
     def disk_full(self, text: str) -> None:
         """The write is tried again; publishes would be refused meanwhile, commands are not."""
-        self._simulation.count("disk full")
+        self._world.count("disk full")
 
     def transmit(self, peer_id: int, frame: Frame) -> None:
         """Send a frame; snapshots leave it and go on a stream of their own, and their fate is reported."""
@@ -418,16 +422,16 @@ class HostNode:
             for group, _ in snapshots:
                 self._snapshot_fate(peer_id, group)(False)
             return
-        send = self._simulation.send
+        send = self._world.send
         if snapshots:
             frame.raft = [pair for pair in frame.raft if pair[1].type != MessageType.SNAP]
         if not (snapshots and frame.empty()):
             send(self.id, peer_id, frame)
         for group, message in snapshots:
-            self._simulation.count("snapshot sent")
+            self._world.count("snapshot sent")
             alone = Frame(frame.clock_ms)
             try:
-                alone.raft.append((group, carried(group, self._simulation.as_sent(message))))
+                alone.raft.append((group, carried(group, self._world.as_sent(message))))
             except MissingEntry:
                 self._snapshot_fate(peer_id, group)(False)
                 continue
@@ -450,7 +454,7 @@ class HostNode:
 
     def _look(self) -> None:
         """After every turn: the clocks of the groups, and who leads with which log."""
-        latest_ms = self._simulation.latest_clock_ms()
+        latest_ms = self._world.latest_clock_ms()
         for id, group in self.host.groups.items():
             if group.clock.time_ms > latest_ms:
                 raise InvariantError(
@@ -460,8 +464,8 @@ class HostNode:
             raw = group.raw
             if raw.leads and self._led.get(id) != raw.term:
                 self._led[id] = raw.term
-                observer = self._simulation.observers[id]
+                observer = self._world.observers[id]
                 observer.leads(self.id, raw.term)
                 terms = {index: raw.term_at(index) for index in range(group.log.first_index(), raw.last_index + 1)}
                 observer.leader_has(self.id, raw.term, terms)
-                self._simulation.trace.add("leads", self.id, id, raw.term)
+                self._world.trace.add("leads", self.id, id, raw.term)

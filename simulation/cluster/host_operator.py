@@ -9,31 +9,67 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from simulation.cluster import host_machine as commands
-from simulation.cluster.events import MILLISECOND_US
+from simulation.cluster.cluster import SimulatedCluster
+from simulation.cluster.events import MILLISECOND_US, EventQueue
 from simulation.cluster.host_node import CATALOG, LOST, HostNode
+from simulation.cluster.host_scenario import HostScenario
 from simulation.cluster.membership_change import ADD, REMOVE, REPLACE, Change
 from simulation.cluster.randomness import stream
-
-if TYPE_CHECKING:
-    from simulation.cluster.host_group import HostSimulation
+from simulation.cluster.trace import Trace
 
 _MOST_MEMBERS = 6
 _PAUSE_US = 400 * MILLISECOND_US
 
 
-def draw_changes(random: Random, start_us: int, end_us: int) -> tuple[Change, ...]:
-    """The changes of a seed; none in every second one."""
-    times = sorted(random.randint(start_us, end_us) for _ in range(random.choice((0, 0, 1, 2))))
-    return tuple(Change(at_us, random.choice((ADD, REMOVE, REPLACE))) for at_us in times)
+class OperatedHosts(Protocol):
+    """The run, as its operator sees it."""
+
+    scenario: HostScenario
+    queue: EventQueue
+    trace: Trace
+    cluster: SimulatedCluster[Any, Any]
+    out_of_action: dict[int, str]
+
+    def programs(self) -> list[HostNode]:
+        """All that runs."""
+        ...
+
+    def members(self) -> list[HostNode]:
+        """What runs on members, by the directory that is furthest ahead."""
+        ...
+
+    def is_present(self, node: int) -> bool:
+        """Whether a node is a member, by the directory that is furthest ahead."""
+        ...
+
+    def impaired(self) -> list[int]:
+        """The nodes that have lost some of their data, and not got it back."""
+        ...
+
+    def all_settled(self) -> bool:
+        """Whether all members run, show the same members and are at rest with them."""
+        ...
+
+    def new_store(self) -> int:
+        """A name for data that has none."""
+        ...
+
+    def add_member(self, node: int, store: int, members: list[int], version: int) -> None:
+        """A machine for a node that has been given a place; it starts at once."""
+        ...
+
+    def count(self, what: str) -> None:
+        """Something happened; tests want to see that it does."""
+        ...
 
 
 class HostOperator:
     """Carries out what was drawn, and what accidents demand."""
 
-    def __init__(self, simulation: HostSimulation, changes: tuple[Change, ...]) -> None:
+    def __init__(self, simulation: OperatedHosts, changes: tuple[Change, ...]) -> None:
         self.done = 0
         """How many changes were made, replacements after accidents too."""
         self._simulation = simulation

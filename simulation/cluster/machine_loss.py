@@ -9,19 +9,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 from simulation.cluster.events import MILLISECOND_US
-from simulation.cluster.host_group import HostScenario, HostSimulation, draw_scenario
+from simulation.cluster.host_group import HostSimulation
+from simulation.cluster.host_scenario import USUAL_OFFSET_MS, HostScenario, draw_scenario
 from simulation.cluster.randomness import stream
 
 MACHINES = 3
 NODES_OF_A_MACHINE = 2
 _NODES = MACHINES * NODES_OF_A_MACHINE
-_USUAL_OFFSET_MS = 50
 
 
 def draw_machines(seed: int, told: bool = True) -> HostScenario:
     """The scenario of a seed. Unless `told`, the directory takes every node for a domain of its own."""
     drawn, random = draw_scenario(seed), stream(seed, "machines")
-    offsets = tuple(random.randint(-_USUAL_OFFSET_MS, _USUAL_OFFSET_MS) * MILLISECOND_US for _ in range(_NODES))
+    offsets = tuple(random.randint(-USUAL_OFFSET_MS, USUAL_OFFSET_MS) * MILLISECOND_US for _ in range(_NODES))
     profile = replace(
         drawn.profile, groups=2, replication_factor=3, nodes_per_domain=NODES_OF_A_MACHINE if told else 1
     )
@@ -41,8 +41,8 @@ def nodes_of(machine: int) -> tuple[int, ...]:
 class MachineLoss(HostSimulation):
     """A run: each machine in turn goes and comes back, the last one does not."""
 
-    def run(self) -> None:
-        """Run to the end."""
+    def pass_time(self) -> None:
+        """The machines go one after the other."""
         random = stream(self.scenario.seed, "order of machines")
         order = random.sample(range(MACHINES), MACHINES)
         self.begin()

@@ -1,6 +1,7 @@
 """What an operator of a simulated cluster does to its members."""
 
 from dataclasses import dataclass
+from random import Random
 
 ADD = "add"
 REMOVE = "remove"
@@ -13,3 +14,9 @@ class Change:
 
     at_us: int
     kind: str
+
+
+def draw_changes(random: Random, start_us: int, end_us: int) -> tuple[Change, ...]:
+    """The changes of a seed; none in every second one."""
+    times = sorted(random.randint(start_us, end_us) for _ in range(random.choice((0, 0, 1, 2))))
+    return tuple(Change(at_us, random.choice((ADD, REMOVE, REPLACE))) for at_us in times)

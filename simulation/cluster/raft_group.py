@@ -6,7 +6,6 @@ freeze and are cut off, the membership changes, logs are compacted; `RaftObserve
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from random import Random
 
@@ -33,9 +32,11 @@ from simulation.cluster.events import MILLISECOND_US, SECOND_US, EventQueue
 from simulation.cluster.memory_storage import MemoryStorage
 from simulation.cluster.notices import NoticeNetwork, NoticeProfile
 from simulation.cluster.raft_invariants import InvariantError, RaftObserver
-from simulation.cluster.raft_schedules import drawn_schedule, make_schedule
-from simulation.cluster.randomness import exponential_us, stream
+from simulation.cluster.raft_scenario import RaftScenario
+from simulation.cluster.raft_schedules import make_schedule
+from simulation.cluster.randomness import continued, exponential_us
 from simulation.cluster.trace import Trace
+from simulation.simulator import Run, Sink, Violation
 
 TICK_US = 100 * MILLISECOND_US
 BOOTSTRAP = 1
@@ -92,7 +93,7 @@ class RaftMember:
         self.raw = RawNode(
             Config(
                 id=self.id,
-                election_tick=self.group.election_tick,
+                election_tick=self.group.scenario.election_tick,
                 heartbeat_tick=1,
                 storage=self.storage,
                 random=random.randrange,
@@ -100,8 +101,8 @@ class RaftMember:
                 max_size_per_message=self.group.max_message_bytes,
                 max_inflight_messages=self.group.max_inflight,
                 check_quorum=self.group.check_quorum,
-                pre_vote=self.group.pre_vote,
-                step_down_on_removal=self.group.step_down_on_removal,
+                pre_vote=self.group.scenario.pre_vote,
+                step_down_on_removal=self.group.scenario.step_down_on_removal,
             )
         )
         self._schedule_tick(self._life)
@@ -235,9 +236,9 @@ class RaftMember:
         if self.conf_state is not metadata.conf_state and self.conf_state != metadata.conf_state:
             # A member that has just come in can't use a snapshot of a time when it did not belong.
             metadata = storage.create_snapshot(self.applied, self.conf_state, self.digest).metadata
-        if self.applied - metadata.index >= self.group.compact_every:
+        if self.applied - metadata.index >= self.group.scenario.compact_every:
             storage.create_snapshot(self.applied, self.conf_state, self.digest)
-            keep = self.group.random.randint(0, self.group.compact_every // 2)
+            keep = self.group.random.randint(0, self.group.scenario.compact_every // 2)
             if self.applied - keep >= storage.first_index():
                 storage.compact(self.applied - keep)
 
@@ -251,44 +252,29 @@ class RaftMember:
             self.group.schedule.leads(self)
 
 
-class RaftGroup:
-    """A whole run of one group; `run` raises InvariantError, or returns."""
+class RaftGroup(Run[RaftScenario]):
+    """A whole run of one group."""
 
-    def __init__(
-        self, seed: int, sink: Callable[[str], None] | None = None, schedule: str | None = None
-    ) -> None:
-        """`schedule` (see `raft_schedules`) is drawn from the seed unless it is given."""
-        self.seed = seed
-        self.schedule_name = drawn_schedule(seed) if schedule is None else schedule
-        self.schedule = make_schedule(self.schedule_name, seed)
-        self.queue = EventQueue()
+    def __init__(self, scenario: RaftScenario, sink: Sink = None) -> None:
+        """`sink` gets the trace line by line."""
+        self.scenario = scenario
+        self.schedule = make_schedule(scenario.schedule, scenario.seed)
+        self.queue = EventQueue(MOST_EVENTS)
         self.trace = Trace(self.queue, sink, MOST_MESSAGES)
-        self.random: Random = stream(seed, "raft group")
+        self.random: Random = continued(scenario.rest)
         self.observer = RaftObserver()
-        random = self.random
-        self.size = self.schedule.size(random.choice((1, 2, 3, 3, 3, 4, 5, 5)))
-        self.spares = random.choice((0, 1, 2))
-        self.check_quorum = random.random() < 0.5
-        self.pre_vote = random.random() < 0.6
-        self.step_down_on_removal = random.random() < 0.7
-        self.max_message_bytes = random.choice((64, 4_096, 1 << 20))
-        self.max_inflight = random.choice((1, 4, 256))
-        self.compact_every = random.choice((4, 12, 10_000))
-        self.membership_changes = self.spares > 0
-        self.profile = NoticeProfile(
-            loss=random.choice((0.0, 0.02, 0.15)), duplication=random.choice((0.0, 0.05, 0.3))
-        )
-        self.write_mean_us = random.choice((0, 1_000, 20_000, 60_000))
-        self.election_tick = random.choice((4, 6, 10))
-        self.proposal_gap_us = random.choice((15, 40, 120)) * MILLISECOND_US
-        self.reads = random.choice((0.1, 0.4))
-        self.trouble_gap_us = random.choice((200, 400, 800)) * MILLISECOND_US
-        self.outage_us = random.choice((150, 600, 2_000)) * MILLISECOND_US
-        self.aim_at_leader = random.choice((0.0, 0.5))
+        self.size = scenario.size
+        self.check_quorum = scenario.check_quorum
+        self.max_message_bytes = scenario.max_message_bytes
+        self.max_inflight = scenario.max_inflight
+        self.write_mean_us = scenario.write_mean_us
+        self.proposal_gap_us = scenario.proposal_gap_us
+        self.membership_changes = scenario.spares > 0
+        self.profile = NoticeProfile(scenario.loss, scenario.duplication)
         self.network: NoticeNetwork[Message] = NoticeNetwork(
-            self.queue, random, self.profile, self._deliver
+            self.queue, self.random, self.profile, self._deliver
         )
-        nodes = list(range(1, self.size + self.spares + 1))
+        nodes = list(range(1, self.size + scenario.spares + 1))
         conf_state = ConfState(voters=nodes[: self.size], learners=[])
         self.members = {node: RaftMember(node, self, conf_state) for node in nodes}
         self.proposed = 0
@@ -324,11 +310,6 @@ class RaftGroup:
         self.queue.after(self.random.randint(1, 2 * SECOND_US), report)
 
     def _deliver(self, target: int, source: int, message: Message) -> None:
-        if self.queue.executed > MOST_EVENTS:
-            raise InvariantError(
-                f"the run does not end: {MOST_EVENTS} events by {self.queue.now_us / SECOND_US:.3f} s of virtual "
-                f"time, and {message!r}"
-            )
         self.trace.add("message", repr(message))
         member = self.members.get(target)
         if member is not None:
@@ -348,7 +329,7 @@ class RaftGroup:
         if holders <= self.size // 2:
             raise InvariantError(f"{entry!r} was applied with {holders} of {self.size} copies on disk")
 
-    def run(self) -> None:
+    def pass_time(self) -> None:
         """Chaos, then calm, until the group has agreed on something new and all members that belong to it know it."""
         self.schedule.begin(self)
         for member in self.members.values():
@@ -374,10 +355,18 @@ class RaftGroup:
             self.queue.run_until(self.queue.now_us + SECOND_US // 2)
         self.trace.add("end", self.observer.highest_applied, self.observer.digests[self.observer.highest_applied].hex())
 
+    def judge(self) -> list[Violation]:
+        """All was judged at its step, and the run has only ended because all members agree."""
+        return []
+
+    def happened(self) -> dict[str, int]:
+        """Of figure 3's subjects."""
+        return {"entries": self.observer.highest_applied, "leaders": len(self.observer.leaders)}
+
     def _take_away_removed_leaders(self) -> None:
         """A leader that stays although it was removed takes no proposals and keeps others from standing: whoever runs a
         group without `step_down_on_removal` has to end it."""
-        if self.step_down_on_removal:
+        if self.scenario.step_down_on_removal:
             return
         for member in self.members.values():
             voters = (*member.conf_state.voters, *member.conf_state.voters_outgoing)
@@ -395,7 +384,7 @@ class RaftGroup:
             return
         self.proposed += 1
         try:
-            if self.random.random() < self.reads:
+            if self.random.random() < self.scenario.reads:
                 context = b"read %d" % self.proposed
                 self.observer.read_requested(context)
                 raw.read_index(context)
@@ -407,7 +396,7 @@ class RaftGroup:
         member.progress()
 
     def _schedule_trouble(self) -> None:
-        self.queue.after(exponential_us(self.random, self.trouble_gap_us, 5 * SECOND_US), self._trouble)
+        self.queue.after(exponential_us(self.random, self.scenario.trouble_gap_us, 5 * SECOND_US), self._trouble)
 
     def _trouble(self) -> None:
         """One fault or its end, at random; or a membership change, or a transfer."""
@@ -418,7 +407,7 @@ class RaftGroup:
         member = self._victim()
         kind = random.choice(TROUBLES)
         self.trace.add("trouble", kind, member.id)
-        outage = exponential_us(random, self.outage_us, 10 * SECOND_US)
+        outage = exponential_us(random, self.scenario.outage_us, 10 * SECOND_US)
         if kind == "crash":
             member.crash()
             self.queue.after(outage, member.start)
@@ -445,7 +434,7 @@ class RaftGroup:
     def _victim(self) -> RaftMember:
         """Whom the trouble hits; a blow to a leader is worth more than one to anybody."""
         members = list(self.members.values())
-        if self.random.random() < self.aim_at_leader:
+        if self.random.random() < self.scenario.aim_at_leader:
             members = [member for member in members if member.leads] or members
         return self.random.choice(members)
 

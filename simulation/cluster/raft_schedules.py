@@ -6,21 +6,58 @@ it said, and what figure 8 of the Raft paper is about.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from mayfly.cluster.raft import ProposalDropped, RawNode, Ready
-from simulation.cluster.events import MILLISECOND_US, SECOND_US
+from simulation.cluster.events import MILLISECOND_US, SECOND_US, EventQueue
+from simulation.cluster.notices import NoticeNetwork
 from simulation.cluster.randomness import exponential_us, stream
-
-if TYPE_CHECKING:
-    from simulation.cluster.raft_group import RaftGroup, RaftMember
 
 PLAIN = "plain"
 RIVALS = "rivals"
 SHORT_REIGNS = "short reigns"
+
+
+class Member(Protocol):
+    """A member of a group, as schedules see and hit it."""
+
+    id: int
+    raw: RawNode | None
+    frozen: bool
+
+    @property
+    def group(self) -> Group:
+        """The group that it was made for."""
+        ...
+
+    def crash_within(self, delay_us: int, outage_us: int) -> None:
+        """Crash so much later, unless it has crashed by then; and start again after the outage."""
+        ...
+
+    def stand(self) -> None:
+        """Stand for election now, if it can."""
+        ...
+
+
+class Group(Protocol):
+    """A group, and what of its settings schedules change."""
+
+    queue: EventQueue
+    network: NoticeNetwork[Any]
+    calm: bool
+    check_quorum: bool
+    max_message_bytes: int
+    max_inflight: int
+    write_mean_us: int
+
+    @property
+    def members(self) -> Mapping[int, Member]:
+        """All members by their ids, those that are down too."""
+        ...
 
 
 class Schedule:
@@ -33,13 +70,13 @@ class Schedule:
         """How many voters the group has at first."""
         return drawn
 
-    def begin(self, group: RaftGroup) -> None:
+    def begin(self, group: Group) -> None:
         """The group is about to start."""
 
-    def writes(self, member: RaftMember, ready: Ready, duration_us: int) -> None:
+    def writes(self, member: Member, ready: Ready, duration_us: int) -> None:
         """A member has begun a write, and sent what may leave before it ends."""
 
-    def leads(self, member: RaftMember) -> None:
+    def leads(self, member: Member) -> None:
         """A member has begun to lead."""
 
 
@@ -60,17 +97,17 @@ class Rivals(Schedule):
     def size(self, drawn: int) -> int:
         return max(drawn, 3)
 
-    def begin(self, group: RaftGroup) -> None:
+    def begin(self, group: Group) -> None:
         group.check_quorum = False
         group.write_mean_us = self.WRITE_MEAN_US
         self._next(group)
 
-    def _next(self, group: RaftGroup) -> None:
+    def _next(self, group: Group) -> None:
         group.queue.after(
             exponential_us(self.random, self.MEAN_PAUSE_US, SECOND_US), lambda: self._stand(group)
         )
 
-    def _stand(self, group: RaftGroup) -> None:
+    def _stand(self, group: Group) -> None:
         if group.calm:
             return
         self._next(group)
@@ -88,7 +125,7 @@ class Rivals(Schedule):
         first.stand()
         group.queue.after(self.random.randint(0, self.LONGEST_LEAD_US), second.stand)
 
-    def writes(self, member: RaftMember, ready: Ready, duration_us: int) -> None:
+    def writes(self, member: Member, ready: Ready, duration_us: int) -> None:
         voted = 0 if ready.hard_state is None else ready.hard_state.vote
         if voted not in (0, member.id) and self.random.random() < self.CRASHES:
             outage_us = exponential_us(self.random, self.MEAN_OUTAGE_US, SECOND_US)
@@ -108,24 +145,24 @@ class ShortReigns(Schedule):
     def size(self, drawn: int) -> int:
         return max(drawn, 3)
 
-    def begin(self, group: RaftGroup) -> None:
+    def begin(self, group: Group) -> None:
         group.check_quorum = False
         group.max_message_bytes = 64  # one entry a message
         group.max_inflight = 1
         group.write_mean_us = MILLISECOND_US
         self._next(group)
 
-    def _next(self, group: RaftGroup) -> None:
+    def _next(self, group: Group) -> None:
         group.queue.after(
             exponential_us(self.random, self.MEAN_PAUSE_US, SECOND_US), lambda: self._stand(group)
         )
 
-    def _stand(self, group: RaftGroup) -> None:
+    def _stand(self, group: Group) -> None:
         if not group.calm:
             self._next(group)
             self.random.choice(list(group.members.values())).stand()
 
-    def leads(self, member: RaftMember) -> None:
+    def leads(self, member: Member) -> None:
         group = member.group
         if group.calm:
             return

@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from math import log
 from random import Random
+from typing import Any
+
+State = tuple[Any, ...]
+"""Where a stream is: what `Random.getstate` gives."""
 
 
 class Stream(Random):
@@ -28,6 +32,13 @@ class Stream(Random):
 def stream(seed: int, name: str) -> Random:
     """The stream of `name` in the run of `seed`; text seeds go through SHA-512, not through Python's hash."""
     return Stream(f"mayfly/{seed}/{name}")
+
+
+def continued(state: State) -> Random:
+    """A stream that goes on from there."""
+    random = Stream(0)
+    random.setstate(state)
+    return random
 
 
 def exponential_us(random: Random, mean_us: float, ceiling_us: int) -> int:

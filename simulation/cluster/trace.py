@@ -9,15 +9,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 
-from simulation.cluster.events import EventQueue
+from simulation.cluster.events import EndlessRun, EventQueue
 
 LINES_HASHED_AT_ONCE = 256
 MOST_LINES = 200_000
 """No run of whole nodes needs a fifth of these."""
-
-
-class EndlessRun(AssertionError):
-    """More happens than can be meant: members that answer each other without end, say."""
 
 
 class Trace:

@@ -1,4 +1,4 @@
 """Whole nodes under `simulation.cluster`: clients with a workload, their histories, and a checker over them.
 
-`python -m simulation.node --seed 17` runs one seed; docs/simulator.md explains the rest.
+`python -m simulation clusters --seed 17` runs one seed; docs/simulator.md explains the rest.
 """

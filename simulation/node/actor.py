@@ -15,11 +15,11 @@ from pamqp.base import Frame
 
 from simulation.cluster.events import MILLISECOND_US, SECOND_US
 from simulation.cluster.randomness import exponential_us, stream
-from simulation.node.amqp_client import AmqpClient, Message, Refused
+from simulation.node.amqp_client import Message, Refused
 from simulation.node.history import ACK, DECLARE, GET, PASSIVE, REQUEUE, Attachment, Delivery
-from simulation.node.sockets import Wire
+from simulation.node.node_client import NodeClient
 from simulation.node.topology import QueuePlan
-from simulation.node.world import CLIENT_DELAY_US, World, deaths_of, id_of
+from simulation.node.world import World, deaths_of, id_of
 
 
 class Actor:
@@ -34,12 +34,10 @@ class Actor:
         self.world = world
         self.name = name
         self.random = stream(world.seed, f"actor {name}")
-        self.client: AmqpClient | None = None
+        self.client: NodeClient | None = None
         self.node = 0
         self.finished = False
         self.unsettled: dict[int, Delivery] = {}
-        self.attachments: dict[str, Attachment] = {}
-        self._wire: Wire | None = None
         self._life = 0
         self._seeking_us = -1
 
@@ -70,11 +68,8 @@ class Actor:
 
     def drop(self) -> None:
         """Let go of the connection without a word, as a client that is killed does."""
-        wire, self._wire = self._wire, None
-        if wire is not None:
-            wire.drop_by_client()
         if self.client is not None:
-            self.client.broken()
+            self.client.drop()
 
     def later(self, mean_us: int, action: Callable[[], None]) -> None:
         """Do something on this connection after a while."""
@@ -100,20 +95,14 @@ class Actor:
         self._life += 1
         life = self._life
         self.node = self.random.choice(list(world.cluster.machines))
-        machine = world.cluster.machines[self.node]
-        wire = self._wire = Wire(world.queue, world.wires, CLIENT_DELAY_US)
-        client = AmqpClient(
-            wire.write_from_client, lambda answer: self._opened(life), self._closed, mode=self.mode
+        client = self.client = NodeClient(
+            world, self.node, lambda answer: self._opened(life), self._closed, self.mode
         )
-        self.client = client
         client.on_message = self._on_message
         client.on_confirm = self.on_confirm
         client.on_returned = self.on_returned
         client.on_cancelled = self._on_cancelled
-        wire.to_client = client.receive
-        wire.client_broken = client.broken
-        machine.on_crash.append(lambda: self._machine_died(life))
-        world.connect(machine, wire, client.broken)
+        client.connect()
         self.give_up_unless(lambda: client.ready)
 
     def _opened(self, life: int) -> None:
@@ -121,21 +110,9 @@ class Actor:
             self._seeking_us = -1
             self.begin()
 
-    def _machine_died(self, life: int) -> None:
-        """The node is dead; its client does not know yet, the history does."""
-        if self._life == life:
-            for attachment in self.attachments.values():
-                self.world.released(attachment)
-
-    def _closed(self, error: Refused | None) -> None:
-        wire, self._wire = self._wire, None
-        if wire is not None:
-            wire.drop_by_client()
+    def _closed(self) -> None:
         self.client = None
         self._life += 1
-        for attachment in self.attachments.values():
-            self.world.released(attachment)
-        self.attachments.clear()
         self.unsettled.clear()
         self.ended()
         if not self.finished:
@@ -191,9 +168,8 @@ class Actor:
         tag = f"{self.name}.{self.world.next_holder}"
 
         def consuming(result: Any) -> None:
-            attachment = Attachment(queue, tag, invoked_us, self.world.queue.now_us)
-            self.attachments[tag] = attachment
-            self.world.attached(self.node, attachment)
+            if self.client is not None:
+                self.client.attached(Attachment(queue, tag, invoked_us, self.world.queue.now_us))
             answer(tag)
 
         self.queues_of_tags[tag] = queue
@@ -209,15 +185,13 @@ class Actor:
 
     def cancel(self, tag: str, answer: Callable[[], None]) -> None:
         """Cancel a consumer."""
-        attachment = self.attachments.pop(tag, None)
-        if attachment is not None:
-            self.world.released(attachment)
+        if self.client is not None:
+            self.client.release(tag)
         self.call(commands.Basic.Cancel(tag), lambda result: answer())
 
     def _on_cancelled(self, tag: str) -> None:
-        attachment = self.attachments.pop(tag, None)
-        if attachment is not None:
-            self.world.released(attachment)
+        if self.client is not None:
+            self.client.release(tag)
         self.on_cancelled(tag)
 
     def on_cancelled(self, tag: str) -> None:

@@ -274,9 +274,9 @@ class Reluctant(Actor):
         self.later(200 * MILLISECOND_US, self._stop_reading)
 
     def _read(self, reads: bool) -> None:
-        if self._wire is not None:
+        if self.client is not None:
             self.world.cluster.trace.add("reads" if reads else "reads nothing", self.name)
-            self._wire.let_client_read(reads)
+            self.client.wire.let_client_read(reads)
 
 
 class Getter(Worker):

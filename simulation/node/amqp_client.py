@@ -85,7 +85,7 @@ class AmqpClient:
 
     # ------------------------------------------------------------------ what a user calls
 
-    def call(self, method: Frame, answer: Answer) -> None:
+    def call(self, method: Frame, answer: Answer = lambda answer: None) -> None:
         """Send a method that is answered; answers come in the order of the calls."""
         self._waiting.append(answer)
         self._send(1, method)

@@ -23,6 +23,10 @@ DECLARE = "declare"
 PASSIVE = "passive"
 GET = "get"
 
+OK = "ok"
+NOT_FOUND = "404"
+BROKEN = "broken"
+
 EXPIRED = "expired"
 REJECTED = "rejected"
 MAXLEN = "maxlen"
@@ -150,6 +154,41 @@ class Disappearance:
 
 
 @dataclass(slots=True)
+class Use:
+    """A client's request that bears on a lease. `answer` is `OK`, `NOT_FOUND`, `BROKEN` (the connection went first),
+    the text of another refusal, or "" while none has come."""
+
+    queue: str
+    kind: str
+    invoked_us: int
+    completed_us: int = -1
+    answer: str = ""
+
+
+@dataclass(slots=True)
+class Sent:
+    """A message that a client published to a queue whose existence it had just been told of."""
+
+    queue: str
+    after: Use
+    completed_us: int = -1
+    returned: bool = False
+    consumed: bool = False
+
+
+@dataclass(slots=True)
+class Life:
+    """One incarnation of a queue: from its first appearance in any catalog to its end at the first replica."""
+
+    queue: str
+    queue_id: int
+    shard: int
+    born_us: int
+    gone_us: int | None = None
+    reason: str = ""
+
+
+@dataclass(slots=True)
 class History:
     """Everything of one run, each list in the order of time."""
 
@@ -167,9 +206,28 @@ class History:
     """Since when, who and at which node: clients that got no answer for as long as their patience lasts."""
     present_at_end: list[str] = field(default_factory=list)
     """Queues that some replica still knew when the run ended."""
+    uses: list[Use] = field(default_factory=list)
+    sent: list[Sent] = field(default_factory=list)
+    lives: dict[int, Life] = field(default_factory=dict)
+    cancelled: list[tuple[int, str, str]] = field(default_factory=list)
+    """When, of which queue and whose consumer the broker cancelled."""
+    leading: list[tuple[int, int, int, bool]] = field(default_factory=list)
+    """When, of which shard, who began or ceased to lead; a process that dies ceases."""
+    established: list[tuple[int, int, int, bool]] = field(default_factory=list)
+    """The same for leaders that may decide, and can (not frozen, not cut off)."""
+    fault_us: tuple[int, int] = (-1, -1)
+    """When something went wrong, and until when."""
+    final: dict[str, str] = field(default_factory=dict)
+    """What clients were told at the end, when all was to be gone."""
+    left_behind: list[str] = field(default_factory=list)
+    """What replicas still had at the end."""
     calm_us: int = 0
     """From here on nothing went wrong."""
     ended_us: int = 0
+
+    def shard_of(self, queue: str) -> int:
+        """Where the latest queue of that name is, or was."""
+        return max((life for life in self.lives.values() if life.queue == queue), key=lambda life: life.queue_id).shard
 
     def counts(self) -> dict[str, int]:
         """How much happened, for the summary of a run."""

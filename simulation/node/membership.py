@@ -9,18 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from mayfly.cluster.host.frame import Frame
+from mayfly.cluster.log.batch import WriteBatch
 from mayfly.cluster.versions import LEVELS
 from mayfly.node.broker.cluster_facade import SESSION_LOST
 from mayfly.node.catalog import AddMember, CatalogCommand, MemberAdded, RemoveMember
-from simulation.cluster.events import MILLISECOND_US
+from simulation.cluster.cluster import SimulatedCluster
+from simulation.cluster.events import MILLISECOND_US, EventQueue
 from simulation.cluster.membership_change import ADD, REMOVE, REPLACE, Change
 from simulation.cluster.randomness import stream
+from simulation.cluster.trace import Trace
 from simulation.node.nodes import Acquaintance, SimulatedNode
-
-if TYPE_CHECKING:
-    from simulation.node.run import Simulation
 
 MOST_MEMBERS = 6
 _PAUSE_US = 300 * MILLISECOND_US
@@ -34,15 +35,35 @@ def draw_changes(seed: int, start_us: int, end_us: int) -> tuple[Change, ...]:
     return tuple(Change(at_us, random.choice((ADD, ADD, REMOVE, REPLACE))) for at_us in times)
 
 
+class OperatedCluster(Protocol):
+    """The run, as its operator sees it."""
+
+    queue: EventQueue
+    trace: Trace
+    cluster: SimulatedCluster[Frame, WriteBatch]
+
+    def programs(self) -> list[SimulatedNode]:
+        """All nodes whose processes run."""
+        ...
+
+    def impaired(self) -> bool:
+        """Whether a node lacks some of its data, be it known to anybody or not."""
+        ...
+
+    def add_member(self, node: int, known: Acquaintance) -> None:
+        """A machine for a node that joins; it starts at once."""
+        ...
+
+
 class Operator:
     """Carries the changes out, one after the other; each as soon as it is possible."""
 
-    def __init__(self, simulation: Simulation, changes: tuple[Change, ...], until_us: int) -> None:
+    def __init__(self, simulation: OperatedCluster, seed: int, changes: tuple[Change, ...], until_us: int) -> None:
         self.done = 0
         """How many changes were made."""
         self._simulation = simulation
         self._queue = simulation.queue
-        self._random: Random = stream(simulation.scenario.seed, "operator")
+        self._random: Random = stream(seed, "operator")
         self._changes = list(changes)
         self._until_us = until_us
         self._stores = 0

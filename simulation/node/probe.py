@@ -11,24 +11,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
+from mayfly.cluster.group.group import Group
 from mayfly.cluster.group.sessions import OPEN
 from mayfly.node.amqp.content import Content
 from mayfly.node.broker.access_counts import AccessCounts
 from mayfly.node.broker.cluster_facade import ClusterEvents, ClusterFacade, Done, ShardHandle
 from mayfly.node.catalog import Catalog, CatalogCommand, QueueRecord
 from mayfly.node.catalog.records import CATALOG_GROUP
+from mayfly.node.engine.engine import Engine
 from mayfly.node.shard.effects import Deliver
 from mayfly.node.shard.message import Message
 from mayfly.node.shard.results import GetResult
 from simulation.cluster.clocks import EPOCH_MS
 from simulation.cluster.events import EventQueue
+from simulation.cluster.machine import Machine
 from simulation.node.history import Decision, Disappearance, History
-
-if TYPE_CHECKING:
-    from mayfly.cluster.group.group import Group
-    from simulation.node.nodes import SimulatedNode
 
 DIGEST_EVERY = 16
 
@@ -52,6 +51,14 @@ class Seen:
         self.led_ms = 0
 
 
+class ProbedNode(Protocol):
+    """A node, as far as the probe looks at it."""
+
+    machine: Machine[Any, Any]
+    engine: Engine
+    seen: list[Seen]
+
+
 class Probe:
     """The eyes of one run."""
 
@@ -72,15 +79,15 @@ class Probe:
         """Called with (shard, node) when a replica shows, for the first time, that a session is over."""
         self._sessions: dict[tuple[int, int], tuple[int, bool]] = {}
 
-    def watch(self, node: SimulatedNode) -> ClusterFacade:
+    def watch(self, node: ProbedNode) -> ClusterFacade:
         """The engine of a node as its broker shall see it: answers to gets are looked at on their way."""
         return _WatchedCluster(self, node)
 
-    def watch_effects(self, node: SimulatedNode, events: ClusterEvents) -> ClusterEvents:
+    def watch_effects(self, node: ProbedNode, events: ClusterEvents) -> ClusterEvents:
         """The broker of a node as its engine shall see it: deliveries are looked at on their way."""
         return _WatchedEvents(self, node, events)
 
-    def handed_out(self, node: SimulatedNode, shard: int, messages: Sequence[Message]) -> None:
+    def handed_out(self, node: ProbedNode, shard: int, messages: Sequence[Message]) -> None:
         """A replica decided that these messages go to a client."""
         replica = node.engine.shards.get(shard)
         if replica is None:
@@ -92,7 +99,7 @@ class Probe:
                     Decision(self._queue.now_us, node.machine.id, shard, time_ms, message.deadline_ms)
                 )
 
-    def look(self, node: SimulatedNode) -> None:
+    def look(self, node: ProbedNode) -> None:
         """The node has worked: compare what changed."""
         for seen in node.seen:
             raw = seen.raw
@@ -106,7 +113,7 @@ class Probe:
             if seen.applied != seen.group.applied:
                 self._look_at_group(node, seen.group_id, seen.group, seen)
 
-    def _look_at_group(self, node: SimulatedNode, group_id: int, group: Group, seen: Seen) -> None:
+    def _look_at_group(self, node: ProbedNode, group_id: int, group: Group, seen: Seen) -> None:
         clock = group.clock
         if clock.time_ms < seen.time_ms or clock.applied_led_ms < seen.led_ms:
             raise StateError(
@@ -128,7 +135,7 @@ class Probe:
         if group.applied % DIGEST_EVERY == 0:
             self.compare(node, group_id)
 
-    def _look_at_shard(self, node: SimulatedNode, shard_id: int, seen: Seen) -> None:
+    def _look_at_shard(self, node: ProbedNode, shard_id: int, seen: Seen) -> None:
         shard = node.engine.shards[shard_id]
         if shard.time_ms > self.shard_clocks_ms.get(shard_id, 0):
             self.shard_clocks_ms[shard_id] = shard.time_ms
@@ -150,7 +157,7 @@ class Probe:
                     Disappearance(tombstone.name, queue_id, self._queue.now_us, tombstone.reason)
                 )
 
-    def compare(self, node: SimulatedNode, group_id: int) -> None:
+    def compare(self, node: ProbedNode, group_id: int) -> None:
         """Compare the whole state of a replica with what others had at the same position (RULES C1)."""
         group = node.engine.host.groups[group_id]
         digest = digest_of(node, group_id)
@@ -169,7 +176,7 @@ def _newness(session: tuple[int, bool]) -> tuple[int, bool]:
     return session[0], not session[1]
 
 
-def digest_of(node: SimulatedNode, group_id: int) -> str:
+def digest_of(node: ProbedNode, group_id: int) -> str:
     """A fingerprint of a replica: its state machine and its sessions."""
     group = node.engine.host.groups[group_id]
     if group_id == CATALOG_GROUP:
@@ -180,7 +187,7 @@ def digest_of(node: SimulatedNode, group_id: int) -> str:
 class _WatchedCluster:
     """A `ClusterFacade` that shows answers to gets to the probe."""
 
-    def __init__(self, probe: Probe, node: SimulatedNode) -> None:
+    def __init__(self, probe: Probe, node: ProbedNode) -> None:
         self._probe = probe
         self._node = node
         self._handles: dict[int, ShardHandle] = {}
@@ -242,7 +249,7 @@ class _WatchedCluster:
 class _WatchedShard:
     """A `ShardHandle` that shows answers to gets to the probe."""
 
-    def __init__(self, probe: Probe, node: SimulatedNode, inner: ShardHandle) -> None:
+    def __init__(self, probe: Probe, node: ProbedNode, inner: ShardHandle) -> None:
         self._probe = probe
         self._node = node
         self._inner = inner
@@ -277,7 +284,7 @@ class _WatchedShard:
 class _WatchedEvents:
     """`ClusterEvents` that show deliveries to the probe."""
 
-    def __init__(self, probe: Probe, node: SimulatedNode, inner: ClusterEvents) -> None:
+    def __init__(self, probe: Probe, node: ProbedNode, inner: ClusterEvents) -> None:
         self._probe = probe
         self._node = node
         self._inner = inner

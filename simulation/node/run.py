@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from mayfly.cluster.host.frame import Frame
 from mayfly.cluster.log.batch import CorruptStore, WriteBatch
@@ -31,33 +31,23 @@ from simulation.node.actors import (
     Trader,
     Worker,
 )
-from simulation.node.checker import Violation, check
+from simulation.node.checker import check
 from simulation.node.history import History
 from simulation.node.membership import Operator, settled
 from simulation.node.nodes import Acquaintance, SimulatedNode
 from simulation.node.scenario import SETUP_LIMIT_US, Scenario
 from simulation.node.topology import QueuePlan
 from simulation.node.world import World
+from simulation.simulator import Run, Sink, Violation
 
 
-@dataclass(slots=True)
-class Outcome:
-    """What came of a run."""
-
-    seed: int
-    violations: list[Violation]
-    trace_digest: str
-    events: int
-    counts: dict[str, int] = field(default_factory=dict)
-
-
-class Simulation:
-    """A cluster, its clients and its faults. Use `run` once."""
+class Simulation(Run[Scenario]):
+    """A cluster, its clients and its faults."""
 
     def __init__(
         self,
         scenario: Scenario,
-        sink: Callable[[str], None] | None = None,
+        sink: Sink = None,
         on_wire: Callable[[Frame, int, int], Frame] | None = None,
     ) -> None:
         """`sink` gets the trace line by line. `on_wire(frame, sender, receiver)` makes what arrives of what was
@@ -91,6 +81,7 @@ class Simulation:
         self.workers: list[Actor] = []
         self._founded_us = -1
         self._operator: Operator | None = None
+        self._drainer: Drainer | None = None
 
     def add_member(self, node: int, known: Acquaintance) -> None:
         """A machine for a node that joins; it starts at once."""
@@ -214,15 +205,15 @@ class Simulation:
 
     # ------------------------------------------------------------------ the course of a run
 
-    def run(self) -> Outcome:
-        """Run to the end. Raises whatever a node raised, and StateError when replicas disagree."""
+    def pass_time(self) -> None:
+        """The course of time of the scenario. Raises whatever a node raised, and StateError when replicas disagree."""
         timeline = self.scenario.timeline
         self.cluster.start_all()
         founder = Founder(self.world, "founder", self._founded)
         founder.start()
         while self._founded_us < 0:
             if self.queue.now_us > SETUP_LIMIT_US:
-                return self._outcome([Violation("setup", "the queues could not be declared in time")])
+                return
             self.queue.run_until(self.queue.now_us + 10 * MILLISECOND_US)
         # A binding counts on a node once its catalog has it, a moment after bind-ok was answered elsewhere.
         self.queue.run_until(self._founded_us + SECOND_US // 2)
@@ -230,7 +221,7 @@ class Simulation:
         self.history.calm_us = start + timeline.calm
         self._start_workers(start + timeline.quiet)
         changes = tuple(replace(change, at_us=change.at_us + start) for change in self.scenario.changes)
-        self._operator = Operator(self, changes, start + timeline.calm)
+        self._operator = Operator(self, self.scenario.seed, changes, start + timeline.calm)
         self._operator.start()
         self.cluster.schedule([fault_at(fault, start) for fault in self.scenario.plan])
         self.queue.run_until(start + timeline.calm)
@@ -240,10 +231,9 @@ class Simulation:
         for worker in self.workers:
             worker.finish()
         self.queue.run_until(self.queue.now_us + SECOND_US // 2)
-        drainer = self._drain()
+        self._drainer = self._drain()
         self.queue.run_until(start + timeline.end)
         self._wait_for_replicas()
-        return self._outcome(self._judge(drainer))
 
     def _founded(self) -> None:
         self._founded_us = self.queue.now_us
@@ -353,7 +343,11 @@ class Simulation:
 
     # ------------------------------------------------------------------ the verdict
 
-    def _judge(self, drainer: Drainer) -> list[Violation]:
+    def judge(self) -> list[Violation]:
+        """What the clients saw, and what replicas hold."""
+        drainer = self._drainer
+        if drainer is None:
+            return [Violation("setup", "the queues could not be declared in time")]
         history = self.history
         history.ended_us = self.queue.now_us
         history.present_at_end = self._names_at_nodes()
@@ -411,12 +405,12 @@ class Simulation:
             return [Violation("D6", f"dead letters are stuck in the outbox of shard {group_id}")]
         return []
 
-    def _outcome(self, violations: list[Violation]) -> Outcome:
+    def happened(self) -> dict[str, int]:
+        """What clients, operator and faults did."""
         counts = self.history.counts()
         counts["changes"] = self._operator.done if self._operator is not None else 0
         counts["digests"] = self.world.probe.digests_compared
-        counts |= self.cluster.effects
-        return Outcome(self.scenario.seed, violations, self.trace.digest(), self.queue.executed, counts)
+        return counts | self.cluster.effects
 
 
 def fault_at(fault: Fault, start_us: int) -> Fault:

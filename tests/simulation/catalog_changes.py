@@ -8,9 +8,9 @@ from mayfly.node.catalog import CatalogCommand
 from mayfly.node.catalog.shard_settings import shard_settings
 from mayfly.node.shard.settings import encode_terms
 from simulation.cluster.events import MILLISECOND_US
-from simulation.node.__main__ import failure_text
 from simulation.node.nodes import SimulatedNode
 from simulation.node.run import Simulation
+from simulation.simulators import CLUSTERS
 
 
 def submit(simulation: Simulation, node: int, command: CatalogCommand) -> None:
@@ -52,6 +52,5 @@ def out_of_step(simulation: Simulation) -> list[str]:
 
 
 def run(simulation: Simulation) -> None:
-    violations = simulation.run().violations
-    assert not violations, failure_text(simulation.scenario, [str(each) for each in violations])
+    CLUSTERS.kept(simulation)
     assert out_of_step(simulation) == []

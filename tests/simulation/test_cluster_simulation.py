@@ -1,6 +1,6 @@
 """Whole clusters under chaos: RULES T3-T8, T11, T14, L2-L8, D2-D8, C1-C3 judged over the histories of clients.
 
-Each seed decides settings, load, faults and every delay. `python -m simulation.node --seed N` replays one.
+Each seed decides settings, load, faults and every delay. `python -m simulation clusters --seed N` replays one.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ import pytest
 
 from mayfly.cluster.host.frame import Frame
 from mayfly.cluster.transport import codec
-from simulation.node.__main__ import failure_text
-from simulation.node.run import Outcome, Simulation
+from simulation.node.run import Simulation
 from simulation.node.scenario import draw_scenario
+from simulation.simulator import Outcome, Violation
+from simulation.simulators import CLUSTERS
 
 SEEDS = 300
 CHUNK = 10
@@ -23,13 +24,7 @@ FIRST_SEED = 1
 
 
 def run(seed: int) -> Outcome:
-    scenario = draw_scenario(seed)
-    try:
-        outcome = Simulation(scenario).run()
-    except Exception as error:
-        raise AssertionError(failure_text(scenario, [f"{type(error).__name__}: {error}"])) from error
-    assert not outcome.violations, failure_text(scenario, [str(each) for each in outcome.violations])
-    return outcome
+    return CLUSTERS.kept(Simulation(draw_scenario(seed)))
 
 
 @pytest.mark.slow
@@ -57,8 +52,7 @@ def test_clusters_whose_frames_are_encoded() -> None:
     """The transport's encoding carries all that matters, and nodes share no object by accident."""
     for seed in range(200_001, 200_009):
         scenario = draw_scenario(seed)
-        outcome = Simulation(scenario, on_wire=through_octets).run()
-        assert not outcome.violations, failure_text(scenario, [str(each) for each in outcome.violations])
+        outcome = CLUSTERS.kept(Simulation(scenario, on_wire=through_octets))
         assert Simulation(scenario).run().trace_digest == outcome.trace_digest
 
 
@@ -83,9 +77,17 @@ def test_a_seed_replays_exactly_in_any_process() -> None:
     assert run(seed + 1).trace_digest != here
 
 
+class Loses(Simulation):
+    """A run that is not right."""
+
+    def judge(self) -> list[Violation]:
+        return [Violation("lost", "a message")]
+
+
 def test_a_failing_seed_says_how_to_replay_it() -> None:
-    text = failure_text(draw_scenario(33), ["lost: a message"])
-    assert "SEED 33 FAILED" in text
-    assert "lost: a message" in text
-    assert "freeze 2 for" in text
-    assert text.endswith("replay: python -m simulation.node --seed 33 --trace")
+    with pytest.raises(AssertionError) as failed:
+        CLUSTERS.kept(Loses(draw_scenario(33)))
+    lines = str(failed.value).splitlines()
+    assert lines[:2] == ["clusters: seed 33 failed", "  lost: a message"]
+    assert any("freeze 2 for" in line for line in lines)
+    assert lines[-1] == "replay: python -m simulation clusters --seed 33 --trace"

@@ -8,8 +8,10 @@ import pytest
 
 from simulation.cluster import faults
 from simulation.cluster.events import SECOND_US
-from simulation.cluster.host_group import HostSimulation, draw_scenario
+from simulation.cluster.host_group import HostSimulation
+from simulation.cluster.host_scenario import draw_scenario
 from simulation.node.run import Simulation
+from simulation.simulators import HOSTS
 from tests.simulation.scenarios import at, run, three_nodes
 
 
@@ -20,7 +22,7 @@ def test_seeds_of_hosts_have_nodes_that_drain() -> None:
         scenario = draw_scenario(seed)
         if any(fault.kind == faults.DRAIN for fault in scenario.plan):
             simulation = HostSimulation(scenario)
-            simulation.run()
+            HOSTS.kept(simulation)
             drained += simulation.cluster.effects.get(faults.DRAIN, 0)
     assert drained >= 3
 
@@ -37,7 +39,7 @@ def test_hosts_that_drain_in_turn_and_together_with_failures() -> None:
         at(9.2, faults.DRAIN, 3, lasts=0.5),
     )
     simulation = HostSimulation(replace(scenario, plan=plan, changes=()))
-    simulation.run()
+    HOSTS.kept(simulation)
     assert simulation.cluster.effects[faults.DRAIN] >= 4
 
 

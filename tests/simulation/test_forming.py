@@ -1,7 +1,7 @@
 """Clusters that form from empty nodes: what one node decides (`node.membership.forming`), and whole clusters over many
 seeds.
 
-`python -m simulation.node.forming --seed N` replays a seed, with `--trace` event by event.
+`python -m simulation forming --seed N` replays a seed, with `--trace` event by event.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ from mayfly.node.membership.forming import (
 from simulation.cluster.events import MILLISECOND_US, SECOND_US
 from simulation.node.forming import asking as simulated
 from simulation.node.forming.run import FormingRun
+from simulation.node.forming.scenario import draw_scenario
 from simulation.node.nodes import SimulatedNode
+from simulation.simulators import FORMING as SIMULATOR
 
 SEEDS = 1_000
 CHUNK = 100
@@ -195,14 +197,15 @@ def test_a_place_is_abandoned_if_its_node_never_came() -> None:
     assert [places.claimed(members, "n", "h:1", store) for store in ("u", "v", "u", "u")] == [0, 0, 0, 5]
 
 
+def run_of(seed: int) -> FormingRun:
+    return FormingRun(draw_scenario(seed))
+
+
 def check(seeds: range) -> dict[str, int]:
     counts: dict[str, int] = {}
     for seed in seeds:
-        try:
-            for what, count in FormingRun(seed).run().items():
-                counts[what] = counts.get(what, 0) + count
-        except AssertionError as error:
-            raise AssertionError(f"{error}\nreplay: python -m simulation.node.forming --seed {seed} --trace") from error
+        for what, count in SIMULATOR.kept(run_of(seed)).counts.items():
+            counts[what] = counts.get(what, 0) + count
     return counts
 
 
@@ -220,7 +223,7 @@ def test_one_cluster_forms_with_all_that_were_started(first: int) -> None:
 
 def all_serve_ms(seed: int, spread_us: int) -> int:
     """Virtual time from the start of the last of three founders until all serve, on a quick network."""
-    run = FormingRun(seed)
+    run = run_of(seed)
     assert len(run.places) == len(run.founders) == 3
     run.asking.delays_us = (500, 2_000)
     starts_us = [run.random.randint(0, spread_us) for _ in run.places]
@@ -258,12 +261,12 @@ def test_broken_rules_are_caught(
 ) -> None:
     monkeypatch.setattr(of, name, broken)
     with pytest.raises(AssertionError, match=says):
-        FormingRun(seed).run()
+        SIMULATOR.kept(run_of(seed))
 
 
 def emptied_majority() -> FormingRun:
     """Two of three founders are emptied at once, and start again while the third is there."""
-    run = FormingRun(THREE_FOUNDERS)
+    run = run_of(THREE_FOUNDERS)
     assert len(run.founders) == len(run.places) == 3
     for place in run.places:
         run.start(place)
@@ -291,7 +294,7 @@ def touched(program: SimulatedNode | None) -> bool:
 
 def stale_member() -> FormingRun:
     """A founder stops when a third is let in, late; that one serves, is emptied, and meets the first again."""
-    run = FormingRun(THREE_FOUNDERS)
+    run = run_of(THREE_FOUNDERS)
     first, stale, late = run.places
 
     for place in (first, stale):
@@ -336,7 +339,7 @@ def test_without_its_word_they_would_have_founded(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_seed_replays_exactly() -> None:
-    first, second = FormingRun(7), FormingRun(7)
+    first, second = run_of(7), run_of(7)
     first.run()
     second.run()
     assert first.trace.digest() == second.trace.digest()

@@ -1,6 +1,6 @@
 """Whole hosts on machines and disks that fail: what must hold holds at every step, and calm brings them together.
 
-`python -m simulation.cluster --hosts --seed N` replays a seed, with `--trace` event by event.
+`python -m simulation hosts --seed N` replays a seed, with `--trace` event by event.
 """
 
 from __future__ import annotations
@@ -20,11 +20,13 @@ from simulation.cluster import faults
 from simulation.cluster import host_machine as commands
 from simulation.cluster.events import SECOND_US
 from simulation.cluster.faults import Fault
-from simulation.cluster.host_group import HostScenario, HostSimulation, draw_scenario
+from simulation.cluster.host_group import HostSimulation
 from simulation.cluster.host_invariants import HostObserver
 from simulation.cluster.host_machine import ChainMachine, encode_command
+from simulation.cluster.host_scenario import HostScenario, draw_scenario
 from simulation.cluster.raft_invariants import InvariantError
 from simulation.cluster.randomness import stream
+from simulation.simulators import HOSTS
 
 SEEDS = 1_700
 CHUNK = 50
@@ -39,21 +41,17 @@ EFFECTS = (
 
 
 def run(seed: int) -> HostSimulation:
-    scenario = draw_scenario(seed)
-    return run_scenario(scenario, f"replay: python -m simulation.cluster --hosts --seed {seed} --trace")
+    return run_scenario(draw_scenario(seed))
 
 
-def run_scenario(scenario: HostScenario, replay: str = "") -> HostSimulation:
+def run_scenario(scenario: HostScenario) -> HostSimulation:
     simulation = HostSimulation(scenario)
-    try:
-        simulation.run()
-    except Exception as error:
-        raise AssertionError(f"{type(error).__name__}: {error}\n{scenario.describe()}\n{replay}") from error
+    HOSTS.kept(simulation)
     return simulation
 
 
 def happened(simulation: HostSimulation) -> Counter[str]:
-    return Counter({**simulation.cluster.effects, **simulation.counts})
+    return Counter(simulation.happened())
 
 
 def test_a_few_seeds() -> None:
@@ -86,7 +84,7 @@ def test_in_200_seeds_every_kind_of_fault_has_an_effect() -> None:
 def test_a_seed_replays_exactly() -> None:
     lines: list[str] = []
     first = HostSimulation(draw_scenario(8), lines.append)
-    first.run()
+    HOSTS.kept(first)
     second = run(8)
     assert first.trace.digest() == second.trace.digest()
     assert first.trace.lines > 500
@@ -98,7 +96,7 @@ def test_a_seed_replays_exactly_in_other_processes() -> None:
     told = []
     for hash_seed in ("1", "77"):
         ran = subprocess.run(
-            [sys.executable, "-m", "simulation.cluster", "--hosts", "--seed", "11"],
+            [sys.executable, "-m", "simulation", "hosts", "--seed", "11"],
             env={**os.environ, "PYTHONHASHSEED": hash_seed}, capture_output=True, text=True, check=True,
         )  # fmt: skip
         told.append(ran.stdout)

@@ -1,6 +1,6 @@
 """Leases at their edges, in whole clusters on virtual time (RULES L2-L10): see simulation/node/lease_edges.
 
-`python -m simulation.node.lease_edges --seeds 1:5000` runs as many as one likes.
+`python -m simulation leases --seeds 1:5000` runs as many as one likes.
 """
 
 from __future__ import annotations
@@ -10,24 +10,32 @@ from dataclasses import replace
 import pytest
 
 from simulation.cluster.events import MILLISECOND_US, SECOND_US
-from simulation.node.history import Attachment, Disappearance, Renewal
+from simulation.node.checker import check_edges
+from simulation.node.history import (
+    BROKEN,
+    NOT_FOUND,
+    OK,
+    Attachment,
+    Disappearance,
+    History,
+    Life,
+    Renewal,
+    Sent,
+    Use,
+)
 from simulation.node.lease_edges import plan as edges
-from simulation.node.lease_edges.__main__ import failure_of
-from simulation.node.lease_edges.course import EdgeOutcome, EdgeRun
-from simulation.node.lease_edges.judge import judge
+from simulation.node.lease_edges.course import EdgeRun
 from simulation.node.lease_edges.plan import Edge, EdgeFault, EdgePlan, draw_plan
-from simulation.node.lease_edges.story import BROKEN, NOT_FOUND, OK, Life, Sent, Story, Use
 from simulation.node.nodes import NodeProfile
+from simulation.simulators import LEASES
 
 SEEDS_IN_CI = 1_000
 CHUNK = 250
 
 
-def run_range(first: int, end: int) -> list[EdgeOutcome]:
-    outcomes: list[EdgeOutcome] = []
-    failures = [failure for seed in range(first, end) if (failure := failure_of(seed, ended=outcomes.append))]
+def run_range(first: int, end: int) -> None:
+    failures = [LEASES.report(seed, failure) for seed in range(first, end) if (failure := LEASES.failure_of(seed))]
     assert not failures, "\n".join(failures[:3])
-    return outcomes
 
 
 def test_l2_l3_l4_seeds_that_find_bugs() -> None:
@@ -47,7 +55,9 @@ def test_both_sides_of_the_edge_are_hit() -> None:
     """Of each use some come in time and some too late: else the edge is not where it is aimed at."""
     answers: dict[tuple[str, str], int] = {}
     for seed in range(1, 61):
-        for use in EdgeRun(draw_plan(seed)).run().story.uses:
+        run = EdgeRun(draw_plan(seed))
+        run.run()
+        for use in run.history.uses:
             answers[(use.kind, use.answer)] = answers.get((use.kind, use.answer), 0) + 1
     for kind in (edges.ATTACH, edges.GET, edges.GET_EMPTY, edges.PASSIVE):
         assert answers.get((kind, OK), 0) >= 3, answers
@@ -86,20 +96,20 @@ def plan_of(expires_ms: int, *kinds: str, fault: EdgeFault | None = None) -> Edg
     return EdgePlan(1, SLOW, expires_ms, drawn, fault, (0, 0, 0), (0, 0, 0))
 
 
-def run_plan(plan: EdgePlan) -> Story:
-    outcome = EdgeRun(plan).run()
-    assert not outcome.violations, [*map(str, outcome.violations), plan.describe()]
-    return outcome.story
+def run_plan(plan: EdgePlan) -> History:
+    run = EdgeRun(plan)
+    LEASES.kept(run)
+    return run.history
 
 
 def test_l6_l7_an_outage_of_all_adds_no_whole_period_to_a_quiet_lease() -> None:
     """RULES L6, L7: the log is told now and then how far leases have come, so that one with an hour to run is not given
     the hour again by every outage."""
     fault = EdgeFault(edges.OUTAGE, edges.ALL, -SECOND_US, 2 * SECOND_US)
-    story = run_plan(plan_of(15_000, edges.NOTHING, fault=fault))
-    (life,) = story.lives.values()
+    history = run_plan(plan_of(15_000, edges.NOTHING, fault=fault))
+    (life,) = history.lives.values()
     assert life.gone_us is not None
-    assert life.gone_us - story.uses[-1].completed_us < (15 + 10 + 2 + 3) * SECOND_US
+    assert life.gone_us - history.uses[-1].completed_us < (15 + 10 + 2 + 3) * SECOND_US
 
 
 @pytest.mark.parametrize("step_us", [-edges.HOUR_US, edges.HOUR_US])
@@ -108,8 +118,8 @@ def test_l6_l7_an_outage_of_all_adds_no_whole_period_to_a_quiet_lease() -> None:
 def test_l8_no_stepped_clock_ends_a_lease(step_us: int, whom: str, down_us: int) -> None:
     """RULES L8, L7: one node's clock, the leader's, all of them; the processes restarted with it or not."""
     fault = EdgeFault(edges.CLOCK, whom, -2 * SECOND_US, down_us, step_us)
-    story = run_plan(plan_of(4_000, edges.NOTHING, edges.GET_EMPTY, edges.ATTACH, fault=fault))
-    assert all(life.gone_us is not None for life in story.lives.values())
+    history = run_plan(plan_of(4_000, edges.NOTHING, edges.GET_EMPTY, edges.ATTACH, fault=fault))
+    assert all(life.gone_us is not None for life in history.lives.values())
 
 
 @pytest.mark.parametrize("delta_us", [-MILLISECOND_US, 0, MILLISECOND_US])
@@ -124,47 +134,47 @@ def test_l5_l6_the_leader_goes_a_millisecond_before_and_after(kind: str, delta_u
 # ---------------------------------------------------------------------- the judge can say no
 
 
-def story_of(gone_us: int | None = 2_000_000) -> tuple[Story, EdgePlan]:
+def history_of(gone_us: int | None = 2_000_000) -> tuple[History, EdgePlan]:
     """A queue with a lease of one second, used at 1 s through a leader that stays, gone at 2 s."""
     plan = plan_of(1_000, edges.NOTHING)
-    story = Story(1_000, ended_us=3_000_000)
-    story.lives[1] = Life("edge0", 1, 1, 900_000, gone_us, "expired")
-    story.leading.append((500_000, 1, 1, True))
-    story.established.append((500_000, 1, 1, True))
-    story.uses.append(Use("edge0", edges.PASSIVE, 1_000_000, 1_001_000, OK))
-    story.history.renewals.append(Renewal("edge0", "passive", 1_000_000, 1_001_000))
+    history = History(ended_us=3_000_000)
+    history.lives[1] = Life("edge0", 1, 1, 900_000, gone_us, "expired")
+    history.leading.append((500_000, 1, 1, True))
+    history.established.append((500_000, 1, 1, True))
+    history.uses.append(Use("edge0", edges.PASSIVE, 1_000_000, 1_001_000, OK))
+    history.renewals.append(Renewal("edge0", "passive", 1_000_000, 1_001_000))
     if gone_us is not None:
-        story.history.disappearances.append(Disappearance("edge0", 1, gone_us, "expired"))
-    return story, plan
+        history.disappearances.append(Disappearance("edge0", 1, gone_us, "expired"))
+    return history, plan
 
 
-def rules_of(story: Story, plan: EdgePlan) -> set[str]:
-    return {violation.rule for violation in judge(story, plan)}
+def rules_of(history: History, plan: EdgePlan) -> set[str]:
+    return {violation.rule for violation in check_edges(history, plan)}
 
 
 def test_the_judge_is_content_with_what_is_right() -> None:
-    story, plan = story_of()
-    assert judge(story, plan) == []
+    history, plan = history_of()
+    assert check_edges(history, plan) == []
 
 
 def test_the_judge_sees_leases_that_end_early_and_late() -> None:
     """RULES L4, L6."""
-    assert "L4" in rules_of(*story_of(1_990_000))
-    assert rules_of(*story_of(2_600_000)) == {"L6"}
-    assert "L6" in rules_of(*story_of(None))
+    assert "L4" in rules_of(*history_of(1_990_000))
+    assert rules_of(*history_of(2_600_000)) == {"L6"}
+    assert "L6" in rules_of(*history_of(None))
 
 
 def test_the_judge_looks_at_the_shard_in_which_the_queue_was_and_not_at_that_of_the_next_of_its_name() -> None:
-    story, plan = story_of()
-    story.lives[2] = Life("edge0", 2, 2, 2_001_000)
-    assert {"L4", "L7"}.isdisjoint(rules_of(story, plan)), "shard 2 had no leader all the time"
+    history, plan = history_of()
+    history.lives[2] = Life("edge0", 2, 2, 2_001_000)
+    assert {"L4", "L7"}.isdisjoint(rules_of(history, plan)), "shard 2 had no leader all the time"
 
 
 def test_the_judge_sees_that_time_without_a_leader_was_charged() -> None:
     """RULES L7."""
-    story, plan = story_of()
-    story.leading += [(1_200_000, 1, 1, False), (1_500_000, 1, 2, True)]
-    assert rules_of(story, plan) == {"L7"}
+    history, plan = history_of()
+    history.leading += [(1_200_000, 1, 1, False), (1_500_000, 1, 2, True)]
+    assert rules_of(history, plan) == {"L7"}
 
 
 def test_the_judge_sees_answers_that_do_not_fit() -> None:
@@ -176,34 +186,34 @@ def test_the_judge_sees_answers_that_do_not_fit() -> None:
         ("", -1, "unanswered"),
         ("541 what?", 1_950_000, "unanswered"),
     ):
-        story, plan = story_of()
-        story.uses.append(Use("edge0", edges.GET, 1_940_000, completed_us, answer))
-        assert rule in rules_of(story, plan), answer
+        history, plan = history_of()
+        history.uses.append(Use("edge0", edges.GET, 1_940_000, completed_us, answer))
+        assert rule in rules_of(history, plan), answer
 
 
 def test_the_judge_sees_consumers_that_lose_their_queue() -> None:
     """RULES L3, L5."""
-    story, plan = story_of()
+    history, plan = history_of()
     use = Use("edge0", edges.ATTACH, 1_100_000, 1_101_000, OK)
-    story.uses.append(use)
-    story.history.attachments.append(Attachment("edge0", "edge0", 1_100_000, 1_101_000))
-    assert "L3" in rules_of(story, plan)
-    story.cancelled.append((2_000_000, "edge0", "edge0"))
-    story.sent.append(Sent("edge0", use, 1_200_000))
-    assert "L5" in rules_of(story, plan)
+    history.uses.append(use)
+    history.attachments.append(Attachment("edge0", "edge0", 1_100_000, 1_101_000))
+    assert "L3" in rules_of(history, plan)
+    history.cancelled.append((2_000_000, "edge0", "edge0"))
+    history.sent.append(Sent("edge0", use, 1_200_000))
+    assert "L5" in rules_of(history, plan)
 
 
 def test_the_judge_sees_messages_that_come_back() -> None:
     """RULES L4: what a declare said is there can be published to."""
-    story, plan = story_of()
-    story.sent.append(Sent("edge0", story.uses[0], 1_002_000, returned=True))
-    assert rules_of(story, plan) == {"L4"}
+    history, plan = history_of()
+    history.sent.append(Sent("edge0", history.uses[0], 1_002_000, returned=True))
+    assert rules_of(history, plan) == {"L4"}
 
 
 def test_the_judge_sees_what_is_left_behind() -> None:
     """RULES L10."""
-    story, plan = story_of()
-    story.left_behind.append("node 2 has a binding to edge0")
-    story.final["edge0 in the end"] = "was answered"
-    assert [violation.rule for violation in judge(story, plan)] == ["L10", "L10"]
-    assert judge(replace(story, left_behind=[], final={"edge0 in the end": "gone"}), plan) == []
+    history, plan = history_of()
+    history.left_behind.append("node 2 has a binding to edge0")
+    history.final["edge0 in the end"] = "was answered"
+    assert [violation.rule for violation in check_edges(history, plan)] == ["L10", "L10"]
+    assert check_edges(replace(history, left_behind=[], final={"edge0 in the end": "gone"}), plan) == []

@@ -69,20 +69,20 @@ class Crowd(EdgeRun):
     def serve(self, queue: str, until: Callable[[], bool]) -> None:
         """A client publishes to a queue and consumes it, a message every 5 ms, at the node that leads least."""
         node = 1 + self.leader_of(1) % 3
-        client = EdgeClient(self.world, self.story, "busy", node, lambda: self._ready.append("busy"))
+        client = EdgeClient(self.world, "busy", node, lambda: self._ready.append("busy"))
         assert self._until(lambda: "busy" in self._ready, SECOND_US)
         client.call(commands.Queue.Declare(0, queue, durable=True))
         client.call(commands.Basic.Consume(0, queue, "busy", no_ack=True))
-        client.client.on_confirm = lambda tag, good: self.confirmed_us.append(self.queue.now_us) if good else None
+        client.on_confirm = lambda tag, good: self.confirmed_us.append(self.queue.now_us) if good else None
 
         def came(message: object) -> None:
             self.delivered += 1
 
-        client.client.on_message = came
+        client.on_message = came
 
         def publish() -> None:
-            if not until() and client.alive:
-                client.client.publish("", queue, b"work", commands.Basic.Properties())
+            if not until() and not client.closed:
+                client.publish("", queue, b"work", commands.Basic.Properties())
                 self.queue.after(5 * MILLISECOND_US, publish)
 
         publish()

@@ -1,6 +1,6 @@
 """Raft groups alone on the worst network: the properties of figure 3 of the Raft paper hold at every step.
 
-`python -m simulation.cluster --seed N` replays a group, with `--trace` message by message.
+`python -m simulation raft --seed N` replays a group, with `--trace` message by message.
 """
 
 from __future__ import annotations
@@ -9,19 +9,17 @@ import pytest
 
 from simulation.cluster.raft_group import RaftGroup
 from simulation.cluster.raft_invariants import InvariantError
+from simulation.cluster.raft_scenario import draw_scenario
 from simulation.cluster.raft_schedules import PLAIN, RIVALS, SHORT_REIGNS
-from simulation.node.soak import RAFT
+from simulation.simulators import RAFT
 
 SEEDS = 3_000
 CHUNK = 100
 
 
 def run(seed: int, schedule: str | None = None) -> RaftGroup:
-    group = RaftGroup(seed, schedule=schedule)
-    try:
-        group.run()
-    except Exception as error:
-        raise AssertionError(RAFT.report(seed, f"{type(error).__name__}: {error}")) from error
+    group = RaftGroup(draw_scenario(seed, schedule))
+    RAFT.kept(group)
     return group
 
 

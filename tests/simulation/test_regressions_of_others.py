@@ -21,6 +21,7 @@ from simulation.node.lease_edges.client import EdgeClient
 from simulation.node.lease_edges.course import EdgeRun
 from simulation.node.lease_edges.plan import Edge, EdgeFault, EdgePlan
 from simulation.node.nodes import NodeProfile, SimulatedNode
+from simulation.simulators import LEASES
 from tests.node.shard.driver import A, Driver, attach, publish
 
 TICK_MS = 50
@@ -45,7 +46,7 @@ class Stage(EdgeRun):
     def connect(self, node: int) -> None:
         """A client at the node, once it is there."""
         self._ready.clear()
-        self.at[node] = EdgeClient(self.world, self.story, f"c{node}", node, lambda: self._ready.append("c"))
+        self.at[node] = EdgeClient(self.world, f"c{node}", node, lambda: self._ready.append("c"))
         self.until(lambda: bool(self._ready))
 
     def until(self, condition: Callable[[], bool], limit_us: int = 10 * SECOND_US) -> None:
@@ -68,7 +69,7 @@ class Stage(EdgeRun):
     def publish(self, node: int, name: str, *bodies: bytes, ttl_ms: int | None = None) -> None:
         """Publish to a queue; returns when all are confirmed."""
         confirmed: list[int] = []
-        client = self.at[node].client
+        client = self.at[node]
         client.on_confirm = lambda tag, good: confirmed.append(tag)
         expiration = None if ttl_ms is None else str(ttl_ms)
         for body in bodies:
@@ -77,7 +78,7 @@ class Stage(EdgeRun):
 
     def consume_dead(self, node: int, name: str) -> None:
         client = self.at[node]
-        client.client.on_message = lambda message: self.dead.append(message.body)
+        client.on_message = lambda message: self.dead.append(message.body)
         client.call(commands.Basic.Consume(0, name, f"dead {node}", no_ack=True))
 
     def programs(self) -> list[SimulatedNode]:
@@ -94,7 +95,7 @@ class Stage(EdgeRun):
 
     def applied(self) -> list[int]:
         """How far the log of every group has come."""
-        groups = (0, *range(1, self.plan.profile.shards + 1))
+        groups = (0, *range(1, self.scenario.profile.shards + 1))
         return [max(p.engine.host.groups[group].applied for p in self.programs()) for group in groups]
 
 
@@ -151,9 +152,9 @@ def test_t6_t7_a_head_without_ttl_that_stops_all_later_expiry(taken_by: str) -> 
     else:
         got = stage.ask(3, commands.Basic.Get(0, "q"))
         if taken_by == "ack":
-            stage.at[3].client.settle(commands.Basic.Ack(got.delivery_tag))
+            stage.at[3].settle(commands.Basic.Ack(got.delivery_tag))
         else:
-            stage.at[3].client.settle(commands.Basic.Reject(got.delivery_tag, requeue=False))
+            stage.at[3].settle(commands.Basic.Reject(got.delivery_tag, requeue=False))
     stage.pass_ms(50)
     assert stage.ready("q") == [1, 1, 1]
     stage.pass_ms(300 + 250 + 3 * TICK_MS)
@@ -177,7 +178,7 @@ def test_d6_d8_a_dead_letter_worker_that_restarts_in_a_loop() -> None:
     stage.ask(1, commands.Queue.Bind(0, "dead", "amq.fanout", ""))
     for name in ("s1", "s2", "s3", "s4"):
         stage.declare(3, name, **timed)
-    assert {stage.story.shard_of(name) for name in ("s1", "s2", "s3", "s4")} == {1, 2}
+    assert {stage.history.shard_of(name) for name in ("s1", "s2", "s3", "s4")} == {1, 2}
     stage.consume_dead(2, "dead")
     now_us = stage.queue.now_us
     storm = [Fault(now_us + n * 100 * MILLISECOND_US, faults.TRANSFER, (n % 3 + 1,), 0, n % 3) for n in range(40)]
@@ -284,10 +285,10 @@ def test_l7_t14_queues_expiring_while_the_server_starts() -> None:
     drawn = tuple(Edge(f"edge{number}", edges.NOTHING, edges.DEADLINE, 0, True) for number in range(3))
     fault = EdgeFault(edges.OUTAGE, edges.ALL, -200 * MILLISECOND_US, 2_100 * MILLISECOND_US)
     profile = NodeProfile(shards=2, tick_ms=20, heartbeat_ms=60, election_timeout_ms=300, expiry_tick_ms=100)
-    outcome = EdgeRun(EdgePlan(5, profile, 700, drawn, fault, (0, 0, 0), (0, 0, 0))).run()
-    assert not outcome.violations, list(map(str, outcome.violations))
-    for life in outcome.story.lives.values():
-        assert life.gone_us is not None and life.gone_us > outcome.story.fault_us[1] + 200 * MILLISECOND_US
+    run = EdgeRun(EdgePlan(5, profile, 700, drawn, fault, (0, 0, 0), (0, 0, 0)))
+    LEASES.kept(run)
+    for life in run.history.lives.values():
+        assert life.gone_us is not None and life.gone_us > run.history.fault_us[1] + 200 * MILLISECOND_US
 
 
 def test_t14_d6_messages_that_died_while_the_server_was_down_are_dead_lettered() -> None:
@@ -367,10 +368,10 @@ def test_l10_a_publish_to_an_expired_queue_is_not_refused_for_its_bindings_sake(
     answers: list[bool] = []
     sent = 0
     for node in (1, 2, 3):
-        stage.at[node].client.on_confirm = lambda tag, good: answers.append(good)
+        stage.at[node].on_confirm = lambda tag, good: answers.append(good)
     while max(stage.ready("goes5")) >= 0:
         for node in (1, 2, 3):
-            stage.at[node].client.publish("amq.fanout", "", b"m", commands.Basic.Properties())
+            stage.at[node].publish("amq.fanout", "", b"m", commands.Basic.Properties())
             sent += 1
         stage.pass_ms(5)
     stage.until(lambda: len(answers) == sent)

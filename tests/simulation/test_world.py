@@ -13,12 +13,12 @@ from mayfly.cluster.raft import SnapshotMetadata
 from simulation.cluster import faults
 from simulation.cluster.clocks import EPOCH_MS, MachineClock, ProcessClock
 from simulation.cluster.cluster import SimulatedCluster
-from simulation.cluster.events import MILLISECOND_US, SECOND_US, EventQueue
+from simulation.cluster.events import MILLISECOND_US, SECOND_US, EndlessRun, EventQueue
 from simulation.cluster.machine import Machine
 from simulation.cluster.memory_store import SimulatedDisk
 from simulation.cluster.network import LinkProfile, StreamNetwork
 from simulation.cluster.randomness import exponential_us, stream
-from simulation.cluster.trace import LINES_HASHED_AT_ONCE, EndlessRun, Trace
+from simulation.cluster.trace import LINES_HASHED_AT_ONCE, Trace
 
 
 class TestEventQueue:
@@ -57,6 +57,16 @@ class TestTrace:
         assert printed.digest() == silent.digest()
         assert len(digests) == 8
         assert printed.lines == len(lines) == 3 * LINES_HASHED_AT_ONCE
+
+    def test_a_run_of_events_without_end_is_ended(self) -> None:
+        queue = EventQueue(most_events=1_000)
+
+        def again() -> None:
+            queue.after(0, again)
+
+        queue.after(0, again)
+        with pytest.raises(EndlessRun, match="1001 events by 0 us"):
+            queue.run_until(SECOND_US)
 
     def test_a_run_without_end_is_ended(self) -> None:
         trace = Trace(EventQueue(), most_lines=1_000)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from simulation.node.checker.deadlines import check_decisions, check_early, check_late
 from simulation.node.checker.deliveries import check_duplicates, check_invented, check_order, check_refused
+from simulation.node.checker.edges import check_edges
 from simulation.node.checker.leases import check_leases, check_lingering
 from simulation.node.checker.loss import check_answered, check_lost
+from simulation.node.checker.tolerance import Tolerance
 from simulation.node.checker.transactions import check_transactions
-from simulation.node.checker.verdict import Tolerance, Violation
 from simulation.node.history import History
 from simulation.node.topology import Topology
+from simulation.simulator import Violation
 
 __all__ = [
     "Tolerance",
@@ -19,6 +21,7 @@ __all__ = [
     "check_decisions",
     "check_duplicates",
     "check_early",
+    "check_edges",
     "check_invented",
     "check_late",
     "check_leases",

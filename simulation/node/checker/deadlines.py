@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from simulation.node.checker.verdict import Tolerance, Violation
+from simulation.node.checker.tolerance import Tolerance
 from simulation.node.history import CONFIRMED, EXPIRED, Delivery, History, Publish
 from simulation.node.topology import Topology
+from simulation.simulator import Violation
 
 
 def check_decisions(history: History) -> list[Violation]:

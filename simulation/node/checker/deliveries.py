@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simulation.node.checker.verdict import Tolerance, Violation
+from simulation.node.checker.tolerance import Tolerance
 from simulation.node.history import (
     CONFIRMED,
     DELIVERY_LIMIT,
@@ -15,6 +15,7 @@ from simulation.node.history import (
     History,
 )
 from simulation.node.topology import Topology
+from simulation.simulator import Violation
 
 
 def check_invented(history: History, topology: Topology) -> list[Violation]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from simulation.node.checker.verdict import Tolerance, Violation
+from simulation.node.checker.tolerance import Tolerance
 from simulation.node.history import Disappearance, History
 from simulation.node.topology import QueuePlan, Topology
+from simulation.simulator import Violation
 
 
 def check_leases(history: History, topology: Topology, tolerance: Tolerance) -> list[Violation]:

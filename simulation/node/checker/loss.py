@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from simulation.node.checker.verdict import Tolerance, Violation
+from simulation.node.checker.tolerance import Tolerance
 from simulation.node.history import ACK, CONFIRMED, DECLARE, REJECT, Delivery, History, Publish
 from simulation.node.topology import Topology
+from simulation.simulator import Violation
 
 
 class _Findings:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from simulation.node.checker.verdict import Violation
 from simulation.node.history import CONFIRMED, ROLLED_BACK, History
+from simulation.simulator import Violation
 
 
 def check_transactions(history: History) -> list[Violation]:

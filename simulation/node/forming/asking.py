@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from mayfly.cluster.host.frame import Frame
 from mayfly.cluster.log.batch import WriteBatch
@@ -15,11 +14,9 @@ from mayfly.node.catalog.records import CATALOG_GROUP
 from mayfly.node.membership.forming import FORMING, TAKEN, UNSURE, stance_towards
 from simulation.cluster.events import MILLISECOND_US, SECOND_US
 from simulation.cluster.machine import Machine
+from simulation.node.forming.ground import Ground
 from simulation.node.forming.place import Place
 from simulation.node.nodes import SimulatedNode
-
-if TYPE_CHECKING:
-    from simulation.node.forming.run import FormingRun
 
 ASK_TIMEOUT_US = 15 * SECOND_US
 NOBODY = "nobody"
@@ -34,7 +31,7 @@ Answer = Callable[[str, str, "int | None"], None]
 class Asking:
     """The questions of one run, and their answers."""
 
-    def __init__(self, run: FormingRun) -> None:
+    def __init__(self, run: Ground) -> None:
         self._run = run
         self.delays_us: Sequence[int] = (500, 2_000, 20_000, 300_000)
         """How long a question or an answer may be on its way."""

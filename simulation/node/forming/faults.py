@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from simulation.cluster.events import SECOND_US
+from simulation.node.forming.ground import Ground
 from simulation.node.forming.place import Place
 from simulation.node.membership import settled
-
-if TYPE_CHECKING:
-    from simulation.node.forming.run import FormingRun
 
 
 class Faults:
     """The faults of one run."""
 
-    def __init__(self, run: FormingRun) -> None:
+    def __init__(self, run: Ground) -> None:
         self._run = run
 
     def strike(self) -> None:
@@ -50,7 +47,7 @@ class Faults:
         run = self._run
         if not place.node:
             return place.up
-        if run.outage is not None or (len(run.founders) == 1 and place.is_founder):
+        if run.loses_a_disk or (len(run.founders) == 1 and place.is_founder):
             return False
         programs = run.programs()
         if not programs or place.unproven or len(programs) != len([each for each in run.places if each.node]):

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from simulation.cluster.events import MILLISECOND_US
-
-if TYPE_CHECKING:
-    from simulation.node.forming.run import FormingRun
+from simulation.node.forming.ground import Ground
 
 
-def complaint_about(run: FormingRun) -> str:
+def complaint_about(run: Ground) -> str:
     """What is not yet as it has to be; "" if nothing."""
     present = [place for place in run.places if place not in run.absent]
     for place in present:

@@ -5,22 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING
 
 from mayfly.cluster.group.settings import BOOTSTRAP_TERM
 from simulation.cluster.events import MILLISECOND_US, SECOND_US
 from simulation.cluster.memory_store import SimulatedDisk
+from simulation.node.forming.ground import Ground
 from simulation.node.forming.place import Place
-
-if TYPE_CHECKING:
-    from simulation.node.forming.run import FormingRun
 
 
 class Outage:
     """Two found, and one of them stops at once; the third comes late and serves with the other. All stop, the late one
     loses its disk, and it comes back with the one that stopped."""
 
-    def __init__(self, run: FormingRun, random: Random, founders: Sequence[Place]) -> None:
+    def __init__(self, run: Ground, random: Random, founders: Sequence[Place]) -> None:
         self._run = run
         self._random = random
         self._first, self._stale, self._late = founders

@@ -16,7 +16,7 @@ from simulation.cluster.events import MILLISECOND_US, SECOND_US, EventQueue
 from simulation.cluster.machine import Machine
 from simulation.cluster.memory_store import SimulatedDisk
 from simulation.cluster.network import LinkProfile
-from simulation.cluster.randomness import stream
+from simulation.cluster.randomness import continued, stream
 from simulation.cluster.trace import Trace
 from simulation.node.forming.asking import FOREIGN, NOBODY, Asking
 from simulation.node.forming.cuts import Cuts
@@ -25,16 +25,16 @@ from simulation.node.forming.judge import complaint_about
 from simulation.node.forming.links import Links
 from simulation.node.forming.outage import Outage
 from simulation.node.forming.place import FormingError, Place
+from simulation.node.forming.scenario import CALM_US, PROFILE, FormingScenario
 from simulation.node.history import History
-from simulation.node.nodes import Acquaintance, NodeProfile, SimulatedNode
+from simulation.node.nodes import Acquaintance, SimulatedNode
 from simulation.node.probe import Probe
+from simulation.simulator import Run, Sink, Violation
 
-CALM_US = 25 * SECOND_US
 QUIET_US = 60 * SECOND_US
 LOOK_US = 100 * MILLISECOND_US
 HANDED_OVER_US = 15 * MILLISECOND_US
 """From the end of a place's questions until its node listens."""
-PROFILE = NodeProfile(shards=1, tick_ms=100, heartbeat_ms=200, election_timeout_ms=1_000)
 
 
 class FormingNode(SimulatedNode):
@@ -57,11 +57,13 @@ class FormingNode(SimulatedNode):
             self.world.refused(peer_id)
 
 
-class FormingRun:
-    """One run, all of it drawn from the seed. `run` gives what happened; raises FormingError."""
+class FormingRun(Run[FormingScenario]):
+    """One run."""
 
-    def __init__(self, seed: int, sink: Callable[[str], None] | None = None) -> None:
-        self.random: Random = stream(seed, "forming")
+    def __init__(self, scenario: FormingScenario, sink: Sink = None) -> None:
+        self.scenario = scenario
+        seed = self.seed = scenario.seed
+        self.random: Random = continued(scenario.rest)
         self.queue = EventQueue()
         self.trace = Trace(self.queue, sink)
         links = LinkProfile(base_us=500, jitter_us=2_000, spike_probability=0.01)
@@ -69,10 +71,8 @@ class FormingRun:
             self.queue, stream(seed, "network"), links, self.trace
         )
         self.probe = Probe(self.queue, History())
-        self.seed = seed
-        founders = self.random.choice((1, 2, 3, 3, 3, 3, 5))
-        joiners = self.random.choice((0, 0, 1, 2))
-        self.places = [Place(number, number <= founders) for number in range(1, founders + joiners + 1)]
+        numbers = range(1, scenario.founders + scenario.joiners + 1)
+        self.places = [Place(number, number <= scenario.founders) for number in numbers]
         self.founders = [place for place in self.places if place.is_founder]
         self.cuts = Cuts(self.queue, self.cluster, self.random, self.places)
         self.asking = Asking(self)
@@ -90,36 +90,43 @@ class FormingRun:
         """For the summary: faults that did something."""
         self.counts[what] = self.counts.get(what, 0) + 1
 
-    def run(self) -> dict[str, int]:
-        """All of it."""
+    def pass_time(self) -> None:
+        """Faults until the calm, and then until all is as it has to be, for so long at most."""
         self._start_all()
         faults = Faults(self)
-        for _ in range(self.random.choice((0, 3, 8, 16))):
-            self.queue.at(self.random.randint(0, CALM_US), faults.strike)
+        for at_us in self.scenario.strikes_us:
+            self.queue.at(at_us, faults.strike)
         self.queue.at(LOOK_US, self.client)
         self.queue.run_until(CALM_US)
         self.calm_down()
         while self.queue.now_us < CALM_US + QUIET_US and self.complaint():
             self.queue.run_until(self.queue.now_us + SECOND_US)
+
+    def judge(self) -> list[Violation]:
+        """Whether there is one cluster, with everybody in it and all that was said to be done."""
         complaint = self.complaint()
-        if complaint:
-            raise FormingError(complaint)
-        return self.counts
+        return [Violation("one cluster", complaint)] if complaint else []
+
+    def happened(self) -> dict[str, int]:
+        """Faults that did something, and what came of them."""
+        return dict(sorted(self.counts.items()))
 
     def _start_all(self) -> None:
-        spread_us = self.random.choice((0, 1_000, SECOND_US, 10 * SECOND_US, CALM_US))
-        spare = (min(len(self.founders), PROFILE.replication_factor) - 1) // 2  # each group has no more voters
-        if spare and self.random.random() < 0.3:
-            self.absent = self.random.sample(self.founders, self.random.randint(1, spare))
+        scenario = self.scenario
+        if scenario.absent:
+            self.absent = [self.places[number - 1] for number in scenario.absent]
             self.count("founders that never come")
-        random = stream(self.seed, "outage")
-        if len(self.founders) == 3 and not self.absent and random.random() < 0.25:
-            self.outage = Outage(self, random, random.sample(self.founders, 3))
+        if scenario.outage is not None:
+            parts = [self.places[number - 1] for number in scenario.outage.founders]
+            self.outage = Outage(self, continued(scenario.outage.rest), parts)
             self.outage.plan()
-            return
-        for place in self.places:
-            if place not in self.absent:
-                self.queue.at(self.random.randint(0, spread_us), partial(self.start, place))
+        for number, at_us in scenario.starts_us:
+            self.queue.at(at_us, partial(self.start, self.places[number - 1]))
+
+    @property
+    def loses_a_disk(self) -> bool:
+        """Whether an outage with the loss of a disk is planned."""
+        return self.outage is not None
 
     def when(self, condition: Callable[[], bool], then: Callable[[], object]) -> None:
         """As soon as it is true, unless it is calm before."""

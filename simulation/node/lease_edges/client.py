@@ -1,4 +1,4 @@
-"""A client for one use: one connection to one node, and no second try."""
+"""A client for one use of a lease."""
 
 from __future__ import annotations
 
@@ -8,57 +8,44 @@ from typing import Any
 from pamqp import commands
 from pamqp.base import Frame
 
-from simulation.node.amqp_client import AmqpClient, Message, Refused
-from simulation.node.history import DECLARE, GET, PASSIVE, Attachment
+from simulation.node.amqp_client import Message, Refused
+from simulation.node.history import BROKEN, DECLARE, GET, NOT_FOUND, OK, PASSIVE, Attachment, Sent, Use
 from simulation.node.lease_edges.plan import ATTACH, REDECLARE
 from simulation.node.lease_edges.plan import GET as GET_EDGE
 from simulation.node.lease_edges.plan import GET_EMPTY as GET_EMPTY_EDGE
 from simulation.node.lease_edges.plan import PASSIVE as PASSIVE_EDGE
-from simulation.node.lease_edges.story import BROKEN, NOT_FOUND, OK, Sent, Story, Use
-from simulation.node.sockets import Wire
-from simulation.node.world import CLIENT_DELAY_US, World
+from simulation.node.node_client import NodeClient
+from simulation.node.world import World
 
 RENEWALS = {GET_EDGE: GET, GET_EMPTY_EDGE: GET, REDECLARE: DECLARE, PASSIVE_EDGE: PASSIVE}
 
 
-class EdgeClient:
+class EdgeClient(NodeClient):
     """Connects at once. Writes down what it asks and what it is told."""
 
-    def __init__(self, world: World, story: Story, name: str, node: int, ready: Callable[[], None]) -> None:
-        self.world = world
-        self.story = story
+    def __init__(self, world: World, name: str, node: int, ready: Callable[[], None]) -> None:
+        super().__init__(world, node, lambda answer: ready(), lambda: None)
+        self.history = world.history
         self.name = name
-        self.node = node
-        self.attachment: Attachment | None = None
         self._consuming: tuple[str, Sent | None] = ("", None)
         self._sent: dict[int, Sent] = {}
-        wire = self._wire = Wire(world.queue, world.wires, CLIENT_DELAY_US)
-        client = self.client = AmqpClient(wire.write_from_client, lambda answer: ready(), self._closed)
-        client.on_confirm = self._confirmed
-        client.on_returned = self._returned
-        client.on_message = self._came
-        client.on_cancelled = self._cancelled
-        wire.to_client = client.receive
-        wire.client_broken = client.broken
-        machine = world.cluster.machines[node]
-        machine.on_crash.append(self._released)
-        world.connect(machine, wire, client.broken)
+        self.on_confirm = self._answered
+        self.on_returned = self._returned
+        self.on_message = self._came
+        self.on_cancelled = self._cancelled
+        self.connect()
 
     @property
-    def alive(self) -> bool:
-        """Whether the connection stands, as far as the client knows."""
-        return not self.client.closed
+    def is_attached(self) -> bool:
+        """Whether it was told that it consumes, ever."""
+        return bool(self.attachments)
 
     # ------------------------------------------------------------------ uses
-
-    def call(self, method: Frame, answer: Callable[[Any], None] = lambda result: None) -> None:
-        """Call a method that is no use of a queue."""
-        self.client.call(method, answer)
 
     def use(self, queue: str, kind: str, method: Frame, then: Callable[[Use], None] = lambda use: None) -> None:
         """Call a method that is one; `then` is called if it was answered well."""
         use = Use(queue, kind, self.world.queue.now_us)
-        self.story.uses.append(use)
+        self.history.uses.append(use)
         self.world.cluster.trace.add("use", kind, queue, self.name)
 
         def answered(result: Any) -> None:
@@ -72,17 +59,16 @@ class EdgeClient:
                 then(use)
             self.world.cluster.trace.add("used", kind, queue, use.answer)
 
-        if self.alive:
-            self.client.call(method, answered)
-        else:
+        if self.closed:
             use.completed_us, use.answer = use.invoked_us, BROKEN
+        else:
+            self.call(method, answered)
 
     def attach(self, queue: str, then: Callable[[Use], None] = lambda use: None) -> None:
         """Consume, without acknowledging anything to be settled."""
 
         def attached(use: Use) -> None:
-            self.attachment = Attachment(queue, self.name, use.invoked_us, use.completed_us)
-            self.world.attached(self.node, self.attachment)
+            self.attached(Attachment(queue, self.name, use.invoked_us, use.completed_us))
             then(use)
 
         self._consuming = (queue, None)
@@ -91,42 +77,34 @@ class EdgeClient:
     def publish_after(self, use: Use) -> None:
         """Publish to the queue that the client was just told is there."""
         sent = Sent(use.queue, use)
-        self.story.sent.append(sent)
-        if self.attachment is not None:
+        self.history.sent.append(sent)
+        if self.is_attached:
             self._consuming = (use.queue, sent)
-        self._sent[self.client.publish("", use.queue, b"after", commands.Basic.Properties())] = sent
+        self._sent[self.publish("", use.queue, b"after", commands.Basic.Properties())] = sent
 
     # ------------------------------------------------------------------ letting go
 
     def cancel(self) -> None:
         """Cancel the consumer."""
-        self._released()
-        if self.alive:
-            self.client.call(commands.Basic.Cancel(self.name), lambda result: None)
+        self.release_all()
+        if not self.closed:
+            self.call(commands.Basic.Cancel(self.name))
 
     def close(self) -> None:
         """Close the connection politely."""
-        self._released()
-        if self.alive:
-            self.client.close()
+        self.release_all()
+        super().close()
 
     def drop(self) -> None:
         """Go without a word."""
-        self._released()
-        self._wire.drop_by_client()
-        self.client.broken()
-
-    def _released(self) -> None:
-        if self.attachment is not None:
-            self.world.released(self.attachment)
+        self.release_all()
+        # And once more when it is over: what a seed draws behind it depends on that.
+        self.wire.drop_by_client()
+        self.broken()
 
     # ------------------------------------------------------------------ what the broker says
 
-    def _closed(self, error: Refused | None) -> None:
-        self._released()
-        self._wire.drop_by_client()
-
-    def _confirmed(self, tag: int, acknowledged: bool) -> None:
+    def _answered(self, tag: int, acknowledged: bool) -> None:
         sent = self._sent.get(tag)
         if sent is not None and acknowledged:
             sent.completed_us = self.world.queue.now_us
@@ -142,6 +120,6 @@ class EdgeClient:
             sent.consumed = True
 
     def _cancelled(self, tag: str) -> None:
-        if self.attachment is not None and self.attachment.released_us is None:
-            self.story.cancelled.append((self.world.queue.now_us, self._consuming[0], self.name))
-        self._released()
+        if any(attachment.released_us is None for attachment in self.attachments.values()):
+            self.history.cancelled.append((self.world.queue.now_us, self._consuming[0], self.name))
+        self.release_all()

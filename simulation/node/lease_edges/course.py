@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -18,9 +17,9 @@ from simulation.cluster.events import MILLISECOND_US, SECOND_US
 from simulation.cluster.faults import Fault
 from simulation.cluster.machine import Machine
 from simulation.cluster.network import LinkProfile
-from simulation.node.checker import Tolerance, Violation
+from simulation.node.checker import Tolerance, check_edges
+from simulation.node.history import BROKEN, NOT_FOUND, Life, Use
 from simulation.node.lease_edges.client import EdgeClient
-from simulation.node.lease_edges.judge import judge
 from simulation.node.lease_edges.plan import (
     ALL,
     ATTACH,
@@ -46,26 +45,16 @@ from simulation.node.lease_edges.plan import (
     Edge,
     EdgePlan,
 )
-from simulation.node.lease_edges.story import BROKEN, NOT_FOUND, Life, Story, Use
 from simulation.node.nodes import SimulatedNode
 from simulation.node.run import Simulation
 from simulation.node.scenario import Scenario, Timeline
 from simulation.node.topology import Topology
+from simulation.simulator import Run, Sink, Violation
 
 EXCHANGE = "edges"
 READY_LIMIT_US = 5 * SECOND_US
 STEP_US = 10 * MILLISECOND_US
 RENEWALS = 8
-
-
-@dataclass(frozen=True, slots=True)
-class EdgeOutcome:
-    """What came of a run."""
-
-    violations: list[Violation]
-    trace_digest: str
-    events: int
-    story: Story
 
 
 class _Shards:
@@ -76,17 +65,17 @@ class _Shards:
         self.applied = 0
 
 
-class EdgeRun:
-    """One run. Use `run` once."""
+class EdgeRun(Run[EdgePlan]):
+    """One run."""
 
-    def __init__(self, plan: EdgePlan, sink: Callable[[str], None] | None = None) -> None:
-        self.plan = plan
-        self.story = Story(plan.expires_ms)
+    def __init__(self, plan: EdgePlan, sink: Sink = None) -> None:
+        self.scenario = plan
         simulation = self.simulation = Simulation(_scenario_of(plan), sink)
         self.queue = simulation.queue
+        self.trace = simulation.trace
         self.cluster = simulation.cluster
         self.world = simulation.world
-        self.story.history = simulation.history
+        self.history = simulation.history
         if plan.fault is not None and plan.fault.kind == CLOCK and plan.fault.whom == ALL:
             # With all of them an hour off, nobody is left who could say so (RULES C3).
             self.world.probe.clock_limit_ms = None
@@ -96,6 +85,8 @@ class EdgeRun:
             machine.after_input = self._look
         self._clients: dict[str, EdgeClient] = {}
         self._ready: list[str] = []
+        self._not_begun = ""
+        """Why the edge was never come to."""
 
     # ------------------------------------------------------------------ what is seen from outside
 
@@ -113,8 +104,8 @@ class EdgeRun:
         if applied != seen.applied:
             seen.applied = applied
             for record in program.engine.catalog.queues():
-                if record.id not in self.story.lives:
-                    self.story.lives[record.id] = Life(record.name, record.id, record.shard, self.queue.now_us)
+                if record.id not in self.history.lives:
+                    self.history.lives[record.id] = Life(record.name, record.id, record.shard, self.queue.now_us)
 
     def _note(self, node: int, shard: int, now: tuple[bool, bool]) -> None:
         before = self._seen[node].seen.get(shard, (False, False))
@@ -122,9 +113,9 @@ class EdgeRun:
             return
         self._seen[node].seen[shard] = now
         if now[0] != before[0]:
-            self.story.leading.append((self.queue.now_us, shard, node, now[0]))
+            self.history.leading.append((self.queue.now_us, shard, node, now[0]))
         if now[1] != before[1]:
-            self.story.established.append((self.queue.now_us, shard, node, now[1]))
+            self.history.established.append((self.queue.now_us, shard, node, now[1]))
 
     def _died(self, node: int) -> None:
         for shard in list(self._seen[node].seen):
@@ -150,33 +141,53 @@ class EdgeRun:
 
     # ------------------------------------------------------------------ the course
 
-    def run(self) -> EdgeOutcome:
-        """Run to the end. Raises whatever a node raised."""
+    def pass_time(self) -> None:
+        """Up to the edge, over it, and until nothing is left."""
+        self._not_begun = self._come_to_the_edge()
+        if self._not_begun:
+            return
+        self.cluster.calm_down()
+        self._until(self._is_over, 8 * SECOND_US + 2 * self.scenario.expires_ms * MILLISECOND_US)
+        self._ask_at_the_end()
+        self.history.ended_us = self.queue.now_us
+        for gone in self.history.disappearances:
+            life = self.history.lives[gone.queue_id]
+            life.gone_us, life.reason = gone.at_us, gone.reason
+
+    def judge(self) -> list[Violation]:
+        """What clients were told, held against when queues were there."""
+        if self._not_begun:
+            return [Violation("setup", self._not_begun)]
+        return check_edges(self.history, self.scenario)
+
+    def happened(self) -> dict[str, int]:
+        """How uses were answered."""
+        answers: dict[str, int] = {}
+        for use in self.history.uses:
+            key = f"{use.kind}: {use.answer}"
+            answers[key] = answers.get(key, 0) + 1
+        return dict(sorted(answers.items()))
+
+    def _come_to_the_edge(self) -> str:
+        """Until the last of what is aimed at the edge has happened; why it could not come to that, "" for nothing."""
         self.cluster.start_all()
         if not self._until(self._is_ready, READY_LIMIT_US):
-            return self._outcome([Violation("setup", "the cluster did not get ready")])
-        setup = self._client("setup", 1 + self.plan.seed % 3)
+            return "the cluster did not get ready"
+        setup = self._client("setup", 1 + self.scenario.seed % 3)
         if not self._until(lambda: "setup" in self._ready, SECOND_US):
-            return self._outcome([Violation("setup", "no connection")])
+            return "no connection"
         self._found(setup)
-        if not self._until(lambda: len(self._settled("found")) == len(self.plan.edges), 3 * SECOND_US):
-            return self._outcome([Violation("setup", "the queues could not be declared in time")])
+        if not self._until(lambda: len(self._settled("found")) == len(self.scenario.edges), 3 * SECOND_US):
+            return "the queues could not be declared in time"
         deadlines_us = self._renew_all(setup)
         if not deadlines_us:
-            return self._outcome([Violation("setup", "the leases could not be renewed together")])
-        for edge in self.plan.edges:
+            return "the leases could not be renewed together"
+        for edge in self.scenario.edges:
             self._schedule(edge, deadlines_us[edge.queue])
         end_us = max(deadlines_us.values()) + 10 * MILLISECOND_US
-        end_us = max(end_us, self._schedule_fault(deadlines_us[self.plan.edges[0].queue]))
+        end_us = max(end_us, self._schedule_fault(deadlines_us[self.scenario.edges[0].queue]))
         self.queue.run_until(end_us)
-        self.cluster.calm_down()
-        self._until(self._is_over, 8 * SECOND_US + 2 * self.plan.expires_ms * MILLISECOND_US)
-        self._ask_at_the_end()
-        self.story.ended_us = self.queue.now_us
-        for gone in self.story.history.disappearances:
-            life = self.story.lives[gone.queue_id]
-            life.gone_us, life.reason = gone.at_us, gone.reason
-        return self._outcome(judge(self.story, self.plan))
+        return ""
 
     def _until(self, condition: Callable[[], bool], limit_us: int) -> bool:
         end_us = self.queue.now_us + limit_us
@@ -188,7 +199,7 @@ class EdgeRun:
 
     def _is_ready(self) -> bool:
         programs = self.simulation.programs()
-        shards = range(1, self.plan.profile.shards + 1)
+        shards = range(1, self.scenario.profile.shards + 1)
         return (
             len(programs) == len(NODES)
             and all(program.ready for program in programs)
@@ -198,49 +209,49 @@ class EdgeRun:
     # ------------------------------------------------------------------ before the edge
 
     def _client(self, name: str, node: int) -> EdgeClient:
-        client = self._clients[name] = EdgeClient(self.world, self.story, name, node, lambda: self._ready.append(name))
+        client = self._clients[name] = EdgeClient(self.world, name, node, lambda: self._ready.append(name))
         return client
 
     def _settled(self, kind: str) -> list[Use]:
-        return [use for use in self.story.uses if use.kind == kind and use.answer]
+        return [use for use in self.history.uses if use.kind == kind and use.answer]
 
     def _found(self, setup: EdgeClient) -> None:
         setup.call(commands.Exchange.Declare(0, EXCHANGE, "fanout", durable=True))
-        for edge in self.plan.edges:
+        for edge in self.scenario.edges:
             setup.call(commands.Queue.Declare(0, edge.queue, durable=True, arguments=self._lease()))
             setup.use(edge.queue, "found", commands.Queue.Bind(0, edge.queue, EXCHANGE, edge.queue))
             if edge.kind == GET:
-                setup.client.publish("", edge.queue, b"before", commands.Basic.Properties())
+                setup.publish("", edge.queue, b"before", commands.Basic.Properties())
 
     def _lease(self) -> dict[str, Any]:
-        return {"x-expires": self.plan.expires_ms}
+        return {"x-expires": self.scenario.expires_ms}
 
     def _renew_all(self, setup: EdgeClient) -> dict[str, int]:
         """Clients of all queues get ready, holders attach, then one client renews every lease in one go; the true
         times at which they end."""
-        for edge in self.plan.edges:
-            shard = self.story.shard_of(edge.queue)
+        for edge in self.scenario.edges:
+            shard = self.history.shard_of(edge.queue)
             leader = self.leader_of(shard) or 1
             node = leader if edge.by_leader else 1 + leader % len(NODES)
             self._client(edge.queue, node)
             setup.use(edge.queue, PASSIVE, commands.Queue.Declare(0, edge.queue, passive=True))
-        everyone = {"setup", *(edge.queue for edge in self.plan.edges)}
+        everyone = {"setup", *(edge.queue for edge in self.scenario.edges)}
         if not self._until(lambda: everyone <= set(self._ready), SECOND_US):
             return {}
-        for edge in self.plan.edges:
+        for edge in self.scenario.edges:
             if edge.kind in RELEASES:
                 self._clients[edge.queue].attach(edge.queue)
-        held = sum(edge.kind in RELEASES for edge in self.plan.edges)
+        held = sum(edge.kind in RELEASES for edge in self.scenario.edges)
         if not self._until(lambda: len(self._settled(ATTACH)) == held, SECOND_US):
             return {}
         # Leaders may just be on their way to the nodes that the placement prefers.
         for _ in range(RENEWALS):
-            wanted = len(self._settled(PASSIVE)) + len(self.plan.edges)
-            for edge in self.plan.edges:
+            wanted = len(self._settled(PASSIVE)) + len(self.scenario.edges)
+            for edge in self.scenario.edges:
                 setup.use(edge.queue, PASSIVE, commands.Queue.Declare(0, edge.queue, passive=True))
             if not self._until(lambda: len(self._settled(PASSIVE)) >= wanted, SECOND_US):  # noqa: B023
                 return {}
-            deadlines_us = {edge.queue: self._deadline_us(edge.queue) for edge in self.plan.edges}
+            deadlines_us = {edge.queue: self._deadline_us(edge.queue) for edge in self.scenario.edges}
             if min(deadlines_us.values()) > 0:
                 return deadlines_us
             self.queue.run_until(self.queue.now_us + 2 * STEP_US)
@@ -248,15 +259,15 @@ class EdgeRun:
 
     def _deadline_us(self, queue: str) -> int:
         """When the lease of the queue would end, if nothing happened to it or to its leader."""
-        shard = self.story.shard_of(queue)
+        shard = self.history.shard_of(queue)
         program = self._program(self.leader_of(shard))
-        ids = [life.queue_id for life in self.story.lives.values() if life.queue == queue]
+        ids = [life.queue_id for life in self.history.lives.values() if life.queue == queue]
         found = None if program is None else program.engine.shards[shard].queue(ids[-1])
         if program is None or found is None:
             return -1
         clock = program.engine.host.groups[shard].clock
         clock.advance_led(program.machine.now_ms())
-        left_ms = found.lease.started_ms + self.plan.expires_ms - clock.led_ms
+        left_ms = found.lease.started_ms + self.scenario.expires_ms - clock.led_ms
         return self.queue.now_us + left_ms * MILLISECOND_US
 
     # ------------------------------------------------------------------ the edge
@@ -264,7 +275,7 @@ class EdgeRun:
     def _schedule(self, edge: Edge, deadline_us: int) -> None:
         at_us = deadline_us
         if edge.aim == DECISION:
-            machine = self.cluster.machines[self.leader_of(self.story.shard_of(edge.queue))]
+            machine = self.cluster.machines[self.leader_of(self.history.shard_of(edge.queue))]
             tick_us = machine.profile.tick_us
             ticks = -(-(deadline_us - machine.next_tick_us) // tick_us)
             at_us = machine.next_tick_us + ticks * tick_us
@@ -272,7 +283,7 @@ class EdgeRun:
 
     def _act(self, edge: Edge) -> None:
         client, queue = self._clients[edge.queue], edge.queue
-        later_us = self.plan.expires_ms * 1_500
+        later_us = self.scenario.expires_ms * 1_500
         if edge.kind == ATTACH:
             client.attach(queue, client.publish_after)
             self._leave_later(client, later_us)
@@ -283,8 +294,8 @@ class EdgeRun:
             client.use(queue, edge.kind, method, client.publish_after)
         elif edge.kind == PASSIVE:
             client.use(queue, edge.kind, commands.Queue.Declare(0, queue, passive=True), client.publish_after)
-        elif edge.kind == PUBLISH and client.alive:
-            client.client.publish("", queue, b"in vain", commands.Basic.Properties())
+        elif edge.kind == PUBLISH and not client.closed:
+            client.publish("", queue, b"in vain", commands.Basic.Properties())
         elif edge.kind == CANCEL:
             client.cancel()
         elif edge.kind == CLOSE:
@@ -293,13 +304,13 @@ class EdgeRun:
             client.drop()
         elif edge.kind == NODE_LOSS:
             at_us = self.queue.now_us
-            self._break(CRASH, (client.node,), at_us, self.plan.expires_ms * MILLISECOND_US // 2)
+            self._break(CRASH, (client.node,), at_us, self.scenario.expires_ms * MILLISECOND_US // 2)
 
     def _leave_later(self, client: EdgeClient, delay_us: int) -> None:
         """Cancel the consumer after a while, once it is attached."""
 
         def leave() -> None:
-            if client.attachment is None and client.alive:
+            if not client.is_attached and not client.closed:
                 self._leave_later(client, delay_us)
             else:
                 client.cancel()
@@ -310,11 +321,11 @@ class EdgeRun:
 
     def _schedule_fault(self, deadline_us: int) -> int:
         """Put the fault on the queue; when it is over."""
-        fault = self.plan.fault
+        fault = self.scenario.fault
         if fault is None:
-            return deadline_us + (self.plan.expires_ms if self._loses_a_node() else 0) * MILLISECOND_US
+            return deadline_us + (self.scenario.expires_ms if self._loses_a_node() else 0) * MILLISECOND_US
         at_us = deadline_us + fault.delta_us
-        leader = self.leader_of(self.story.shard_of(self.plan.edges[0].queue))
+        leader = self.leader_of(self.history.shard_of(self.scenario.edges[0].queue))
         whom = {LEADER: (leader,), ALL: NODES}.get(fault.whom, (1 + leader % len(NODES),))
         if fault.kind == CLOCK:
             step = Fault(at_us - 1, faults.CLOCK_STEP, whom, 0, fault.step_us)
@@ -322,20 +333,20 @@ class EdgeRun:
             if fault.duration_us:
                 self._break(CRASH, whom, at_us, fault.duration_us)
         elif fault.kind == TRANSFER:
-            heir, shard = 1 + leader % len(NODES), self.story.shard_of(self.plan.edges[0].queue)
-            self.story.fault_us = (at_us, at_us)
+            heir, shard = 1 + leader % len(NODES), self.history.shard_of(self.scenario.edges[0].queue)
+            self.history.fault_us = (at_us, at_us)
             self.cluster.schedule([Fault(at_us, faults.TRANSFER, (heir,), 0, shard)])
         else:
             self._break(CRASH if fault.kind == OUTAGE else fault.kind, whom, at_us, fault.duration_us)
         return max(at_us + fault.duration_us, deadline_us) + MILLISECOND_US
 
     def _loses_a_node(self) -> bool:
-        return any(edge.kind == NODE_LOSS for edge in self.plan.edges)
+        return any(edge.kind == NODE_LOSS for edge in self.scenario.edges)
 
     def _break(self, kind: str, nodes: tuple[int, ...], at_us: int, duration_us: int) -> None:
-        start_us, end_us = self.story.fault_us
+        start_us, end_us = self.history.fault_us
         start_us = at_us if start_us < 0 else min(start_us, at_us)
-        self.story.fault_us = (start_us, max(end_us, at_us + duration_us))
+        self.history.fault_us = (start_us, max(end_us, at_us + duration_us))
         words = {CRASH: faults.CRASH, FREEZE: faults.FREEZE, CUT_OFF: faults.PARTITION}
         for node in nodes:
             if kind == CRASH:
@@ -352,7 +363,7 @@ class EdgeRun:
 
     def _is_over(self) -> bool:
         """Whether every use is answered and nothing is left of any queue."""
-        if any(not use.answer for use in self.story.uses):
+        if any(not use.answer for use in self.history.uses):
             return False
         programs = self.simulation.programs()
         if len(programs) < len(NODES) or not all(program.ready for program in programs):
@@ -374,19 +385,19 @@ class EdgeRun:
         """What clients and replicas say when all is over."""
         programs = self.simulation.programs()
         for program in programs:
-            self.story.left_behind += self._left_at(program)
-        for shard in (CATALOG_GROUP, *range(1, self.plan.profile.shards + 1)):
+            self.history.left_behind += self._left_at(program)
+        for shard in (CATALOG_GROUP, *range(1, self.scenario.profile.shards + 1)):
             for program in programs:
                 self.world.probe.compare(program, shard)
-        node = 1 + (self.plan.seed // 3) % 3
-        last = EdgeClient(self.world, self.story, "last", node, lambda: self._ready.append("last"))
+        node = 1 + (self.scenario.seed // 3) % 3
+        last = EdgeClient(self.world, "last", node, lambda: self._ready.append("last"))
         if not self._until(lambda: "last" in self._ready, SECOND_US):
-            self.story.final["a connection in the end"] = BROKEN
+            self.history.final["a connection in the end"] = BROKEN
             return
-        queue = self.plan.edges[0].queue
+        queue = self.scenario.edges[0].queue
         returned: list[str] = []
-        last.client.on_returned = lambda message: returned.append(EXCHANGE)
-        last.client.publish(EXCHANGE, "", b"", commands.Basic.Properties())
+        last.on_returned = lambda message: returned.append(EXCHANGE)
+        last.publish(EXCHANGE, "", b"", commands.Basic.Properties())
         final = Use(queue, "last look", self.queue.now_us)
 
         def told(result: Any) -> None:
@@ -395,11 +406,8 @@ class EdgeRun:
 
         last.call(commands.Queue.Declare(0, queue, passive=True), told)
         self._until(lambda: bool(final.answer), SECOND_US)
-        self.story.final[f"{queue} in the end"] = "gone" if final.answer == NOT_FOUND else final.answer
-        self.story.final["a publish to what was bound"] = "gone" if returned else "was not returned"
-
-    def _outcome(self, violations: list[Violation]) -> EdgeOutcome:
-        return EdgeOutcome(violations, self.simulation.trace.digest(), self.queue.executed, self.story)
+        self.history.final[f"{queue} in the end"] = "gone" if final.answer == NOT_FOUND else final.answer
+        self.history.final["a publish to what was bound"] = "gone" if returned else "was not returned"
 
 
 def _scenario_of(plan: EdgePlan) -> Scenario:

@@ -100,8 +100,9 @@ class EdgePlan:
         """The plan in a few lines, for a failing seed."""
         profile = self.profile
         lines = [
-            f"{profile.shards} shards, ticks of {profile.tick_ms} ms, expiry every {profile.expiry_tick_ms} ms, leases "
-            f"of {self.expires_ms} ms; clocks off by {self.clock_offsets_us} us, drifting {self.clock_drifts_ppm} ppm",
+            f"seed {self.seed}: {profile.shards} shards, ticks of {profile.tick_ms} ms, expiry every "
+            f"{profile.expiry_tick_ms} ms, leases of {self.expires_ms} ms; clocks off by {self.clock_offsets_us} us, "
+            f"drifting {self.clock_drifts_ppm} ppm",
             *(f"  {edge}" for edge in self.edges),
             f"  fault: {self.fault or 'none'}",
         ]

@@ -1,19 +1,8 @@
-"""What the checker says, and how exact it may be."""
+"""How exact the checker may be."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-
-@dataclass(frozen=True, slots=True)
-class Violation:
-    """One promise that was broken: its RULES id (or the checker's own name for it) and what was seen."""
-
-    rule: str
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.rule}: {self.text}"
 
 
 @dataclass(frozen=True, slots=True)

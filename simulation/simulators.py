@@ -1,0 +1,35 @@
+"""All simulators, from bare Raft to whole clusters with clients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from simulation.cluster.host_group import HostSimulation
+from simulation.cluster.host_scenario import HostScenario
+from simulation.cluster.host_scenario import draw_scenario as draw_hosts
+from simulation.cluster.machine_loss import MachineLoss, draw_machines
+from simulation.cluster.raft_group import RaftGroup
+from simulation.cluster.raft_scenario import RaftScenario
+from simulation.cluster.raft_scenario import draw_scenario as draw_raft_group
+from simulation.node.forming.run import FormingRun
+from simulation.node.forming.scenario import FormingScenario
+from simulation.node.forming.scenario import draw_scenario as draw_forming
+from simulation.node.lease_edges.course import EdgeRun
+from simulation.node.lease_edges.plan import EdgePlan, draw_plan
+from simulation.node.run import Simulation
+from simulation.node.scenario import Scenario, draw_scenario
+from simulation.simulator import Simulator
+
+RAFT: Simulator[RaftScenario] = Simulator("raft", "Raft groups alone on the worst network", draw_raft_group, RaftGroup)
+HOSTS: Simulator[HostScenario] = Simulator(
+    "hosts", "whole hosts on machines and disks that fail", draw_hosts, HostSimulation
+)
+MACHINES: Simulator[HostScenario] = Simulator(
+    "machines", "machines of two hosts each that are lost as a whole", draw_machines, MachineLoss
+)
+CLUSTERS: Simulator[Scenario] = Simulator(
+    "clusters", "whole nodes with clients", draw_scenario, Simulation, share=2
+)
+LEASES: Simulator[EdgePlan] = Simulator("leases", "the moments when leases end", draw_plan, EdgeRun)
+FORMING: Simulator[FormingScenario] = Simulator("forming", "clusters that form", draw_forming, FormingRun)
+SIMULATORS: tuple[Simulator[Any], ...] = (RAFT, HOSTS, MACHINES, CLUSTERS, LEASES, FORMING)
