@@ -173,41 +173,16 @@ def _fill_message(wire: peer_pb2.GroupMessage, group: int, message: Message) -> 
 
 def decode_frame(data: bytes, sender: int, receiver: int) -> Frame:
     """The frame that `sender` sent to `receiver`. Raises `Refused`."""
-    frame = frame_octets.decode(data, sender, receiver)
-    if frame is None:
-        return _decode_unusual(data, sender, receiver)
+    try:
+        frame = frame_octets.decode(data, sender, receiver)
+    except ValueError as error:
+        raise Refused(str(error)) from None
     for _, message in frame.raft:
         if message.type not in _BETWEEN_NODES:
             raise Refused(f"Raft message of type {message.type}")
         if message.entries:
             _check_entries(message)
     return frame
-
-
-def _decode_unusual(data: bytes, sender: int, receiver: int) -> Frame:
-    """What `frame_octets` leaves to protobuf: it may be a frame all the same. Raises `Refused`."""
-    wire = _parse_frame(data)
-    # Each look at a field of a protobuf message costs a call: one look at each.
-    raft, clocks, proposals, notices = wire.raft, wire.group_clocks, wire.proposals, wire.notices
-    items = len(raft) + len(clocks) + len(proposals) + len(notices)
-    if items > limits.MAX_ITEMS_PER_FRAME:
-        raise Refused(f"frame with {items} items")
-    frame = Frame(_time(wire.clock_ms))
-    if raft:
-        frame.raft = [_read_group_message(message, sender, receiver) for message in raft]
-    if clocks:
-        frame.group_clocks = [(_group(clock.group), _time(clock.time_ms), _time(clock.led_ms)) for clock in clocks]
-    if proposals:
-        frame.proposals = [(_group(proposal.group), proposal.envelope) for proposal in proposals]
-    if notices:
-        frame.notices = [(notice.kind, notice.data) for notice in notices]
-    return frame
-
-
-def _read_group_message(wire: peer_pb2.GroupMessage, sender: int, receiver: int) -> tuple[int, Message]:
-    if wire.type not in _BETWEEN_NODES:
-        raise Refused(f"Raft message of type {wire.type}")
-    return _group(wire.group), _read_message(wire, sender, receiver)
 
 
 def _read_message(wire: peer_pb2.GroupMessage, sender: int, receiver: int) -> Message:
@@ -385,12 +360,6 @@ def _term(term: int) -> int:
     if term > limits.MAX_TERM:
         raise Refused(f"term {term}")
     return term
-
-
-def _time(time_ms: int) -> int:
-    if not 0 <= time_ms <= limits.MAX_TERM:
-        raise Refused(f"clock {time_ms}")
-    return time_ms
 
 
 def _members(ids: Collection[int]) -> list[int]:

@@ -1,8 +1,8 @@
-"""The usual frame as bytes of `proto/peer.proto` and back, without protobuf's objects. Pure.
+"""A frame as bytes of `proto/peer.proto` and back, without protobuf's objects. Pure.
 
 A frame of one Raft message has about twenty values; made of protobuf's objects each of them costs a call out of
-compiled code. What is written here is what protobuf writes. What is read here is any frame whose values can be; every
-other is left to protobuf, whoever sent it.
+compiled code, and large data is copied once more. What is written here is what protobuf writes, and what is read here
+is what protobuf reads: fields that a newer release may have added are passed over.
 
 HOT: compiled by mypyc where that is possible.
 """
@@ -146,18 +146,13 @@ def _put_varint(parts: list[bytes], value: int) -> None:
 
 # --- reading ------------------------------------------------------------------------------------------
 
-
-class _Unusual(Exception):
-    """Something that `encode` does not write, or a value that can't be."""
+_NO_FRAME: Final = "not a message of this protocol"
 
 
-def decode(data: bytes, sender: int, receiver: int) -> Frame | None:
-    """The frame that `sender` sent to `receiver`, all numbers in their bounds; None if protobuf has to look at it. The
-    types of messages and entries are not checked, nor is the order of entries."""
-    try:
-        return _Reader(data).frame(sender, receiver)
-    except _Unusual:
-        return None
+def decode(data: bytes, sender: int, receiver: int) -> Frame:
+    """The frame that `sender` sent to `receiver`, all numbers in their bounds. Types of messages and entries are not
+    checked, nor is the order of entries. Raises `ValueError`."""
+    return _Reader(data).frame(sender, receiver)
 
 
 class _Reader:
@@ -172,26 +167,23 @@ class _Reader:
     def frame(self, sender: int, receiver: int) -> Frame:
         end = len(self._data)
         frame = Frame()
-        items = 0
         while self._at < end:
             tag = self._varint(end)
             if tag == 8:
-                frame.clock_ms = self._number(end, _MAX_TERM)
-                continue
-            stop = self._stop(end)
-            items += 1
-            if tag == 18:
-                frame.raft.append(self._message(stop, sender, receiver))
+                frame.clock_ms = self._time(end)
+            elif tag == 18:
+                frame.raft.append(self._message(self._stop(end), sender, receiver))
             elif tag == 26:
-                frame.group_clocks.append(self._clock(stop))
+                frame.group_clocks.append(self._clock(self._stop(end)))
             elif tag == 34:
-                frame.proposals.append(self._pair(stop, _MAX_GROUP))
+                frame.proposals.append(self._pair(self._stop(end), _MAX_GROUP, "group"))
             elif tag == 42:
-                frame.notices.append(self._pair(stop, _MAX_U32))
+                frame.notices.append(self._pair(self._stop(end), _MAX_U32, "notice of kind"))
             else:
-                raise _Unusual
+                self._pass_over(tag, end)
+        items = len(frame.raft) + len(frame.group_clocks) + len(frame.proposals) + len(frame.notices)
         if items > _MAX_ITEMS:
-            raise _Unusual
+            raise ValueError(f"frame with {items} items")
         return frame
 
     def _message(self, end: int, sender: int, receiver: int) -> tuple[int, Message]:
@@ -200,31 +192,33 @@ class _Reader:
         while self._at < end:
             tag = self._varint(end)
             if tag == 8:
-                group = self._number(end, _MAX_GROUP)
+                group = self._number(end, _MAX_GROUP, "group")
             elif tag == 16:
-                message.type = self._number(end, _MAX_U32)
+                message.type = self._number(end, _MAX_U32, "Raft message of type")
             elif tag == 24:
-                message.term = self._number(end, _MAX_TERM)
+                message.term = self._number(end, _MAX_TERM, "term")
             elif tag == 32:
-                message.log_term = self._number(end, _MAX_TERM)
+                message.log_term = self._number(end, _MAX_TERM, "term")
             elif tag == 40:
-                message.index = self._number(end, _MAX_INDEX)
+                message.index = self._number(end, _MAX_INDEX, "log index")
             elif tag == 48:
-                message.commit = self._number(end, _MAX_INDEX)
+                message.commit = self._number(end, _MAX_INDEX, "log index")
             elif tag == 56:
-                message.vote = self._number(end, MAX_NODE_ID)
+                message.vote = self._number(end, MAX_NODE_ID, "vote for node")
             elif tag == 64:
-                message.reject = self._number(end, 1) == 1
+                message.reject = self._varint(end) != 0
             elif tag == 72:
-                message.reject_hint = self._number(end, _MAX_INDEX)
+                message.reject_hint = self._number(end, _MAX_INDEX, "log index")
             elif tag == 82:
                 message.context = self._octets(end)
             elif tag == 90:
                 message.entries.append(self._entry(self._stop(end)))
             else:
-                raise _Unusual
-        if len(message.context) > _MAX_CONTEXT_BYTES or len(message.entries) > _MAX_ENTRIES:
-            raise _Unusual
+                self._pass_over(tag, end)
+        if len(message.context) > _MAX_CONTEXT_BYTES:
+            raise ValueError(f"Raft message with a context of {len(message.context)} bytes")
+        if len(message.entries) > _MAX_ENTRIES:
+            raise ValueError(f"Raft message with {len(message.entries)} entries")
         return group, message
 
     def _entry(self, end: int) -> Entry:
@@ -232,15 +226,15 @@ class _Reader:
         while self._at < end:
             tag = self._varint(end)
             if tag == 8:
-                entry.term = self._number(end, _MAX_TERM)
+                entry.term = self._number(end, _MAX_TERM, "entry of term")
             elif tag == 16:
-                entry.index = self._number(end, _MAX_INDEX)
+                entry.index = self._number(end, _MAX_INDEX, "entry of index")
             elif tag == 24:
-                entry.type = self._number(end, _MAX_U32)
+                entry.type = self._number(end, _MAX_U32, "entry of type")
             elif tag == 34:
                 entry.data = self._octets(end)
             else:
-                raise _Unusual
+                self._pass_over(tag, end)
         return entry
 
     def _clock(self, end: int) -> tuple[int, int, int]:
@@ -248,27 +242,41 @@ class _Reader:
         while self._at < end:
             tag = self._varint(end)
             if tag == 8:
-                group = self._number(end, _MAX_GROUP)
+                group = self._number(end, _MAX_GROUP, "group")
             elif tag == 16:
-                time_ms = self._number(end, _MAX_TERM)
+                time_ms = self._time(end)
             elif tag == 24:
-                led_ms = self._number(end, _MAX_TERM)
+                led_ms = self._time(end)
             else:
-                raise _Unusual
+                self._pass_over(tag, end)
         return group, time_ms, led_ms
 
-    def _pair(self, end: int, most: int) -> tuple[int, bytes]:
+    def _pair(self, end: int, most: int, what: str) -> tuple[int, bytes]:
         number = 0
         data = b""
         while self._at < end:
             tag = self._varint(end)
             if tag == 8:
-                number = self._number(end, most)
+                number = self._number(end, most, what)
             elif tag == 18:
                 data = self._octets(end)
             else:
-                raise _Unusual
+                self._pass_over(tag, end)
         return number, data
+
+    def _pass_over(self, tag: int, end: int) -> None:
+        """The value of a field that is not known here; the lower three bits of its tag say what that looks like."""
+        shape = tag & 7
+        if not 8 <= tag <= _MAX_U32 or shape in (3, 4, 6, 7):
+            raise ValueError(_NO_FRAME)
+        if shape == 0:
+            self._varint(end)
+        elif shape == 2:
+            self._at = self._stop(end)
+        else:
+            self._at += 8 if shape == 1 else 4
+            if self._at > end:
+                raise ValueError(_NO_FRAME)
 
     def _octets(self, end: int) -> bytes:
         stop = self._stop(end)
@@ -280,13 +288,20 @@ class _Reader:
         """Where the part ends whose length stands here."""
         length = self._varint(end)
         if length > end - self._at:
-            raise _Unusual
+            raise ValueError(_NO_FRAME)
         return self._at + length
 
-    def _number(self, end: int, most: int) -> int:
+    def _number(self, end: int, most: int, what: str) -> int:
         value = self._varint(end)
         if value > most:
-            raise _Unusual
+            raise ValueError(f"{what} {value}")
+        return value
+
+    def _time(self, end: int) -> int:
+        """Of a clock: a number with a sign."""
+        value = self._varint(end)
+        if value > _MAX_TERM:
+            raise ValueError(f"clock {value if value <= _MAX_I64 else value - (1 << 64)}")
         return value
 
     def _varint(self, end: int) -> int:
@@ -300,4 +315,8 @@ class _Reader:
                 return value | octet << shift
             value |= (octet & 127) << shift
             shift += 7
-        raise _Unusual
+        # The 64th bit has an octet for itself.
+        if at == end or data[at] > 1:
+            raise ValueError(_NO_FRAME)
+        self._at = at + 1
+        return value | data[at] << 63

@@ -87,7 +87,7 @@ class Channel:
         self.body_left -= size
         self._count(size)
         self.move(RECEIVE_BODY if self.body_left else RECEIVE_LAST_BODY)
-        if size >= _SMALL_PIECE_BYTES:
+        if size >= _SMALL_PIECE_BYTES or not (self.body_left or self.pieces):
             self.pieces.append(piece)
             return
         if self.pieces:

@@ -1,8 +1,6 @@
 """The states of a channel and how one follows another: which frame may come next.  HOT.
 
-This is the only place that says what may come when.  Which method is which input: `method_table.ON_CHANNELS`.  A
-message that arrives whole goes through all of its states at once (see frames.py) and never leaves OPEN; its states are
-for messages that come in pieces.
+This is the only place that says what may come when.  Which method is which input: `method_table.ON_CHANNELS`.
 """
 
 from typing import Final

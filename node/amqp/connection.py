@@ -116,7 +116,7 @@ class Connection:
 
     @property
     def publish_begun(self) -> bool:
-        """Whether the client has begun with a publish that came in pieces, or that is held (`hold_publishes`)."""
+        """Whether the client has begun with a publish, or has one that is held (`hold_publishes`)."""
         return self._reader.publish_begun
 
     def hold_publishes(self) -> None:

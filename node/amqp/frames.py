@@ -1,8 +1,7 @@
 """Walks frames out of received octets.  HOT.
 
 Publishes and settlements, nearly all that a busy client sends, are recognised here and become events without
-an object of pamqp; a message that lies whole in one piece of input costs one slice each for its header and
-its body.  Every other frame is handed to the connection.
+an object of pamqp; header and body of a message cost one slice each.  Every other frame is handed to the connection.
 
 A frame is: type (1 octet), channel (2), payload size (4), payload, 0xCE (AMQP 0-9-1 section 4.2.3).
 """
@@ -35,9 +34,7 @@ _SETTLEMENT_BYTES: Final = 13
 _FRAME: Final = struct.Struct(">BHI")
 _FRAME_AND_METHOD: Final = struct.Struct(">BHII")
 _TAG_AND_BITS: Final = struct.Struct(">QB")
-_FRAME_AND_HEADER: Final = struct.Struct(">BHIHHQ")
 _HEADER_FIELDS: Final = struct.Struct(">HHQ")
-_FEWEST_HEADER_BYTES: Final = 14
 # What is remembered to save work on repetitions; each is emptied when full.
 _REMEMBERED_PUBLISHES: Final = 256
 _REMEMBERED_PROPERTIES: Final = 256
@@ -71,7 +68,7 @@ class FrameReader:
     `refuse_message(channel, body size)` is called for a body beyond `max_message_bytes`.
     The connection sets `stopped` to keep what follows unread until `feed` is called with it unset.
     With `holds_publishes` set it stops by itself in front of the first publish.
-    `publish_begun` says that it has met a publish which it stopped at, or whose content is still to come.
+    `publish_begun` says that it has met a publish.
     """
 
     def __init__(
@@ -149,10 +146,7 @@ class FrameReader:
         frame_max = self.frame_max_bytes
         holds_publishes = self.holds_publishes
         unpack_frame = _FRAME_AND_METHOD.unpack_from
-        publishing = -1
         settling = -1
-        contents: list[Content] = []
-        flags: list[int] = []
         settlements: list[tuple[int, int, bool, bool]] = []
         kind: int
         channel_id: int
@@ -185,23 +179,9 @@ class FrameReader:
                             known = publishes.get(method)
                             if known is None:
                                 known = self._read_publish(method)
-                            content = self._whole_message(data, stop + 1, channel_id, known[0])
-                            if content is None:
-                                self.publish_begun = True
-                                channel.begin_message(known[0], known[1])
-                                offset = stop + 1
-                                continue
-                            if publishing != channel_id:
-                                run = self._publish_run(channel_id)
-                                contents = run.contents
-                                flags = run.flags
-                                publishing = channel_id
-                                settling = -1
-                            contents.append(content)
-                            flags.append(known[1])
-                            offset = stop + 9 + len(content.header)
-                            if content.body:
-                                offset += FRAME_OVERHEAD_BYTES + len(content.body)
+                            channel.begin_message(known[0], known[1])
+                            self.publish_begun = True
+                            offset = stop + 1
                             continue
                     elif index in _SETTLEMENTS and size == _SETTLEMENT_BYTES:
                         channel = channels.get(channel_id)
@@ -209,7 +189,6 @@ class FrameReader:
                             if settling != channel_id:
                                 settlements = self._settlement_run(channel_id)
                                 settling = channel_id
-                                publishing = -1
                             tag, bits = _TAG_AND_BITS.unpack_from(data, offset + 11)
                             if index == _ACK_METHOD:
                                 settlements.append((ACK, tag, bits & 1 == 1, False))
@@ -223,64 +202,14 @@ class FrameReader:
             except ProtocolError as error:
                 self.fail(error)
             # Anything may have happened there: events of another kind, a new frame_max.
-            publishing = settling = -1
+            settling = -1
             frame_max = self.frame_max_bytes
             offset = stop + 1
         if offset < end:
             self._keep(data, offset)
 
-    def _whole_message(self, data: bytes, at: int, channel_id: int, names: bytes) -> Content | None:
-        """The message whose content header frame should stand at `at`.
-
-        None if not all of it is here, or if it has more than one body frame, or if anything is odd about it:
-        then it is taken frame by frame.
-        """
-        kind: int
-        header_channel: int
-        body_channel: int
-        size: int
-        class_id: int
-        weight: int
-        body_size: int
-        end = len(data)
-        if end - at < 19:
-            return None
-        kind, header_channel, size, class_id, weight, body_size = _FRAME_AND_HEADER.unpack_from(data, at)
-        start = at + 7
-        stop = start + size
-        if (
-            kind != HEADER
-            or header_channel != channel_id
-            or stop >= end
-            or size > self.frame_max_bytes
-            or size < _FEWEST_HEADER_BYTES
-            or data[stop] != FRAME_END
-            or class_id != BASIC_CLASS_ID
-            or weight
-            or body_size > self.max_message_bytes
-        ):
-            return None
-        body = b""
-        if body_size:
-            body_start = stop + FRAME_OVERHEAD_BYTES
-            body_stop = body_start + body_size
-            if body_stop >= end or body_size > self.frame_max_bytes:
-                return None
-            kind, body_channel, size = _FRAME.unpack_from(data, stop + 1)
-            if (
-                kind != BODY
-                or body_channel != channel_id
-                or size != body_size
-                or data[body_stop] != FRAME_END
-            ):
-                return None
-            body = data[body_start:body_stop]
-        if data[start + 12 : stop] not in self._properties:
-            self._check_properties(data[start:stop])
-        return Content(names, data[start:stop], body)
-
     def _handle(self, kind: int, channel_id: int, payload: bytes) -> None:
-        """A whole frame that is no message in one piece and no settlement."""
+        """A whole frame that is no publish and no settlement."""
         channel = self.channels.get(channel_id)
         if channel is None or kind in (METHOD, HEARTBEAT):
             self.other_frame(kind, channel_id, payload)
@@ -362,6 +291,8 @@ class FrameReader:
 
     def _check_properties(self, header: bytes) -> None:
         """Refuse a content header that would not be readable later."""
+        if header[12:] in self._properties:
+            return
         try:
             check_header(header)
         except MalformedHeaderError as error:

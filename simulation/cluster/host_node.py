@@ -19,7 +19,7 @@ from mayfly.cluster.host.host import Output as HostOutput
 from mayfly.cluster.host.settings import HostSettings
 from mayfly.cluster.log.batch import CorruptEntry, MissingEntry, WriteBatch
 from mayfly.cluster.log.group_log import EntryCache
-from mayfly.cluster.raft import Entry, MessageType
+from mayfly.cluster.raft import Entry, Message, MessageType
 from simulation.cluster import host_machine as commands
 from simulation.cluster.carried import carried
 from simulation.cluster.host_invariants import HostObserver

@@ -5,8 +5,25 @@ from tests.bugs.bug import Bug
 DAMAGE = "tests/cluster/transport/test_damage.py::"
 SECRET = "tests/cluster/transport/test_cluster_secret.py::"
 STRANGERS = "tests/cluster/transport/test_strangers.py::"
+CODEC = "tests/cluster/transport/test_codec.py::"
 
 TRANSPORT_BUGS = [
+    Bug(
+        "takes too much for a field that a newer release has added",
+        "cluster/transport/frame_octets.py",
+        "self._at += 8 if shape == 1 else 4",
+        "self._at += 8",
+        CODEC + "test_what_a_newer_release_may_add_is_passed_over",
+        "Refused",
+    ),
+    Bug(
+        "takes the octets behind a part for the part's own",
+        "cluster/transport/frame_octets.py",
+        "if length > end - self._at:",
+        "if length > len(self._data) - self._at:",
+        CODEC + "test_a_part_that_is_longer_than_what_it_is_in_is_refused[42]",
+        "DID NOT RAISE",
+    ),
     Bug(
         "does not look at a frame's checksum",
         "cluster/transport/framing.py",

@@ -7,12 +7,13 @@ from hashlib import sha256
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.transport.protobuf_frames import read_alike, written_by_protobuf
 
 from mayfly.cluster import limits
 from mayfly.cluster.host.frame import Frame
 from mayfly.cluster.raft import ConfState, Entry, Message, MessageType, Snapshot, SnapshotMetadata
 from mayfly.cluster.rpc import peer_pb2
-from mayfly.cluster.transport import codec, frame_octets
+from mayfly.cluster.transport import codec
 from mayfly.cluster.transport.codec import Refused
 
 SENDER, RECEIVER = 3, 8
@@ -72,69 +73,69 @@ def test_a_frame_comes_back(frame: Frame) -> None:
     assert codec.decode_frame(codec.encode_frame(frame), SENDER, RECEIVER) == frame
 
 
-def made_by_protobuf(frame: Frame) -> bytes:
-    wire = peer_pb2.Frame(clock_ms=frame.clock_ms)
-    for group, each in frame.raft:
-        message = wire.raft.add(
-            group=group, type=each.type, term=each.term, log_term=each.log_term, index=each.index, commit=each.commit,
-            vote=each.vote, reject=each.reject, reject_hint=each.reject_hint, context=each.context,
-        )
-        for entry in each.entries:
-            message.entries.add(term=entry.term, index=entry.index, type=entry.type, data=entry.data)
-    for group, time_ms, led_ms in frame.group_clocks:
-        wire.group_clocks.add(group=group, time_ms=time_ms, led_ms=led_ms)
-    for group, envelope in frame.proposals:
-        wire.proposals.add(group=group, envelope=envelope)
-    for kind, data in frame.notices:
-        wire.notices.add(kind=kind, data=data)
-    return wire.SerializeToString()
-
-
 @given(frames())
 def test_what_is_written_without_protobuf_is_what_protobuf_writes(frame: Frame) -> None:
     data = codec.encode_frame(frame)
-    assert data == made_by_protobuf(frame)
-    assert frame_octets.decode(data, SENDER, RECEIVER) == frame, "the usual frame is not left to protobuf"
+    assert data == written_by_protobuf(frame)
+    assert codec.decode_frame(data, SENDER, RECEIVER) == frame
 
 
 @given(frames(), st.data())
 @settings(max_examples=500)
 def test_what_is_read_without_protobuf_is_what_protobuf_reads(frame: Frame, data: st.DataObject) -> None:
-    """Damaged frames as well: either both read the same, or it is left to protobuf."""
+    """Damaged frames as well."""
     blob = bytearray(codec.encode_frame(frame))
     for _ in range(data.draw(st.integers(0, 3))):
         if blob:
             blob[data.draw(st.integers(0, len(blob) - 1))] = data.draw(st.integers(0, 255))
     if data.draw(st.booleans()):
         del blob[data.draw(st.integers(0, len(blob))) :]
-    read = frame_octets.decode(bytes(blob), SENDER, RECEIVER)
-    if read is None:
-        return
-    why = ""
-    try:
-        assert codec._decode_unusual(bytes(blob), SENDER, RECEIVER) == read
-        assert codec.decode_frame(bytes(blob), SENDER, RECEIVER) == read
-    except Refused as refusal:
-        why = str(refusal)
-    if why:
-        # What is checked in either case: the types of messages and entries, and the order of entries.
-        assert "type" in why or "was due" in why
-        with pytest.raises(Refused):
-            codec.decode_frame(bytes(blob), SENDER, RECEIVER)
+    read_alike(bytes(blob), SENDER, RECEIVER)
 
 
-def test_what_is_not_written_here_is_left_to_protobuf() -> None:
-    unknown_field = codec.encode_frame(Frame(5)) + bytes((0x78, 1))
-    assert frame_octets.decode(unknown_field, SENDER, RECEIVER) is None
-    assert codec.decode_frame(unknown_field, SENDER, RECEIVER) == Frame(5)
+@given(frames(), st.integers(7, 1 << 28), st.binary(max_size=20), st.integers(0, 1 << 64))
+def test_what_a_newer_release_may_add_is_passed_over(frame: Frame, field: int, octets: bytes, number: int) -> None:
+    added = [
+        varint(field << 3) + varint(number % (1 << 64)),
+        varint(field << 3 | 1) + bytes(8),
+        varint(field << 3 | 2) + varint(len(octets)) + octets,
+        varint(field << 3 | 5) + bytes(4),
+    ]
+    data = b"".join(added) + codec.encode_frame(frame) + b"".join(added)
+    assert codec.decode_frame(data, SENDER, RECEIVER) == frame
+    for each in added:
+        read_alike(data + each[:-1], SENDER, RECEIVER)
+
+
+@pytest.mark.parametrize("tag", [0x00, 0x07, 0x7B, 0x7C, 0x7E, 0x7F])
+def test_what_is_no_field_is_refused(tag: int) -> None:
+    with pytest.raises(Refused, match="not a message of this protocol"):
+        codec.decode_frame(codec.encode_frame(Frame(5)) + bytes((tag, 1)), SENDER, RECEIVER)
+
+
+@pytest.mark.parametrize("in_what", [0x12, 0x1A, 0x22, 0x2A])
+def test_what_is_added_within_a_part_is_passed_over(in_what: int) -> None:
+    part = bytes((0x78, 1))
+    known = bytes((0x10, MessageType.HEARTBEAT)) if in_what == 0x12 else b""
+    data = bytes((in_what, len(known + part))) + known + part
+    without = bytes((in_what, len(known))) + known
+    assert codec.decode_frame(data, SENDER, RECEIVER) == codec.decode_frame(without, SENDER, RECEIVER)
+
+
+def varint(number: int) -> bytes:
+    octets = bytearray()
+    while number > 127:
+        octets.append(number & 127 | 128)
+        number >>= 7
+    octets.append(number)
+    return bytes(octets)
 
 
 @pytest.mark.parametrize("tag", [0x12, 0x1A, 0x22, 0x2A])
 def test_a_part_that_is_longer_than_what_it_is_in_is_refused(tag: int) -> None:
     longer = {0x12: bytes((0x52, 4)), 0x1A: bytes((8,)), 0x22: bytes((0x12, 4)), 0x2A: bytes((0x12, 4))}[tag]
     data = bytes((tag, len(longer))) + longer + bytes((0x2A, 2, 8, 1))
-    assert frame_octets.decode(data, SENDER, RECEIVER) is None
-    with pytest.raises(Refused):
+    with pytest.raises(Refused, match="not a message of this protocol"):
         codec.decode_frame(data, SENDER, RECEIVER)
 
 
