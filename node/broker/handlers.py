@@ -35,5 +35,4 @@ HANDLERS: Final[dict[int, Handler]] = {
     Tx.Commit.index: session.commit,
     Tx.Rollback.index: session.roll_back,
 }
-"""By the method's index. They get the method and its field table as on the wire; steps that are left to do are run
-while the channel's later events wait."""
+"""By the method's index."""
