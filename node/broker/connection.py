@@ -113,8 +113,13 @@ class ClientConnection(Client):
     def flush(self) -> list[bytes]:
         """The octets to write now: confirms of the turn included."""
         self.dirty = False
-        if self._confirms_due.publishers:
-            self._confirms_due.send()
+        publishers = self._confirms_due.publishers
+        if publishers:
+            self._confirms_due.publishers = []
+            for publisher in publishers:
+                publisher.is_due = False
+                if publisher.channel.open:
+                    publisher.send_confirms()
         return self.amqp.take_output()
 
     # -- events -----------------------------------------------------------------

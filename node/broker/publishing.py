@@ -82,7 +82,7 @@ class LargeRun(Request):
 
 
 class ConfirmsDue:
-    """The publishers of one client that have confirms to send at the end of the turn."""
+    """The publishers of one client that have confirms to send at the end of the turn: `ClientConnection.flush`."""
 
     def __init__(self, client: Client) -> None:
         self.publishers: list[Publisher] = []
@@ -94,14 +94,6 @@ class ConfirmsDue:
             publisher.is_due = True
             self.publishers.append(publisher)
             self._client.mark()
-
-    def send(self) -> None:
-        """The turn is over."""
-        publishers, self.publishers = self.publishers, []
-        for publisher in publishers:
-            publisher.is_due = False
-            if publisher.channel.open:
-                publisher.send_confirms()
 
 
 class Publisher:
