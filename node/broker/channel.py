@@ -8,19 +8,26 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
 
 from pamqp.base import Frame
 from pamqp.commands import Exchange, Queue
 
 from mayfly.node.amqp.content import Content
 from mayfly.node.amqp.events import ACK, REJECT, Event, MethodReceived, PublishesReceived, SettlementsReceived
+from mayfly.node.broker.client import Client, ClientChannel
+from mayfly.node.broker.cluster_facade import ClusterFacade
+from mayfly.node.broker.coming_back import giving_back, nack_outcome
 from mayfly.node.broker.consumer_timeout import DeliveryMarks, timed_out
-from mayfly.node.broker.consumers import Consumer, ReplyConsumer
-from mayfly.node.broker.handlers import HANDLERS
+from mayfly.node.broker.consumers import Consumer
+from mayfly.node.broker.node_parts import NodeParts
 from mayfly.node.broker.operation import AmqpError, BarrierStep, Operation, Steps, known, no_room_error
-from mayfly.node.broker.publishing import BASIC_CLASS, PUBLISH_METHOD, Publisher
-from mayfly.node.broker.unacknowledged import Holder, Unacknowledged, UnknownTag
+from mayfly.node.broker.pressure import Pressure
+from mayfly.node.broker.publishing import BASIC_CLASS, PUBLISH_METHOD, ConfirmsDue, Publisher
+from mayfly.node.broker.reply_consumers import ReplyConsumer
+from mayfly.node.broker.routes import Routes
+from mayfly.node.broker.unacknowledged import Holder, UnknownTag
 from mayfly.node.broker.waiting_events import EVENT_BYTES, waiting_bytes, working_bytes
 from mayfly.node.shard.commands import ACK as OUTCOME_ACK
 from mayfly.node.shard.commands import REJECT as OUTCOME_REJECT
@@ -29,8 +36,6 @@ from mayfly.node.shard.commands import encode_detach
 from mayfly.node.shard.message import FAILED
 
 if TYPE_CHECKING:
-    from mayfly.node.broker.broker import Broker
-    from mayfly.node.broker.connection import ClientConnection
     from mayfly.node.catalog import QueueRecord
 
 logger = logging.getLogger(__name__)
@@ -38,23 +43,36 @@ logger = logging.getLogger(__name__)
 _GET_HOLDERS: Final = 8
 """Holders of basic.get, on one channel, before it is looked at whether their queues are there still."""
 
+Handler = Callable[["Channel", Any, bytes], Steps | None]
+"""What is done for a method. It gets the method and its field table as on the wire; steps that are left to do are run
+while the channel's later events wait."""
 
-class Channel:
+
+class Channel(ClientChannel):
     """The broker's side of one channel, from channel.open to its close."""
 
-    def __init__(self, connection: ClientConnection, channel_id: int) -> None:
-        self.connection: ClientConnection = connection
-        self.broker: Broker = connection.broker
-        self.channel_id: int = channel_id
-        # False from the moment the channel is refused or closed: nothing is sent any more.
-        self.open: bool = True
+    def __init__(
+        self,
+        client: Client,
+        channel_id: int,
+        node: NodeParts,
+        routes: Routes,
+        pressure: Pressure,
+        confirms_due: ConfirmsDue,
+        handlers: dict[int, Handler],
+    ) -> None:
+        """`routes` and the three behind them are the connection's; `handlers` by the method's index."""
+        super().__init__(client, channel_id)
+        self.node: NodeParts = node
+        self.cluster: ClusterFacade = node.cluster
+        self.pressure: Pressure = pressure
+        self._handlers: dict[int, Handler] = handlers
         # Closed by its client: what came before the close and had to wait is still done.
         self._ends_in_order: bool = False
         self._next_tag_at_end: int = 0
-        # Marked for send_confirms at the end of the turn.
-        self.marked: bool = False
-        self.publisher: Publisher = Publisher(self, connection.routes)
-        self.unacknowledged: Unacknowledged = Unacknowledged()
+        self.publisher: Publisher = Publisher(
+            self, routes, confirms_due, node.cluster, node.open_transactions, node.large_publishes
+        )
         self.consumers: dict[str, Consumer] = {}
         # A consumer is to come: its shard has been asked.
         self.is_attaching: bool = False
@@ -84,7 +102,7 @@ class Channel:
         """Take an event of this channel, now or after what is under way."""
         if not self.open:
             return
-        if self._operation is not None or not self.connection.pressure.takes_answers():
+        if self._operation is not None or not self.pressure.takes_answers():
             self._count_waiting(waiting_bytes(event))
             self._waiting.append(event)
             return
@@ -99,13 +117,12 @@ class Channel:
             self._method(event)
 
     def _publish(self, event: PublishesReceived) -> None:
-        connection = self.connection
         contents, flags = event.contents, event.flags
         refused: AmqpError | None = None
         position = len(contents)
         try:
-            if connection.pressure.has_published is False:
-                connection.pressure.first_publish()
+            if self.pressure.has_published is False:
+                self.pressure.first_publish()
             position = self.publisher.publish(contents, flags, 0, False)
         except AmqpError as error:
             refused = error
@@ -144,7 +161,7 @@ class Channel:
                 elif kind == REJECT:
                     outcome = OUTCOME_REQUEUE if requeue else OUTCOME_REJECT
                 else:
-                    outcome = self.broker.nack_outcome(requeue)
+                    outcome = nack_outcome(self.cluster.catalog.level, requeue)
                 if transaction is not None:
                     transaction.settle(unacknowledged, tag, multiple, outcome)
                 else:
@@ -160,7 +177,7 @@ class Channel:
 
     def submit_settlements(self) -> None:
         """Give what was settled to the shards."""
-        cluster = self.broker.cluster
+        cluster = self.cluster
         for settlement in self.unacknowledged.take():
             holder = settlement.holder
             shard = cluster.shard(holder.shard_id)
@@ -175,12 +192,22 @@ class Channel:
         if class_id in _CLASSES_WITH_NAMES:
             strip_line_ends(method)
         try:
-            steps = HANDLERS[method.index](self, method, event.arguments)
+            steps = self._handlers[method.index](self, method, event.arguments)
         except AmqpError as error:
             self.fail(error, class_id, method_id)
             return
         if steps is not None:
             self.run(steps, class_id, method_id, working_bytes(event))
+
+    @property
+    def consumer_count(self) -> int:
+        """See `ClientChannel.consumer_count`."""
+        return len(self.consumers) + int(self.is_attaching)
+
+    @property
+    def reply_address(self) -> str:
+        """See `ClientChannel.reply_address`."""
+        return "" if self.reply_consumer is None else self.reply_consumer.address
 
     def get_holder(self, record: QueueRecord) -> Holder:
         """Under what name the channel holds messages it gets from this queue."""
@@ -188,13 +215,13 @@ class Channel:
         if holder is None:
             if len(self.get_holders) >= self._most_get_holders:
                 self._forget_get_holders()
-            holder = Holder(self.broker.new_id(), record.shard, record.id)
+            holder = Holder(self.node.consumers.new_id(), record.shard, record.id)
             self.get_holders[record.id] = holder
         return holder
 
     def _forget_get_holders(self) -> None:
         """Those of queues that are gone: no shard has them, and deliveries that are open have their own word."""
-        catalog = self.broker.cluster.catalog
+        catalog = self.cluster.catalog
         gone = [queue_id for queue_id in self.get_holders if catalog.queue_by_id(queue_id) is None]
         for queue_id in gone:
             del self.get_holders[queue_id]
@@ -206,7 +233,7 @@ class Channel:
             return
         logger.warning(
             "connection %s, channel %d: delivery %d was not acknowledged for %d ms: channel closed",
-            self.connection.name, self.channel_id, self.unacknowledged.oldest_tag, timeout_ms,
+            self.client.name, self.channel_id, self.unacknowledged.oldest_tag, timeout_ms,
         )  # fmt: skip
         self._is_timed_out = True
         self.fail(timed_out(self.channel_id, timeout_ms), 0, 0)
@@ -219,15 +246,15 @@ class Channel:
         self._working_bytes = size_bytes
         self._count_for_connection(size_bytes)
         self._operation = Operation(
-            self.broker.cluster, steps, self._operation_failed, self._operation_finished
+            self.cluster, steps, self._operation_failed, self._operation_finished
         )
         self._operation.start()
-        if self.is_busy and self.open and self.broker.cluster.no_room is not None:
-            self.fail(no_room_error(self.broker.cluster.no_room), class_id, method_id)
+        if self.is_busy and self.open and self.cluster.no_room is not None:
+            self.fail(no_room_error(self.cluster.no_room), class_id, method_id)
 
     def check_making(self) -> None:
         """The client is about to make a queue, an exchange or a binding. Raises AmqpError if it may not now."""
-        self.broker.made_in_alarm.check(self.connection.user, self.broker.cluster.blocked)
+        self.node.made_in_alarm.check(self.client.user, self.cluster.blocked)
 
     @property
     def owes_answers(self) -> bool:
@@ -252,16 +279,16 @@ class Channel:
         self._operation = None
         self._count_for_connection(-self._working_bytes)
         self._working_bytes = 0
-        self.connection.mark()
+        self.client.mark()
         if not self.open:
             self._cancelled_meanwhile.clear()
         for tag in self._cancelled_meanwhile:
-            self.connection.send_cancel(self.channel_id, tag)
+            self.client.send_cancel(self.channel_id, tag)
         self._cancelled_meanwhile.clear()
         self.go_on()
 
     def go_on(self) -> None:
-        """Take the events that wait, as far as nothing is under way and the client takes the answers."""
+        """See `ClientChannel.go_on`."""
         if self._draining:
             return
         self._draining = True
@@ -273,17 +300,17 @@ class Channel:
                     self._process(event)
         except Exception:
             # Whoever has let the channel go on, another client's turn or the node's, is not to end with this client.
-            logger.exception("connection %s failed", self.connection.name)
-            self.connection.fail(AmqpError(541, "internal error"), 0, 0)
+            logger.exception("connection %s failed", self.client.name)
+            self.client.fail(AmqpError(541, "internal error"), 0, 0)
             self._drop_waiting()
         finally:
             self._draining = False
         if not self.open and not self.is_busy:
             self._release()
-        self.connection.pressure.reading_may_change()
+        self.pressure.reading_may_change()
 
     def _may_go_on(self) -> bool:
-        return self.connection.pressure.takes_answers() if self.open else self._ends_in_order
+        return self.pressure.takes_answers() if self.open else self._ends_in_order
 
     def _drop_waiting(self) -> None:
         self._waiting.clear()
@@ -294,30 +321,30 @@ class Channel:
         self._count_for_connection(more_bytes)
 
     def _count_for_connection(self, more_bytes: int) -> None:
-        self.connection.pressure.waiting_bytes += more_bytes
-        self.broker.waiting_events.add(more_bytes)
+        self.pressure.waiting_bytes += more_bytes
+        self.node.waiting_events.add(more_bytes)
 
     # -- output -----------------------------------------------------------------
 
     def send(self, method: Frame) -> None:
         """Send a method, unless the channel is on its way out."""
         if self.open:
-            self.connection.amqp.output.send(self.channel_id, method)
-            self.connection.mark()
+            self.client.output.send(self.channel_id, method)
+            self.client.mark()
 
     # -- the end ----------------------------------------------------------------
 
     def fail(self, error: AmqpError, class_id: int, method_id: int) -> None:
-        """Refuse: close the channel, or the connection if the code says so."""
+        """See `ClientChannel.fail`."""
         if not self.open:
             self._drop_waiting()
             return
         self.publisher.send_confirms()
         if error.closes_connection:
-            self.connection.fail(error, class_id, method_id)
+            self.client.fail(error, class_id, method_id)
             return
-        self.connection.amqp.close_channel(self.channel_id, error.code, error.text, class_id, method_id)
-        self.connection.mark()
+        self.client.amqp.close_channel(self.channel_id, error.code, error.text, class_id, method_id)
+        self.client.mark()
         self.shut()
 
     def shut(self, in_order: bool = False) -> None:
@@ -347,58 +374,42 @@ class Channel:
         self._released = True
         self.forget_reply_consumer()
         self.publisher.end_transaction()
-        cluster = self.broker.cluster
+        cluster = self.cluster
         holders: dict[int, Holder] = {}
         consumers = self.consumers
         self.consumers = {}
         for consumer in consumers.values():
-            self.broker.forget_consumer(consumer)
+            self.node.consumers.forget(consumer.holder.holder_id)
             holders[consumer.holder.holder_id] = consumer.holder
         # Cancelled consumers may hold messages still.
         for holder in [*self.unacknowledged.holders(), *self.get_holders.values()]:
             holders[holder.holder_id] = holder
         # A client that holds its messages for too long has not failed with any of them (RULES Q1).
-        way = self.broker.giving_back if self._is_timed_out else FAILED
+        way = giving_back(self.cluster.catalog.level) if self._is_timed_out else FAILED
         for holder in holders.values():
             if holder.alive:
                 cluster.shard(holder.shard_id).submit(encode_detach(holder.queue_id, holder.holder_id, way), None)
         self.get_holders.clear()
-        self.connection.channel_released(self)
+        self.client.channel_released(self)
 
     def forget_reply_consumer(self) -> None:
         """Direct replies to this channel go nowhere from now on."""
         if self.reply_consumer is not None:
-            self.broker.reply_channels.pop(self.reply_consumer.key, None)
+            self.node.reply_consumers.by_key.pop(self.reply_consumer.key, None)
             self.reply_consumer = None
-
-    def deliver_reply(self, content: Content) -> None:
-        """A direct reply has come. Nothing holds repliers back, so it is dropped where the requester takes nothing."""
-        consumer = self.reply_consumer
-        if consumer is None or not self.open:
-            return
-        connection = self.connection
-        if not connection.pressure.takes_answers():
-            if consumer.dropped == 0:
-                logger.warning("connection %s does not take its direct replies: dropped", connection.name)
-            consumer.dropped += 1
-            self.broker.replies_dropped += 1
-            return
-        tag = self.unacknowledged.skip(1)
-        connection.amqp.output.send_deliveries(self.channel_id, consumer.wire_tag, [(tag, False, content)])
-        connection.pressure.note_output()
-        connection.mark()
 
     # -- what the shards tell ---------------------------------------------------
 
-    def consumer_cancelled(self, consumer: Consumer) -> None:
-        """The queue is gone, or the shard has dropped this node: basic.cancel, if the client can take it."""
-        self.broker.forget_consumer(consumer)
-        if self.consumers.get(consumer.tag) is consumer:
-            del self.consumers[consumer.tag]
+    def consumer_cancelled(self, tag: str, holder: Holder) -> None:
+        """See `ClientChannel.consumer_cancelled`."""
+        self.node.consumers.forget(holder.holder_id)
+        consumer = self.consumers.get(tag)
+        if consumer is not None and consumer.holder is holder:
+            del self.consumers[tag]
             if self._operation is not None:
-                self._cancelled_meanwhile.append(consumer.tag)
+                self._cancelled_meanwhile.append(tag)
             elif self.open:
-                self.connection.send_cancel(self.channel_id, consumer.tag)
+                self.client.send_cancel(self.channel_id, tag)
 
     def session_lost(self, shard_id: int) -> None:
         """The shard has dropped this node's session: nothing is held there any more."""
@@ -408,18 +419,18 @@ class Channel:
             del self.get_holders[holder.queue_id]
         for consumer in [c for c in self.consumers.values() if c.holder.shard_id == shard_id]:
             consumer.holder.alive = False
-            self.consumer_cancelled(consumer)
+            self.consumer_cancelled(consumer.tag, consumer.holder)
 
     def pause_consumers(self) -> None:
-        """Hold deliveries back as long as there is a reason to, and let them go on when there is none any more."""
+        """See `ClientChannel.pause_consumers`."""
         for consumer in self.consumers.values():
             consumer.set_paused(self.pauses)
             consumer.report_taken()
 
     @property
     def pauses(self) -> bool:
-        """Whether there shall be no deliveries: the node is about to stop, or the client does not read."""
-        return self.broker.deliveries_stopped or self.connection.pressure.output_blocked
+        """See `ClientChannel.pauses`."""
+        return self.node.consumers.stopped or self.pressure.output_blocked
 
 
 def _counts_after_close(event: Event) -> bool:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Final, Protocol
-
-from pamqp.commands import Basic
+from typing import Final
 
 from mayfly.node.amqp.connection import Connection
 from mayfly.node.amqp.events import (
@@ -21,81 +19,54 @@ from mayfly.node.amqp.events import (
     PublishesReceived,
     SettlementsReceived,
 )
-from mayfly.node.amqp.methods import unchecked
 from mayfly.node.broker.channel import Channel
+from mayfly.node.broker.client import Client, ClientChannel, ConnectionHost
 from mayfly.node.broker.client_socket import ClientSocket
-from mayfly.node.broker.cluster_facade import ClusterFacade, Done
+from mayfly.node.broker.cluster_facade import ClusterFacade
 from mayfly.node.broker.connection_limits import ConnectionLimits
 from mayfly.node.broker.consumer_timeout import LookTimes
+from mayfly.node.broker.handlers import HANDLERS
 from mayfly.node.broker.login import Login
+from mayfly.node.broker.node_parts import NodeParts
 from mayfly.node.broker.operation import AmqpError, BarrierStep, Operation, Steps, check
 from mayfly.node.broker.pressure import Pressure
+from mayfly.node.broker.publishing import ConfirmsDue
+from mayfly.node.broker.routes import Routes
 from mayfly.node.catalog import RemoveQueues, UserRecord
 from mayfly.node.catalog.permissions import check_vhost
 from mayfly.node.limits import QUEUES_BURIED_PER_COMMAND
 from mayfly.node.shard.commands import encode_delete_queue
-
-if TYPE_CHECKING:
-    from mayfly.node.broker.broker import Broker
-    from mayfly.node.broker.routes import Routes
 
 logger = logging.getLogger(__name__)
 
 CONNECTION_FORCED: Final = 320
 
 
-class ConnectionHost(Protocol):
-    """What a connection needs of the socket it belongs to."""
-
-    def wake(self) -> None:
-        """Call `ClientConnection.flush` soon, once for any number of calls."""
-        ...
-
-    def verify_password(self, stored_hash: str, password: str, done: Done) -> None:
-        """Call `done(True)` or `done(False)` later; the check is slow on purpose. Or `done` with a string: the password
-        is right, and this hash of it is better than the stored one."""
-        ...
-
-    def reading_changed(self) -> None:
-        """`Pressure.wants_reading` may have changed."""
-        ...
-
-
-class ClientConnection:
+class ClientConnection(Client):
     """The broker's side of one connection, from the first octet to the last."""
 
     def __init__(
-        self, broker: Broker, amqp: Connection, host: ConnectionHost, number: int, peer: str, loopback: bool,
-        socket: ClientSocket | None = None,
+        self, node: NodeParts, amqp: Connection, host: ConnectionHost, number: int, peer: str, loopback: bool,
+        socket: ClientSocket | None, ended: Callable[[str], None],
     ) -> None:  # fmt: skip
-        """`peer` is for logs; `loopback` says whether the client is on this machine; `socket` is for operators."""
-        self.broker: Broker = broker
-        self.amqp: Connection = amqp
-        self.host: ConnectionHost = host
-        self.peer: str = peer
-        self.socket: ClientSocket = socket or ClientSocket((peer, 0), ("", 0), False, 0)
-        # Unique on this node for the life of the process: the owner of exclusive queues.
-        self.name: str = f"{peer}#{number}"
-        self.user: str = ""
-        self.vhost: str = ""
-        self.routes: Routes = broker.routes_of("", "")
+        """`peer` is for logs; `loopback` says whether the client is on this machine; `socket` is for operators.
+        `ended` is called with the connection's name when it has come to its end."""
+        super().__init__(amqp, host, f"{peer}#{number}", socket or ClientSocket((peer, 0), ("", 0), False, 0))
+        self.node: NodeParts = node
+        self.cluster: ClusterFacade = node.cluster
+        self.routes: Routes = node.routes.of("", "")
         self.channels: dict[int, Channel] = {}
-        self.exclusive_queues: dict[int, int] = {}
-        """Exclusive queues of this connection: queue id -> shard id. They go when the catalog drops the queue."""
-        self.over: bool = False
-        self.unfinished_bytes: int = 0
-        """As they were last counted; see `UnfinishedMessages`."""
-        self.pressure: Pressure = Pressure(self)
-        self._login = Login(self, loopback)
-        self._limits = ConnectionLimits(broker.cluster, self.socket.limit_reached)
-        self._look_times = LookTimes(broker.settings.consumer_timeout_ms)
+        self.pressure: Pressure = Pressure(self, node.pressure)
+        self._ended: Callable[[str], None] = ended
+        self._confirms_due: ConfirmsDue = ConfirmsDue(self)
+        self._login = Login(self, node.logins, peer, loopback, self._logged_in)
+        self._limits = ConnectionLimits(node.cluster, self.socket.limit_reached)
+        self._look_times = LookTimes(node.settings.consumer_timeout_ms)
         # As whom, and where: a user or vhost that is deleted and made anew is another one.
         self._user_serial: int = 0
         self._vhost_serial: int = 0
         self._in_vhost = False
-        self._dirty = False
-        self._marked: list[Channel] = []
-        self._unreleased: set[Channel] = set()
+        self._unreleased: set[ClientChannel] = set()
         self._opening: Operation | None = None
 
     # -- octets -----------------------------------------------------------------
@@ -109,7 +80,7 @@ class ClientConnection:
         self.mark()
 
     def go_on(self) -> None:
-        """Take what came and was held (`Connection.hold_publishes`)."""
+        """See `Client.go_on`."""
         try:
             self.receive(b"")
         except Exception:
@@ -119,11 +90,11 @@ class ClientConnection:
 
     def _count_unfinished(self) -> None:
         if self.amqp.channels.unfinished.size_bytes != self.unfinished_bytes:
-            self.broker.unfinished.look(self)
+            self.node.unfinished.look(self)
 
     def tick(self, now_ms: int) -> None:
         """Heartbeats and time limits."""
-        self.broker.now_ms = now_ms
+        self.node.logins.now_ms = now_ms
         self._login.tick(now_ms)
         events = self.amqp.tick(now_ms)
         if events:
@@ -141,28 +112,15 @@ class ClientConnection:
 
     def flush(self) -> list[bytes]:
         """The octets to write now: confirms of the turn included."""
-        self._dirty = False
-        if self._marked:
-            marked = self._marked
-            self._marked = []
-            for channel in marked:
-                channel.marked = False
-                if channel.open:
-                    channel.publisher.send_confirms()
+        self.dirty = False
+        publishers = self._confirms_due.publishers
+        if publishers:
+            self._confirms_due.publishers = []
+            for publisher in publishers:
+                publisher.is_due = False
+                if publisher.channel.open:
+                    publisher.send_confirms()
         return self.amqp.take_output()
-
-    def mark(self) -> None:
-        """There is something to write."""
-        if not self._dirty:
-            self._dirty = True
-            self.host.wake()
-
-    def mark_channel(self, channel: Channel) -> None:
-        """The channel has confirms to send at the end of the turn."""
-        if not channel.marked:
-            channel.marked = True
-            self._marked.append(channel)
-            self.mark()
 
     # -- events -----------------------------------------------------------------
 
@@ -175,7 +133,9 @@ class ClientConnection:
                 if channel is not None:
                     channel.handle(event)
             elif isinstance(event, ChannelOpened):
-                self.channels[event.channel_id] = Channel(self, event.channel_id)
+                self.channels[event.channel_id] = Channel(
+                    self, event.channel_id, self.node, self.routes, self.pressure, self._confirms_due, HANDLERS
+                )
                 self._limits.count_channels(len(self.channels))
             elif isinstance(event, ChannelClosed):
                 closed = self.channels.pop(event.channel_id, None)
@@ -195,14 +155,18 @@ class ClientConnection:
             self._unreleased.add(channel)
             channel.shut(in_order=True)
 
-    def channel_released(self, channel: Channel) -> None:
-        """The channel holds nothing any more."""
+    def channels_by_id(self) -> Mapping[int, ClientChannel]:
+        """See `Client.channels_by_id`."""
+        return self.channels
+
+    def channel_released(self, channel: ClientChannel) -> None:
+        """See `Client.channel_released`."""
         self._unreleased.discard(channel)
         if self.over and not self._unreleased:
             self._delete_exclusive_queues()
 
     def fail(self, error: AmqpError, class_id: int, method_id: int) -> None:
-        """Close the connection with an error."""
+        """See `Client.fail`."""
         self.amqp.close(error.code, error.text, class_id, method_id)
         self.mark()
         self.finish()
@@ -233,15 +197,15 @@ class ClientConnection:
         self._count_unfinished()
         if not self._unreleased:
             self._delete_exclusive_queues()
-        self.broker.connection_over(self)
+        self._ended(self.name)
 
     def _delete_exclusive_queues(self) -> None:
         queues, self.exclusive_queues = self.exclusive_queues, {}
-        _delete_queues(self.broker.cluster, iter(queues.items()))
+        _delete_queues(self.cluster, iter(queues.items()))
 
     # -- user and vhost ---------------------------------------------------------
 
-    def logged_in(self, user: UserRecord) -> None:
+    def _logged_in(self, user: UserRecord) -> None:
         """The client is this user."""
         self.user = user.name
         self._user_serial = user.serial
@@ -253,7 +217,7 @@ class ClientConnection:
         may do is looked up when it does it."""
         if self.over or not self.user:
             return
-        catalog = self.broker.cluster.catalog
+        catalog = self.cluster.catalog
         user = catalog.user(self.user)
         if user is None or user.serial != self._user_serial:
             self.fail(AmqpError(CONNECTION_FORCED, f"user '{self.user}' is deleted"), 0, 0)
@@ -273,11 +237,11 @@ class ClientConnection:
             self._opening = None
             self.mark()
 
-        self._opening = Operation(self.broker.cluster, self._opening_steps(vhost), failed, finished)
+        self._opening = Operation(self.cluster, self._opening_steps(vhost), failed, finished)
         self._opening.start()
 
     def _opening_steps(self, vhost: str) -> Steps:
-        catalog = self.broker.cluster.catalog
+        catalog = self.cluster.catalog
         if check_vhost(catalog, self.user, vhost) is not None:
             yield BarrierStep()
             check(check_vhost(catalog, self.user, vhost))
@@ -291,17 +255,11 @@ class ClientConnection:
         self._in_vhost = True
         self._limits.begin(self.user, vhost)
         self.amqp.channels.refusal = self._limits.channel_refusal
-        self.routes = self.broker.routes_of(vhost, self.user)
+        self.routes = self.node.routes.of(vhost, self.user)
         self.amqp.opened()
         self.receive(b"")
 
     # -- what the shards tell ---------------------------------------------------
-
-    def send_cancel(self, channel_id: int, consumer_tag: str) -> None:
-        """basic.cancel from the server, for clients with consumer_cancel_notify."""
-        if "consumer_cancel_notify" in self.amqp.client_capabilities:
-            self.amqp.output.send(channel_id, unchecked(Basic.Cancel, consumer_tag=consumer_tag, nowait=True))
-            self.mark()
 
     def session_lost(self, shard_id: int) -> None:
         """A shard has dropped this node's session."""

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from mayfly.node.amqp.content import HEADERS, Content, property_span, replace_properties
 from mayfly.node.amqp.field_table import FieldTable, long_integer
+from mayfly.node.broker.client import ClientChannel
 from mayfly.node.broker.cluster_facade import Done, ShardHandle
+from mayfly.node.broker.pressure import Pressure
 from mayfly.node.broker.unacknowledged import Holder
 from mayfly.node.dead_letter.publisher_headers import as_shown
 from mayfly.node.shard.commands import encode_flow, encode_taken
 from mayfly.node.shard.message import OVERHEAD_BYTES, Message
-
-if TYPE_CHECKING:
-    from mayfly.node.broker.channel import Channel
 
 ACQUIRED_COUNT: Final = "x-acquired-count"
 DELIVERY_COUNT: Final = "x-delivery-count"
@@ -28,7 +27,8 @@ class Consumer:
 
     def __init__(
         self,
-        channel: Channel,
+        channel: ClientChannel,
+        pressure: Pressure,
         tag: str,
         holder: Holder,
         handle: ShardHandle,
@@ -37,7 +37,8 @@ class Consumer:
         prefetch: int = 0,
         window_bytes: int = 0,
     ) -> None:
-        self.channel: Channel = channel
+        self.channel: ClientChannel = channel
+        self._pressure: Pressure = pressure
         self.tag: str = tag
         self.wire_tag: bytes = tag.encode("utf-8", "surrogateescape")
         self.holder: Holder = holder
@@ -92,10 +93,10 @@ class Consumer:
                 )
             )
             tag += 1
-        connection = channel.connection
-        connection.amqp.output.send_deliveries(channel.channel_id, self.wire_tag, deliveries)
-        connection.pressure.note_output()
-        connection.mark()
+        client = channel.client
+        client.output.send_deliveries(channel.channel_id, self.wire_tag, deliveries)
+        self._pressure.note_output()
+        client.mark()
         self._take(counted_bytes)
 
     def set_paused(self, paused: bool, done: Done | None = None) -> bool:
@@ -123,18 +124,6 @@ class Consumer:
         self._reported_bytes = self._taken_bytes
         holder = self.holder
         self.handle.submit(encode_taken(holder.queue_id, holder.holder_id, self._taken_bytes), None)
-
-
-class ReplyConsumer:
-    """A channel's consumer of direct replies: no queue, no acknowledgements (see `node.broker.direct_replies`)."""
-
-    def __init__(self, tag: str, key: str, address: str) -> None:
-        self.tag: str = tag
-        self.wire_tag: bytes = tag.encode("utf-8", "surrogateescape")
-        self.key: str = key
-        self.address: str = address
-        self.dropped: int = 0
-        """Replies there was no room for."""
 
 
 def content_of(handle: ShardHandle, message: Message, counts_deliveries: bool) -> Content:

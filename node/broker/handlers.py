@@ -7,18 +7,14 @@ is `Publisher.publish` (publishing.py); basic.ack, basic.nack and basic.reject a
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 from pamqp.commands import Basic, Confirm, Exchange, Queue, Tx
 
-from mayfly.node.broker.operation import Steps
+from mayfly.node.broker.channel import Handler
 from mayfly.node.broker.operations import basic, exchange, queue, session
 
-if TYPE_CHECKING:
-    from mayfly.node.broker.channel import Channel
-
-HANDLERS: Final[dict[int, Callable[[Channel, Any, bytes], Steps | None]]] = {
+HANDLERS: Final[dict[int, Handler]] = {
     Exchange.Declare.index: exchange.declare,
     Exchange.Delete.index: exchange.delete,
     Exchange.Bind.index: exchange.bind,
@@ -39,5 +35,4 @@ HANDLERS: Final[dict[int, Callable[[Channel, Any, bytes], Steps | None]]] = {
     Tx.Commit.index: session.commit,
     Tx.Rollback.index: session.roll_back,
 }
-"""By the method's index. They get the method and its field table as on the wire; steps that are left to do are run
-while the channel's later events wait."""
+"""By the method's index."""

@@ -7,32 +7,52 @@ which too many are being checked (`failed_logins`, `password_line`).
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from mayfly.node.amqp.events import AuthenticationRequested
 from mayfly.node.amqp.sasl import EXTERNAL
-from mayfly.node.broker.failed_logins import origin_of
+from mayfly.node.broker.client import Client
+from mayfly.node.broker.cluster_facade import ClusterFacade, Done
+from mayfly.node.broker.credentials import CredentialCache
+from mayfly.node.broker.failed_logins import FailedLogins, origin_of
 from mayfly.node.broker.operation import nothing
-from mayfly.node.broker.password_line import Turn
+from mayfly.node.broker.password_line import PasswordLine, Turn
 from mayfly.node.catalog import UpgradePassword, UserRecord
 from mayfly.node.catalog.passwords import NOBODYS_HASH
-
-if TYPE_CHECKING:
-    from mayfly.node.broker.broker import Broker
-    from mayfly.node.broker.connection import ClientConnection
 
 logger = logging.getLogger(__name__)
 
 
-class Login:
-    """The login of one connection. `ClientConnection.logged_in` is called when it is right."""
+class NodeLogins:
+    """What the logins of one node have in common."""
 
-    def __init__(self, connection: ClientConnection, loopback: bool) -> None:
-        """`loopback` says whether the client is on this machine."""
-        self._connection = connection
-        self._broker: Broker = connection.broker
+    def __init__(self, cluster: ClusterFacade, loopback_users: frozenset[str], secret: bytes) -> None:
+        """`loopback_users` may log in from this machine only; `secret`: unpredictable octets."""
+        self.cluster: ClusterFacade = cluster
+        self.loopback_users: frozenset[str] = loopback_users
+        self.credentials: CredentialCache = CredentialCache(secret)
+        self.failed: FailedLogins = FailedLogins()
+        self.line: PasswordLine = PasswordLine()
+        self.checks: dict[bytes, list[Done]] = {}
+        """Who waits for which check: clients that come at the same time with the same password share one."""
+        self.now_ms: int = 0
+        """As connections were last told."""
+
+
+class Login:
+    """The login of one connection."""
+
+    def __init__(
+        self, client: Client, node: NodeLogins, peer: str, loopback: bool, accepted: Callable[[UserRecord], None]
+    ) -> None:
+        """`peer` is the client's address; `loopback` says whether it is on this machine. `accepted` is called when the
+        login is right."""
+        self._client: Client = client
+        self._node: NodeLogins = node
+        self._cluster: ClusterFacade = node.cluster
         self._loopback = loopback
-        self._origin = origin_of(connection.peer)
+        self._accepted: Callable[[UserRecord], None] = accepted
+        self._origin = origin_of(peer)
         self._slowed: AuthenticationRequested | None = None
         """A login that waits, because others from there have failed."""
         self._turn: Turn | None = None
@@ -42,25 +62,25 @@ class Login:
     def tick(self, now_ms: int) -> None:
         """A login that waits may have waited long enough."""
         slowed = self._slowed
-        if slowed is not None and now_ms >= self._slowed_until_ms and not self._connection.over:
+        if slowed is not None and now_ms >= self._slowed_until_ms and not self._client.over:
             self.stop_waiting()
             self._look_at(slowed, True)
 
     def request(self, event: AuthenticationRequested) -> None:
         """The client has named itself: say yes or no, now or later."""
-        broker = self._broker
+        node = self._node
         user, password = event.username, event.password.encode("utf-8", "surrogateescape")
-        record = broker.cluster.catalog.user(user)
+        record = self._cluster.catalog.user(user)
         if event.fault:
             self._slow_down(event)
-        elif user in broker.settings.loopback_users and not self._loopback:
+        elif user in node.loopback_users and not self._loopback:
             self._refuse_login(event, f"user '{user}' can only connect via localhost")
         elif event.mechanism == EXTERNAL:
             if record is None:
                 self._refuse_login(event, "the certificate names no user that is there")
             else:
                 self._accept(record)
-        elif record is not None and broker.credentials.known(user, record.password_hash, password):
+        elif record is not None and node.credentials.known(user, record.password_hash, password):
             self._accept(record)
         else:
             self._slow_down(event)
@@ -68,12 +88,12 @@ class Login:
     def _slow_down(self, event: AuthenticationRequested) -> None:
         """Look at the login now, or later where others have failed. Those that do not say whose they are count as
         one user's."""
-        broker = self._broker
-        delay_ms = broker.failed_logins.delay_ms(self._origin, event.username, broker.now_ms)
+        node = self._node
+        delay_ms = node.failed.delay_ms(self._origin, event.username, node.now_ms)
         if not delay_ms:
             self._look_at(event, False)
-        elif broker.failed_logins.begin_waiting(self._origin, event.username):
-            self._slowed, self._slowed_until_ms = event, broker.now_ms + delay_ms
+        elif node.failed.begin_waiting(self._origin, event.username):
+            self._slowed, self._slowed_until_ms = event, node.now_ms + delay_ms
         else:
             self._turn_away(event, "too many logins from there wait already")
 
@@ -86,10 +106,10 @@ class Login:
     def stop_waiting(self) -> None:
         """The client is gone, or its turn has come: it holds no place any more."""
         if self._slowed is not None:
-            self._broker.failed_logins.end_waiting(self._origin, self._slowed.username)
+            self._node.failed.end_waiting(self._origin, self._slowed.username)
             self._slowed = None
         if self._turn is not None:
-            self._broker.password_line.leave(self._origin, self._turn)
+            self._node.line.leave(self._origin, self._turn)
             self._turn = None
 
     def _stand_in_line(self, event: AuthenticationRequested, has_waited: bool) -> None:
@@ -102,7 +122,7 @@ class Login:
             else:
                 self.request(event)
 
-        if self._broker.password_line.stand(self._origin, turn):
+        if self._node.line.stand(self._origin, turn):
             self._turn = turn
         else:
             self._turn_away(event, "too many passwords wait to be checked")
@@ -110,40 +130,40 @@ class Login:
     def _check_password(self, event: AuthenticationRequested, has_waited: bool) -> None:
         """Have the password checked: in a thread, and for users that are not there as well, so that the time taken does
         not tell who is. `has_waited`: as long as it had to for the failures of others."""
-        broker = self._broker
-        record = broker.cluster.catalog.user(event.username)
+        node = self._node
+        record = self._cluster.catalog.user(event.username)
         serial = -1 if record is None or not record.password_hash else record.serial
         stored = NOBODYS_HASH if record is None or not record.password_hash else record.password_hash
-        digest = broker.credentials.digest(
+        digest = node.credentials.digest(
             event.username, stored, event.password.encode("utf-8", "surrogateescape")
         )
 
         def verified(result: object) -> None:
             self._password_checked(event, stored, serial, result)
 
-        waiting = broker.password_checks.get(digest)
+        waiting = node.checks.get(digest)
         if waiting is not None:
             waiting.append(verified)
             return
-        if not broker.password_line.begin(self._origin):
+        if not node.line.begin(self._origin):
             self._stand_in_line(event, has_waited)
             return
-        broker.password_checks[digest] = [verified]
+        node.checks[digest] = [verified]
 
         def answered(result: object) -> None:
-            for each in broker.password_checks.pop(digest, []):
+            for each in node.checks.pop(digest, []):
                 each(result)
-            broker.password_line.end(self._origin)
+            node.line.end(self._origin)
 
-        self._connection.host.verify_password(stored, event.password, answered)
+        self._client.host.verify_password(stored, event.password, answered)
 
     def _password_checked(self, event: AuthenticationRequested, stored: str, serial: int, result: object) -> None:
-        broker = self._broker
-        if self._connection.over:
+        node = self._node
+        if self._client.over:
             if serial < 0 or result is False:
-                broker.failed_logins.failed(self._origin, event.username, broker.now_ms)
+                node.failed.failed(self._origin, event.username, node.now_ms)
             return
-        record = broker.cluster.catalog.user(event.username)
+        record = self._cluster.catalog.user(event.username)
         if serial < 0:
             self._refuse_login(event, "no such user, or none with a password")
         elif result is not True and not isinstance(result, str):
@@ -154,28 +174,28 @@ class Login:
             self._check_password(event, True)  # It was changed meanwhile, or stored in a better way.
         else:
             password = event.password.encode("utf-8", "surrogateescape")
-            broker.credentials.remember(event.username, stored, password)
+            node.credentials.remember(event.username, stored, password)
             if isinstance(result, str):
-                broker.credentials.remember(event.username, result, password)
-                broker.cluster.submit_catalog(UpgradePassword(event.username, stored, result), nothing)
+                node.credentials.remember(event.username, result, password)
+                self._cluster.submit_catalog(UpgradePassword(event.username, stored, result), nothing)
             self._accept(record)
-        self._connection.mark()
+        self._client.mark()
 
     def _refuse_login(self, event: AuthenticationRequested, why: str) -> None:
         """It was looked at, and is wrong: that counts."""
-        self._broker.failed_logins.failed(self._origin, event.username, self._broker.now_ms)
+        self._node.failed.failed(self._origin, event.username, self._node.now_ms)
         self._answer_refused(event, why)
 
     def _turn_away(self, event: AuthenticationRequested, why: str) -> None:
         """It was not looked at, and may have been right."""
-        self._broker.failed_logins.turned_away()
+        self._node.failed.turned_away()
         self._answer_refused(event, why)
 
     def _answer_refused(self, event: AuthenticationRequested, why: str) -> None:
-        logger.warning("connection %s: login of %r refused: %s", self._connection.name, event.username, why)
-        self._connection.amqp.authentication_failed(why)
-        self._connection.mark()
+        logger.warning("connection %s: login of %r refused: %s", self._client.name, event.username, why)
+        self._client.amqp.authentication_failed(why)
+        self._client.mark()
 
     def _accept(self, user: UserRecord) -> None:
-        self._broker.failed_logins.succeeded(self._origin, user.name)
-        self._connection.logged_in(user)
+        self._node.failed.succeeded(self._origin, user.name)
+        self._accepted(user)

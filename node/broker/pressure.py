@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from mayfly.cluster.versions import LEVEL_CONSUMER_WINDOWS
+from mayfly.node.amqp.output import Output
+from mayfly.node.broker.client import Client
+from mayfly.node.broker.cluster_facade import ClusterFacade
+from mayfly.node.broker.settings import BrokerSettings
+from mayfly.node.broker.waiting_events import WaitingEvents
 from mayfly.node.limits import (
     CONNECTION_WINDOWS_BYTES,
     CONSUMER_WINDOW_LEAST_BYTES,
@@ -14,10 +17,16 @@ from mayfly.node.limits import (
     WAITING_EVENTS_LEAST_BYTES,
 )
 
-if TYPE_CHECKING:
-    from mayfly.node.amqp.output import Output
-    from mayfly.node.broker.broker import Broker
-    from mayfly.node.broker.connection import ClientConnection
+
+class NodePressure:
+    """What holds back all clients of one node."""
+
+    def __init__(self, cluster: ClusterFacade, settings: BrokerSettings, waiting_events: WaitingEvents) -> None:
+        self.cluster: ClusterFacade = cluster
+        self.settings: BrokerSettings = settings
+        self.waiting_events: WaitingEvents = waiting_events
+        self.reading_stopped: bool = False
+        """The node is about to stop: it takes nothing from clients any more."""
 
 
 class Pressure:
@@ -26,17 +35,18 @@ class Pressure:
     waiting_bytes: what is under way on its channels, and what waits for that (`node.broker.waiting_events`).
     """
 
-    def __init__(self, connection: ClientConnection) -> None:
-        self._connection = connection
-        self._broker: Broker = connection.broker
-        self._output: Output = connection.amqp.output
+    def __init__(self, client: Client, node: NodePressure) -> None:
+        self._client: Client = client
+        self._node: NodePressure = node
+        self._cluster: ClusterFacade = node.cluster
+        self._output: Output = client.output
         self.has_published: bool = False
         self.output_blocked: bool = False
         self.output_full: bool = False
         self.waiting_bytes: int = 0
         self._told_blocked = False
-        if self._broker.cluster.blocked is not None:
-            connection.amqp.hold_publishes()
+        if self._cluster.blocked is not None:
+            client.amqp.hold_publishes()
 
     @property
     def is_blocked(self) -> bool:
@@ -46,34 +56,34 @@ class Pressure:
     @property
     def wants_reading(self) -> bool:
         """Whether the socket should be read from."""
-        if self.waiting_bytes > self._most_waiting_bytes or self.output_full or not self._connection.amqp.wants_input:
+        if self.waiting_bytes > self._most_waiting_bytes or self.output_full or not self._client.amqp.wants_input:
             return False
-        if self._connection.over:
+        if self._client.over:
             return True
-        if self._broker.reading_stopped:
+        if self._node.reading_stopped:
             return False
         if not self.has_published:
             return True
-        cluster = self._broker.cluster
+        cluster = self._cluster
         return not cluster.overloaded and cluster.blocked is None
 
     @property
     def _most_waiting_bytes(self) -> int:
         """What may wait here: little while the node has no room for more, whatever it is that the client asks for."""
-        cluster = self._broker.cluster
-        if self._broker.waiting_events.is_too_much or cluster.overloaded or cluster.blocked is not None:
+        cluster = self._cluster
+        if self._node.waiting_events.is_too_much or cluster.overloaded or cluster.blocked is not None:
             return WAITING_EVENTS_LEAST_BYTES
         return WAITING_EVENTS_BYTES
 
     def reading_may_change(self) -> None:
         """Tell the socket to look at `wants_reading`."""
-        self._connection.host.reading_changed()
+        self._client.host.reading_changed()
 
     def set_output_blocked(self, blocked: bool) -> None:
         """The socket's buffer is above its high-water mark, or has drained."""
         if blocked != self.output_blocked:
             self.output_blocked = blocked
-            for channel in self._connection.channels.values():
+            for channel in self._client.channels_by_id().values():
                 channel.pause_consumers()
 
     def note_output(self) -> None:
@@ -85,13 +95,12 @@ class Pressure:
     def next_window_bytes(self) -> int:
         """The window of the consumer that comes next: what its shard may give it before this node has said that some of
         that was taken, however late it hears and is heard. 0 is none: not all members know windows."""
-        if self._broker.cluster.catalog.level < LEVEL_CONSUMER_WINDOWS:
+        if self._cluster.catalog.level < LEVEL_CONSUMER_WINDOWS:
             return 0
         # Those whose channels wait for their shards as well: all channels of a connection may attach at once.
-        channels = self._connection.channels.values()
-        consumers = 1 + sum([len(channel.consumers) + channel.is_attaching for channel in channels])
+        consumers = 1 + sum([channel.consumer_count for channel in self._client.channels_by_id().values()])
         share_bytes = max(CONSUMER_WINDOW_LEAST_BYTES, CONNECTION_WINDOWS_BYTES // consumers)
-        return min(self._broker.settings.consumer_window_bytes, share_bytes)
+        return min(self._node.settings.consumer_window_bytes, share_bytes)
 
     def takes_answers(self) -> bool:
         """Whether what the client asks for may be done now: there is room for the answer."""
@@ -104,7 +113,7 @@ class Pressure:
         if full != self.output_full:
             self.output_full = full
             if not full:
-                for channel in list(self._connection.channels.values()):
+                for channel in list(self._client.channels_by_id().values()):
                     channel.go_on()
             self.reading_may_change()
 
@@ -112,14 +121,14 @@ class Pressure:
         """The client turns out to be a publisher, with its first publish or the beginning of it: alarms and pressure
         concern it from now on."""
         self.has_published = True
-        self.alarm_changed(self._broker.cluster.blocked)
+        self.alarm_changed(self._cluster.blocked)
         self.reading_may_change()
 
     def alarm_changed(self, text: str | None) -> None:
         """Publishers are not read from while there is an alarm, and told so if they can take that. RabbitMQ tells once,
         whatever comes on top. Who has not published yet is stopped in front of the first publish."""
-        amqp = self._connection.amqp
-        if self._connection.over:
+        amqp = self._client.amqp
+        if self._client.over:
             return
         if not self.has_published:
             if text is not None:
@@ -136,6 +145,6 @@ class Pressure:
         else:
             amqp.send_unblocked()
             if amqp.take_publishes():
-                self._connection.go_on()
-        self._connection.mark()
+                self._client.go_on()
+        self._client.mark()
         self.reading_may_change()

@@ -10,26 +10,24 @@ and what is large goes to one shard after the other (`node.broker.large_publishe
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from mayfly.cluster.versions import LEVEL_PUBLISHER_HEADERS
 from mayfly.node.amqp.content import REPLY_TO, USER_ID, Content, replace_properties, short_string
 from mayfly.node.amqp.events import IMMEDIATE, MANDATORY
+from mayfly.node.broker.client import Client, ClientChannel
 from mayfly.node.broker.cluster_facade import SESSION_LOST, ClusterFacade, Done, ShardHandle
 from mayfly.node.broker.confirms import Confirms, PublishGroup
 from mayfly.node.broker.direct_replies import REPLY_TO_OCTETS, is_address_in
-from mayfly.node.broker.large_publishes import TurnStep
+from mayfly.node.broker.large_publishes import LargePublishes, TurnStep
 from mayfly.node.broker.operation import AmqpError, Request, Steps, as_error
 from mayfly.node.broker.routes import Route, Routes, Target, copies_of
-from mayfly.node.broker.transaction import Transaction
+from mayfly.node.broker.transaction import OpenTransactions, Transaction
 from mayfly.node.catalog import Refusal, expiration_ttl_ms
 from mayfly.node.dead_letter.publisher_headers import as_shown, as_stored
 from mayfly.node.limits import LARGE_PUBLISH_BYTES
 from mayfly.node.shard.commands import NO_TTL, encode_guard, encode_publish
 from mayfly.node.shard.results import Published
-
-if TYPE_CHECKING:
-    from mayfly.node.broker.channel import Channel
 
 _FLAGS_AT: Final = 12
 _WITH_CARE: Final = 0x23
@@ -83,12 +81,42 @@ class LargeRun(Request):
             self._done(result)
 
 
+class ConfirmsDue:
+    """The publishers of one client that have confirms to send at the end of the turn: `ClientConnection.flush`."""
+
+    def __init__(self, client: Client) -> None:
+        self.publishers: list[Publisher] = []
+        self._client: Client = client
+
+    def add(self, publisher: Publisher) -> None:
+        """It has some."""
+        if not publisher.is_due:
+            publisher.is_due = True
+            self.publishers.append(publisher)
+            self._client.mark()
+
+
 class Publisher:
     """The publishing side of one channel."""
 
-    def __init__(self, channel: Channel, routes: Routes) -> None:
-        self.channel: Channel = channel
+    def __init__(
+        self,
+        channel: ClientChannel,
+        routes: Routes,
+        confirms_due: ConfirmsDue,
+        cluster: ClusterFacade,
+        open_transactions: OpenTransactions,
+        large_publishes: LargePublishes,
+    ) -> None:
+        self.channel: ClientChannel = channel
         self.routes: Routes = routes
+        self._client: Client = channel.client
+        self._confirms_due: ConfirmsDue = confirms_due
+        self._cluster: ClusterFacade = cluster
+        self._open_transactions: OpenTransactions = open_transactions
+        self._large_publishes: LargePublishes = large_publishes
+        self.is_due: bool = False
+        """Whether it is among `ConfirmsDue`."""
         self.confirms: Confirms | None = None
         self.transaction: Transaction | None = None
         """Set in tx mode: what is published waits there for its commit."""
@@ -183,7 +211,7 @@ class Publisher:
         stored = self._stored(content)
         if route.by_headers or copies:
             route = routes.find_by_content(content, copies)
-        addresses = _reply_addresses(self.channel.connection.vhost, content, copies)
+        addresses = _reply_addresses(self._client.vhost, content, copies)
         if not route.targets and not fresh and len(addresses) <= len(copies):
             # Some of its keys are no addresses.
             return False
@@ -215,17 +243,17 @@ class Publisher:
         header = as_stored(content.header)
         if header is content.header:
             return content
-        if self.channel.broker.cluster.catalog.level < LEVEL_PUBLISHER_HEADERS:
+        if self._cluster.catalog.level < LEVEL_PUBLISHER_HEADERS:
             # An older node would show all of it.
             header = as_shown(header)
         return Content(content.exchange_and_key, header, content.body)
 
     def _with_reply_address(self, content: Content) -> Content:
         """The request, with the address of this channel to reply to."""
-        consumer = self.channel.reply_consumer
-        if consumer is None:
+        address = self.channel.reply_address
+        if not address:
             raise AmqpError(406, "fast reply consumer does not exist")
-        header = replace_properties(content.header, {REPLY_TO: short_string(consumer.address)})
+        header = replace_properties(content.header, {REPLY_TO: short_string(address)})
         return Content(content.exchange_and_key, header, content.body)
 
     def _reply(self, addresses: list[str], content: Content) -> None:
@@ -234,7 +262,7 @@ class Publisher:
             if self.transaction is not None:
                 self.transaction.add_reply(address, content)
             else:
-                self.channel.broker.cluster.reply(address, content)
+                self._cluster.reply(address, content)
 
     def send_returns(self, contents: list[Content]) -> None:
         """Tell the client what was mandatory and had no route."""
@@ -242,12 +270,12 @@ class Publisher:
         if not channel.open:
             return  # Another one may have its number now.
         for content in contents:
-            channel.connection.amqp.output.send_return(channel.channel_id, 312, "NO_ROUTE", content)
-        channel.connection.mark()
+            self._client.output.send_return(channel.channel_id, 312, "NO_ROUTE", content)
+        self._client.mark()
 
     def begin_transaction(self) -> None:
         """What is published and settled from now on waits for a commit."""
-        self.transaction = Transaction(self.channel.broker.open_transactions)
+        self.transaction = Transaction(self._open_transactions)
 
     def end_transaction(self) -> None:
         """Forget what waits for a commit."""
@@ -258,9 +286,9 @@ class Publisher:
     def _check_user(self, content: Content) -> None:
         """The user-id property must be the user's own, as RabbitMQ has it."""
         named = content.short_property(USER_ID)
-        user = self.channel.connection.user
+        user = self._client.user
         if named is not None and named != user.encode("utf-8", "surrogateescape"):
-            record = self.channel.broker.cluster.catalog.user(user)
+            record = self._cluster.catalog.user(user)
             if record is not None and "impersonator" in record.tags:
                 return
             shown = named.decode("utf-8", "replace")
@@ -269,7 +297,7 @@ class Publisher:
     def send_large(self) -> Steps:
         """Send what is too large to be sent at once: each run in its turn, when the one before is where it belongs."""
         runs, self.large_runs = self.large_runs, []
-        line = self.channel.broker.large_publishes
+        line = self._large_publishes
         runs.reverse()
         while runs:
             # The last reference, so that of each nothing is kept when it is done.
@@ -304,7 +332,7 @@ class Publisher:
                 run.offsets = [offset - first for offset in run.offsets]
             group.expect(run.offsets)
         group.settle_unexpected()
-        self.channel.connection.mark_channel(self.channel)
+        self._confirms_due.add(self)
         for run in runs.values():
             self._give(run, partial(self._run_done, group, run.offsets), large)
 
@@ -331,13 +359,13 @@ class Publisher:
                     confirms.acknowledge(first, last)
             else:
                 confirms.acknowledge(first, last)
-            self.channel.connection.mark_channel(self.channel)
+            self._confirms_due.add(self)
 
     def _run_done(self, group: PublishGroup, offsets: list[int], result: object) -> None:
         if isinstance(result, Published) and result.refused:
             group.refused.update([offsets[position] for position in result.refused])
         group.settled(offsets, result is SESSION_LOST)
-        self.channel.connection.mark_channel(self.channel)
+        self._confirms_due.add(self)
 
     @property
     def owes_confirms(self) -> bool:
@@ -350,7 +378,7 @@ class Publisher:
         confirms = self.confirms
         if confirms is None or not confirms.has_news:
             return
-        output = self.channel.connection.amqp.output
+        output = self._client.output
         channel_id = self.channel.channel_id
         acks: list[tuple[int, bool]] = []
         nacks: list[tuple[int, bool]] = []

@@ -121,6 +121,22 @@ class Routes:
         ]
 
 
+class NodeRoutes:
+    """The routes of one node: connections of one user to one vhost share theirs."""
+
+    def __init__(self, cluster: ClusterFacade) -> None:
+        self._cluster = cluster
+        self._routes: dict[tuple[str, str], Routes] = {}
+
+    def of(self, vhost: str, user: str) -> Routes:
+        """Those of one vhost as one user may use them."""
+        key = (vhost, user)
+        routes = self._routes.get(key)
+        if routes is None:
+            routes = self._routes[key] = Routes(self._cluster, vhost, user)
+        return routes
+
+
 def copies_of(content: Content) -> tuple[str, ...]:
     """The routing keys in the CC and BCC headers.
 

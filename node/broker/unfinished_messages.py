@@ -8,58 +8,53 @@ what is refused.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
+from mayfly.node.amqp.channel import Channel
+from mayfly.node.broker.client import Client
 from mayfly.node.broker.operation import AmqpError
 from mayfly.node.broker.publishing import BASIC_CLASS, PUBLISH_METHOD
-
-if TYPE_CHECKING:
-    from mayfly.node.amqp.channel import Channel
-    from mayfly.node.broker.connection import ClientConnection
 
 
 class UnfinishedMessages:
     """What has come of unfinished messages, on all connections of one node."""
 
-    def __init__(
-        self, connections: Mapping[str, ClientConnection], most_bytes: int, most_bytes_of_connection: int
-    ) -> None:
-        """`connections` are those that the node has at any time."""
+    def __init__(self, clients: Mapping[str, Client], most_bytes: int, most_bytes_of_connection: int) -> None:
+        """`clients` are those that the node has at any time."""
         self.size_bytes: int = 0
-        self._connections = connections
+        self._clients = clients
         self._most_bytes = most_bytes
         self._most_bytes_of_connection = most_bytes_of_connection
 
-    def look(self, connection: ClientConnection) -> None:
+    def look(self, client: Client) -> None:
         """Count what the connection holds now, and give up what is too much."""
-        self._count(connection)
-        while connection.unfinished_bytes > self._most_bytes_of_connection:
-            if not self._give_up(connection, "this connection", self._most_bytes_of_connection):
+        self._count(client)
+        while client.unfinished_bytes > self._most_bytes_of_connection:
+            if not self._give_up(client, "this connection", self._most_bytes_of_connection):
                 return
         while self.size_bytes > self._most_bytes:
-            largest = max(self._connections.values(), key=_unfinished_bytes, default=connection)
+            largest = max(self._clients.values(), key=_unfinished_bytes, default=client)
             if not self._give_up(largest, "this node", self._most_bytes):
                 return
 
-    def _count(self, connection: ClientConnection) -> None:
-        now_bytes = 0 if connection.over else connection.amqp.channels.unfinished.size_bytes
-        self.size_bytes += now_bytes - connection.unfinished_bytes
-        connection.unfinished_bytes = now_bytes
+    def _count(self, client: Client) -> None:
+        now_bytes = 0 if client.over else client.amqp.channels.unfinished.size_bytes
+        self.size_bytes += now_bytes - client.unfinished_bytes
+        client.unfinished_bytes = now_bytes
 
-    def _give_up(self, connection: ClientConnection, of_whom: str, most_bytes: int) -> bool:
+    def _give_up(self, client: Client, of_whom: str, most_bytes: int) -> bool:
         """Close the channel that holds the most; whether that has freed something."""
-        before_bytes = connection.unfinished_bytes
-        largest = max(connection.amqp.channels.by_id.values(), key=_unfinished_bytes_of_channel, default=None)
-        channel = None if largest is None else connection.channels.get(largest.channel_id)
+        before_bytes = client.unfinished_bytes
+        largest = max(client.amqp.channels.by_id.values(), key=_unfinished_bytes_of_channel, default=None)
+        channel = None if largest is None else client.channels_by_id().get(largest.channel_id)
         if channel is not None:
             text = f"the unfinished messages of {of_whom} are larger than {most_bytes} bytes"
             channel.fail(AmqpError(406, text), BASIC_CLASS, PUBLISH_METHOD)
-        self._count(connection)
-        return connection.unfinished_bytes < before_bytes
+        self._count(client)
+        return client.unfinished_bytes < before_bytes
 
 
-def _unfinished_bytes(connection: ClientConnection) -> int:
-    return connection.unfinished_bytes
+def _unfinished_bytes(client: Client) -> int:
+    return client.unfinished_bytes
 
 
 def _unfinished_bytes_of_channel(channel: Channel) -> int:

@@ -12,8 +12,9 @@ from mayfly.cluster.transport.peer_transport import LocalPeer, PeerTransport
 from mayfly.cluster.transport.tls import SwitchedContext
 from mayfly.node import limits
 from mayfly.node.amqp.settings import ConnectionSettings
-from mayfly.node.broker.broker import Broker, BrokerSettings
+from mayfly.node.broker.broker import Broker
 from mayfly.node.broker.certificates import user_of_certificate
+from mayfly.node.broker.settings import BrokerSettings
 from mayfly.node.catalog import UpgradePassword
 from mayfly.node.engine.drain import DrainSettings
 from mayfly.node.engine.engine import Engine

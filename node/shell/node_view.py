@@ -152,10 +152,10 @@ class NodeView:
         return [
             *await in_turns(metric_steps(self._node.engine, self._node.now_ms()), STEPS_AT_ONCE),
             ("mayfly_log_sync_seconds", "Until a batch of the log is written and synced", "histogram", [({}, syncs)]),
-            *login_metrics({"amqp": self._node.broker.failed_logins, "http": self._node.logins.failed}),
+            *login_metrics({"amqp": self._node.broker.logins.failed, "http": self._node.logins.failed}),
             (
                 "mayfly_direct_replies_dropped", "Direct replies that requesters did not take", "counter",
-                [({}, float(self._node.broker.replies_dropped))],
+                [({}, float(self._node.broker.reply_consumers.dropped))],
             ),
             (
                 "mayfly_peer_damaged", "Frames and pieces of snapshots that came damaged", "counter",

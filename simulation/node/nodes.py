@@ -19,9 +19,10 @@ from mayfly.cluster.host.settings import HostSettings
 from mayfly.cluster.log.batch import CorruptEntry, MissingEntry, WriteBatch
 from mayfly.cluster.log.group_log import EntryCache
 from mayfly.cluster.raft import Entry, MessageType
-from mayfly.node.broker.broker import Broker, BrokerSettings
+from mayfly.node.broker.broker import Broker
 from mayfly.node.broker.cluster_facade import Done
 from mayfly.node.broker.connection import ClientConnection
+from mayfly.node.broker.settings import BrokerSettings
 from mayfly.node.catalog import Catalog
 from mayfly.node.engine.drain import NOT_DRAINING, TEXT_OF_STOP, Drain, DrainSettings
 from mayfly.node.engine.engine import Engine, EngineSettings

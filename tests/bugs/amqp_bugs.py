@@ -235,8 +235,8 @@ CHANNEL_BUGS = [
         "forgets who consumes when it cancels",
         "node/broker/operations/basic.py",
         "        if channel.consumers.get(consumer.tag) is consumer:\n"
-        "            del channel.consumers[consumer.tag]\n        channel.broker",
-        "        channel.broker",
+        "            del channel.consumers[consumer.tag]\n        channel.node",
+        "        channel.node",
         WALKS,
         "AssertionError: walk(",
     ),
@@ -246,8 +246,8 @@ LOGIN_BUGS = [
     Bug(
         "logs the password of a refused login",
         "node/broker/login.py",
-        'login of %r refused: %s", self._connection.name, event.username, why)',
-        'login of %r refused: %s", self._connection.name, event.username, event.password)',
+        'login of %r refused: %s", self._client.name, event.username, why)',
+        'login of %r refused: %s", self._client.name, event.username, event.password)',
         "tests/node/broker/test_secrets.py::test_no_password_is_logged",
         "wrong-needle-2",
     ),

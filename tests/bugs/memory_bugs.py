@@ -75,7 +75,7 @@ MEMORY_BUGS = [
     Bug(
         "opens a window for a consumer that is refused",
         "node/broker/operations/basic.py",
-        "            broker.consumer_windows.close(consumer_id)\n",
+        "            consumers.windows.close(consumer_id)\n",
         "            pass\n",
         "tests/node/broker/test_consumer_windows.py::test_a_consumer_that_is_refused_has_no_window",
         "open_bytes",

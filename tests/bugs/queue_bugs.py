@@ -143,9 +143,9 @@ QUEUE_BUGS = [
     ),
     Bug(
         "counts a nack as a failed delivery",
-        "node/broker/broker.py",
-        "        return GIVE_BACK if requeue else DISCARD\n",
-        "        return REQUEUE if requeue else DISCARD\n",
+        "node/broker/coming_back.py",
+        "    return GIVE_BACK if requeue else DISCARD\n",
+        "    return REQUEUE if requeue else DISCARD\n",
         "tests/node/broker/test_length_limits.py::test_q1_nacks_go_on_for_ever",
         "x-delivery-count",
     ),

@@ -15,7 +15,6 @@ from typing import Any, Final
 import msgspec
 from pamqp import commands, frame
 from pamqp.commands import Basic
-from tests.transport.protobuf_frames import read_alike
 
 from mayfly.cluster.group.state_layout import GroupStateError, decode_group_state, encode_group_state
 from mayfly.cluster.host.frame import Frame
@@ -40,6 +39,7 @@ from mayfly.node.membership.identity import MalformedIdentity, decode_identity
 from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.shard import Shard
 from mayfly.node.transient.streams import Events, MalformedNotice, decode_request, encode_request
+from tests.cluster.transport.protobuf_frames import read_alike
 from tests.node.amqp.scripted_client import message as publish_octets
 from tests.node.amqp.scripted_client import plain_events, running_client
 from tests.node.conftest import World

@@ -209,7 +209,7 @@ class Conversation:
         sessions = [local.shard._state.sessions for local in self.world.cluster.shards.values()]
         holders = sum(len(holders) for session in sessions for holders in session.values())
         assert holders <= rows, f"{holders} holders in the shards, {rows} here"
-        assert broker.consumer_count == sum(len(channel.consumers) for channel in self.model.channels.values())
+        assert len(broker.consumers.by_id) == sum(len(channel.consumers) for channel in self.model.channels.values())
 
     def ping(self) -> None:
         """Another client is served."""

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pamqp import commands
 
 from mayfly.node.amqp.field_table import types_of
 from mayfly.node.amqp.methods import unchecked
+from mayfly.node.broker.channel import Channel
+from mayfly.node.broker.coming_back import nack_outcome
 from mayfly.node.broker.consumer_terms import ConsumerTerms
-from mayfly.node.broker.consumers import Consumer, ReplyConsumer, content_of
+from mayfly.node.broker.consumers import Consumer, content_of
 from mayfly.node.broker.direct_replies import REPLY_TO, make_address, make_key
 from mayfly.node.broker.operation import AmqpError, ShardStep, Steps, as_error
 from mayfly.node.broker.operations.steps import on_queue, queue_name
+from mayfly.node.broker.reply_consumers import ReplyConsumer
 from mayfly.node.broker.unacknowledged import Holder
 from mayfly.node.catalog import QueueRecord, Refusal, consumer_priority
 from mayfly.node.catalog.arguments import queue_type
 from mayfly.node.shard.commands import KEPT, encode_attach, encode_detach, encode_get
 from mayfly.node.shard.results import EXCLUSIVE, GetResult, Refused
-
-if TYPE_CHECKING:
-    from mayfly.node.broker.channel import Channel
 
 NO_HOLDER: Final = Holder(0, 0, 0)
 """Who holds a message that was got without acknowledgement."""
@@ -42,22 +42,22 @@ def qos(channel: Channel, method: Any, arguments: bytes) -> None:
 
 def consume(channel: Channel, method: Any, arguments: bytes) -> Steps:
     """basic.consume."""
-    connection = channel.connection
-    broker = channel.broker
+    client = channel.client
+    consumers = channel.node.consumers
     name = queue_name(channel, method.queue)
     tag = _new_tag(channel, method.consumer_tag)
     if name == REPLY_TO:
         _consume_replies(channel, tag, method)
         return
-    consumer_id = broker.new_id()
+    consumer_id = consumers.new_id()
     no_ack = bool(method.no_ack)
     prefetch = channel.prefetch
-    window_bytes = broker.consumer_windows.open(consumer_id, connection.pressure.next_window_bytes())
+    window_bytes = consumers.windows.open(consumer_id, channel.pressure.next_window_bytes())
 
     def attach(record: QueueRecord) -> bytes:
         if method.exclusive and record.settings.single_active_consumer:
             raise _in_exclusive_use(channel, name)
-        priority = _priority(connection.vhost, record, method.arguments or {}, arguments)
+        priority = _priority(client.vhost, record, method.arguments or {}, arguments)
         return encode_attach(
             record.id, consumer_id, prefetch, no_ack, bool(method.exclusive), priority, window_bytes
         )
@@ -69,33 +69,34 @@ def consume(channel: Channel, method: Any, arguments: bytes) -> Steps:
     finally:
         channel.is_attaching = False
         if result is None or isinstance(result, Refused):
-            broker.consumer_windows.close(consumer_id)
+            consumers.windows.close(consumer_id)
     if isinstance(result, Refused):
         if result.reason == EXCLUSIVE:
             raise _in_exclusive_use(channel, name)
         raise AmqpError(541, f"consumer could not be attached: {result.reason}")
     consumer = Consumer(
         channel,
+        channel.pressure,
         tag,
         Holder(consumer_id, record.shard, record.id),
-        broker.cluster.shard(record.shard),
+        channel.cluster.shard(record.shard),
         no_ack,
         record.replicated,
         prefetch,
         window_bytes,
     )
     channel.consumers[tag] = consumer
-    broker.add_consumer(consumer, ConsumerTerms(bool(method.exclusive), arguments))
+    consumers.add(consumer, ConsumerTerms(bool(method.exclusive), arguments))
     if not method.nowait:
         channel.send(unchecked(commands.Basic.ConsumeOk, consumer_tag=tag))
-    if broker.deliveries_stopped:
-        broker.hold_back(consumer)
+    if consumers.stopped:
+        consumers.hold_back(consumer)
     elif channel.pauses:
         consumer.set_paused(True)
 
 
 def _in_exclusive_use(channel: Channel, queue: str) -> AmqpError:
-    return AmqpError(403, f"queue '{queue}' in vhost '{channel.connection.vhost}' in exclusive use")
+    return AmqpError(403, f"queue '{queue}' in vhost '{channel.client.vhost}' in exclusive use")
 
 
 def _is_quorum(record: QueueRecord) -> bool:
@@ -106,7 +107,7 @@ def _is_quorum(record: QueueRecord) -> bool:
 def _new_tag(channel: Channel, wanted: str) -> str:
     """The tag of a new consumer. That of the direct replies is no consumer's, as in RabbitMQ: a queue's may be named
     so as well."""
-    tag = wanted or GENERATED_TAG + channel.broker.random_name()
+    tag = wanted or GENERATED_TAG + channel.node.random_name()
     if tag in channel.consumers:
         raise AmqpError(530, f"attempt to reuse consumer tag '{tag}'")
     return tag
@@ -114,14 +115,15 @@ def _new_tag(channel: Channel, wanted: str) -> str:
 
 def _consume_replies(channel: Channel, tag: str, method: Any) -> None:
     """basic.consume from the name that stands for direct replies to this channel."""
-    broker = channel.broker
+    node = channel.node
     if not method.no_ack:
         raise AmqpError(406, "reply consumer cannot acknowledge")
     if channel.reply_consumer is not None:
         raise AmqpError(406, "reply consumer already set")
-    key = make_key(channel.connection.vhost, broker.random_name())
-    channel.reply_consumer = ReplyConsumer(tag, key, make_address(broker.cluster.node_id, key))
-    broker.reply_channels[key] = channel
+    key = make_key(channel.client.vhost, node.random_name())
+    address = make_address(channel.cluster.node_id, key)
+    consumer = ReplyConsumer(channel, channel.pressure, node.reply_consumers, tag, key, address)
+    channel.reply_consumer = node.reply_consumers.by_key[key] = consumer
     if not method.nowait:
         channel.send(unchecked(commands.Basic.ConsumeOk, consumer_tag=tag))
 
@@ -146,15 +148,14 @@ def cancel(channel: Channel, method: Any, arguments: bytes) -> Steps:
         yield ShardStep(holder.shard_id, encode_detach(holder.queue_id, holder.holder_id, KEPT))
         if channel.consumers.get(consumer.tag) is consumer:
             del channel.consumers[consumer.tag]
-        channel.broker.forget_consumer(consumer)
+        channel.node.consumers.forget(consumer.holder.holder_id)
     if not method.nowait:
         channel.send(unchecked(commands.Basic.CancelOk, consumer_tag=method.consumer_tag))
 
 
 def get(channel: Channel, method: Any, arguments: bytes) -> Steps:
     """basic.get: one message, or get-empty."""
-    connection = channel.connection
-    broker = channel.broker
+    client = channel.client
     name = queue_name(channel, method.queue)
     no_ack = bool(method.no_ack)
     # The holder of the last attempt: the session may end meanwhile, and the GET count in the next one.
@@ -181,15 +182,15 @@ def get(channel: Channel, method: Any, arguments: bytes) -> Steps:
         channel.send(commands.Basic.GetEmpty(cluster_id=""))
         return
     message = result.message
-    content = content_of(broker.cluster.shard(record.shard), message, record.replicated)
+    content = content_of(channel.cluster.shard(record.shard), message, record.replicated)
     if no_ack:
         tag = channel.unacknowledged.skip(1)
     else:
         tag = channel.unacknowledged.hold(holder, result.delivery_id, 1)
-    connection.amqp.output.send_get_ok(
+    client.output.send_get_ok(
         channel.channel_id, tag, message.redelivered, content, result.ready_count
     )
-    connection.mark()
+    client.mark()
 
 
 def _no_get(record: QueueRecord) -> AmqpError:
@@ -216,7 +217,7 @@ def _requeue_all(channel: Channel, method: Any) -> None:
         raise AmqpError(540, "requeue=false")
     transaction = channel.publisher.transaction
     unacknowledged = channel.unacknowledged
-    outcome = channel.broker.nack_outcome(True)
+    outcome = nack_outcome(channel.cluster.catalog.level, True)
     if transaction is None:
         unacknowledged.settle(0, True, outcome)
     else:

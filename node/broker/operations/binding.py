@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mayfly.node.amqp.field_table import types_of
+from mayfly.node.broker.channel import Channel
 from mayfly.node.broker.operation import SpreadStep, Steps, known
 from mayfly.node.broker.operations.steps import submit
 from mayfly.node.catalog import Bind, Refusal, Unbind, refusals
@@ -13,16 +14,13 @@ from mayfly.node.catalog.arguments import headers_binding_fault
 from mayfly.node.catalog.permissions import check_binding
 from mayfly.node.limits import HASHES_OF_TOPIC_KEY
 
-if TYPE_CHECKING:
-    from mayfly.node.broker.channel import Channel
-
 
 def change_binding(
     channel: Channel, command: Bind | Unbind, arguments: bytes, answer: Callable[[], Any] | None
 ) -> Steps:
     """Make or undo a binding. `arguments`: those of a bind, as they came; `answer`: what is sent, None for nothing."""
-    catalog = channel.broker.cluster.catalog
-    user = channel.connection.user
+    catalog = channel.cluster.catalog
+    user = channel.client.user
 
     def refusal() -> Refusal | None:
         return (
@@ -44,7 +42,7 @@ def _topic_key_refusal(channel: Channel, command: Bind | Unbind) -> Refusal | No
     known here, the catalog answers. What is there may be undone."""
     if isinstance(command, Unbind):
         return None
-    catalog = channel.broker.cluster.catalog
+    catalog = channel.cluster.catalog
     source = catalog.exchange(command.vhost, command.source)
     to = catalog.queue if command.destination_kind == "queue" else catalog.exchange
     if source is not None and source.type == "topic" and to(command.vhost, command.destination) is not None:
@@ -63,7 +61,7 @@ def _header_match_refusal(channel: Channel, command: Bind | Unbind, arguments: b
     this before 405, as in RabbitMQ."""
     if not arguments:
         return None
-    catalog = channel.broker.cluster.catalog
+    catalog = channel.cluster.catalog
     source = catalog.exchange(command.vhost, command.source)
     to = catalog.queue if command.destination_kind == "queue" else catalog.exchange
     if source is not None and source.type == "headers" and to(command.vhost, command.destination) is not None:

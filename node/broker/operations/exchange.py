@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pamqp import commands
 
 from mayfly.node.amqp.field_table import types_of
+from mayfly.node.broker.channel import Channel
 from mayfly.node.broker.operation import BarrierStep, Request, SpreadStep, Steps, as_error, check, known
 from mayfly.node.broker.operations.binding import change_binding
 from mayfly.node.broker.operations.steps import submit
@@ -17,28 +18,25 @@ from mayfly.node.catalog.declarations import RESERVED_PREFIX
 from mayfly.node.catalog.exchange import EXCHANGE_TYPES
 from mayfly.node.catalog.permissions import check_access, check_new_exchange
 
-if TYPE_CHECKING:
-    from mayfly.node.broker.channel import Channel
-
 
 def declare(channel: Channel, method: Any, arguments: bytes) -> Steps:
     """exchange.declare, active or passive."""
-    connection = channel.connection
-    catalog = channel.broker.cluster.catalog
+    client = channel.client
+    catalog = channel.cluster.catalog
     # RabbitMQ looks at the type first, and at reserved names after the permissions.
     if not method.passive and method.exchange_type not in EXCHANGE_TYPES:
         check(refusals.unknown_exchange_type(method.exchange_type))
     if not method.exchange:
         check(refusals.default_exchange())
     if method.passive:
-        if catalog.exchange(connection.vhost, method.exchange) is None:
+        if catalog.exchange(client.vhost, method.exchange) is None:
             known((yield BarrierStep()))
-            found = catalog.find_exchange(connection.vhost, method.exchange)
+            found = catalog.find_exchange(client.vhost, method.exchange)
             if isinstance(found, Refusal):
                 raise as_error(found)
     else:
         command = DeclareExchange(
-            vhost=connection.vhost,
+            vhost=client.vhost,
             name=method.exchange,
             type=method.exchange_type,
             durable=bool(method.durable),
@@ -46,7 +44,7 @@ def declare(channel: Channel, method: Any, arguments: bytes) -> Steps:
             internal=bool(method.internal),
             arguments=method.arguments or {},
         )
-        check(check_access(catalog, connection.user, "configure", "exchange", command.vhost, command.name))
+        check(check_access(catalog, client.user, "configure", "exchange", command.vhost, command.name))
         created = yield from _in_catalog(channel, command, arguments)
         if created and not method.nowait:
             yield SpreadStep()
@@ -56,8 +54,8 @@ def declare(channel: Channel, method: Any, arguments: bytes) -> Steps:
 
 def _in_catalog(channel: Channel, command: DeclareExchange, arguments: bytes) -> Generator[Request, Any, bool]:
     """Make the exchange, unless an equivalent one is there; whether it may be new."""
-    catalog = channel.broker.cluster.catalog
-    user = channel.connection.user
+    catalog = channel.cluster.catalog
+    user = channel.client.user
 
     def refusal() -> Refusal | None:
         return check_new_exchange(catalog, user, command)
@@ -98,16 +96,16 @@ def _check_alternate(command: DeclareExchange, arguments: bytes, refusal: Refusa
 
 def delete(channel: Channel, method: Any, arguments: bytes) -> Steps:
     """exchange.delete; no such exchange is no error."""
-    connection = channel.connection
-    catalog = channel.broker.cluster.catalog
+    client = channel.client
+    catalog = channel.cluster.catalog
     if not method.exchange:
         check(refusals.default_exchange())
     if method.exchange.startswith(RESERVED_PREFIX):
-        check(refusals.system_exchange(connection.vhost, method.exchange))
-    command = DeleteExchange(connection.vhost, method.exchange, bool(method.if_unused))
+        check(refusals.system_exchange(client.vhost, method.exchange))
+    command = DeleteExchange(client.vhost, method.exchange, bool(method.if_unused))
 
     def refusal() -> Refusal | None:
-        return check_access(catalog, connection.user, "configure", "exchange", command.vhost, command.name)
+        return check_access(catalog, client.user, "configure", "exchange", command.vhost, command.name)
 
     known((yield from submit(channel, command, refusal)))
     if not method.nowait:
@@ -128,15 +126,15 @@ def unbind(channel: Channel, method: Any, arguments: bytes) -> Steps:
 def _change_binding(
     channel: Channel, method: Any, make: type[Bind] | type[Unbind], answer: Callable[[], Any], typed: bytes
 ) -> Steps:
-    connection = channel.connection
+    client = channel.client
     command = make(
-        vhost=connection.vhost,
+        vhost=client.vhost,
         source=method.source,
         destination_kind="exchange",
         destination=method.destination,
         routing_key=method.routing_key,
         arguments=method.arguments or {},
-        node_id=channel.broker.cluster.node_id,
-        connection=connection.name,
+        node_id=channel.cluster.node_id,
+        connection=client.name,
     )
     yield from change_binding(channel, command, typed, None if method.nowait else answer)

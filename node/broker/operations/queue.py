@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from msgspec.structs import replace
 from pamqp import commands
 
 from mayfly.node.amqp.field_table import types_of
 from mayfly.node.amqp.methods import unchecked
+from mayfly.node.broker.channel import Channel
 from mayfly.node.broker.cluster_facade import SESSION_LOST
 from mayfly.node.broker.direct_replies import REPLY_TO, is_address_in
 from mayfly.node.broker.operation import (
@@ -46,9 +47,6 @@ from mayfly.node.limits import DECLARE_ATTEMPTS
 from mayfly.node.shard.commands import encode_create_queue, encode_delete_queue, encode_purge, encode_touch_queue
 from mayfly.node.shard.results import IN_USE, Deleted, Gone, Purged, QueueCounts, Refused
 
-if TYPE_CHECKING:
-    from mayfly.node.broker.channel import Channel
-
 SERVER_NAMED: Final = "amq.gen-"
 
 
@@ -77,7 +75,7 @@ def _declare_ok(channel: Channel, method: Any, name: str, counts: QueueCounts) -
 def _declare_reply_address(channel: Channel, method: Any) -> Steps:
     """The names of direct replies are no queues: declaring one, in whatever way, asks whether it is there."""
     name = method.queue
-    vhost = channel.connection.vhost
+    vhost = channel.client.vhost
     if name != REPLY_TO and not (is_address_in(vhost, name) and (yield ReplyAddressStep(name))):
         raise as_error(refusals.not_found("queue", vhost, name))
     _declare_ok(channel, method, name, QueueCounts(0, 1, False))
@@ -90,12 +88,12 @@ def _declare_passive(channel: Channel, method: Any) -> Steps:
 
 
 def _declare_active(channel: Channel, method: Any, arguments: bytes) -> Steps:
-    connection = channel.connection
-    cluster = channel.broker.cluster
+    client = channel.client
+    cluster = channel.cluster
     server_named = not method.queue
     command = DeclareQueue(
-        vhost=connection.vhost,
-        name=SERVER_NAMED + channel.broker.random_name() if server_named else method.queue,
+        vhost=client.vhost,
+        name=SERVER_NAMED + channel.node.random_name() if server_named else method.queue,
         durable=bool(method.durable),
         exclusive=bool(method.exclusive),
         auto_delete=bool(method.auto_delete),
@@ -103,7 +101,7 @@ def _declare_active(channel: Channel, method: Any, arguments: bytes) -> Steps:
         server_named=server_named,
         node_id=cluster.node_id,
         incarnation=cluster.incarnation,
-        connection=connection.name,
+        connection=client.name,
     )
     check(name_refusal(command))
     for _ in range(DECLARE_ATTEMPTS):
@@ -112,7 +110,7 @@ def _declare_active(channel: Channel, method: Any, arguments: bytes) -> Steps:
         except AmqpError as error:
             raise _with_types(command, arguments, error) from None
         if record.exclusive:
-            connection.exclusive_queues[record.id] = record.shard
+            client.exclusive_queues[record.id] = record.shard
         if created:
             encoded = encode_create_queue(record.id, shard_settings(cluster.catalog, record))
         else:
@@ -150,8 +148,8 @@ def _with_types(command: DeclareQueue, arguments: bytes, error: AmqpError) -> Am
 
 def _in_catalog(channel: Channel, command: DeclareQueue) -> Generator[Request, Any, tuple[QueueRecord, bool]]:
     """The queue's record, and whether it is new."""
-    catalog = channel.broker.cluster.catalog
-    user, vhost, name = channel.connection.user, command.vhost, command.name
+    catalog = channel.cluster.catalog
+    user, vhost, name = channel.client.user, command.vhost, command.name
 
     def refusal() -> Refusal | None:
         return check_new_queue(catalog, user, command)
@@ -197,7 +195,7 @@ def _after_lost_owner(
 ) -> Generator[Request, Any, QueueRecord | None]:
     """What a refused declare meets once the queue in its way is gone, or its home node can be reached; raises
     AmqpError if it is refused still."""
-    catalog = channel.broker.cluster.catalog
+    catalog = channel.cluster.catalog
     record = catalog.queue(command.vhost, command.name)
     if record is None:
         raise as_error(refusal)
@@ -210,13 +208,12 @@ def _after_lost_owner(
 
 def _clear_dead_owner(channel: Channel, command: DeclareQueue) -> Generator[Request, Any, None]:
     """An exclusive queue of a connection that has just ended here may not have been taken out yet."""
-    broker = channel.broker
-    record = broker.cluster.catalog.queue(command.vhost, command.name)
+    record = channel.cluster.catalog.queue(command.vhost, command.name)
     if (
         record is not None
         and record.exclusive
-        and record.owner_node == broker.cluster.node_id
-        and record.owner_connection not in broker.connections
+        and record.owner_node == channel.cluster.node_id
+        and record.owner_connection not in channel.node.clients
     ):
         yield CatalogStep(RemoveQueues((record.id,)))
 
@@ -234,16 +231,16 @@ def unbind(channel: Channel, method: Any, arguments: bytes) -> Steps:
 def _change_binding(
     channel: Channel, method: Any, make: type[Bind] | type[Unbind], answer: Callable[[], Any], typed: bytes
 ) -> Steps:
-    connection = channel.connection
+    client = channel.client
     command = make(
-        vhost=connection.vhost,
+        vhost=client.vhost,
         source=method.exchange,
         destination_kind="queue",
         destination=queue_name(channel, method.queue),
         routing_key=_binding_key(channel, method),
         arguments=method.arguments or {},
-        node_id=channel.broker.cluster.node_id,
-        connection=connection.name,
+        node_id=channel.cluster.node_id,
+        connection=client.name,
     )
     yield from change_binding(channel, command, typed, None if getattr(method, "nowait", False) else answer)
 
@@ -267,12 +264,12 @@ def purge(channel: Channel, method: Any, arguments: bytes) -> Steps:
 
 def delete(channel: Channel, method: Any, arguments: bytes) -> Steps:
     """queue.delete; answered when the queue is out of the catalog here.  No such queue is no error."""
-    connection = channel.connection
+    client = channel.client
     name = queue_name(channel, method.queue)
     id, result = yield from _delete_in_shard(channel, name, bool(method.if_unused), bool(method.if_empty))
     if isinstance(result, Refused):
         why = "in use" if result.reason == IN_USE else "not empty"
-        raise AmqpError(406, f"queue '{name}' in vhost '{connection.vhost}' {why}")
+        raise AmqpError(406, f"queue '{name}' in vhost '{client.vhost}' {why}")
     if id:
         known((yield CatalogStep(RemoveQueues((id,)))))
     if not method.nowait:
@@ -299,7 +296,7 @@ def _delete_in_shard(
         except OwnerUnreachable as unreachable:
             lost = unreachable
         except AmqpError as error:
-            if error.code != NOT_FOUND or channel.broker.cluster.catalog.queue(channel.connection.vhost, name):
+            if error.code != NOT_FOUND or channel.cluster.catalog.queue(channel.client.vhost, name):
                 raise
             return 0, None
         if not (yield OwnerStep(lost.queue_id)):

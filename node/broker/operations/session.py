@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pamqp import commands
 
+from mayfly.node.broker.channel import Channel
 from mayfly.node.broker.confirms import Confirms
 from mayfly.node.broker.operation import AmqpError, BarrierStep, ShardsStep, Steps, known
+from mayfly.node.broker.transaction import Transaction
 from mayfly.node.shard.results import Done
-
-if TYPE_CHECKING:
-    from mayfly.node.broker.channel import Channel
-    from mayfly.node.broker.transaction import Transaction
 
 
 def select(channel: Channel, method: Any, arguments: bytes) -> None:
@@ -45,7 +43,7 @@ def commit(channel: Channel, method: Any, arguments: bytes) -> Steps:
     transaction = _transaction(channel)
     channel.publisher.begin_transaction()
     unacknowledged = channel.unacknowledged
-    cluster = channel.broker.cluster
+    cluster = channel.cluster
     try:
         if transaction.lacks_queues(cluster.catalog):
             known((yield BarrierStep()))

@@ -4,11 +4,12 @@ in its shard, although catalog and shard learn of each other's news a little lat
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from msgspec.structs import replace
 
 from mayfly.cluster.versions import LEVEL_RIGHTS
+from mayfly.node.broker.channel import Channel
 from mayfly.node.broker.cluster_facade import SESSION_LOST
 from mayfly.node.broker.operation import AmqpError, BarrierStep, CatalogStep, Request, ShardStep, as_error, check, known
 from mayfly.node.catalog import CheckedCommand, OtherRights, QueueRecord, Refusal, Rights, refusals
@@ -17,9 +18,6 @@ from mayfly.node.catalog.shard_settings import shard_settings
 from mayfly.node.limits import DECLARE_ATTEMPTS
 from mayfly.node.shard.commands import encode_create_queue
 from mayfly.node.shard.results import Gone
-
-if TYPE_CHECKING:
-    from mayfly.node.broker.channel import Channel
 
 NOT_FOUND: Final = 404
 
@@ -53,8 +51,8 @@ def submit(
     """Give a client's command to the catalog; answers its result. `refusal()` says, by the catalog here, why the client
     may not have it done, and is asked again as long as the log finds that it was asked of other permissions than those
     that count."""
-    catalog = channel.broker.cluster.catalog
-    user = channel.connection.user
+    catalog = channel.cluster.catalog
+    user = channel.client.user
     answer: Any = None
     for _ in range(DECLARE_ATTEMPTS):
         check(refusal())
@@ -78,14 +76,14 @@ def queue_name(channel: Channel, name: str) -> str:
 def find_queue(channel: Channel, name: str, access: Access | None) -> Found:
     """The queue of that name, if the user has this access; refused with 404 or 405 only after the catalog was brought
     up to date."""
-    connection = channel.connection
-    cluster = channel.broker.cluster
+    client = channel.client
+    cluster = channel.cluster
     _check_use(channel, name, access)
-    found = cluster.catalog.find_queue(connection.vhost, name, cluster.node_id, connection.name)
+    found = cluster.catalog.find_queue(client.vhost, name, cluster.node_id, client.name)
     if isinstance(found, Refusal):
         known((yield BarrierStep()))
         _check_use(channel, name, access)
-        found = cluster.catalog.find_queue(connection.vhost, name, cluster.node_id, connection.name)
+        found = cluster.catalog.find_queue(client.vhost, name, cluster.node_id, client.name)
         if isinstance(found, Refusal):
             raise as_error(found)
     return found
@@ -93,9 +91,9 @@ def find_queue(channel: Channel, name: str, access: Access | None) -> Found:
 
 def _check_use(channel: Channel, name: str, access: Access | None) -> None:
     if access is not None:
-        connection = channel.connection
-        catalog = channel.broker.cluster.catalog
-        check(check_access(catalog, connection.user, access, "queue", connection.vhost, name))
+        client = channel.client
+        catalog = channel.cluster.catalog
+        check(check_access(catalog, client.user, access, "queue", client.vhost, name))
 
 
 def on_queue(
@@ -106,7 +104,7 @@ def on_queue(
 
     `access` is what the user must be allowed, `encode` may raise what there is against it: both are asked at every
     look at the queue, which may be another one then."""
-    connection = channel.connection
+    client = channel.client
     for _ in range(DECLARE_ATTEMPTS):
         record = yield from find_queue(channel, name, access)
         result = yield ShardStep(record.shard, encode(record))
@@ -117,19 +115,19 @@ def on_queue(
             return record, result
         if result.reason:
             known((yield BarrierStep()))
-            again = channel.broker.cluster.catalog.queue(connection.vhost, name)
+            again = channel.cluster.catalog.queue(client.vhost, name)
             if again is None or again.id == record.id:
-                raise QueueGone(refusals.not_found("queue", connection.vhost, name).text, record.id)
+                raise QueueGone(refusals.not_found("queue", client.vhost, name).text, record.id)
         else:
             yield from create_missing(channel, record)
-    raise as_error(refusals.not_found("queue", connection.vhost, name))
+    raise as_error(refusals.not_found("queue", client.vhost, name))
 
 
 def create_missing(channel: Channel, record: QueueRecord) -> Generator[Request, Any, None]:
     """The shard has never heard of a queue that our catalog has: either it was removed and
     our catalog is behind, or whoever declared it has not got round to creating it."""
     known((yield BarrierStep()))
-    catalog = channel.broker.cluster.catalog
+    catalog = channel.cluster.catalog
     if catalog.queue_by_id(record.id) is not None:
         yield ShardStep(record.shard, encode_create_queue(record.id, shard_settings(catalog, record)))
 

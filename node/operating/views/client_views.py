@@ -14,8 +14,10 @@ import msgspec
 from mayfly.node.amqp.field_table import table_to_python
 from mayfly.node.broker.broker import Broker
 from mayfly.node.broker.channel import Channel
+from mayfly.node.broker.client import ClientChannel
 from mayfly.node.broker.connection import ClientConnection
 from mayfly.node.broker.consumers import Consumer
+from mayfly.node.broker.pressure import Pressure
 from mayfly.node.catalog import QueueRecord
 from mayfly.node.engine.engine import Engine
 from mayfly.node.operating.ports.client_selection import ClientSelection, Kind
@@ -177,7 +179,7 @@ class ClientViews:
             "protocol": "AMQP 0-9-1",
             "user": connection.user,
             "vhost": connection.vhost,
-            "state": _state(connection),
+            "state": _state(connection.pressure),
             "host": socket.own[0],
             "port": socket.own[1],
             "peer_host": socket.peer[0],
@@ -193,17 +195,17 @@ class ClientViews:
         }
 
     def _channel(self, channel: Channel) -> Row:
-        connection, publisher = channel.connection, channel.publisher
+        client, publisher = channel.client, channel.publisher
         confirms, transaction = publisher.confirms, publisher.transaction
         return {
             "name": _name_of_channel(channel),
             "number": channel.channel_id,
             "node": self._node,
-            "user": connection.user,
-            "user_who_performed_action": connection.user,
-            "vhost": connection.vhost,
+            "user": client.user,
+            "user_who_performed_action": client.user,
+            "vhost": client.vhost,
             # An alarm concerns the connection.
-            "state": "running" if _state(connection) == "blocked" else _state(connection),
+            "state": "running" if _state(channel.pressure) == "blocked" else _state(channel.pressure),
             "consumer_count": len(channel.consumers),
             "messages_unacknowledged": channel.unacknowledged.count,
             "messages_unconfirmed": 0 if confirms is None else confirms.unsettled,
@@ -214,9 +216,9 @@ class ClientViews:
             "confirm": confirms is not None,
             "transactional": transaction is not None,
             "connection_details": {
-                "name": connection.socket.name,
-                "peer_host": connection.socket.peer[0],
-                "peer_port": connection.socket.peer[1],
+                "name": client.socket.name,
+                "peer_host": client.socket.peer[0],
+                "peer_port": client.socket.peer[1],
             },
         }
 
@@ -226,8 +228,8 @@ class ClientViews:
         if queue is None:
             return None
         channel = consumer.channel
-        connection = channel.connection
-        terms = self._broker.terms_of(consumer)
+        client = channel.client
+        terms = self._broker.consumers.terms_of(consumer)
         active, status = self._activity(consumer, queue)
         return {
             "queue": {"name": queue.name, "vhost": queue.vhost},
@@ -236,10 +238,10 @@ class ClientViews:
                 "name": _name_of_channel(channel),
                 "number": channel.channel_id,
                 "node": self._node,
-                "user": connection.user,
-                "connection_name": connection.socket.name,
-                "peer_host": connection.socket.peer[0],
-                "peer_port": connection.socket.peer[1],
+                "user": client.user,
+                "connection_name": client.socket.name,
+                "peer_host": client.socket.peer[0],
+                "peer_port": client.socket.peer[1],
             },
             "ack_required": not consumer.no_ack,
             "prefetch_count": consumer.prefetch,
@@ -302,11 +304,11 @@ def _count(kind: Kind, connection: ClientConnection) -> int:
     return sum([len(channel.consumers) for channel in channels if channel.open])
 
 
-def _name_of_channel(channel: Channel) -> str:
-    return f"{channel.connection.socket.name} ({channel.channel_id})"
+def _name_of_channel(channel: ClientChannel) -> str:
+    return f"{channel.client.socket.name} ({channel.channel_id})"
 
 
-def _state(connection: ClientConnection) -> str:
-    if connection.pressure.is_blocked:
+def _state(pressure: Pressure) -> str:
+    if pressure.is_blocked:
         return "blocked"
-    return "running" if connection.pressure.wants_reading else "flow"
+    return "running" if pressure.wants_reading else "flow"

@@ -7,7 +7,6 @@ from hashlib import sha256
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.transport.protobuf_frames import read_alike, written_by_protobuf
 
 from mayfly.cluster import limits
 from mayfly.cluster.host.frame import Frame
@@ -15,6 +14,7 @@ from mayfly.cluster.raft import ConfState, Entry, Message, MessageType, Snapshot
 from mayfly.cluster.rpc import peer_pb2
 from mayfly.cluster.transport import codec
 from mayfly.cluster.transport.codec import Refused
+from tests.cluster.transport.protobuf_frames import read_alike, written_by_protobuf
 
 SENDER, RECEIVER = 3, 8
 

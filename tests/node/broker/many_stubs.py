@@ -58,7 +58,7 @@ class StubConnection:
 
     def _channel(self, id: int, consumers: int) -> Any:
         channel = SimpleNamespace(
-            connection=self, channel_id=id, open=True, prefetch=0,
+            client=self, pressure=self.pressure, channel_id=id, open=True, prefetch=0,
             unacknowledged=SimpleNamespace(count=0), publisher=SimpleNamespace(confirms=None, transaction=None),
         )  # fmt: skip
         channel.consumers = {
@@ -88,7 +88,8 @@ class StubNode:
         catalog = SimpleNamespace(queue_by_id=self._queue, node=self._node)
         host = SimpleNamespace(members=nodes.keys())
         engine = SimpleNamespace(catalog=catalog, node_id=node_id, host=host, questions=self.questions)
-        broker = SimpleNamespace(connections=self.connections, terms_of=lambda consumer: USUAL_TERMS)
+        consumers = SimpleNamespace(terms_of=lambda consumer: USUAL_TERMS)
+        broker = SimpleNamespace(connections=self.connections, consumers=consumers)
         self.views = ClientViews(cast(Engine, engine), cast(Broker, broker))
         self.clients = Clients(cast(Engine, engine), self.views, lambda: None)
 

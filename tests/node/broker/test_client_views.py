@@ -186,11 +186,11 @@ def test_what_a_consumer_was_asked_for_with_is_shown_and_forgotten(seen: Seen) -
     client.consume("q", "b", arguments={"long": "x" * KEPT_BYTES})
     (row,) = seen.some(2, "consumers")[1]
     assert (row["exclusive"], row["arguments"], row["active"]) == (False, {}, True)
-    assert broker._terms == {}
+    assert broker.consumers._terms == {}
     client.consume("q", "c", arguments={"is": "kept"})
-    assert len(broker._terms) == 1
+    assert len(broker.consumers._terms) == 1
     client.lose()
-    assert broker._terms == {} and seen.some(2, "consumers") == (0, [])
+    assert broker.consumers._terms == {} and seen.some(2, "consumers") == (0, [])
 
 
 def test_questions_of_another_version_have_no_answer(seen: Seen) -> None:

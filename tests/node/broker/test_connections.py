@@ -81,7 +81,7 @@ def test_a_lost_connection_leaves_nothing_behind(world: Any) -> None:
         client.consume("")
         client.lose()
     assert world.broker.connections == {}
-    assert world.broker.consumer_count == 0
+    assert not world.broker.consumers.by_id
     assert not list(world.cluster.catalog.queues("/"))
     transient = world.cluster.shards[0x10001]
     assert not list(transient.shard.queue_ids())

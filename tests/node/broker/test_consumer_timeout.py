@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from pamqp import commands
 
-from mayfly.node.broker.broker import BrokerSettings
 from mayfly.node.broker.consumer_timeout import DeliveryMarks
 from mayfly.node.broker.unacknowledged import Holder, Unacknowledged
 from mayfly.node.limits import CONSUMER_TIMEOUT_LOOKS, CONSUMER_TIMEOUT_MS
@@ -101,7 +100,7 @@ def test_the_oldest_counts_whatever_comes_and_goes_behind_it(world: World, holdi
 def test_it_can_be_set_and_switched_off() -> None:
     for timeout_ms, latest_ms in ((5_000, 5_000 + 4 * TICK_MS), (0, None)):
         world = World()
-        world.broker.settings = BrokerSettings(consumer_timeout_ms=timeout_ms)
+        world.broker.settings.consumer_timeout_ms = timeout_ms
         client = world.client()
         client.declare("q")
         client.publish(1, "q")

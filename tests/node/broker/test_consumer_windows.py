@@ -319,7 +319,7 @@ def test_slow_consumers_on_many_connections_are_given_a_bounded_part(monkeypatch
     """None of them reads: what all have been given is the budget, and one message over for each."""
     count, most_bytes = 40, 100 * MESSAGE_BYTES
     world = World()
-    world.broker.consumer_windows = ConsumerWindows(most_bytes, MESSAGE_BYTES)
+    world.broker.consumers.windows = ConsumerWindows(most_bytes, MESSAGE_BYTES)
     publisher = world.client()
     publisher.declare("q")
     for _ in range(20 * count):
@@ -331,24 +331,24 @@ def test_slow_consumers_on_many_connections_are_given_a_bounded_part(monkeypatch
         # As if its socket were full: nothing is reported as taken.
         client.send(1, commands.Basic.Consume(queue="q", consumer_tag="tag"))
         slow.append(client)
-    assert world.broker.consumer_windows.open_bytes <= most_bytes + count * MESSAGE_BYTES
+    assert world.broker.consumers.windows.open_bytes <= most_bytes + count * MESSAGE_BYTES
     given = sum(client.connection.channels[1].unacknowledged.count for client in slow)
     assert count <= given <= 100 + 2 * count
     for client in slow:
         client.lose()
-    assert world.broker.consumer_windows.open_bytes == 0
+    assert world.broker.consumers.windows.open_bytes == 0
 
 
 def test_a_consumer_that_is_refused_has_no_window(world: Any, client: Any) -> None:
     client.declare("q")
     client.consume("q", exclusive=True)
-    before = world.broker.consumer_windows.open_bytes
+    before = world.broker.consumers.windows.open_bytes
     other = world.client()
     assert isinstance(other.call(1, commands.Basic.Consume(queue="q")), commands.Channel.Close)
-    assert world.broker.consumer_windows.open_bytes == before > 0
+    assert world.broker.consumers.windows.open_bytes == before > 0
     other.send(1, commands.Channel.CloseOk())
     other.open_channel()
     other.call(1, commands.Basic.Consume(queue="missing"))
-    assert world.broker.consumer_windows.open_bytes == before
+    assert world.broker.consumers.windows.open_bytes == before
     client.call(1, commands.Basic.Cancel(consumer_tag="tag"))
-    assert world.broker.consumer_windows.open_bytes == 0
+    assert world.broker.consumers.windows.open_bytes == 0

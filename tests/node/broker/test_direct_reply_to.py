@@ -166,7 +166,7 @@ def test_replies_to_what_is_gone_are_dropped(world: Any, client: Any, end: str) 
         client.call(0, commands.Connection.Close(200, "bye", 0, 0))
     else:
         client.lose()
-    assert world.broker.reply_channels == {}
+    assert world.broker.reply_consumers.by_key == {}
     responder.publish(2, address, b"late")
     assert isinstance(responder.take(2)[0], commands.Basic.Ack)
     refused = responder.call(1, commands.Queue.Declare(queue=address, passive=True))
@@ -293,7 +293,7 @@ def test_replies_to_a_client_that_does_not_read_are_dropped(
     assert OUTPUT_FULL_BYTES < client.connection.amqp.output.size_bytes < OUTPUT_FULL_BYTES + MIB
     assert client.connection.pressure.output_blocked and not client.connection.pressure.wants_reading
     assert responder.connection.pressure.wants_reading
-    taken = 200 - world.broker.replies_dropped
+    taken = 200 - world.broker.reply_consumers.dropped
     assert sum("does not take its direct replies" in record.message for record in caplog.records) == 1
     client.connection.host.wake = wake
     wake()

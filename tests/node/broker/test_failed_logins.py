@@ -97,7 +97,7 @@ def test_after_failures_a_login_waits_before_its_password_is_looked_at(world: An
     assert world.verified == checks + 1
     # What was verified a moment ago does not wait.
     assert isinstance(world.login("guest", "guest").take()[0], commands.Connection.Tune)
-    assert (world.broker.failed_logins.accepted, world.broker.failed_logins.refused) == (2, LOGIN_FAILURES_FREE)
+    assert (world.broker.logins.failed.accepted, world.broker.logins.failed.refused) == (2, LOGIN_FAILURES_FREE)
 
 
 def test_few_wait_at_once(world: Any) -> None:
@@ -113,14 +113,14 @@ def test_whoever_is_turned_away_does_not_prolong_it(world: Any) -> None:
     """Clients that retry, while the throttle refuses them, are served a minute after the last wrong password."""
     fail(world, LOGIN_FAILURES_FREE)
     waiting = [world.login("guest", "guest") for _ in range(LOGINS_WAITING)]
-    refused = world.broker.failed_logins.refused
+    refused = world.broker.logins.failed.refused
     for second in range(60):
-        world.broker.now_ms = second * 1000
+        world.broker.logins.now_ms = second * 1000
         assert world.login("guest", "guest").take()[0].reply_code == 403
-    assert world.broker.failed_logins.refused == refused + 60
+    assert world.broker.logins.failed.refused == refused + 60
     for client in waiting:
         client.lose()
-    world.broker.now_ms = LOGIN_FAILURES_KEPT_MS + 1
+    world.broker.logins.now_ms = LOGIN_FAILURES_KEPT_MS + 1
     assert isinstance(world.login("guest", "guest").take()[0], commands.Connection.Tune)
 
 
@@ -152,14 +152,14 @@ def test_guesses_that_come_at_once_cost_no_more_checks_than_one_by_one(world: An
     assert world.verified == PASSWORD_CHECKS_OF_ORIGIN
     world.settle()
     assert world.verified < LOGIN_FAILURES_FREE + PASSWORD_CHECKS_OF_ORIGIN
-    refused = world.broker.failed_logins.refused
+    refused = world.broker.logins.failed.refused
     assert refused == 300 - LOGINS_WAITING
     for client in clients:
         client.connection.tick(LOGIN_DELAY_MOST_MS)
     world.settle()
     assert world.verified < LOGIN_FAILURES_FREE + PASSWORD_CHECKS_OF_ORIGIN + LOGINS_WAITING
-    assert world.broker.failed_logins.refused == 300
-    assert not world.broker.password_line._under_way and not world.broker.password_line._lines
+    assert world.broker.logins.failed.refused == 300
+    assert not world.broker.logins.line._under_way and not world.broker.logins.line._lines
 
 
 def test_many_right_logins_at_once_stand_in_line(world: Any) -> None:
@@ -170,7 +170,7 @@ def test_many_right_logins_at_once_stand_in_line(world: Any) -> None:
     gone.lose()
     world.settle()
     assert all(isinstance(client.take()[-1], commands.Connection.Tune) for client in clients)
-    assert not world.broker.password_line._under_way and not world.broker.password_line._lines
+    assert not world.broker.logins.line._under_way and not world.broker.logins.line._lines
 
 
 def test_a_line_is_bounded_and_an_address_does_not_hold_up_others() -> None:
@@ -234,7 +234,7 @@ def test_a_login_that_names_nobody_counts(
     """It is logged as others are; the client hears nothing, as of RabbitMQ."""
     client = stammer(world, mechanism, response)
     assert [type(each).__name__ for each in client.take()] == ["Start"] and client.closed
-    assert world.broker.failed_logins.refused == 1
+    assert world.broker.logins.failed.refused == 1
     (record,) = [each for each in caplog.records if each.levelname == "WARNING"]
     assert record.getMessage().endswith(f"login of '' refused: {why}")
 
@@ -245,15 +245,15 @@ def test_logins_that_name_nobody_are_slowed_as_others_are(world: Any) -> None:
     slowed = [stammer(world) for _ in range(LOGINS_WAITING)]
     assert not any(client.closed for client in slowed)
     assert stammer(world).closed, "few wait at once"
-    refused = world.broker.failed_logins.refused
+    refused = world.broker.logins.failed.refused
     slowed[0].connection.tick(LOGIN_DELAY_FIRST_MS)
     world.settle()
-    assert slowed[0].closed and world.broker.failed_logins.refused == refused + 1
+    assert slowed[0].closed and world.broker.logins.failed.refused == refused + 1
     assert isinstance(world.login("guest", "guest").take()[0], commands.Connection.Tune), "others are not"
 
 
 def test_many_logins_that_name_nobody_slow_whoever_is_new_from_there(world: Any) -> None:
     for _ in range(LOGIN_FAILURES_FREE_OF_ORIGIN):
-        stammer(world).connection.tick(world.broker.now_ms + LOGIN_DELAY_MOST_MS)
+        stammer(world).connection.tick(world.broker.logins.now_ms + LOGIN_DELAY_MOST_MS)
         world.settle()
     assert world.login("guest", "guest").take() == []

@@ -226,7 +226,7 @@ def test_what_was_sent_before_an_orderly_close_counts(world: World, client: Clie
     assert watching.count("q1") == 2
     assert {watching.get("q1").body for _ in range(2)} == {b"3", LARGE}
     assert world.cluster.catalog.exchange("/", "made") is not None
-    assert world.broker.waiting_events.size_bytes == world.broker.consumer_windows.open_bytes == 0
+    assert world.broker.waiting_events.size_bytes == world.broker.consumers.windows.open_bytes == 0
     assert client.connection.pressure.waiting_bytes == 0
     assert client.take() == []
     assert first.tag < second.tag

@@ -238,7 +238,7 @@ def test_delete_cancels_consumers_that_can_take_it(world: Any, client: Any) -> N
     assert isinstance(cancel, commands.Basic.Cancel)
     assert cancel.consumer_tag == "told"
     assert plain.take(1) == []
-    assert world.broker.consumer_count == 0
+    assert not world.broker.consumers.by_id
 
 
 def test_delete_is_answered_before_the_cancels_it_causes(client: Any) -> None:
@@ -322,7 +322,7 @@ def test_a_channel_closed_while_its_operation_waits_gives_everything_back(world:
     client.send(1, commands.Channel.Close(200, "bye", 0, 0))
     world.running = True
     world.settle()
-    assert world.broker.consumer_count == 0
+    assert not world.broker.consumers.by_id
     client.take()
     client.open_channel(1)
     got = client.declare("q", passive=True)

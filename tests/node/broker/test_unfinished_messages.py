@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pamqp import body, commands, frame, header
 
-from mayfly.node.broker.broker import BrokerSettings
 from mayfly.node.broker.operation import AmqpError
+from mayfly.node.broker.settings import BrokerSettings
 from mayfly.node.limits import MIB, UNFINISHED_BYTES, UNFINISHED_PERCENT, unfinished_bytes
 from tests.node.conftest import Client, World
 

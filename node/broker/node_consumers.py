@@ -1,0 +1,69 @@
+"""All consumers that are attached through one node, by the ids under which the shards know them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mayfly.node.broker.consumer_terms import USUAL_TERMS, ConsumerTerms
+from mayfly.node.broker.consumer_windows import ConsumerWindows
+from mayfly.node.broker.consumers import Consumer
+
+_IDS_BITS: Final = 33
+_INCARNATION_STEP_BITS: Final = 20
+"""An incarnation tells the starts of a node apart in its upper bits: 30 of them, so that ids fit 63."""
+
+
+class NodeConsumers:
+    """Who gets what, and whether anybody gets anything."""
+
+    def __init__(self, incarnation: int, windows: ConsumerWindows) -> None:
+        self.by_id: dict[int, Consumer] = {}
+        self.windows: ConsumerWindows = windows
+        self.stopped: bool = False
+        """The node is about to stop: there are no more deliveries."""
+        self._terms: dict[int, ConsumerTerms] = {}
+        """By consumer id, where they are not the usual ones."""
+        # Consumer ids of an earlier life of the node may still come up in its log.
+        self._next_id = ((incarnation >> _INCARNATION_STEP_BITS) << _IDS_BITS) + 1
+        self._pauses_under_way = 0
+
+    def new_id(self) -> int:
+        """A consumer or holder id that this incarnation of the node has not used."""
+        id = self._next_id
+        self._next_id = id + 1
+        return id
+
+    def add(self, consumer: Consumer, terms: ConsumerTerms) -> None:
+        """Deliveries for this consumer's id go to it from now on."""
+        self.by_id[consumer.holder.holder_id] = consumer
+        if not terms.are_usual:
+            self._terms[consumer.holder.holder_id] = terms
+
+    def terms_of(self, consumer: Consumer) -> ConsumerTerms:
+        """What the client has asked for."""
+        return self._terms.get(consumer.holder.holder_id, USUAL_TERMS)
+
+    def forget(self, consumer_id: int) -> None:
+        """Deliveries that are still on their way to the consumer are dropped: its shard takes them back."""
+        self.windows.close(consumer_id)
+        self.by_id.pop(consumer_id, None)
+        self._terms.pop(consumer_id, None)
+
+    def stop(self) -> None:
+        """No more deliveries; `deliveries_under_way` says when there are none any more."""
+        self.stopped = True
+        for consumer in list(self.by_id.values()):
+            self.hold_back(consumer)
+
+    def hold_back(self, consumer: Consumer) -> None:
+        """Stop the deliveries to one consumer."""
+        if consumer.set_paused(True, self._paused):
+            self._pauses_under_way += 1
+
+    def _paused(self, result: object) -> None:
+        self._pauses_under_way -= 1
+
+    @property
+    def deliveries_under_way(self) -> bool:
+        """Whether some consumer may be given a message still, after `stop`."""
+        return self._pauses_under_way > 0
