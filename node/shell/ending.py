@@ -32,7 +32,7 @@ class Ending:
         """See `Failing.lost_log`."""
         self.send_away(
             f"the data in {self._data_dir} was lost or is an older copy ({why}); put the right data back, or "
-            "see 'A node whose data is lost' in docs/operations.md"
+            "see 'A node whose data is lost' in docs/operations/troubleshoot.md"
         )
 
     def send_away(self, text: str, removed: bool = False) -> None:
