@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from mayfly.node.broker.access_counts import AccessCounts
     from mayfly.node.catalog import Catalog, CatalogCommand, QueueRecord
 
-TRANSIENT_SHARD_BASE: Final = 0x10000
-"""The transient shard of node n has the id TRANSIENT_SHARD_BASE + n."""
 
 
 class SessionLost:
@@ -54,7 +52,7 @@ class ShardHandle(Protocol):
 
     @property
     def shard_id(self) -> int:
-        """1..S for replicated shards, TRANSIENT_SHARD_BASE + node id for transient ones."""
+        """See `node.numbers`."""
         ...
 
     def submit(self, command: bytes, done: Done | None) -> None:

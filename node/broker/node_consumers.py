@@ -7,9 +7,9 @@ from typing import Final
 from mayfly.node.broker.consumer_terms import USUAL_TERMS, ConsumerTerms
 from mayfly.node.broker.consumer_windows import ConsumerWindows
 from mayfly.node.broker.consumers import Consumer
+from mayfly.node.numbers import STARTS_SHIFT
 
 _IDS_BITS: Final = 33
-_INCARNATION_STEP_BITS: Final = 20
 """An incarnation tells the starts of a node apart in its upper bits: 30 of them, so that ids fit 63."""
 
 
@@ -24,7 +24,7 @@ class NodeConsumers:
         self._terms: dict[int, ConsumerTerms] = {}
         """By consumer id, where they are not the usual ones."""
         # Consumer ids of an earlier life of the node may still come up in its log.
-        self._next_id = ((incarnation >> _INCARNATION_STEP_BITS) << _IDS_BITS) + 1
+        self._next_id = ((incarnation >> STARTS_SHIFT) << _IDS_BITS) + 1
         self._pauses_under_way = 0
 
     def new_id(self) -> int:

@@ -43,7 +43,6 @@ from mayfly.node.catalog.policies import check_policy, merged_definition
 from mayfly.node.catalog.policy_changes import PolicyChange
 from mayfly.node.catalog.records import (
     REPLICATED,
-    TRANSIENT_SHARD_BASE,
     BindingRecord,
     ExchangeRecord,
     MemberRecord,
@@ -55,7 +54,6 @@ from mayfly.node.catalog.records import (
     TopicPermissionRecord,
     UserRecord,
     VhostRecord,
-    transient_shard,
 )
 from mayfly.node.catalog.results import (
     CatalogResult,
@@ -76,7 +74,6 @@ __all__ = [
     "DEFAULT_DELIVERY_LIMIT",
     "MAX_TTL_MS",
     "REPLICATED",
-    "TRANSIENT_SHARD_BASE",
     "AddMember",
     "AddVhost",
     "Bind",
@@ -142,5 +139,4 @@ __all__ = [
     "expiration_ttl_ms",
     "merged_definition",
     "queue_settings",
-    "transient_shard",
 ]

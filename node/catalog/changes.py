@@ -71,7 +71,6 @@ from mayfly.node.catalog.records import (
     TopicPermissionRecord,
     UserRecord,
     VhostRecord,
-    transient_shard,
 )
 from mayfly.node.catalog.results import (
     CatalogResult,
@@ -86,6 +85,7 @@ from mayfly.node.catalog.results import (
 from mayfly.node.catalog.state import CatalogState
 from mayfly.node.catalog.vhost import DEFAULT_EXCHANGE, Vhost
 from mayfly.node.limits import ROUTING_WEIGHT
+from mayfly.node.numbers import transient_shard
 
 
 class Versions:

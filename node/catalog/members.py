@@ -11,8 +11,9 @@ import msgspec
 from mayfly.cluster.host.placement import Plan, first_plan, replanned
 from mayfly.node.amqp.errors import PRECONDITION_FAILED
 from mayfly.node.catalog.commands import AddMember, FoundCluster, PlaceGroup, PreferLeader
-from mayfly.node.catalog.records import CATALOG_GROUP, MemberRecord, MemberState
+from mayfly.node.catalog.records import MemberRecord, MemberState
 from mayfly.node.catalog.results import Refusal
+from mayfly.node.numbers import CATALOG_GROUP
 
 _HIGHEST_NODE_ID = 0xFFFF
 STILL_THERE = "is still there"

@@ -9,10 +9,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-CATALOG_GROUP: Final = 0
-"""The Raft group that carries the catalog; the others are the shards, 1 and up."""
 REPLICATED: Final = 0
-TRANSIENT_SHARD_BASE: Final = 0x10000
 
 DestinationKind = Literal["queue", "exchange"]
 ExchangeType = Literal["direct", "fanout", "topic", "headers"]
@@ -194,8 +191,3 @@ class QueueRecord(msgspec.Struct, frozen=True, array_like=True):
     @property
     def replicated(self) -> bool:
         return self.owner_node == REPLICATED
-
-
-def transient_shard(node_id: int) -> int:
-    """The shard of a node's exclusive, auto-delete and non-durable queues."""
-    return TRANSIENT_SHARD_BASE + node_id

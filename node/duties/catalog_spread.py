@@ -17,7 +17,7 @@ from typing import Final
 from mayfly.cluster.host.host import Host
 from mayfly.node import notice_kinds
 from mayfly.node.catalog.machine import CatalogMachine
-from mayfly.node.catalog.records import CATALOG_GROUP
+from mayfly.node.numbers import CATALOG_GROUP
 
 SPREAD_WITHIN_MS: Final = 500
 """Longer than an answer ever takes to come, unless something is wrong with a node."""

@@ -22,12 +22,11 @@ from mayfly.cluster.versions import LEVELS, VersionRange
 from mayfly.node import notice_kinds
 from mayfly.node.amqp.content import Content
 from mayfly.node.broker.access_counts import AccessCounts
-from mayfly.node.broker.cluster_facade import SESSION_LOST, TRANSIENT_SHARD_BASE, ClusterEvents, Done, ShardHandle
+from mayfly.node.broker.cluster_facade import SESSION_LOST, ClusterEvents, Done, ShardHandle
 from mayfly.node.broker.direct_replies import DirectReplies
 from mayfly.node.broker.peer_questions import PeerQuestions
 from mayfly.node.catalog import Catalog, CatalogCommand, NodeLost, NodeStarted, RemoveQueues, encode
 from mayfly.node.catalog.machine import CatalogMachine, frame_command
-from mayfly.node.catalog.records import CATALOG_GROUP
 from mayfly.node.duties.alarms import DISK, MEMORY, NAMES, Alarms
 from mayfly.node.duties.catalog_spread import CatalogSpread
 from mayfly.node.duties.shard_leader import ShardLeader
@@ -39,6 +38,7 @@ from mayfly.node.limits import (
     TRANSIENT_BYTES_LOW,
 )
 from mayfly.node.membership.duties import Founder, MembershipDuties
+from mayfly.node.numbers import CATALOG_GROUP, is_transient, node_of
 from mayfly.node.shard import commands
 from mayfly.node.shard.room import Room
 from mayfly.node.shard.shard import Shard
@@ -403,7 +403,7 @@ class Engine:
         handle = self._handles.get(shard_id)
         if handle is not None:
             return handle
-        return self.transient.handle(shard_id - TRANSIENT_SHARD_BASE)
+        return self.transient.handle(node_of(shard_id))
 
     def pending_bytes(self) -> int:
         """Bytes of commands given and not yet applied here, over all groups, and of publishes that are to be given."""
@@ -466,7 +466,7 @@ class Engine:
 
     def transfer(self, target_shard: int, command: bytes) -> None:
         """See `DutyPort.transfer`."""
-        if target_shard >= TRANSIENT_SHARD_BASE:
+        if is_transient(target_shard):
             self.transient.transfer(target_shard, command)
         else:
             # Dropped where it was received before, repeated until the target's replica here shows that it was.
@@ -478,13 +478,13 @@ class Engine:
 
     def received_up_to(self, target_shard: int, queue: int, source: int) -> int:
         """See `DutyPort.received_up_to`."""
-        if target_shard >= TRANSIENT_SHARD_BASE:
+        if is_transient(target_shard):
             return self.transient.received_up_to(target_shard, queue, source)
         return self.shards[target_shard].received_up_to(queue, source)
 
     def room(self, target_shard: int, queue: int, next_bytes: int) -> Room:
         """See `DutyPort.room`."""
-        if target_shard >= TRANSIENT_SHARD_BASE:
+        if is_transient(target_shard):
             return self.transient.room(target_shard, queue, next_bytes)
         return self.shards[target_shard].room(queue, next_bytes)
 

@@ -18,7 +18,7 @@ from typing import Final, Protocol
 from mayfly.cluster.host.host import Host
 from mayfly.cluster.versions import LEVELS, VersionRange
 from mayfly.node.catalog import Catalog, CatalogCommand, FoundCluster, MemberGone, RaiseLevel
-from mayfly.node.catalog.records import CATALOG_GROUP
+from mayfly.node.numbers import CATALOG_GROUP
 
 LOOK_EVERY_MS: Final = 250
 AGAIN_MS: Final = 2000

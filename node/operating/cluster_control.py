@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from mayfly.node.broker.cluster_facade import SESSION_LOST
 from mayfly.node.catalog import CatalogCommand
-from mayfly.node.catalog.records import CATALOG_GROUP
 from mayfly.node.engine.engine import Engine
+from mayfly.node.numbers import CATALOG_GROUP
 from mayfly.node.operating.current_replicas import CurrentReplicas
 
 COMMAND_TIMEOUT_S: Final = 10.0

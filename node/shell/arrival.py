@@ -33,8 +33,6 @@ LOOK_S: Final = 0.1
 """How often an asking node looks whether somebody is to be asked, or enough have answered; at once when it was asked or
 answered."""
 BEGINNING_OF_2026_S: Final = 1_767_225_600
-STARTS_SHIFT: Final = 20
-"""An incarnation is the number of starts shifted by this, and counts up while the process runs."""
 _FIRST_VERSION: Final = 0
 
 Place = tuple[Identity, KnownMembers]

@@ -10,14 +10,14 @@ from mayfly.cluster.transport.joining import JoinAnswer, JoinRequest
 from mayfly.cluster.versions import VersionRange, level_fault
 from mayfly.node.catalog import AddMember, MemberAdded, Refusal, RemoveMember
 from mayfly.node.catalog.members import STILL_THERE
-from mayfly.node.catalog.records import CATALOG_GROUP
 from mayfly.node.engine.engine import Engine
 from mayfly.node.membership.forming import FOREIGN, FORMING, TAKEN, UNSURE, AbandonedPlaces, stance_towards
 from mayfly.node.membership.identity import Identity
+from mayfly.node.numbers import CATALOG_GROUP, STARTS_SHIFT
 from mayfly.node.operating.cluster_control import ClusterControl
 from mayfly.node.settings import is_any_host
 from mayfly.node.settings.kinds import Address
-from mayfly.node.shell.arrival import STARTS_SHIFT, start_text
+from mayfly.node.shell.arrival import start_text
 
 log = logging.getLogger("mayfly.node")
 

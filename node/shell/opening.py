@@ -12,9 +12,10 @@ from mayfly.cluster.store.write_ahead_store import WriteAheadStore
 from mayfly.cluster.transport.cluster_secret import ClusterSecrets
 from mayfly.node.engine.engine import Engine
 from mayfly.node.membership.identity import Identity, KnownMembers
+from mayfly.node.numbers import STARTS_SHIFT
 from mayfly.node.operating.own_token import OwnToken
 from mayfly.node.settings import NodeSettings
-from mayfly.node.shell.arrival import STARTS_SHIFT, establish_identity, next_start
+from mayfly.node.shell.arrival import establish_identity, next_start
 from mayfly.node.shell.data_folder import DataFolder, OwnRecord
 from mayfly.node.shell.ending import Ending
 from mayfly.node.shell.engine_assembly import make_engine

@@ -11,10 +11,11 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from mayfly.node.broker.cluster_facade import SESSION_LOST, TRANSIENT_SHARD_BASE, Done
+from mayfly.node.broker.cluster_facade import SESSION_LOST, Done
 from mayfly.node.duties.policy_duties import PolicyDuties
 from mayfly.node.duties.port import DutyPort
 from mayfly.node.duties.shard_duties import ShardDuties
+from mayfly.node.numbers import is_transient
 from mayfly.node.shard import commands
 from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.shard import Shard
@@ -44,7 +45,7 @@ class LocalShard:
         `deliver(effects)` is given the effects of each entry, of all sessions, after the entry's answers.
         `entry_commands`: how many commands one entry takes at most."""
         self.shard_id: int = shard_id
-        self.shard: Shard = Shard(shard_id, node_id, returns_to_place=shard_id >= TRANSIENT_SHARD_BASE)
+        self.shard: Shard = Shard(shard_id, node_id, returns_to_place=is_transient(shard_id))
         self.source: int = source
         self._duties = ShardDuties(self.shard, source, port, self.internal, self.entry)
         self._policies = PolicyDuties(self.shard, port.catalog, self.internal)

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import Final
 
 from mayfly.node import notice_kinds
-from mayfly.node.broker.cluster_facade import SESSION_LOST, TRANSIENT_SHARD_BASE, ClusterEvents, Done
+from mayfly.node.broker.cluster_facade import SESSION_LOST, ClusterEvents, Done
+from mayfly.node.numbers import transient_shard
 from mayfly.node.shard.commands import ANSWERING, PUBLISH_GUARDED
 from mayfly.node.transient import streams
 
@@ -33,7 +34,7 @@ class RemoteShard:
     def __init__(
         self, node_id: int, first_stream: int, send: Send, events: Callable[[], ClusterEvents | None]
     ) -> None:
-        self.shard_id: int = TRANSIENT_SHARD_BASE + node_id
+        self.shard_id: int = transient_shard(node_id)
         self.reachable: bool = False
         self._node_id = node_id
         self._send = send

@@ -12,8 +12,9 @@ from functools import partial
 from typing import Final
 
 from mayfly.node import notice_kinds
-from mayfly.node.broker.cluster_facade import SESSION_LOST, TRANSIENT_SHARD_BASE, ClusterEvents, ShardHandle
+from mayfly.node.broker.cluster_facade import SESSION_LOST, ClusterEvents, ShardHandle
 from mayfly.node.duties.port import DutyPort
+from mayfly.node.numbers import node_of, transient_shard
 from mayfly.node.shard.commands import ANSWERING, EXPIRE_DUE, TRANSFER, TRANSFER_HEAD, TRANSFER_MARKED
 from mayfly.node.shard.effects import ConsumerCancelled, Deliver
 from mayfly.node.shard.room import ANY_ROOM, Room
@@ -62,7 +63,7 @@ class TransientShards:
         self._send = send
         self._events = events
         self._incarnation = incarnation
-        self.shard_id: int = TRANSIENT_SHARD_BASE + node_id
+        self.shard_id: int = transient_shard(node_id)
         # The lower 20 bits of an incarnation are free: enough for the number of the shard.
         source = incarnation + self.shard_id
         self.local: LocalShard = LocalShard(self.shard_id, node_id, source, port, self._deliver)
@@ -176,7 +177,7 @@ class TransientShards:
                 self._transfer_came(node_id, data)
             elif kind == notice_kinds.RECEIVED:
                 queue_id, source, up_to = streams.decode_received(data)
-                self._note_received(TRANSIENT_SHARD_BASE + node_id, queue_id, source, up_to)
+                self._note_received(transient_shard(node_id), queue_id, source, up_to)
         except streams.MalformedNotice as error:
             logger.warning("a notice of kind %d from node %d cannot be read: %s", kind, node_id, error)
             if kind == notice_kinds.REQUEST:
@@ -194,7 +195,7 @@ class TransientShards:
         if target_shard == self.shard_id:
             self.local.internal(command)
         else:
-            self._send(target_shard - TRANSIENT_SHARD_BASE, notice_kinds.TRANSFER, command)
+            self._send(node_of(target_shard), notice_kinds.TRANSFER, command)
 
     def received_up_to(self, target_shard: int, queue: int, source: int) -> int:
         """See `DutyPort.received_up_to`; for transient shards, as far as is known here."""

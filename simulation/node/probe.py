@@ -19,8 +19,8 @@ from mayfly.node.amqp.content import Content
 from mayfly.node.broker.access_counts import AccessCounts
 from mayfly.node.broker.cluster_facade import ClusterEvents, ClusterFacade, Done, ShardHandle
 from mayfly.node.catalog import Catalog, CatalogCommand, QueueRecord
-from mayfly.node.catalog.records import CATALOG_GROUP
 from mayfly.node.engine.engine import Engine
+from mayfly.node.numbers import CATALOG_GROUP
 from mayfly.node.shard.effects import Deliver
 from mayfly.node.shard.message import Message
 from mayfly.node.shard.results import GetResult

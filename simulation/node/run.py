@@ -8,8 +8,8 @@ from dataclasses import replace
 from mayfly.cluster.host.frame import Frame
 from mayfly.cluster.log.batch import CorruptStore, WriteBatch
 from mayfly.cluster.raft import MESSAGE_TYPE_NAMES
-from mayfly.node.catalog.records import CATALOG_GROUP
 from mayfly.node.limits import CONSUMER_WINDOW_BYTES
+from mayfly.node.numbers import CATALOG_GROUP
 from simulation.cluster.clocks import MachineClock
 from simulation.cluster.cluster import SimulatedCluster
 from simulation.cluster.events import MILLISECOND_US, SECOND_US, EventQueue

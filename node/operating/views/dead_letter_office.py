@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from mayfly.cluster.group.sessions import KIND_INTERNAL, encode_batch
 from mayfly.node.amqp.content import Content
-from mayfly.node.broker.cluster_facade import TRANSIENT_SHARD_BASE
 from mayfly.node.duties.shard_duties import content_of
 from mayfly.node.engine.engine import Engine
 from mayfly.node.limits import DEAD_LETTERS_PER_ENTRY
+from mayfly.node.numbers import is_transient
 from mayfly.node.operating.ports.parked_selection import Selection
 from mayfly.node.operating.views.lanes import lane_rows
 from mayfly.node.operating.views.shard_clocks import shard_now
@@ -92,7 +92,7 @@ class DeadLetterOffice:
         for shard_id, sequences in chosen.items():
             for start in range(0, len(sequences), DEAD_LETTERS_PER_ENTRY):
                 command = encode(sequences[start : start + DEAD_LETTERS_PER_ENTRY])
-                if shard_id >= TRANSIENT_SHARD_BASE:
+                if is_transient(shard_id):
                     self._engine.transient.local.internal(command)
                 else:
                     self._engine.host.send_internal(shard_id, encode_batch(KIND_INTERNAL, 0, 0, 0, command))
@@ -135,6 +135,6 @@ class _OwnKeys:
         return Content(content.exchange_and_key, content.header, content.body).routing_key
 
     def _entry(self, shard_id: int, index: int) -> bytes:
-        if shard_id >= TRANSIENT_SHARD_BASE:
+        if is_transient(shard_id):
             return self._engine.transient.local.entry(index)
         return self._engine.group(shard_id).log.data_once(index)

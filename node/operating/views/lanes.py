@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
-from mayfly.node.broker.cluster_facade import TRANSIENT_SHARD_BASE
 from mayfly.node.engine.engine import Engine
+from mayfly.node.numbers import is_transient, node_of
 from mayfly.node.operating.views.shard_clocks import shard_now
 from mayfly.node.shard.outbox import Lane
 from mayfly.node.shard.shard import Shard
@@ -40,15 +40,15 @@ def _waits_for(engine: Engine, shard: Shard, lane: Lane, now_ms: int) -> str:
     """ "own leader", "leader" (of the target's shard), "node" (the one on which a transient target lives), "queue" (the
     target is gone: the lane is about to be closed), "room" in a full target; "" when nothing is known to be in the way.
     """
-    if shard.shard_id < TRANSIENT_SHARD_BASE and not engine.group(shard.shard_id).leader:
+    if not is_transient(shard.shard_id) and not engine.group(shard.shard_id).leader:
         return "own leader"
     if engine.catalog.queue_by_id(lane.target_queue) is None:
         return "queue"
-    if lane.target_shard < TRANSIENT_SHARD_BASE:
+    if not is_transient(lane.target_shard):
         if not engine.group(lane.target_shard).leader:
             return "leader"
     elif not engine.host.liveness.heard_within(
-        lane.target_shard - TRANSIENT_SHARD_BASE, now_ms, engine.host.settings.election_timeout_ms
+        node_of(lane.target_shard), now_ms, engine.host.settings.election_timeout_ms
     ):
         return "node"
     room = engine.room(lane.target_shard, lane.target_queue, lane.items[0].body_length)

@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from mayfly.node.broker.cluster_facade import TRANSIENT_SHARD_BASE
 from mayfly.node.engine.engine import Engine
+from mayfly.node.numbers import is_transient
 from mayfly.node.shard.shard import Shard
 
 
@@ -16,7 +16,7 @@ class ShardNow(NamedTuple):
 
 def shard_now(engine: Engine, shard: Shard, now_ms: int) -> ShardNow:
     """The clocks of a shard here at `now_ms` of the process clock."""
-    if shard.shard_id >= TRANSIENT_SHARD_BASE:
+    if is_transient(shard.shard_id):
         # It lives in this process: both clocks are the process's.
         time_ms = max(now_ms, shard.time_ms)
         return ShardNow(time_ms, time_ms)

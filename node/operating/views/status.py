@@ -6,9 +6,9 @@ from typing import Any, cast
 from mayfly.cluster.group.group import Group
 from mayfly.node.broker.failed_logins import FailedLogins
 from mayfly.node.catalog.arguments import queue_type
-from mayfly.node.catalog.records import CATALOG_GROUP
 from mayfly.node.duties.alarms import DISK, MEMORY
 from mayfly.node.engine.engine import Engine
+from mayfly.node.numbers import CATALOG_GROUP
 from mayfly.node.operating.ports.metrics import Histogram, Metric, Sample
 from mayfly.node.operating.views.lanes import lane_steps
 from mayfly.node.operating.views.overview import queue_statistics

@@ -10,8 +10,8 @@ from mayfly.cluster.log.batch import WriteBatch
 from mayfly.cluster.versions import LEVELS
 from mayfly.node.catalog import AddMember, MemberAdded, Refusal, RemoveMember
 from mayfly.node.catalog.members import STILL_THERE
-from mayfly.node.catalog.records import CATALOG_GROUP
 from mayfly.node.membership.forming import FORMING, TAKEN, UNSURE, stance_towards
+from mayfly.node.numbers import CATALOG_GROUP
 from simulation.cluster.events import MILLISECOND_US, SECOND_US
 from simulation.cluster.machine import Machine
 from simulation.node.forming.ground import Ground

@@ -10,7 +10,7 @@ from pamqp import commands
 
 from mayfly.cluster.host.frame import Frame
 from mayfly.cluster.log.batch import WriteBatch
-from mayfly.node.catalog.records import CATALOG_GROUP
+from mayfly.node.numbers import CATALOG_GROUP
 from simulation.cluster import faults
 from simulation.cluster.disk import DiskProfile
 from simulation.cluster.events import MILLISECOND_US, SECOND_US

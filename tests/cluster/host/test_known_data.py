@@ -11,8 +11,8 @@ from mayfly.cluster.transport.joining import JoinRequest
 from mayfly.node.catalog import Catalog, FoundCluster, NodeStarted
 from mayfly.node.membership.forming import FORMING, TAKEN, UNSURE, VACANT
 from mayfly.node.membership.identity import KnownMembers, decode_members
+from mayfly.node.numbers import STARTS_SHIFT
 from mayfly.node.operating.cluster_control import ClusterControl
-from mayfly.node.shell.arrival import STARTS_SHIFT
 from mayfly.node.shell.membership import MembershipShell
 from tests.node.broker.three_brokers import ThreeBrokers
 

@@ -12,7 +12,7 @@ from typing import Final
 from mayfly.cluster.versions import LEVEL_HIGHEST
 from mayfly.node.amqp.content import Content
 from mayfly.node.broker.access_counts import AccessCounts
-from mayfly.node.broker.cluster_facade import SESSION_LOST, TRANSIENT_SHARD_BASE, ClusterEvents, Done, ShardHandle
+from mayfly.node.broker.cluster_facade import SESSION_LOST, ClusterEvents, Done, ShardHandle
 from mayfly.node.broker.direct_replies import DirectReplies
 from mayfly.node.catalog import (
     Catalog,
@@ -25,6 +25,7 @@ from mayfly.node.catalog import (
     decode,
     encode,
 )
+from mayfly.node.numbers import transient_shard
 from mayfly.node.shard.room import Room
 from mayfly.node.transient.local_shard import LocalHandle, LocalShard
 from mayfly.node.transient.lost_owners import LostOwners
@@ -63,7 +64,7 @@ class DirectCluster:
         self._barriers: list[Done] = []
         self.shards: dict[int, LocalShard] = {}
         self._handles: dict[int, ShardHandle] = {}
-        for shard_id in [*range(1, shard_count + 1), TRANSIENT_SHARD_BASE + node_id]:
+        for shard_id in [*range(1, shard_count + 1), transient_shard(node_id)]:
             local = LocalShard(shard_id, node_id, shard_id, self, partial(self._deliver, shard_id))
             self.shards[shard_id] = local
             self._handles[shard_id] = LocalHandle(local, (node_id, self.incarnation), self._wake)

@@ -9,8 +9,8 @@ from pamqp import commands
 
 from mayfly.cluster.raft import Message
 from mayfly.cluster.versions import LEVEL_FAILED_DELIVERIES, LEVELS, VersionRange
-from mayfly.node.catalog.records import CATALOG_GROUP
 from mayfly.node.membership.duties import AGAIN_MS, LEVELS_AGAIN_MS
+from mayfly.node.numbers import CATALOG_GROUP
 from tests.node.broker.three_brokers import TICK_MS, NodeWorld, ThreeBrokers
 from tests.node.conftest import Delivery
 

@@ -9,9 +9,9 @@ from typing import Any, cast
 import pytest
 from pamqp import commands
 
-from mayfly.node.catalog.records import transient_shard
 from mayfly.node.duties.port import DutyPort
 from mayfly.node.http.metrics import rendered
+from mayfly.node.numbers import transient_shard
 from mayfly.node.operating.ports.metrics import Histogram
 from mayfly.node.operating.ports.parked_selection import Selection
 from mayfly.node.operating.ports.queue_selection import QueueSelection

@@ -19,8 +19,8 @@ from mayfly.cluster.versions import LEVELS, VersionRange
 from mayfly.node.broker.broker import Broker
 from mayfly.node.broker.cluster_facade import Done
 from mayfly.node.catalog import Catalog
-from mayfly.node.catalog.records import CATALOG_GROUP
 from mayfly.node.engine.engine import Engine, EngineSettings
+from mayfly.node.numbers import CATALOG_GROUP
 from simulation.cluster.memory_store import MemoryStore
 from tests.cluster.host.three_hosts import lose
 from tests.node.conftest import Host, World

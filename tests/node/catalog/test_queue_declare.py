@@ -19,8 +19,8 @@ from mayfly.node.catalog import (
     QueuesRemoved,
     Refusal,
     RemoveQueues,
-    transient_shard,
 )
+from mayfly.node.numbers import transient_shard
 
 LOCKED = (
     "cannot obtain exclusive access to locked queue 'q' in vhost '/'. It could be originally declared on "

@@ -11,8 +11,9 @@ from pamqp import commands
 
 from mayfly.node import notice_kinds
 from mayfly.node.broker.broker import Broker
-from mayfly.node.broker.cluster_facade import TRANSIENT_SHARD_BASE, Done, ShardHandle
+from mayfly.node.broker.cluster_facade import Done, ShardHandle
 from mayfly.node.catalog import Catalog, CatalogCommand
+from mayfly.node.numbers import TRANSIENT_SHARD_BASE, node_of, transient_shard
 from mayfly.node.shard.effects import ConsumerCancelled, Deliver
 from mayfly.node.shard.message import Message
 from mayfly.node.shard.results import (
@@ -39,14 +40,14 @@ class Node(DirectCluster):
 
     def __init__(self, network: Network, node_id: int, catalog: Catalog) -> None:
         super().__init__(1, now_ms=network.now_ms, node_id=node_id, catalog=catalog)
-        del self.shards[TRANSIENT_SHARD_BASE + node_id]
+        del self.shards[transient_shard(node_id)]
         self.transient = TransientShards(
             node_id, self.incarnation, self, network.sender(node_id), lambda: self.events, lambda: None
         )
 
     def shard(self, shard_id: int) -> ShardHandle:
         if shard_id > TRANSIENT_SHARD_BASE:
-            return self.transient.handle(shard_id - TRANSIENT_SHARD_BASE)
+            return self.transient.handle(node_of(shard_id))
         return super().shard(shard_id)
 
     def transfer(self, target_shard: int, command: bytes) -> None:
