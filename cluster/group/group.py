@@ -42,9 +42,9 @@ from mayfly.cluster.raft import (
     Entry,
     EntryType,
     HardState,
-    Message,
     MessageType,
     ProposalDropped,
+    RaftMessage,
     RawNode,
     Ready,
     Snapshot,
@@ -289,12 +289,12 @@ class Group:
         self._lost_leader = lost
         self.raw.hasten_election(lost, self.id)
 
-    def resign(self, late: Collection[int], draining: Collection[int]) -> Message | None:
+    def resign(self, late: Collection[int], draining: Collection[int]) -> RaftMessage | None:
         """Give the lead up at once; a message that has another voter stand for election, if one can. For what `late`
         and `draining` mean see `RawNode.resign`."""
         return self.raw.resign(late, draining)
 
-    def step(self, message: Message, now_ms: int) -> None:
+    def step(self, message: RaftMessage, now_ms: int) -> None:
         """A Raft message from a peer. A replica with a damaged log hears nothing but the snapshot it waits for.
 
         A snapshot that is to take the place of the log is read first (`cluster.group.snapshot_intake`): a small one
@@ -391,12 +391,12 @@ class Group:
             return True
         return not (self.sender.idle and self.reads.idle) or self.raw.has_ready()
 
-    def collect(self) -> tuple[list[Message], GroupWrite | None]:
+    def collect(self) -> tuple[list[RaftMessage], GroupWrite | None]:
         """The next Ready, if there is one: messages that may leave now, and what must be written first for the rest.
 
         With a write, `persisted` must follow before the next call; without one everything is done."""
         write: GroupWrite | None = None
-        messages: list[Message] = []
+        messages: list[RaftMessage] = []
         if self.in_flight is None and self.raw.has_ready():
             ready = self.raw.ready()
             for read in ready.read_states:
@@ -446,7 +446,7 @@ class Group:
         self._apply_all(committed[:count])
         self._to_apply = committed[count:]
 
-    def persisted(self) -> list[Message]:
+    def persisted(self) -> list[RaftMessage]:
         """The write of the Ready in flight is on disk: the messages that waited for it."""
         ready = self.in_flight
         if ready is None:

@@ -26,7 +26,7 @@ written. Then somebody else is to lead, in the next term; and again, until the t
 import struct
 from typing import Final
 
-from mayfly.cluster.raft import Message, MessageType
+from mayfly.cluster.raft import MessageType, RaftMessage
 
 _REQUEST: Final = struct.Struct("<IQQ")
 
@@ -46,7 +46,7 @@ class Rebuild:
         """The notice's content."""
         return _REQUEST.pack(group, self.last_index, self.term)
 
-    def is_ended_by(self, message: Message) -> bool:
+    def is_ended_by(self, message: RaftMessage) -> bool:
         """Whether this message brings a snapshot that covers all that this replica has said."""
         snapshot = message.snapshot
         if message.type != MessageType.SNAP or snapshot is None:

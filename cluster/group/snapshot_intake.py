@@ -13,7 +13,7 @@ from typing import Final
 
 from mayfly.cluster.group.applying import Applying, StateReading
 from mayfly.cluster.group.state_machine import BadSnapshot
-from mayfly.cluster.raft import NO_LEADER, Message, Snapshot
+from mayfly.cluster.raft import NO_LEADER, RaftMessage, Snapshot
 
 UNREADABLE: Final = "can't be read"
 """What the line for operators says of a snapshot that is refused."""
@@ -27,8 +27,8 @@ class SnapshotIntake:
         self._group = group
         self._applying = applying
         self._refusal_ms = refusal_ms
-        self._message: Message | None = None
-        self._next: Message | None = None
+        self._message: RaftMessage | None = None
+        self._next: RaftMessage | None = None
         self._reading: StateReading | None = None
         self._read: dict[int, StateReading] = {}
         """By the snapshot's index."""
@@ -37,7 +37,7 @@ class SnapshotIntake:
         self._refused_until_ms: int = 0
         self._complaint: str = ""
 
-    def begin(self, message: Message, snapshot: Snapshot, now_ms: int) -> None:
+    def begin(self, message: RaftMessage, snapshot: Snapshot, now_ms: int) -> None:
         """Read this one, after another one that is being read, unless that is of an earlier term; or not at all, if it
         is that one or older, or was refused a short time ago."""
         if self.is_refused(message.from_, now_ms) and snapshot.metadata.index <= self._refused_index:
@@ -53,7 +53,7 @@ class SnapshotIntake:
         """The node whose snapshot is being read; NO_LEADER if there is nothing to read."""
         return NO_LEADER if self._message is None else self._message.from_
 
-    def step(self, term: int, committed: int, now_ms: int) -> Message | None:
+    def step(self, term: int, committed: int, now_ms: int) -> RaftMessage | None:
         """Go on reading, if there is something to read; its message, once all of a snapshot was read. One of an earlier
         term than this, or of what is `committed` here by now, can't help any more: its message comes at once, so that
         Raft refuses it."""
@@ -121,5 +121,5 @@ class SnapshotIntake:
         return complaint
 
 
-def _index_of(message: Message) -> int:
+def _index_of(message: RaftMessage) -> int:
     return 0 if message.snapshot is None else message.snapshot.metadata.index

@@ -20,7 +20,7 @@ from typing import Final
 
 from mayfly.cluster.group.group import Group
 from mayfly.cluster.host.frame import Frame
-from mayfly.cluster.raft import Message, succession
+from mayfly.cluster.raft import RaftMessage, succession
 
 HELD_MS: Final = 20
 LATE_MS: Final = 5
@@ -35,8 +35,8 @@ class HeldAppend:
 
     __slots__ = ("message", "size_bytes", "uncommitted")
 
-    def __init__(self, message: Message, size_bytes: int, now_ms: int) -> None:
-        self.message = Message(
+    def __init__(self, message: RaftMessage, size_bytes: int, now_ms: int) -> None:
+        self.message = RaftMessage(
             message.type, message.to, message.from_, message.term, message.log_term, message.index, message.commit,
             entries=list(message.entries),
         )
@@ -49,7 +49,7 @@ class HeldAppend:
         """Up to which the log is there where this has come."""
         return self.message.index + len(self.message.entries)
 
-    def add(self, message: Message, size_bytes: int, now_ms: int) -> bool:
+    def add(self, message: RaftMessage, size_bytes: int, now_ms: int) -> bool:
         """Take in an append that goes on where this one ends; False if it does not."""
         mine = self.message
         if message.term != mine.term or message.index != self.last_index:
@@ -82,7 +82,7 @@ class DelayedAppends:
         """By node: since when the eldest was held."""
         self._suspended_until_ms: dict[int, int] = {}
 
-    def take(self, id: int, message: Message, now_ms: int) -> bool:
+    def take(self, id: int, message: RaftMessage, now_ms: int) -> bool:
         """An append of a group that is led here: whether it is held. If not it has to leave now, behind the held."""
         peer = message.to
         size_bytes = 0

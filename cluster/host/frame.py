@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from mayfly.cluster.raft import Message
+from mayfly.cluster.raft import RaftMessage
 
 MESSAGE_OVERHEAD_BYTES: Final = 48
 """About what a Raft message or an entry costs on the wire besides its data."""
@@ -27,7 +27,7 @@ class Frame:
 
     def __init__(self, clock_ms: int = 0) -> None:
         self.clock_ms: int = clock_ms
-        self.raft: list[tuple[int, Message]] = []
+        self.raft: list[tuple[int, RaftMessage]] = []
         self.group_clocks: list[tuple[int, int, int]] = []
         self.proposals: list[tuple[int, bytes]] = []
         self.notices: list[tuple[int, bytes]] = []
@@ -128,7 +128,7 @@ class _Parts:
         return self.frames[-1]
 
 
-def size_of(message: Message) -> int:
+def size_of(message: RaftMessage) -> int:
     """About how many bytes a Raft message has on the wire."""
     total = MESSAGE_OVERHEAD_BYTES + len(message.context)
     for entry in message.entries:

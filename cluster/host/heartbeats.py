@@ -16,12 +16,12 @@ from typing import Final
 from mayfly.cluster import notice_kinds
 from mayfly.cluster.group.group import Group
 from mayfly.cluster.host.frame import Frame
-from mayfly.cluster.raft import Message, MessageType
+from mayfly.cluster.raft import MessageType, RaftMessage
 
 _BEAT: Final = struct.Struct("<HQQ")
 _ANSWER: Final = struct.Struct("<HQ")
 
-GroupMessage = tuple[int, Message]
+GroupMessage = tuple[int, RaftMessage]
 
 
 class BadHeartbeats(Exception):
@@ -67,7 +67,7 @@ class GroupHeartbeats:
         for id, term, commit in _BEAT.iter_unpack(data):
             group = self._groups.get(id)
             if group is None or group.rebuild is not None or not group.raw.hear_beat(peer, term, commit):
-                messages.append((id, Message(MessageType.HEARTBEAT, self._node, peer, term, commit=commit)))
+                messages.append((id, RaftMessage(MessageType.HEARTBEAT, self._node, peer, term, commit=commit)))
                 continue
             answers[id] = term
             if group.raw.has_ready():
@@ -82,7 +82,7 @@ class GroupHeartbeats:
         for id, term in _ANSWER.iter_unpack(data):
             group = self._groups.get(id)
             if group is None or not group.raw.hear_beat_answer(peer, term):
-                messages.append((id, Message(MessageType.HEARTBEAT_RESP, self._node, peer, term)))
+                messages.append((id, RaftMessage(MessageType.HEARTBEAT_RESP, self._node, peer, term)))
         return messages
 
     def forget(self, peer: int) -> None:

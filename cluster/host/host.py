@@ -7,8 +7,8 @@ The host is pure. The shell around it (asyncio, or the simulator) calls
     receive(peer, frame, now)      for every frame of a peer
     peer_up / peer_down            when a peer's stream opens or breaks
     peer_gone                      when its process has ended
-    pump(now) -> Output            after any of these, after commands were submitted, and when `Output.due_ms` has come
-    persisted(now)                 when the write that `pump` returned is on disk; then pump again
+    pump(now) -> HostOutput            after any of these, after commands were submitted, and when `HostOutput.due_ms`
+    has come persisted(now)                 when the write that `pump` returned is on disk; then pump again
 
 `pump` gathers what became due for all groups: one frame for each peer, one write batch for the disk. While a write is
 under way no other is returned; what comes due meanwhile goes into the next one. That is all the batching there is.
@@ -42,7 +42,7 @@ from mayfly.cluster.host.pending_writes import PendingWrites
 from mayfly.cluster.host.settings import HostSettings
 from mayfly.cluster.log.batch import CorruptEntry, CorruptStore, StoredGroup, WriteBatch
 from mayfly.cluster.log.group_log import EntryCache
-from mayfly.cluster.raft import Entry, HardState, LogLost, Message, MessageType, RaftError
+from mayfly.cluster.raft import Entry, HardState, LogLost, MessageType, RaftError, RaftMessage
 
 NEVER: Final = -1
 
@@ -59,7 +59,7 @@ MOST_ROUNDS_PER_PUMP: Final = 8
 """What one turn does may give further groups something to do; after so many rounds the rest waits for the next pump."""
 
 
-class Output:
+class HostOutput:
     """What `Host.pump` wants done: frames to send, and a batch to write (None: nothing, or one is under way).
 
     `write_waits`: whether something is to be done as soon as the batch is on disk; if not, it is soon enough to call
@@ -328,7 +328,7 @@ class Host:
                 group.take_proposal(batches, peer)
                 self._dirty[id] = None
 
-    def _step(self, peer: int, id: int, message: Message, now_ms: int) -> None:
+    def _step(self, peer: int, id: int, message: RaftMessage, now_ms: int) -> None:
         group = self.groups.get(id)
         if group is None or message.from_ != peer or message.to != self.node:
             self._refuse(peer, f"Raft message for group {id} from {message.from_} to {message.to}")
@@ -475,7 +475,7 @@ class Host:
 
     # ------------------------------------------------------------------ output
 
-    def pump(self, now_ms: int) -> Output:
+    def pump(self, now_ms: int) -> HostOutput:
         """Do all that is due. See the module's text."""
         sent_before = self._writes.has_gathered
         if self._held:
@@ -502,7 +502,7 @@ class Host:
         due_ms = self._outgoing.due_ms()
         if self._held:
             due_ms = min(due_ms, min(self._held.values()))
-        return Output(frames, write, NEVER if due_ms == NEVER_DUE else due_ms, write_waits)
+        return HostOutput(frames, write, NEVER if due_ms == NEVER_DUE else due_ms, write_waits)
 
     def _waits_for_others(self, id: int) -> bool:
         """Whether what is now written of a group, and leaves for the others in this turn, needs one of them as well to

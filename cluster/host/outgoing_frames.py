@@ -12,7 +12,7 @@ from mayfly.cluster.host.delayed_appends import DelayedAppends
 from mayfly.cluster.host.frame import Frame
 from mayfly.cluster.host.heartbeats import GroupHeartbeats
 from mayfly.cluster.host.liveness import Liveness
-from mayfly.cluster.raft import Message, MessageType
+from mayfly.cluster.raft import MessageType, RaftMessage
 
 
 class OutgoingFrames:
@@ -28,7 +28,7 @@ class OutgoingFrames:
         self._heartbeats = beats
         self._delayed_appends: DelayedAppends = DelayedAppends(node, groups, liveness.is_there)
         self._frames: dict[int, Frame] = {}
-        self._unhurried: dict[int, dict[tuple[int, int], tuple[int, Message]]] = {}
+        self._unhurried: dict[int, dict[tuple[int, int], tuple[int, RaftMessage]]] = {}
         """By node, then by group and type: what goes with the next frame, at the next heartbeat at the latest. Of two
         messages of a type the later one says all that the earlier one did."""
         self._acknowledged: dict[int, tuple[int, int, int]] = {}
@@ -41,7 +41,7 @@ class OutgoingFrames:
             frame = self._frames[peer] = Frame()
         return frame
 
-    def post(self, id: int, messages: list[Message], now_ms: int) -> None:
+    def post(self, id: int, messages: list[RaftMessage], now_ms: int) -> None:
         """Raft messages of a group, those to this node left out."""
         for message in messages:
             peer = message.to
@@ -59,7 +59,7 @@ class OutgoingFrames:
                 self._unhurried[peer].pop((id, message.type), None)
             self.to(peer).raft.append((id, message))
 
-    def _can_wait(self, id: int, message: Message) -> bool:
+    def _can_wait(self, id: int, message: RaftMessage) -> bool:
         """Whether nobody waits for a message: it may go with whatever the same node is sent next.
 
         That is the answer to a heartbeat that asks nothing, the news of a commit for a node where nobody waits for it,

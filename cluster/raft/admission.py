@@ -17,8 +17,8 @@ from mayfly.cluster.raft.messages import (
     MESSAGE_TYPE_NAMES,
     NO_LIMIT,
     EntryType,
-    Message,
     MessageType,
+    RaftMessage,
     StateType,
 )
 from mayfly.cluster.raft.raft import Raft
@@ -57,7 +57,7 @@ _KINDS[MessageType.STORAGE_APPEND_RESP] = _STORAGE
 _KINDS[MessageType.STORAGE_APPLY_RESP] = _STORAGE
 
 
-def check_message(raft: Raft, message: Message, async_storage_writes: bool) -> None:
+def check_message(raft: Raft, message: RaftMessage, async_storage_writes: bool) -> None:
     """Raises `RaftError` for what no member can have sent, `UnknownPeer` for answers of non-members."""
     kind = message.type
     if not 0 <= kind < len(_KINDS):
@@ -90,7 +90,7 @@ def check_message(raft: Raft, message: Message, async_storage_writes: bool) -> N
     _check_content(raft, message)
 
 
-def _check_content(raft: Raft, message: Message) -> None:
+def _check_content(raft: Raft, message: RaftMessage) -> None:
     kind = message.type
     if kind == MessageType.APP:
         if message.entries:
@@ -116,7 +116,7 @@ def _check_content(raft: Raft, message: Message) -> None:
         raise RaftError(f"a read request with {len(message.entries)} contexts")
 
 
-def _check_entries(message: Message) -> None:
+def _check_entries(message: RaftMessage) -> None:
     """Entries follow each other, with terms that never fall and never exceed the leader's."""
     index = message.index
     term = message.log_term
@@ -129,7 +129,7 @@ def _check_entries(message: Message) -> None:
         raise RaftError(f"a leader of term {message.term} sends entries of term {term}")
 
 
-def _check_append_response(raft: Raft, message: Message) -> None:
+def _check_append_response(raft: Raft, message: RaftMessage) -> None:
     if message.term != raft.term or raft.state != StateType.LEADER:
         return
     last = raft.raft_log.last_index()
@@ -140,7 +140,7 @@ def _check_append_response(raft: Raft, message: Message) -> None:
         )
 
 
-def _check_snapshot(raft: Raft, message: Message) -> None:
+def _check_snapshot(raft: Raft, message: RaftMessage) -> None:
     snapshot = message.snapshot
     if snapshot is None:
         raise RaftError("a snapshot message without a snapshot")
@@ -150,7 +150,7 @@ def _check_snapshot(raft: Raft, message: Message) -> None:
     restored_membership(metadata.conf_state, metadata.index, raft.limits)
 
 
-def _check_proposal(message: Message) -> None:
+def _check_proposal(message: RaftMessage) -> None:
     if not message.entries:
         raise RaftError("a proposal of nothing")
     for entry in message.entries:
@@ -158,7 +158,7 @@ def _check_proposal(message: Message) -> None:
             decode_conf_change(entry)
 
 
-def _check_storage(raft: Raft, message: Message, async_storage_writes: bool) -> None:
+def _check_storage(raft: Raft, message: RaftMessage, async_storage_writes: bool) -> None:
     expected = (
         LOCAL_APPEND_THREAD if message.type == MessageType.STORAGE_APPEND_RESP else LOCAL_APPLY_THREAD
     )

@@ -3,34 +3,34 @@
 from mayfly.cluster.raft.config import ReadOnlyOption
 from mayfly.cluster.raft.errors import ProposalDropped
 from mayfly.cluster.raft.membership import restored_membership
-from mayfly.cluster.raft.messages import NO_LEADER, ConfState, Entry, Message, MessageType, Snapshot, StateType
+from mayfly.cluster.raft.messages import NO_LEADER, ConfState, Entry, MessageType, RaftMessage, Snapshot, StateType
 from mayfly.cluster.raft.raft import Raft
 from mayfly.cluster.raft.ready import ReadState
 from mayfly.cluster.raft.reconfiguration import switch_to
 from mayfly.cluster.raft.voting import Campaign, start_election
 
 
-def on_append(raft: Raft, message: Message) -> None:
+def on_append(raft: Raft, message: RaftMessage) -> None:
     _hear_leader(raft, message)
     take_entries(raft, message)
 
 
-def on_heartbeat(raft: Raft, message: Message) -> None:
+def on_heartbeat(raft: Raft, message: RaftMessage) -> None:
     _hear_leader(raft, message)
     answer_heartbeat(raft, message)
 
 
-def on_snapshot(raft: Raft, message: Message) -> None:
+def on_snapshot(raft: Raft, message: RaftMessage) -> None:
     _hear_leader(raft, message)
     take_snapshot(raft, message)
 
 
-def _hear_leader(raft: Raft, message: Message) -> None:
+def _hear_leader(raft: Raft, message: RaftMessage) -> None:
     raft.election_elapsed = 0
     raft.lead = message.from_
 
 
-def take_entries(raft: Raft, message: Message) -> None:
+def take_entries(raft: Raft, message: RaftMessage) -> None:
     """Append a leader's entries and acknowledge them, or say where the logs may agree (section 5.3).
 
     The hint skips at once all entries of terms above that of the refused one, as 5.3 allows: they can't
@@ -46,7 +46,7 @@ def take_entries(raft: Raft, message: Message) -> None:
         return
     hint, hint_term = log.find_agreement(min(message.index, log.last_index()), message.log_term)
     raft.messages_after_append.append(
-        Message(
+        RaftMessage(
             MessageType.APP_RESP,
             message.from_,
             raft.id,
@@ -61,20 +61,20 @@ def take_entries(raft: Raft, message: Message) -> None:
 
 def _acknowledge(raft: Raft, leader: int, index: int) -> None:
     raft.messages_after_append.append(
-        Message(MessageType.APP_RESP, leader, raft.id, raft.term, 0, index)
+        RaftMessage(MessageType.APP_RESP, leader, raft.id, raft.term, 0, index)
     )
 
 
-def answer_heartbeat(raft: Raft, message: Message) -> None:
+def answer_heartbeat(raft: Raft, message: RaftMessage) -> None:
     raft.raft_log.commit_to(message.commit)
     raft.messages.append(
-        Message(
+        RaftMessage(
             MessageType.HEARTBEAT_RESP, message.from_, raft.id, raft.term, context=message.context
         )
     )
 
 
-def take_snapshot(raft: Raft, message: Message) -> None:
+def take_snapshot(raft: Raft, message: RaftMessage) -> None:
     """Take a snapshot in place of the log (section 7), unless the log has all of it already."""
     snapshot = message.snapshot
     log = raft.raft_log
@@ -114,21 +114,21 @@ def forward_proposal(raft: Raft, entries: list[Entry], from_: int) -> None:
         raise ProposalDropped("no leader is known")
     if raft.disable_proposal_forwarding:
         raise ProposalDropped(f"{raft.lead} leads, and proposals are not forwarded")
-    raft.messages.append(Message(MessageType.PROP, raft.lead, from_, entries=entries))
+    raft.messages.append(RaftMessage(MessageType.PROP, raft.lead, from_, entries=entries))
 
 
-def on_proposal(raft: Raft, message: Message) -> None:
+def on_proposal(raft: Raft, message: RaftMessage) -> None:
     forward_proposal(raft, message.entries, message.from_ or raft.id)
 
 
-def on_transfer_leader(raft: Raft, message: Message) -> None:
+def on_transfer_leader(raft: Raft, message: RaftMessage) -> None:
     if raft.lead != NO_LEADER:
         raft.messages.append(
-            Message(MessageType.TRANSFER_LEADER, raft.lead, message.from_ or raft.id, raft.term)
+            RaftMessage(MessageType.TRANSFER_LEADER, raft.lead, message.from_ or raft.id, raft.term)
         )
 
 
-def on_forget_leader(raft: Raft, message: Message) -> None:
+def on_forget_leader(raft: Raft, message: RaftMessage) -> None:
     """Act as if no leader had been heard of in this term, so that others can be voted for."""
     if raft.read_only.option == ReadOnlyOption.LEASE_BASED:
         raft.tell("the leader is not forgotten: its lease is what reads rely on")
@@ -137,19 +137,19 @@ def on_forget_leader(raft: Raft, message: Message) -> None:
         raft.lead = NO_LEADER
 
 
-def on_timeout_now(raft: Raft, message: Message) -> None:
+def on_timeout_now(raft: Raft, message: RaftMessage) -> None:
     """The leader wants this node to lead: no pre-vote, and no waiting (thesis 3.10)."""
     start_election(raft, Campaign.TRANSFER)
 
 
-def on_read_index(raft: Raft, message: Message) -> None:
+def on_read_index(raft: Raft, message: RaftMessage) -> None:
     if raft.lead != NO_LEADER:
         raft.messages.append(
-            Message(
+            RaftMessage(
                 MessageType.READ_INDEX, raft.lead, message.from_ or raft.id, entries=message.entries
             )
         )
 
 
-def on_read_index_response(raft: Raft, message: Message) -> None:
+def on_read_index_response(raft: Raft, message: RaftMessage) -> None:
     raft.read_states.append(ReadState(message.index, message.entries[0].data))

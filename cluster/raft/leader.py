@@ -3,7 +3,7 @@
 from mayfly.cluster.raft.conf_change import ConfChange, ConfChangeV2, decode_conf_change
 from mayfly.cluster.raft.config import ReadOnlyOption
 from mayfly.cluster.raft.errors import ProposalDropped
-from mayfly.cluster.raft.messages import NO_LEADER, NO_NODE, Entry, EntryType, Message, MessageType
+from mayfly.cluster.raft.messages import NO_LEADER, NO_NODE, Entry, EntryType, MessageType, RaftMessage
 from mayfly.cluster.raft.progress import Progress, ProgressState
 from mayfly.cluster.raft.raft import Raft
 from mayfly.cluster.raft.read_only import ReadRequest
@@ -17,11 +17,11 @@ from mayfly.cluster.raft.replication import (
 )
 
 
-def on_beat(raft: Raft, message: Message) -> None:
+def on_beat(raft: Raft, message: RaftMessage) -> None:
     broadcast_heartbeat(raft)
 
 
-def on_check_quorum(raft: Raft, message: Message) -> None:
+def on_check_quorum(raft: Raft, message: RaftMessage) -> None:
     """Step down when no quorum was heard of since the last time (thesis 6.2)."""
     if not raft.tracker.quorum_is_active():
         raft.tell("steps down: no quorum answers")
@@ -32,7 +32,7 @@ def on_check_quorum(raft: Raft, message: Message) -> None:
 # Proposals.
 
 
-def on_proposal(raft: Raft, message: Message) -> None:
+def on_proposal(raft: Raft, message: RaftMessage) -> None:
     propose(raft, message.entries)
 
 
@@ -89,7 +89,7 @@ def _conf_change_refusal(raft: Raft, change: ConfChange | ConfChangeV2) -> str:
 # Answers of followers.
 
 
-def on_append_response(raft: Raft, message: Message) -> None:
+def on_append_response(raft: Raft, message: RaftMessage) -> None:
     progress = raft.tracker.progress.get(message.from_)
     if progress is None:
         return
@@ -127,10 +127,10 @@ def _after_acknowledgement(raft: Raft, from_: int, progress: Progress) -> None:
     while send_append(raft, from_, progress, False):
         pass
     if from_ == raft.lead_transferee and progress.match == raft.raft_log.last_index():
-        raft.messages.append(Message(MessageType.TIMEOUT_NOW, from_, raft.id, raft.term))
+        raft.messages.append(RaftMessage(MessageType.TIMEOUT_NOW, from_, raft.id, raft.term))
 
 
-def _on_refusal(raft: Raft, message: Message, progress: Progress) -> None:
+def _on_refusal(raft: Raft, message: RaftMessage, progress: Progress) -> None:
     """Go back to where the logs may agree, skipping terms that can't (section 5.3)."""
     hint = message.reject_hint
     if message.log_term > 0:
@@ -141,7 +141,7 @@ def _on_refusal(raft: Raft, message: Message, progress: Progress) -> None:
         send_append(raft, message.from_, progress, True)
 
 
-def on_heartbeat_response(raft: Raft, message: Message) -> None:
+def on_heartbeat_response(raft: Raft, message: RaftMessage) -> None:
     progress = raft.tracker.progress.get(message.from_)
     if progress is None:
         return
@@ -154,7 +154,7 @@ def on_heartbeat_response(raft: Raft, message: Message) -> None:
         _answer_confirmed_reads(raft)
 
 
-def on_snapshot_status(raft: Raft, message: Message) -> None:
+def on_snapshot_status(raft: Raft, message: RaftMessage) -> None:
     """The transport says how the sending of a snapshot ended.
 
     After success the next message waits for the follower's own word, after failure for its heartbeat.
@@ -168,7 +168,7 @@ def on_snapshot_status(raft: Raft, message: Message) -> None:
     progress.flow_paused = True
 
 
-def on_unreachable(raft: Raft, message: Message) -> None:
+def on_unreachable(raft: Raft, message: RaftMessage) -> None:
     """What was sent ahead is probably lost."""
     progress = raft.tracker.progress.get(message.from_)
     if progress is not None and progress.state == ProgressState.REPLICATE:
@@ -178,7 +178,7 @@ def on_unreachable(raft: Raft, message: Message) -> None:
 # Handing over (thesis 3.10).
 
 
-def on_transfer_leader(raft: Raft, message: Message) -> None:
+def on_transfer_leader(raft: Raft, message: RaftMessage) -> None:
     """Bring a voter's log up to date, taking no proposals meanwhile, and have it stand for election."""
     target = message.from_
     progress = raft.tracker.progress.get(target)
@@ -192,7 +192,7 @@ def on_transfer_leader(raft: Raft, message: Message) -> None:
     raft.election_elapsed = 0
     raft.lead_transferee = target
     if progress.match == raft.raft_log.last_index():
-        raft.messages.append(Message(MessageType.TIMEOUT_NOW, target, raft.id, raft.term))
+        raft.messages.append(RaftMessage(MessageType.TIMEOUT_NOW, target, raft.id, raft.term))
     else:
         send_append(raft, target, progress, True)
 
@@ -200,7 +200,7 @@ def on_transfer_leader(raft: Raft, message: Message) -> None:
 # Reads.
 
 
-def on_read_index(raft: Raft, message: Message) -> None:
+def on_read_index(raft: Raft, message: RaftMessage) -> None:
     """Find out an index up to which state is fresh (section 8). Waits for the term's first commit.
 
     A single voter waits for it too: after a restart the commit index that it stored may be behind what it had answered.
@@ -214,7 +214,7 @@ def on_read_index(raft: Raft, message: Message) -> None:
         _begin_read(raft, message)
 
 
-def _begin_read(raft: Raft, message: Message) -> None:
+def _begin_read(raft: Raft, message: RaftMessage) -> None:
     if raft.read_only.option == ReadOnlyOption.LEASE_BASED:
         _answer_read(raft, message, raft.raft_log.committed)
         return
@@ -246,12 +246,12 @@ def _answer_confirmed_reads(raft: Raft) -> None:
         _answer_read(raft, request.message, request.index)
 
 
-def _answer_read(raft: Raft, request: Message, index: int) -> None:
+def _answer_read(raft: Raft, request: RaftMessage, index: int) -> None:
     if request.from_ == NO_NODE or request.from_ == raft.id:
         raft.read_states.append(ReadState(index, request.entries[0].data))
     else:
         raft.messages.append(
-            Message(
+            RaftMessage(
                 MessageType.READ_INDEX_RESP,
                 request.from_,
                 raft.id,

@@ -289,7 +289,7 @@ class Snapshot:
         return f"Snapshot({self.metadata!r} {len(self.data)} bytes)"
 
 
-class Message:
+class RaftMessage:
     """What one node of a group says to another, or to its own storage.
 
     Which fields count depends on the type:
@@ -337,7 +337,7 @@ class Message:
         entries: list[Entry] | None = None,
         snapshot: Snapshot | None = None,
         context: bytes = b"",
-        responses: "list[Message] | None" = None,
+        responses: "list[RaftMessage] | None" = None,
     ) -> None:
         self.type: int = type
         self.to: int = to
@@ -352,11 +352,11 @@ class Message:
         self.entries: list[Entry] = entries if entries is not None else []
         self.snapshot: Snapshot | None = snapshot
         self.context: bytes = context
-        self.responses: list[Message] = responses if responses is not None else []
+        self.responses: list[RaftMessage] = responses if responses is not None else []
 
     def __eq__(self, other: object) -> bool:
         return (
-            isinstance(other, Message)
+            isinstance(other, RaftMessage)
             and self.type == other.type
             and self.to == other.to
             and self.from_ == other.from_
@@ -379,6 +379,6 @@ class Message:
     def __repr__(self) -> str:
         name = MESSAGE_TYPE_NAMES[self.type] if 0 <= self.type < len(MESSAGE_TYPE_NAMES) else self.type
         return (
-            f"Message({name} {self.from_}->{self.to} term={self.term} log={self.log_term}/{self.index} "
+            f"RaftMessage({name} {self.from_}->{self.to} term={self.term} log={self.log_term}/{self.index} "
             f"commit={self.commit} reject={self.reject} entries={len(self.entries)})"
         )

@@ -59,7 +59,7 @@ from mayfly.cluster.raft.config import Config
 from mayfly.cluster.raft.errors import RaftError
 from mayfly.cluster.raft.log import RaftLog
 from mayfly.cluster.raft.membership import ProgressLimits, restored_membership
-from mayfly.cluster.raft.messages import NO_LEADER, NO_NODE, Entry, HardState, Message, Snapshot, StateType
+from mayfly.cluster.raft.messages import NO_LEADER, NO_NODE, Entry, HardState, RaftMessage, Snapshot, StateType
 from mayfly.cluster.raft.read_only import ReadOnly
 from mayfly.cluster.raft.ready import ReadState
 from mayfly.cluster.raft.tracker import Tracker
@@ -83,12 +83,12 @@ class Raft:
         configuration, progress = restored_membership(conf_state, self.raft_log.last_index(), self.limits)
         self.tracker: Tracker = Tracker(configuration, progress)
         self.read_only: ReadOnly = ReadOnly(config.read_only_option)
-        self.postponed_reads: list[Message] = []
-        self.held_snapshot: Message | None = None
+        self.postponed_reads: list[RaftMessage] = []
+        self.held_snapshot: RaftMessage | None = None
         self.read_states: list[ReadState] = []
 
-        self.messages: list[Message] = []
-        self.messages_after_append: list[Message] = []
+        self.messages: list[RaftMessage] = []
+        self.messages_after_append: list[RaftMessage] = []
 
         # A membership change may be proposed once this index is applied (one at a time, thesis 4.1).
         self.pending_conf_index: int = 0

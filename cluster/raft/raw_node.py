@@ -34,8 +34,8 @@ from mayfly.cluster.raft.messages import (
     ConfState,
     Entry,
     HardState,
-    Message,
     MessageType,
+    RaftMessage,
     Snapshot,
     SoftState,
     StateType,
@@ -66,8 +66,8 @@ class RawNode:
         self._known_state: int = raft.state
         # What `advance` is to do.
         self._awaits_advance: bool = False
-        self._own_messages: list[Message] = []
-        self._append_response: Message | None = None
+        self._own_messages: list[RaftMessage] = []
+        self._append_response: RaftMessage | None = None
         self._applying: list[Entry] = []
 
     # What goes in.
@@ -78,7 +78,7 @@ class RawNode:
 
     def campaign(self) -> None:
         """Stand for election now, if this node may."""
-        step(self.raft, Message(MessageType.HUP, from_=self.raft.id))
+        step(self.raft, RaftMessage(MessageType.HUP, from_=self.raft.id))
 
     def propose(self, data: bytes) -> None:
         """Propose one entry, here or through the leader. Raises `ProposalDropped`."""
@@ -110,11 +110,11 @@ class RawNode:
         """
         return apply_conf_change(self.raft, change.as_v2())
 
-    def check(self, message: Message) -> None:
+    def check(self, message: RaftMessage) -> None:
         """Raise what `step` would for a message that no member can have sent, for a caller that keeps it for later."""
         check_message(self.raft, message, self._async_storage_writes)
 
-    def step(self, message: Message) -> None:
+    def step(self, message: RaftMessage) -> None:
         """Take a message of another member (or, with asynchronous writes, of the own storage).
 
         Raises `RaftError` for a message that no member can have sent, `UnknownPeer` for an answer of a node
@@ -139,13 +139,13 @@ class RawNode:
         leads its share."""
         succession.hasten_election(self.raft, lost, first)
 
-    def challenge(self, request: Message, lost: int, first: int) -> None:
+    def challenge(self, request: RaftMessage, lost: int, first: int) -> None:
         """Somebody without the end of this log asks for a vote and gets none (a leader may have held its last entries
         back from them): so that no time is lost, stand for election in the next tick, if no leader is followed. Of
         several whose logs are longer the voters take turns, as in `hasten_election`."""
         succession.challenge(self.raft, request, lost, first)
 
-    def resign(self, late: Collection[int], draining: Collection[int]) -> Message | None:
+    def resign(self, late: Collection[int], draining: Collection[int]) -> RaftMessage | None:
         """Give the lead up at once; a message that has the most advanced voter stand for election, if one is known.
 
         None of the `late`, whose disks hang or did a moment ago: they would not stand. One of the `draining` only where
@@ -214,11 +214,11 @@ class RawNode:
 
     def report_unreachable(self, node_id: int) -> None:
         """Messages to a node are being lost."""
-        step(self.raft, Message(MessageType.UNREACHABLE, from_=node_id))
+        step(self.raft, RaftMessage(MessageType.UNREACHABLE, from_=node_id))
 
     def report_snapshot(self, node_id: int, ok: bool) -> None:
         """The sending of a snapshot has ended. Without this a node may wait for ever after a failure."""
-        step(self.raft, Message(MessageType.SNAP_STATUS, from_=node_id, reject=not ok))
+        step(self.raft, RaftMessage(MessageType.SNAP_STATUS, from_=node_id, reject=not ok))
 
     def send_all_anew(self, node_id: int) -> None:
         """On the leader: a member's log is damaged, it asks for everything. What it acknowledged no longer counts,
@@ -233,11 +233,11 @@ class RawNode:
 
     def transfer_leader(self, node_id: int) -> None:
         """Ask the leader, wherever it is, to hand over to a voter."""
-        step(self.raft, Message(MessageType.TRANSFER_LEADER, from_=node_id))
+        step(self.raft, RaftMessage(MessageType.TRANSFER_LEADER, from_=node_id))
 
     def forget_leader(self) -> None:
         """Let a follower vote as if it had heard of no leader in this term."""
-        step(self.raft, Message(MessageType.FORGET_LEADER))
+        step(self.raft, RaftMessage(MessageType.FORGET_LEADER))
 
     def read_index(self, context: bytes) -> None:
         """Ask for an index whose state is fresh enough to read; it comes in ``Ready.read_states``.
@@ -247,7 +247,7 @@ class RawNode:
         """
         if self.raft.lead == NO_LEADER:
             raise ProposalDropped("no leader is known")
-        step(self.raft, Message(MessageType.READ_INDEX, entries=[Entry(data=context)]))
+        step(self.raft, RaftMessage(MessageType.READ_INDEX, entries=[Entry(data=context)]))
 
     # What may be asked at any time.
 
@@ -404,7 +404,7 @@ class RawNode:
             self._known_commit = committed
             ready.hard_state = HardState(raft.term, raft.vote, committed)
 
-    def _storage_append_response(self, ready: Ready) -> Message | None:
+    def _storage_append_response(self, ready: Ready) -> RaftMessage | None:
         """What the core must hear when everything handed over so far is durable.
 
         It names the last entry even when this Ready brings none: the answer to the write that brought it may
@@ -414,7 +414,7 @@ class RawNode:
         log = raft.raft_log
         if not log.unstable.entries and ready.snapshot is None:
             return None
-        response = Message(
+        response = RaftMessage(
             MessageType.STORAGE_APPEND_RESP, raft.id, LOCAL_APPEND_THREAD, raft.term, snapshot=ready.snapshot
         )
         if log.unstable.entries:
@@ -422,13 +422,13 @@ class RawNode:
             response.log_term = log.last_term()
         return response
 
-    def _ask_storage(self, ready: Ready, after_append: list[Message], response: Message | None) -> None:
+    def _ask_storage(self, ready: Ready, after_append: list[RaftMessage], response: RaftMessage | None) -> None:
         own_id = self.raft.id
         ready.messages = ready.messages_now[:]
         if ready.entries or ready.hard_state is not None or ready.snapshot is not None or after_append:
             if response is not None:
                 after_append.append(response)
-            append = Message(
+            append = RaftMessage(
                 MessageType.STORAGE_APPEND,
                 LOCAL_APPEND_THREAD,
                 own_id,
@@ -442,17 +442,17 @@ class RawNode:
             ready.messages.append(append)
         if ready.committed_entries:
             entries = ready.committed_entries
-            done = Message(
+            done = RaftMessage(
                 MessageType.STORAGE_APPLY_RESP, own_id, LOCAL_APPLY_THREAD, entries=entries
             )
             ready.messages.append(
-                Message(
+                RaftMessage(
                     MessageType.STORAGE_APPLY, LOCAL_APPLY_THREAD, own_id, entries=entries, responses=[done]
                 )
             )
 
     def _keep_for_advance(
-        self, ready: Ready, after_append: list[Message], response: Message | None
+        self, ready: Ready, after_append: list[RaftMessage], response: RaftMessage | None
     ) -> None:
         own_id = self.raft.id
         for message in after_append:

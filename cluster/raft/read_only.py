@@ -9,7 +9,7 @@ import struct
 from collections.abc import Mapping
 from typing import Final
 
-from mayfly.cluster.raft.messages import Message
+from mayfly.cluster.raft.messages import RaftMessage
 from mayfly.cluster.raft.quorum import joint_committed
 
 _COUNT: Final = struct.Struct("<Q")
@@ -21,8 +21,8 @@ CONTEXT_BYTES: Final = _COUNT.size
 class ReadRequest:
     """A request that waits, and the commit index of the moment when it came."""
 
-    def __init__(self, message: Message, index: int) -> None:
-        self.message: Message = message
+    def __init__(self, message: RaftMessage, index: int) -> None:
+        self.message: RaftMessage = message
         self.index: int = index
 
 
@@ -35,7 +35,7 @@ class ReadOnly:
         self._confirmed: int = 0
         self._acknowledged: dict[int, int] = {}
 
-    def add(self, message: Message, commit_index: int) -> None:
+    def add(self, message: RaftMessage, commit_index: int) -> None:
         self._waiting.append(ReadRequest(message, commit_index))
 
     def context(self) -> bytes:

@@ -1,6 +1,6 @@
 """What a node hands to its caller: things to store, to send and to apply."""
 
-from mayfly.cluster.raft.messages import Entry, HardState, Message, Snapshot, SoftState
+from mayfly.cluster.raft.messages import Entry, HardState, RaftMessage, Snapshot, SoftState
 
 
 class ReadState:
@@ -59,10 +59,10 @@ class Ready:
         self.entries: list[Entry] = []
         self.snapshot: Snapshot | None = None
         self.committed_entries: list[Entry] = []
-        self.messages: list[Message] = []
+        self.messages: list[RaftMessage] = []
         self.must_sync: bool = False
-        self.messages_now: list[Message] = []
-        self.messages_after_append: list[Message] = []
+        self.messages_now: list[RaftMessage] = []
+        self.messages_after_append: list[RaftMessage] = []
 
     def __repr__(self) -> str:
         return (

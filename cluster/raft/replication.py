@@ -1,7 +1,7 @@
 """What a leader sends to bring the others' logs to its own, and when an entry counts as committed."""
 
 from mayfly.cluster.raft.errors import ProposalDropped, SnapshotTemporarilyUnavailable, StorageError
-from mayfly.cluster.raft.messages import Entry, Message, MessageType
+from mayfly.cluster.raft.messages import Entry, MessageType, RaftMessage
 from mayfly.cluster.raft.progress import Progress, ProgressState
 from mayfly.cluster.raft.raft import Raft
 
@@ -20,7 +20,7 @@ def append_entries(raft: Raft, entries: list[Entry]) -> None:
         index += 1
         numbered.append(Entry(term, index, entry.type, entry.data))
     raft.raft_log.append(numbered)
-    raft.messages_after_append.append(Message(MessageType.APP_RESP, raft.id, raft.id, term, 0, index))
+    raft.messages_after_append.append(RaftMessage(MessageType.APP_RESP, raft.id, raft.id, term, 0, index))
 
 
 def send_append(raft: Raft, to: int, progress: Progress, even_if_empty: bool) -> bool:
@@ -46,7 +46,7 @@ def send_append(raft: Raft, to: int, progress: Progress, even_if_empty: bool) ->
         return False
     committed = log.committed
     raft.messages.append(
-        Message(
+        RaftMessage(
             MessageType.APP, to, raft.id, raft.term, previous_term, following - 1, committed, entries=entries
         )
     )
@@ -71,7 +71,7 @@ def _send_snapshot(raft: Raft, to: int, progress: Progress) -> bool:
         raft.tell(f"storage was compacted without a snapshot; {to} can't be helped")
         return False
     progress.become_snapshot(snapshot.metadata.index)
-    raft.messages.append(Message(MessageType.SNAP, to, raft.id, raft.term, snapshot=snapshot))
+    raft.messages.append(RaftMessage(MessageType.SNAP, to, raft.id, raft.term, snapshot=snapshot))
     raft.tell(f"snapshot of {snapshot.metadata.index} for {to}")
     return True
 
@@ -97,7 +97,7 @@ def broadcast_heartbeat(raft: Raft) -> None:
         progress = raft.tracker.progress[node_id]
         commit = progress.match if progress.match < committed else committed
         raft.messages.append(
-            Message(
+            RaftMessage(
                 MessageType.HEARTBEAT, node_id, raft.id, raft.term, commit=commit, context=context
             )
         )

@@ -16,15 +16,15 @@ from mayfly.cluster.raft.messages import (
     NO_LEADER,
     NO_NODE,
     Entry,
-    Message,
     MessageType,
+    RaftMessage,
     Snapshot,
     StateType,
     entry_bytes,
 )
 from mayfly.cluster.raft.raft import Raft
 
-Handler = Callable[[Raft, Message], None]
+Handler = Callable[[Raft, RaftMessage], None]
 
 
 def tick(raft: Raft) -> None:
@@ -35,7 +35,7 @@ def tick(raft: Raft) -> None:
     raft.election_elapsed += 1
     if raft.election_elapsed >= raft.randomized_election_timeout and raft.is_promotable():
         raft.election_elapsed = 0
-        voting.on_hup(raft, Message(MessageType.HUP))
+        voting.on_hup(raft, RaftMessage(MessageType.HUP))
 
 
 def _tick_leader(raft: Raft) -> None:
@@ -44,7 +44,7 @@ def _tick_leader(raft: Raft) -> None:
     if raft.election_elapsed >= raft.election_timeout:
         raft.election_elapsed = 0
         if raft.check_quorum:
-            leader.on_check_quorum(raft, Message(MessageType.CHECK_QUORUM))
+            leader.on_check_quorum(raft, RaftMessage(MessageType.CHECK_QUORUM))
         if raft.state != StateType.LEADER:
             return
         # A transfer that took so long won't succeed any more.
@@ -52,10 +52,10 @@ def _tick_leader(raft: Raft) -> None:
         leave_joint_if_due(raft)
     if raft.heartbeat_elapsed >= raft.heartbeat_timeout:
         raft.heartbeat_elapsed = 0
-        leader.on_beat(raft, Message(MessageType.BEAT))
+        leader.on_beat(raft, RaftMessage(MessageType.BEAT))
 
 
-def step(raft: Raft, message: Message) -> None:
+def step(raft: Raft, message: RaftMessage) -> None:
     """Take a message that `admission.check_message` has passed, or that comes from this node itself.
 
     Raises `ProposalDropped` for a proposal that isn't taken.
@@ -76,7 +76,7 @@ def step(raft: Raft, message: Message) -> None:
         handler(raft, message)
 
 
-def _meet_higher_term(raft: Raft, message: Message) -> bool:
+def _meet_higher_term(raft: Raft, message: RaftMessage) -> bool:
     """Enter the message's term, as far as it is one to be entered. False: the message is to be ignored."""
     kind = message.type
     is_request = kind == MessageType.VOTE or kind == MessageType.PRE_VOTE
@@ -91,18 +91,18 @@ def _meet_higher_term(raft: Raft, message: Message) -> bool:
     return True
 
 
-def _answer_lower_term(raft: Raft, message: Message) -> None:
+def _answer_lower_term(raft: Raft, message: RaftMessage) -> None:
     kind = message.type
     if (kind == MessageType.HEARTBEAT or kind == MessageType.APP) and (raft.check_quorum or raft.pre_vote):
         # A leader of a past term. With check-quorum or pre-vote it would not learn of this term from a
         # request for a vote, which it and its followers ignore; so tell it, or this node stays outside.
         raft.messages_after_append.append(
-            Message(MessageType.APP_RESP, message.from_, raft.id, raft.term)
+            RaftMessage(MessageType.APP_RESP, message.from_, raft.id, raft.term)
         )
     elif kind == MessageType.PRE_VOTE:
         # Silence would leave a candidate of a past term in the dark for ever.
         raft.messages_after_append.append(
-            Message(MessageType.PRE_VOTE_RESP, message.from_, raft.id, raft.term, reject=True)
+            RaftMessage(MessageType.PRE_VOTE_RESP, message.from_, raft.id, raft.term, reject=True)
         )
     elif kind == MessageType.STORAGE_APPEND_RESP:
         # Entries may have been replaced since by those of another term, whose write is under way. Snapshots
@@ -116,7 +116,7 @@ def _answer_lower_term(raft: Raft, message: Message) -> None:
 # Answers of storage and of the state machine.
 
 
-def on_storage_append_response(raft: Raft, message: Message) -> None:
+def on_storage_append_response(raft: Raft, message: RaftMessage) -> None:
     """Entries up to (index, log_term), and perhaps a snapshot, are durable."""
     if message.index != 0:
         raft.raft_log.unstable.stable_to(message.index, message.log_term)
@@ -124,7 +124,7 @@ def on_storage_append_response(raft: Raft, message: Message) -> None:
         snapshot_applied(raft, message.snapshot)
 
 
-def on_storage_apply_response(raft: Raft, message: Message) -> None:
+def on_storage_apply_response(raft: Raft, message: RaftMessage) -> None:
     entries_applied(raft, message.entries)
 
 

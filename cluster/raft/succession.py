@@ -6,7 +6,7 @@ Safe at any moment: Raft's timers are for liveness alone (section 5.6), and whoe
 from collections.abc import Collection
 from typing import Final
 
-from mayfly.cluster.raft.messages import NO_LEADER, NO_NODE, Message, MessageType
+from mayfly.cluster.raft.messages import NO_LEADER, NO_NODE, MessageType, RaftMessage
 from mayfly.cluster.raft.raft import Raft
 
 TICKS_BETWEEN_CANDIDATES: Final = 4
@@ -28,7 +28,7 @@ def hasten_election(raft: Raft, lost: int, first: int) -> None:
         _stand_in_turn(raft, left)
 
 
-def challenge(raft: Raft, request: Message, lost: int, first: int) -> None:
+def challenge(raft: Raft, request: RaftMessage, lost: int, first: int) -> None:
     """See `RawNode.challenge`."""
     if (
         (raft.lead == NO_LEADER or raft.election_elapsed >= raft.election_timeout)
@@ -45,7 +45,7 @@ def _stand_in_turn(raft: Raft, left: list[int]) -> None:
     raft.election_elapsed = max(raft.election_elapsed, hastened)
 
 
-def resign(raft: Raft, late: Collection[int], draining: Collection[int]) -> Message | None:
+def resign(raft: Raft, late: Collection[int], draining: Collection[int]) -> RaftMessage | None:
     """See `RawNode.resign`."""
     members = raft.tracker.progress
     able = [
@@ -56,4 +56,4 @@ def resign(raft: Raft, late: Collection[int], draining: Collection[int]) -> Mess
     best = max(able, key=lambda node: (node not in draining, members[node].match), default=NO_NODE)
     term = raft.term
     raft.become_follower(term, NO_LEADER)
-    return Message(MessageType.TIMEOUT_NOW, best, raft.id, term) if best != NO_NODE else None
+    return RaftMessage(MessageType.TIMEOUT_NOW, best, raft.id, term) if best != NO_NODE else None

@@ -3,7 +3,7 @@
 import struct
 from typing import Final
 
-from mayfly.cluster.raft.messages import NO_LEADER, NO_NODE, Entry, Message, MessageType, StateType
+from mayfly.cluster.raft.messages import NO_LEADER, NO_NODE, Entry, MessageType, RaftMessage, StateType
 from mayfly.cluster.raft.quorum import VoteResult
 from mayfly.cluster.raft.raft import Raft
 from mayfly.cluster.raft.replication import append_entries, broadcast_append
@@ -50,14 +50,14 @@ def campaign(raft: Raft, kind: int) -> None:
     log = raft.raft_log
     for voter in raft.tracker.configuration.voters():
         if voter == raft.id:
-            raft.messages_after_append.append(Message(response, voter, voter, term))
+            raft.messages_after_append.append(RaftMessage(response, voter, voter, term))
         else:
             raft.messages.append(
-                Message(request, voter, raft.id, term, log.last_term(), log.last_index(), context=context)
+                RaftMessage(request, voter, raft.id, term, log.last_term(), log.last_index(), context=context)
             )
 
 
-def count_vote(raft: Raft, message: Message) -> None:
+def count_vote(raft: Raft, message: RaftMessage) -> None:
     """Count an answer to the request that this (pre-)candidate made."""
     if message.reject and _learn_commit(raft, message.context):
         raft.become_follower(raft.term, NO_LEADER)
@@ -106,12 +106,12 @@ def take_lead(raft: Raft) -> None:
     broadcast_append(raft)
 
 
-def on_hup(raft: Raft, message: Message) -> None:
+def on_hup(raft: Raft, message: RaftMessage) -> None:
     """The election timeout is over, or the caller wants an election."""
     start_election(raft, Campaign.PRE_ELECTION if raft.pre_vote else Campaign.ELECTION)
 
 
-def on_vote_request(raft: Raft, message: Message) -> None:
+def on_vote_request(raft: Raft, message: RaftMessage) -> None:
     """Grant a vote once per term, or a pre-vote for a term to come, to a log as complete as this one.
 
     Learners vote too: a learner that has been promoted may not know it yet, and its vote may be needed.
@@ -125,20 +125,20 @@ def on_vote_request(raft: Raft, message: Message) -> None:
         or (is_pre_vote and message.term > raft.term)
     )
     if may_vote and raft.raft_log.is_up_to_date(message.index, message.log_term):
-        raft.messages_after_append.append(Message(response, message.from_, raft.id, message.term))
+        raft.messages_after_append.append(RaftMessage(response, message.from_, raft.id, message.term))
         if not is_pre_vote:
             raft.election_elapsed = 0
             raft.vote = message.from_
     else:
         raft.messages_after_append.append(
-            Message(
+            RaftMessage(
                 response, message.from_, raft.id, raft.term, reject=True, context=_committed_position(raft)
             )
         )
         raft.tell(f"no vote for {message.from_}")
 
 
-def is_kept_by_lease(raft: Raft, message: Message) -> bool:
+def is_kept_by_lease(raft: Raft, message: RaftMessage) -> bool:
     """Whether a request for a vote is ignored because a leader was heard of just now (section 6)."""
     return (
         raft.check_quorum

@@ -18,8 +18,8 @@ from mayfly.cluster.raft import (
     ConfState,
     Entry,
     EntryType,
-    Message,
     MessageType,
+    RaftMessage,
     Snapshot,
     SnapshotMetadata,
 )
@@ -147,7 +147,7 @@ def encode_pieces(frame: Frame) -> list[bytes]:
     return frame_octets.encode_pieces(frame)
 
 
-def _fill_message(wire: peer_pb2.GroupMessage, group: int, message: Message) -> None:
+def _fill_message(wire: peer_pb2.GroupMessage, group: int, message: RaftMessage) -> None:
     # Unset fields cost nothing, and most are unset in most messages.
     wire.group = group
     wire.type = message.type
@@ -185,10 +185,10 @@ def decode_frame(data: bytes, sender: int, receiver: int) -> Frame:
     return frame
 
 
-def _read_message(wire: peer_pb2.GroupMessage, sender: int, receiver: int) -> Message:
+def _read_message(wire: peer_pb2.GroupMessage, sender: int, receiver: int) -> RaftMessage:
     term, log_term, index, commit = wire.term, wire.log_term, wire.index, wire.commit
     vote, hint, context, entries = wire.vote, wire.reject_hint, wire.context, wire.entries
-    message = Message(wire.type, receiver, sender, term, log_term, index, commit, vote, wire.reject, hint)
+    message = RaftMessage(wire.type, receiver, sender, term, log_term, index, commit, vote, wire.reject, hint)
     if term > _MAX_TERM or log_term > _MAX_TERM:
         raise Refused(f"term {max(term, log_term)}")
     if index > _MAX_INDEX or commit > _MAX_INDEX or hint > _MAX_INDEX:
@@ -207,7 +207,7 @@ def _read_message(wire: peer_pb2.GroupMessage, sender: int, receiver: int) -> Me
     return message
 
 
-def _check_entries(message: Message) -> None:
+def _check_entries(message: RaftMessage) -> None:
     """Entries of an append follow its index without a gap, in terms that don't fall (Raft section 5.3)."""
     appended = message.type == MessageType.APP
     index = message.index
@@ -243,7 +243,7 @@ class SnapshotName:
 
 
 def encode_snapshot_header(
-    hello: peer_pb2.Hello, message: Message, metadata: SnapshotMetadata, name: SnapshotName
+    hello: peer_pb2.Hello, message: RaftMessage, metadata: SnapshotMetadata, name: SnapshotName
 ) -> bytes:
     """The first piece of a snapshot that `message` carries; it has no data."""
     chunk = peer_pb2.SnapshotChunk()
@@ -275,7 +275,7 @@ class SnapshotHeader:
     __slots__ = ("hello", "message", "name", "snapshot")
 
     def __init__(
-        self, hello: peer_pb2.Hello, message: Message, snapshot: Snapshot, name: SnapshotName
+        self, hello: peer_pb2.Hello, message: RaftMessage, snapshot: Snapshot, name: SnapshotName
     ) -> None:
         self.hello = hello
         self.message = message

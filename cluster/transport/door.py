@@ -7,6 +7,7 @@ of its own; so a call that gRPC answers is known to belong to a connection (`grp
 
 import asyncio
 import contextlib
+import errno
 import itertools
 import os
 import shutil
@@ -144,7 +145,6 @@ class Door:
             raise
         return inside
 
-
     async def _connect(self, inside: socket.socket) -> None:
         """Raises `OSError`.
 
@@ -153,6 +153,8 @@ class Door:
         """
         pause_s = _FIRST_PAUSE_S
         while True:
+            if self._folder is None:
+                raise OSError(errno.ESHUTDOWN, "the port is closed")
             try:
                 inside.connect(self._path)
             except BlockingIOError:

@@ -11,7 +11,7 @@ from typing import Final
 
 from mayfly.cluster import limits
 from mayfly.cluster.host.frame import Frame
-from mayfly.cluster.raft import MAX_NODE_ID, Entry, Message
+from mayfly.cluster.raft import MAX_NODE_ID, Entry, RaftMessage
 
 _MAX_U32: Final = (1 << 32) - 1
 _MAX_I64: Final = (1 << 63) - 1
@@ -71,14 +71,14 @@ def encode_pieces(frame: Frame) -> list[bytes]:
     return parts if large else [b"".join(parts)]
 
 
-def _has_large_entry(message: Message) -> bool:
+def _has_large_entry(message: RaftMessage) -> bool:
     for entry in message.entries:  # noqa: SIM110 - a generator costs more than most messages have entries
         if len(entry.data) >= LARGE_BYTES:
             return True
     return False
 
 
-def _encode_message(group: int, message: Message) -> list[bytes]:
+def _encode_message(group: int, message: RaftMessage) -> list[bytes]:
     parts: list[bytes] = []
     _put_number(parts, 8, group)
     _put_number(parts, 16, message.type)
@@ -186,9 +186,9 @@ class _Reader:
             raise ValueError(f"frame with {items} items")
         return frame
 
-    def _message(self, end: int, sender: int, receiver: int) -> tuple[int, Message]:
+    def _message(self, end: int, sender: int, receiver: int) -> tuple[int, RaftMessage]:
         group = 0
-        message = Message(0, receiver, sender)
+        message = RaftMessage(0, receiver, sender)
         while self._at < end:
             tag = self._varint(end)
             if tag == 8:

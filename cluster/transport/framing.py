@@ -36,7 +36,7 @@ ANSWER_BYTES: Final = len(MAGIC) + 1
 
 _DAMAGED: Final = "a frame was damaged on its way, its checksum differs"
 
-Holder = TypeVar("Holder")
+Owner = TypeVar("Owner")
 
 
 class NotFrames(Exception):
@@ -161,17 +161,17 @@ class FrameCutter:
         return frames
 
 
-class Tickets(Generic[Holder]):
+class Tickets(Generic[Owner]):
     """Tickets that were given out, and for what. Each is good once, for one node, for a while."""
 
     def __init__(self, good_for_s: float) -> None:
         self._good_for_s = good_for_s
-        self._given: dict[bytes, tuple[int, float, Holder]] = {}
+        self._given: dict[bytes, tuple[int, float, Owner]] = {}
 
     def __len__(self) -> int:
         return len(self._given)
 
-    def give(self, ticket: bytes, node_id: int, holder: Holder, now_s: float) -> None:
+    def give(self, ticket: bytes, node_id: int, holder: Owner, now_s: float) -> None:
         """Let `ticket` stand for `holder` when this node shows it."""
         self._given[ticket] = (node_id, now_s + self._good_for_s, holder)
 
@@ -179,7 +179,7 @@ class Tickets(Generic[Holder]):
         """The ticket is good no more; nothing happens if it was used."""
         self._given.pop(ticket, None)
 
-    def redeem(self, shown: bytes, node_id: int, now_s: float) -> Holder:
+    def redeem(self, shown: bytes, node_id: int, now_s: float) -> Owner:
         """What the ticket stands for. Raises `NotFrames`. Whoever shows it, it is good no more.
 
         Takes as long for a wrong ticket as for a right one, however much of it is right."""

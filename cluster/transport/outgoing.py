@@ -16,18 +16,18 @@ from mayfly.cluster import limits
 from mayfly.cluster.host.attempts import Attempts
 from mayfly.cluster.log.batch import LogError
 from mayfly.cluster.log.snapshot_codec import OutgoingSnapshot, outgoing
-from mayfly.cluster.raft import Message, Snapshot
+from mayfly.cluster.raft import RaftMessage, Snapshot
 from mayfly.cluster.rpc import peer_pb2
 from mayfly.cluster.transport import codec, framing, options, proving
 from mayfly.cluster.transport.cluster_secret import ClusterSecrets, ProvenSecret
 from mayfly.cluster.transport.counters import PeerCounters
 from mayfly.cluster.transport.frame_stream import FrameSender, host_of
 from mayfly.cluster.transport.gate import FINAL_REFUSALS
-from mayfly.cluster.transport.outbox import Outbox
 from mayfly.cluster.transport.proving import NotProven
 from mayfly.cluster.transport.refusals import Refusals
 from mayfly.cluster.transport.said import said
 from mayfly.cluster.transport.seal import seal
+from mayfly.cluster.transport.send_queue import SendQueue
 from mayfly.cluster.transport.steps import run_steps
 from mayfly.cluster.transport.tls import NodeTls
 from mayfly.cluster.versions import PROTOCOL_CHECKSUMS, VersionRange
@@ -101,10 +101,10 @@ class PeerLink:
         """The Exchange while it is written to."""
         self._wake = asyncio.Event()
         """There is something unordered to send, or the stream has ended."""
-        self.outbox = Outbox(peer, counters, self._send_snapshot, self._wake.set)
+        self.send_queue = SendQueue(peer, counters, self._send_snapshot, self._wake.set)
         """Takes frames; its stream is there while this is up."""
         self._complaint = ""
-        self._snapshots: dict[int, tuple[Message, Snapshot]] = {}
+        self._snapshots: dict[int, tuple[RaftMessage, Snapshot]] = {}
         self._snapshot_task: asyncio.Task[None] | None = None
         self._task = asyncio.create_task(self._run(), name=f"stream to node {peer}")
 
@@ -113,7 +113,7 @@ class PeerLink:
     @property
     def waiting_bytes(self) -> int:
         """About how much waits to be sent."""
-        return self.outbox.waiting_bytes
+        return self.send_queue.waiting_bytes
 
     @property
     def attempts(self) -> int:
@@ -157,7 +157,7 @@ class PeerLink:
         """The stream has ended, or was never up."""
         was_up, self.up = self.up, False
         frames, self._frames = self._frames, None
-        self.outbox.close()
+        self.send_queue.close()
         if frames is not None:
             frames.abort()
         if was_up:
@@ -196,12 +196,12 @@ class PeerLink:
         self._wake.clear()
         call.add_done_callback(lambda _: self._wake.set())
         self.up = True
-        self.outbox.stream = frames
+        self.send_queue.stream = frames
         log.info("connected to node %d at %s, protocol version %d", self._peer, self.address, self.protocol)
         _call(self._on_up, self._peer)
         try:
             while not call.done() and not frames.ended:
-                if self.outbox.unordered:
+                if self.send_queue.unordered:
                     await self._write_unordered(call)
                 else:
                     self._wake.clear()
@@ -217,7 +217,7 @@ class PeerLink:
         return await proving.prove(channel, self._known, hello.node_id, hello.store, self._peer, self.address)
 
     async def _write_unordered(self, call: grpc.aio.StreamUnaryCall) -> None:
-        data = codec.encode_frame(self.outbox.unordered.take())
+        data = codec.encode_frame(self.send_queue.unordered.take())
         if self._checked:
             data = framing.encode_apart(data)
         self._counters.frames_sent += 1
@@ -272,7 +272,7 @@ class PeerLink:
             shown, proof = proven.ticket(ticket, node_id), proven.answer_to_ticket(ticket, node_id)
         self._checked = self.protocol >= PROTOCOL_CHECKSUMS and tls is None
         frames = FrameSender(
-            self.protocol, framing.encode_greeting(self.protocol, node_id, shown), self.outbox.write_waiting,
+            self.protocol, framing.encode_greeting(self.protocol, node_id, shown), self.send_queue.write_waiting,
             self._frames_ended, proof, self._checked,
         )
         self._frames = frames
@@ -314,7 +314,7 @@ class PeerLink:
 
     # --- snapshots ------------------------------------------------------------------------------------
 
-    def _send_snapshot(self, group: int, message: Message) -> None:
+    def _send_snapshot(self, group: int, message: RaftMessage) -> None:
         snapshot = message.snapshot
         if snapshot is None or not self.up:
             asyncio.get_running_loop().call_soon(_call, self._on_snapshot_sent, self._peer, group, False)
@@ -351,7 +351,7 @@ class PeerLink:
             await channel.close()
 
     async def _transfer(
-        self, channel: grpc.aio.Channel, group: int, message: Message, snapshot: Snapshot
+        self, channel: grpc.aio.Channel, group: int, message: RaftMessage, snapshot: Snapshot
     ) -> str:
         """Send one snapshot, or what the peer does not have of it yet; why it failed, or ""."""
         source = outgoing(group, snapshot)

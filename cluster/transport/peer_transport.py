@@ -189,7 +189,7 @@ class PeerTransport:
         """
         link = self._links.get(peer)
         if link is not None:
-            link.outbox.send(frame)
+            link.send_queue.send(frame)
             return
         for group, message in frame.raft:
             if message.type == MessageType.SNAP:

@@ -27,7 +27,7 @@ from mayfly.node.broker.pressure import Pressure
 from mayfly.node.broker.publishing import BASIC_CLASS, PUBLISH_METHOD, ConfirmsDue, Publisher
 from mayfly.node.broker.reply_consumers import ReplyConsumer
 from mayfly.node.broker.routes import Routes
-from mayfly.node.broker.unacknowledged import Holder, UnknownTag
+from mayfly.node.broker.unacknowledged import DeliveryHolder, UnknownTag
 from mayfly.node.broker.waiting_events import EVENT_BYTES, waiting_bytes, working_bytes
 from mayfly.node.shard.commands import ACK as OUTCOME_ACK
 from mayfly.node.shard.commands import REJECT as OUTCOME_REJECT
@@ -77,7 +77,7 @@ class Channel(ClientChannel):
         # A consumer is to come: its shard has been asked.
         self.is_attaching: bool = False
         self.reply_consumer: ReplyConsumer | None = None
-        self.get_holders: dict[int, Holder] = {}
+        self.get_holders: dict[int, DeliveryHolder] = {}
         """Who holds what basic.get has brought, by queue; of queues that are gone no more than of others."""
         self._most_get_holders = _GET_HOLDERS
         # Of consumers to come.
@@ -209,13 +209,13 @@ class Channel(ClientChannel):
         """See `ClientChannel.reply_address`."""
         return "" if self.reply_consumer is None else self.reply_consumer.address
 
-    def get_holder(self, record: QueueRecord) -> Holder:
+    def get_holder(self, record: QueueRecord) -> DeliveryHolder:
         """Under what name the channel holds messages it gets from this queue."""
         holder = self.get_holders.get(record.id)
         if holder is None:
             if len(self.get_holders) >= self._most_get_holders:
                 self._forget_get_holders()
-            holder = Holder(self.node.consumers.new_id(), record.shard, record.id)
+            holder = DeliveryHolder(self.node.consumers.new_id(), record.shard, record.id)
             self.get_holders[record.id] = holder
         return holder
 
@@ -375,7 +375,7 @@ class Channel(ClientChannel):
         self.forget_reply_consumer()
         self.publisher.end_transaction()
         cluster = self.cluster
-        holders: dict[int, Holder] = {}
+        holders: dict[int, DeliveryHolder] = {}
         consumers = self.consumers
         self.consumers = {}
         for consumer in consumers.values():
@@ -400,7 +400,7 @@ class Channel(ClientChannel):
 
     # -- what the shards tell ---------------------------------------------------
 
-    def consumer_cancelled(self, tag: str, holder: Holder) -> None:
+    def consumer_cancelled(self, tag: str, holder: DeliveryHolder) -> None:
         """See `ClientChannel.consumer_cancelled`."""
         self.node.consumers.forget(holder.holder_id)
         consumer = self.consumers.get(tag)

@@ -15,9 +15,9 @@ from mayfly.node.amqp.connection import Connection
 from mayfly.node.amqp.methods import unchecked
 from mayfly.node.amqp.output import Output
 from mayfly.node.broker.client_socket import ClientSocket
-from mayfly.node.broker.cluster_facade import Done
+from mayfly.node.broker.cluster_facade import OnDone
 from mayfly.node.broker.operation import AmqpError
-from mayfly.node.broker.unacknowledged import Holder, Unacknowledged
+from mayfly.node.broker.unacknowledged import DeliveryHolder, Unacknowledged
 
 
 class ConnectionHost(Protocol):
@@ -27,7 +27,7 @@ class ConnectionHost(Protocol):
         """Call `ClientConnection.flush` soon, once for any number of calls."""
         ...
 
-    def verify_password(self, stored_hash: str, password: str, done: Done) -> None:
+    def verify_password(self, stored_hash: str, password: str, done: OnDone) -> None:
         """Call `done(True)` or `done(False)` later; the check is slow on purpose. Or `done` with a string: the password
         is right, and this hash of it is better than the stored one."""
         ...
@@ -127,6 +127,6 @@ class ClientChannel:
         """Refuse: close the channel, or the connection if the code says so."""
         raise NotImplementedError
 
-    def consumer_cancelled(self, tag: str, holder: Holder) -> None:
+    def consumer_cancelled(self, tag: str, holder: DeliveryHolder) -> None:
         """The queue is gone, or the shard has dropped this node: basic.cancel, if the client can take it."""
         raise NotImplementedError

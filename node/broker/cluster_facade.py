@@ -3,7 +3,7 @@
 The broker of a node speaks to the catalog and to the shards through the two
 protocols `ClusterFacade` and `ShardHandle`; the cluster reports back through
 `ClusterEvents`, which the node's `Broker` implements.  Nothing here blocks:
-every answer is a call of a `Done`.
+every answer is a call of a `OnDone`.
 
 The order of calls is part of the promise:
 
@@ -43,7 +43,7 @@ class SessionLost:
 
 SESSION_LOST: Final = SessionLost()
 
-Done = Callable[[object], None]
+OnDone = Callable[[object], None]
 """Called once with the command's result, or with SESSION_LOST."""
 
 
@@ -55,7 +55,7 @@ class ShardHandle(Protocol):
         """See `node.numbers`."""
         ...
 
-    def submit(self, command: bytes, done: Done | None) -> None:
+    def submit(self, command: bytes, done: OnDone | None) -> None:
         """Give one encoded session command (node.shard.commands).
 
         `done(result)` is called with what `Shard.apply` answered for it, None for
@@ -68,7 +68,7 @@ class ShardHandle(Protocol):
         while the holder's prefetch leaves room for messages."""
         ...
 
-    def publish(self, parts: list[bytes], size_bytes: int, done: Done | None) -> None:
+    def publish(self, parts: list[bytes], size_bytes: int, done: OnDone | None) -> None:
         """Give a run of encoded PUBLISH commands, as parts that are joined once.
 
         The list belongs to the handle from here on.  `done(None)` is called when
@@ -107,11 +107,11 @@ class ClusterFacade(Protocol):
         """The local catalog replica; read only, and possibly behind its leader."""
         ...
 
-    def submit_catalog(self, command: CatalogCommand, done: Done) -> None:
+    def submit_catalog(self, command: CatalogCommand, done: OnDone) -> None:
         """Give a catalog command; `done(result)` when it has been applied locally."""
         ...
 
-    def catalog_barrier(self, done: Done) -> None:
+    def catalog_barrier(self, done: OnDone) -> None:
         """`done(None)` once the local replica has applied all that was committed on any
         node when this was called, and all catalog commands given here before;
         `done(SESSION_LOST)` if this node was removed from the cluster.
@@ -119,14 +119,14 @@ class ClusterFacade(Protocol):
         Writes nothing.  Without a leader that a majority follows it waits for one."""
         ...
 
-    def catalog_spread(self, done: Done) -> None:
+    def catalog_spread(self, done: OnDone) -> None:
         """`done(None)`, perhaps at once, when the other nodes have applied the catalog commands
         given here that were answered by now.
 
         A node that is not connected is not waited for, one that takes too long not for long."""
         ...
 
-    def await_owner(self, queue_id: int, done: Done) -> None:
+    def await_owner(self, queue_id: int, done: OnDone) -> None:
         """`done(True)`, perhaps at once, when a queue can be asked again: it has left the catalog, or its home node is
         reached; `done(False)` if neither happens for longer than a node that died stays in the catalog."""
         ...
@@ -136,7 +136,7 @@ class ClusterFacade(Protocol):
         get lost."""
         ...
 
-    def ask_for_reply_address(self, address: str, done: Done) -> None:
+    def ask_for_reply_address(self, address: str, done: OnDone) -> None:
         """`done(True)`, perhaps at once, if the channel of this address is there; else, or if its node does not
         answer, `done(False)`."""
         ...

@@ -7,9 +7,9 @@ from typing import Final
 from mayfly.node.amqp.content import HEADERS, Content, property_span, replace_properties
 from mayfly.node.amqp.field_table import FieldTable, long_integer
 from mayfly.node.broker.client import ClientChannel
-from mayfly.node.broker.cluster_facade import Done, ShardHandle
+from mayfly.node.broker.cluster_facade import OnDone, ShardHandle
 from mayfly.node.broker.pressure import Pressure
-from mayfly.node.broker.unacknowledged import Holder
+from mayfly.node.broker.unacknowledged import DeliveryHolder
 from mayfly.node.dead_letter.publisher_headers import as_shown
 from mayfly.node.shard.commands import encode_flow, encode_taken
 from mayfly.node.shard.message import OVERHEAD_BYTES, Message
@@ -30,7 +30,7 @@ class Consumer:
         channel: ClientChannel,
         pressure: Pressure,
         tag: str,
-        holder: Holder,
+        holder: DeliveryHolder,
         handle: ShardHandle,
         no_ack: bool,
         counts_deliveries: bool,
@@ -41,7 +41,7 @@ class Consumer:
         self._pressure: Pressure = pressure
         self.tag: str = tag
         self.wire_tag: bytes = tag.encode("utf-8", "surrogateescape")
-        self.holder: Holder = holder
+        self.holder: DeliveryHolder = holder
         self.handle: ShardHandle = handle
         self.no_ack: bool = no_ack
         # How many messages it may hold, 0 for no limit.
@@ -99,7 +99,7 @@ class Consumer:
         client.mark()
         self._take(counted_bytes)
 
-    def set_paused(self, paused: bool, done: Done | None = None) -> bool:
+    def set_paused(self, paused: bool, done: OnDone | None = None) -> bool:
         """Tell the shard to hold deliveries back, or to go on; False if it was told so before. After `done` there are
         no more deliveries."""
         if paused == self.paused:

@@ -25,7 +25,7 @@ from struct import Struct
 from typing import Final
 
 from mayfly.node.amqp.content import Content
-from mayfly.node.broker.cluster_facade import ClusterEvents, Done
+from mayfly.node.broker.cluster_facade import ClusterEvents, OnDone
 from mayfly.node.broker.peer_questions import PeerQuestions
 from mayfly.node.notice_kinds import ASK, REPLY, TOLD
 
@@ -111,7 +111,7 @@ class DirectReplies:
             head = _REPLY_HEAD.pack(len(octets), len(names), len(header))
             self._send(node_id, REPLY, b"".join((head, octets, names, header, content.body)))
 
-    def ask(self, address: str, done: Done) -> None:
+    def ask(self, address: str, done: OnDone) -> None:
         """`done(True)` if the channel of an address is there, `done(False)` if it is gone, or its node is."""
         parsed = parse_address(address)
         if parsed is None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from mayfly.node.broker.cluster_facade import ClusterFacade, Done
+from mayfly.node.broker.cluster_facade import ClusterFacade, OnDone
 from mayfly.node.broker.operation import Request
 
 
@@ -27,10 +27,10 @@ class LargePublishes:
         self._most_bytes = most_bytes
         self._shards: set[int] = set()
         """Where something is on its way to."""
-        self._waiting: deque[tuple[int, int, Done]] = deque()
+        self._waiting: deque[tuple[int, int, OnDone]] = deque()
         self._going_on = False
 
-    def enter(self, shard_id: int, size_bytes: int, done: Done) -> None:
+    def enter(self, shard_id: int, size_bytes: int, done: OnDone) -> None:
         """Stand in line; `done(None)`, perhaps at once, when it is one's turn. `leave` must follow."""
         self._waiting.append((shard_id, size_bytes, done))
         self.waiting_bytes += size_bytes
@@ -75,5 +75,5 @@ class TurnStep(Request):
         self._shard_id = shard_id
         self._size_bytes = size_bytes
 
-    def start(self, cluster: ClusterFacade, done: Done) -> None:
+    def start(self, cluster: ClusterFacade, done: OnDone) -> None:
         self._line.enter(self._shard_id, self._size_bytes, done)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from mayfly.node.amqp.events import AuthenticationRequested
 from mayfly.node.amqp.sasl import EXTERNAL
 from mayfly.node.broker.client import Client
-from mayfly.node.broker.cluster_facade import ClusterFacade, Done
+from mayfly.node.broker.cluster_facade import ClusterFacade, OnDone
 from mayfly.node.broker.credentials import CredentialCache
 from mayfly.node.broker.failed_logins import FailedLogins, origin_of
 from mayfly.node.broker.operation import nothing
@@ -33,7 +33,7 @@ class NodeLogins:
         self.credentials: CredentialCache = CredentialCache(secret)
         self.failed: FailedLogins = FailedLogins()
         self.line: PasswordLine = PasswordLine()
-        self.checks: dict[bytes, list[Done]] = {}
+        self.checks: dict[bytes, list[OnDone]] = {}
         """Who waits for which check: clients that come at the same time with the same password share one."""
         self.now_ms: int = 0
         """As connections were last told."""

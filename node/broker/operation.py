@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any, Final
 
-from mayfly.node.broker.cluster_facade import SESSION_LOST, ClusterFacade, Done, SessionLost
+from mayfly.node.broker.cluster_facade import SESSION_LOST, ClusterFacade, OnDone, SessionLost
 from mayfly.node.catalog import Refusal
 
 logger = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ def no_room_error(why: str) -> AmqpError:
 class Request:
     """One step of an operation; `start` must lead to one call of `done`."""
 
-    def start(self, cluster: ClusterFacade, done: Done) -> None:
+    def start(self, cluster: ClusterFacade, done: OnDone) -> None:
         """Set the step going."""
         raise NotImplementedError
 
@@ -53,21 +53,21 @@ class CatalogStep(Request):
     def __init__(self, command: Any) -> None:
         self.command = command
 
-    def start(self, cluster: ClusterFacade, done: Done) -> None:
+    def start(self, cluster: ClusterFacade, done: OnDone) -> None:
         cluster.submit_catalog(self.command, done)
 
 
 class BarrierStep(Request):
     """Wait until the local catalog replica is as new as this moment."""
 
-    def start(self, cluster: ClusterFacade, done: Done) -> None:
+    def start(self, cluster: ClusterFacade, done: OnDone) -> None:
         cluster.catalog_barrier(done)
 
 
 class SpreadStep(Request):
     """Wait until what this operation has changed in the catalog is known to the other nodes, too."""
 
-    def start(self, cluster: ClusterFacade, done: Done) -> None:
+    def start(self, cluster: ClusterFacade, done: OnDone) -> None:
         cluster.catalog_spread(done)
 
 
@@ -78,7 +78,7 @@ class OwnerStep(Request):
     def __init__(self, queue_id: int) -> None:
         self.queue_id = queue_id
 
-    def start(self, cluster: ClusterFacade, done: Done) -> None:
+    def start(self, cluster: ClusterFacade, done: OnDone) -> None:
         cluster.await_owner(self.queue_id, done)
 
 
@@ -88,7 +88,7 @@ class ReplyAddressStep(Request):
     def __init__(self, address: str) -> None:
         self.address = address
 
-    def start(self, cluster: ClusterFacade, done: Done) -> None:
+    def start(self, cluster: ClusterFacade, done: OnDone) -> None:
         cluster.ask_for_reply_address(self.address, done)
 
 
@@ -99,7 +99,7 @@ class ShardStep(Request):
         self.shard_id = shard_id
         self.command = command
 
-    def start(self, cluster: ClusterFacade, done: Done) -> None:
+    def start(self, cluster: ClusterFacade, done: OnDone) -> None:
         cluster.shard(self.shard_id).submit(self.command, done)
 
 
@@ -110,9 +110,9 @@ class ShardsStep(Request):
         self.commands = commands
         self._results: list[object] = [None] * len(commands)
         self._open = len(commands)
-        self._done: Done | None = None
+        self._done: OnDone | None = None
 
-    def start(self, cluster: ClusterFacade, done: Done) -> None:
+    def start(self, cluster: ClusterFacade, done: OnDone) -> None:
         self._done = done
         if not self.commands:
             done(self._results)

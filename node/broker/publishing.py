@@ -16,7 +16,7 @@ from mayfly.cluster.versions import LEVEL_PUBLISHER_HEADERS
 from mayfly.node.amqp.content import REPLY_TO, USER_ID, Content, replace_properties, short_string
 from mayfly.node.amqp.events import IMMEDIATE, MANDATORY
 from mayfly.node.broker.client import Client, ClientChannel
-from mayfly.node.broker.cluster_facade import SESSION_LOST, ClusterFacade, Done, ShardHandle
+from mayfly.node.broker.cluster_facade import SESSION_LOST, ClusterFacade, OnDone, ShardHandle
 from mayfly.node.broker.confirms import Confirms, PublishGroup
 from mayfly.node.broker.direct_replies import REPLY_TO_OCTETS, is_address_in
 from mayfly.node.broker.large_publishes import LargePublishes, TurnStep
@@ -51,7 +51,7 @@ class Run:
         # Whether a queue may refuse some of them.
         self.guarded: bool = False
 
-    def send(self, done: Done | None) -> None:
+    def send(self, done: OnDone | None) -> None:
         """Give the run to its shard."""
         if self.guarded:
             guard = encode_guard(len(self.offsets))
@@ -63,13 +63,13 @@ class Run:
 class LargeRun(Request):
     """A run whose channel waits until its shard has it."""
 
-    def __init__(self, run: Run, settled: Done | None) -> None:
+    def __init__(self, run: Run, settled: OnDone | None) -> None:
         """`settled`: who is told the shard's answer."""
         self.run: Run = run
         self._settled = settled
-        self._done: Done | None = None
+        self._done: OnDone | None = None
 
-    def start(self, cluster: ClusterFacade, done: Done) -> None:
+    def start(self, cluster: ClusterFacade, done: OnDone) -> None:
         """See `Request.start`."""
         self._done = done
         self.run.send(self._answered)
@@ -336,7 +336,7 @@ class Publisher:
         for run in runs.values():
             self._give(run, partial(self._run_done, group, run.offsets), large)
 
-    def _give(self, run: Run, done: Done | None, large: bool) -> None:
+    def _give(self, run: Run, done: OnDone | None, large: bool) -> None:
         if large:
             self.large_runs.append(LargeRun(run, done))
         else:

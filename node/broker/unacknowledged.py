@@ -22,7 +22,7 @@ _SPARE_RUNS: Final = 16
 """Runs that are over may stay up to this number, or up to the number of the others."""
 
 
-class Holder:
+class DeliveryHolder:
     """Who holds deliveries in a shard: a consumer, or a channel's basic.get on a queue."""
 
     def __init__(self, holder_id: int, shard_id: int, queue_id: int) -> None:
@@ -36,12 +36,12 @@ class Holder:
 class Run:
     """Consecutive delivery tags with consecutive delivery ids of one holder; over when all are settled."""
 
-    def __init__(self, first_tag: int, count: int, holder: Holder, first_delivery_id: int) -> None:
+    def __init__(self, first_tag: int, count: int, holder: DeliveryHolder, first_delivery_id: int) -> None:
         self.lowest_tag: int = first_tag
         self.end_tag: int = first_tag + count
         # delivery id = tag + offset, for every tag of the run
         self.offset: int = first_delivery_id - first_tag
-        self.holder: Holder = holder
+        self.holder: DeliveryHolder = holder
         # Bit n: lowest_tag + n was settled out of order. Never bit 0: lowest_tag is outstanding, or the run is over.
         self.settled: int = 0
 
@@ -49,8 +49,8 @@ class Run:
 class Settlement:
     """Delivery ids of one holder with one outcome, in the order in which they were settled."""
 
-    def __init__(self, holder: Holder, outcome: int, first: int, last: int) -> None:
-        self.holder: Holder = holder
+    def __init__(self, holder: DeliveryHolder, outcome: int, first: int, last: int) -> None:
+        self.holder: DeliveryHolder = holder
         self.outcome: int = outcome
         self.first: int = first
         self.last: int = last
@@ -108,7 +108,7 @@ class Unacknowledged:
         self.next_tag = first + count
         return first
 
-    def hold(self, holder: Holder, first_delivery_id: int, count: int) -> int:
+    def hold(self, holder: DeliveryHolder, first_delivery_id: int, count: int) -> int:
         """Tags for `count` deliveries that stay outstanding; the first of them."""
         first = self.next_tag
         self.next_tag = first + count
@@ -205,7 +205,7 @@ class Unacknowledged:
                 each = _end_of_settled(run, open_up_to)
         return tags
 
-    def holder_of(self, tag: int) -> Holder:
+    def holder_of(self, tag: int) -> DeliveryHolder:
         """Who holds an outstanding delivery.  Raises UnknownTag."""
         return self._runs[self._find(tag)].holder
 
@@ -231,9 +231,9 @@ class Unacknowledged:
             if run.holder.shard_id == shard_id:
                 run.holder.alive = False
 
-    def holders(self) -> list[Holder]:
+    def holders(self) -> list[DeliveryHolder]:
         """Who holds anything on this channel, each once, in the order of first delivery."""
-        seen: dict[int, Holder] = {}
+        seen: dict[int, DeliveryHolder] = {}
         for run in self._runs[self._head :]:
             if run.lowest_tag < run.end_tag:
                 seen.setdefault(run.holder.holder_id, run.holder)
@@ -241,7 +241,7 @@ class Unacknowledged:
 
     # -- inside ---------------------------------------------------------------
 
-    def _note(self, holder: Holder, outcome: int, first: int, last: int) -> None:
+    def _note(self, holder: DeliveryHolder, outcome: int, first: int, last: int) -> None:
         """The holder's delivery ids first..last have this outcome."""
         if not holder.alive:
             return

@@ -24,7 +24,7 @@ SPREAD_WITHIN_MS: Final = 500
 
 _INDEX: Final = struct.Struct("<Q")
 
-Done = Callable[[object], None]
+OnDone = Callable[[object], None]
 
 
 class _Wait:
@@ -32,7 +32,7 @@ class _Wait:
 
     __slots__ = ("done", "index", "since_ms")
 
-    def __init__(self, index: int, since_ms: int, done: Done) -> None:
+    def __init__(self, index: int, since_ms: int, done: OnDone) -> None:
         self.index = index
         self.since_ms = since_ms
         self.done = done
@@ -50,7 +50,7 @@ class CatalogSpread:
         """Peers that have not applied an entry in time -> the newest such entry."""
         self._waiting: list[_Wait] = []
 
-    def wait(self, now_ms: int, done: Done) -> None:
+    def wait(self, now_ms: int, done: OnDone) -> None:
         """`done(None)` once all peers that can be waited for have applied what this node's clients changed, as far
         as it is applied here; perhaps at once."""
         index = self._machine.last_commands.get(self._host.node, 0)

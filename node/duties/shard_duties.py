@@ -52,12 +52,12 @@ _ROUTES_PER_LOOK: Final = 2
 _UNROUTABLE: Final = (commands.PARKED, commands.DROPPED_UNROUTABLE)
 
 
-def content_of(data: bytes, message: Message) -> commands.Content:
+def content_of(data: bytes, message: Message) -> commands.LetterContent:
     """The content of a message, cut from the payload of its entry."""
     header = message.offset + message.key_length
     body = header + message.header_length
     end = body + message.body_length
-    return commands.Content(data[message.offset : header], data[header:body], data[body:end], message.redelivered)
+    return commands.LetterContent(data[message.offset : header], data[header:body], data[body:end], message.redelivered)
 
 
 class _LaneProgress:
@@ -215,7 +215,7 @@ class ShardDuties:
         own = self.shard.shard_id
         local = [queue.id for queue in decision.targets if queue.shard == own]
         remote = [(queue.shard, queue.id) for queue in decision.targets if queue.shard != own]
-        content = commands.Content(
+        content = commands.LetterContent(
             decision.content.exchange_and_key, decision.content.header, decision.content.body
         )
         return commands.RouteDecision(death.sequence, commands.ROUTED, local, remote, content)
@@ -327,7 +327,7 @@ class ShardDuties:
         if progress.probing:
             last = min(last, progress.wanted)
         while progress.sent < last and progress.sent - progress.wanted < DEAD_LETTERS_UNDER_WAY:
-            contents: list[commands.Content] = []
+            contents: list[commands.LetterContent] = []
             size = 0
             for message in islice(
                 lane.items, progress.sent + 1 - lane.first_sequence, last + 1 - lane.first_sequence

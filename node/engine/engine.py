@@ -13,7 +13,7 @@ from mayfly.cluster.group.group import Group
 from mayfly.cluster.group.sessions import KIND_INTERNAL, SessionSender, encode_batch
 from mayfly.cluster.group.state_machine import StateMachine
 from mayfly.cluster.host.frame import Frame
-from mayfly.cluster.host.host import Host, Output
+from mayfly.cluster.host.host import Host, HostOutput
 from mayfly.cluster.host.settings import HostSettings
 from mayfly.cluster.log.batch import StoredGroup, WriteBatch
 from mayfly.cluster.log.group_log import EntryCache
@@ -22,7 +22,7 @@ from mayfly.cluster.versions import LEVELS, VersionRange
 from mayfly.node import notice_kinds
 from mayfly.node.amqp.content import Content
 from mayfly.node.broker.access_counts import AccessCounts
-from mayfly.node.broker.cluster_facade import SESSION_LOST, ClusterEvents, Done, ShardHandle
+from mayfly.node.broker.cluster_facade import SESSION_LOST, ClusterEvents, OnDone, ShardHandle
 from mayfly.node.broker.direct_replies import DirectReplies
 from mayfly.node.broker.peer_questions import PeerQuestions
 from mayfly.node.catalog import Catalog, CatalogCommand, NodeLost, NodeStarted, RemoveQueues, encode
@@ -96,7 +96,7 @@ class ReplicatedShard:
         self._host = host
         self._group = host.groups[shard_id]
 
-    def submit(self, command: bytes, done: Done | None) -> None:
+    def submit(self, command: bytes, done: OnDone | None) -> None:
         """See `ShardHandle.submit`."""
         self._host.submit(self.shard_id, [command], len(command), command[0] in commands.ANSWERING, done)
 
@@ -121,7 +121,7 @@ class ReplicatedShard:
     def _has_room(self, queue_id: int, holder_id: int) -> bool:
         return self._shard.has_room(self._host.node, self._group.sender.incarnation, queue_id, holder_id)
 
-    def publish(self, parts: list[bytes], size_bytes: int, done: Done | None) -> None:
+    def publish(self, parts: list[bytes], size_bytes: int, done: OnDone | None) -> None:
         """See `ShardHandle.publish`."""
         self._host.submit(self.shard_id, parts, size_bytes, parts[0][0] == commands.PUBLISH_GUARDED, done)
 
@@ -293,7 +293,7 @@ class Engine:
         """See `Host.peer_gone`."""
         self.host.peer_gone(peer)
 
-    def pump(self, now_ms: int) -> Output:
+    def pump(self, now_ms: int) -> HostOutput:
         """Do what is due; frames to send and a batch to write. Call again while `busy`."""
         self._now_ms = now_ms
         worked = self.busy
@@ -373,20 +373,20 @@ class Engine:
 
     # ------------------------------------------------------------------ ClusterFacade
 
-    def submit_catalog(self, command: CatalogCommand, done: Done) -> None:
+    def submit_catalog(self, command: CatalogCommand, done: OnDone) -> None:
         """See `ClusterFacade.submit_catalog`."""
         parts = frame_command(encode(command))
         self.host.submit(CATALOG_GROUP, parts, sum(map(len, parts)), True, done)
 
-    def catalog_barrier(self, done: Done) -> None:
+    def catalog_barrier(self, done: OnDone) -> None:
         """See `ClusterFacade.catalog_barrier`."""
         self.host.read_index(CATALOG_GROUP, done)
 
-    def catalog_spread(self, done: Done) -> None:
+    def catalog_spread(self, done: OnDone) -> None:
         """See `ClusterFacade.catalog_spread`."""
         self.spread.wait(self._now_ms, done)
 
-    def await_owner(self, queue_id: int, done: Done) -> None:
+    def await_owner(self, queue_id: int, done: OnDone) -> None:
         """See `ClusterFacade.await_owner`."""
         self.lost_owners.wait(queue_id, done)
 
@@ -394,7 +394,7 @@ class Engine:
         """See `ClusterFacade.reply`."""
         self.replies.reply(address, content)
 
-    def ask_for_reply_address(self, address: str, done: Done) -> None:
+    def ask_for_reply_address(self, address: str, done: OnDone) -> None:
         """See `ClusterFacade.ask_for_reply_address`."""
         self.replies.ask(address, done)
 

@@ -15,7 +15,15 @@ import msgspec
 
 from mayfly.node.engine.engine import Engine
 from mayfly.node.operating.ports.client_selection import ClientSelection, Kind
-from mayfly.node.operating.views.client_views import AT_ONCE, ClientViews, Holder, Number, Part, Row, connection_of
+from mayfly.node.operating.views.client_views import (
+    AT_ONCE,
+    ClientViews,
+    HoldingConnection,
+    Number,
+    Part,
+    Row,
+    connection_of,
+)
 
 _MERGED_AT_ONCE: Final = 1000
 """Connections that are put in order before other work gets its turn."""
@@ -73,7 +81,7 @@ _Question = _Stepwise | _Rows | _Show | _Close
 _decoder: Final = msgspec.msgpack.Decoder(_Question)
 _answers: Final[dict[type, msgspec.msgpack.Decoder[Any]]] = {
     _Count: msgspec.msgpack.Decoder(tuple[Number, Number | None]),
-    _Holders: msgspec.msgpack.Decoder(tuple[list[Holder], Number | None]),
+    _Holders: msgspec.msgpack.Decoder(tuple[list[HoldingConnection], Number | None]),
     _Find: msgspec.msgpack.Decoder(tuple[str | None, Number | None]),
     _Rows: msgspec.msgpack.Decoder(tuple[list[Row], list[Part]]),
     _Show: msgspec.msgpack.Decoder(Row | None),
@@ -128,7 +136,8 @@ class Clients:
 
     async def _parts(self, node_id: int, kind: Kind, selection: ClientSelection, start: int, most: int) -> list[Part]:
         """Where so many of a node are, from a place on."""
-        runs: list[list[Holder]] = [sorted(some) async for some in self._told(node_id, _Holders(kind, selection))]
+        told = self._told(node_id, _Holders(kind, selection))
+        runs: list[list[HoldingConnection]] = [sorted(some) async for some in told]
         parts: list[Part] = []
         for merged, (_, key, held) in enumerate(heapq.merge(*runs), 1):
             if merged % _MERGED_AT_ONCE == 0:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from mayfly.node.broker.cluster_facade import Done
+from mayfly.node.broker.cluster_facade import OnDone
 
 CURRENT_WITHIN_S: Final = 1.0
 """So long a page waits for leaders. Clients give up after two."""
@@ -16,7 +16,7 @@ class CurrentReplicas:
     However many of them give up while a group has no leader, one of its reads is under way.
     """
 
-    def __init__(self, read_index: Callable[[int, Done], None], pump: Callable[[], None]) -> None:
+    def __init__(self, read_index: Callable[[int, OnDone], None], pump: Callable[[], None]) -> None:
         """`read_index` is the host's; `pump` has the engine pumped soon."""
         self._read_index = read_index
         self._pump = pump

@@ -162,8 +162,8 @@ def encode_guard(count: int) -> bytes:
 def encode_transaction(publishes: int, parts: Sequence[bytes]) -> bytes:
     """TRANSACTION: so many PUBLISHes and then any SETTLEs (``parts``, in this order) are applied as one, or not at all.
 
-    Answers Done, or Refused: with FULL when a queue would refuse one of the publishes, with NOT_HELD when a queue that
-    is there still has taken back what is settled, because the session ended in which it was handed out.
+    Answers Applied, or Refused: with FULL when a queue would refuse one of the publishes, with NOT_HELD when a queue
+    that is there still has taken back what is settled, because the session ended in which it was handed out.
     """
     return b"".join([TRANSACTION_HEAD.pack(TRANSACTION, publishes, sum(map(len, parts))), *parts])
 
@@ -323,7 +323,7 @@ def encode_raise_level(level: int) -> bytes:
     return LEVEL_HEAD.pack(RAISE_LEVEL, level)
 
 
-class Content:
+class LetterContent:
     """Content on its way in a ROUTE or TRANSFER: key, header and body as in PUBLISH. ``redelivered``, in a TRANSFER:
     whether a delivery of it failed before it died."""
 
@@ -348,7 +348,7 @@ class RouteDecision:
 
     def __init__(
         self, sequence: int, outcome: int, local_targets: Sequence[int] = (),
-        remote_targets: Sequence[tuple[int, int]] = (), content: Content | None = None,
+        remote_targets: Sequence[tuple[int, int]] = (), content: LetterContent | None = None,
     ) -> None:
         self.sequence = sequence
         self.outcome = outcome
@@ -368,7 +368,7 @@ def encode_route(decisions: Sequence[RouteDecision]) -> bytes:
         if content is None:
             if decision.outcome == ROUTED:
                 raise ValueError("a routed death needs its content")
-            content = Content(b"", b"", b"")
+            content = LetterContent(b"", b"", b"")
         parts.append(
             DECISION_HEAD.pack(
                 decision.sequence, decision.outcome, len(content.exchange_and_key), len(content.header),
@@ -382,7 +382,7 @@ def encode_route(decisions: Sequence[RouteDecision]) -> bytes:
     return b"".join(parts)
 
 
-def encode_transfer(source: int, lane: int, first_sequence: int, contents: Sequence[Content]) -> bytes:
+def encode_transfer(source: int, lane: int, first_sequence: int, contents: Sequence[LetterContent]) -> bytes:
     """TRANSFER (leader of the target shard): lane items with contiguous sequence numbers from
     ``first_sequence`` on.
 

@@ -11,7 +11,7 @@ from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.message import GIVEN_BACK
 from mayfly.node.shard.packing import NUMBER_BYTES, unpack_numbers
 from mayfly.node.shard.publish import apply_guarded
-from mayfly.node.shard.results import Detached, Done
+from mayfly.node.shard.results import Applied, Detached
 from mayfly.node.shard.state import State
 from mayfly.node.shard.transaction import apply_transaction
 
@@ -74,7 +74,7 @@ def apply_client_command(
         results.append(queues.delete_queue(state, queue_id, if_unused, if_empty))
     elif kind == commands.NOOP:
         after = position + 1
-        results.append(Done())
+        results.append(Applied())
     else:
         raise ShardError(f"unknown command {kind} at {position}")
     return after

@@ -109,10 +109,10 @@ class Deleted:
         self.messages = messages
 
 
-class Done:
+class Applied:
     """Answer to NOOP and TRANSACTION: it and everything before it in the session is applied."""
 
     __slots__ = ()
 
 
-Result = Gone | QueueCounts | GetResult | Attached | Detached | Refused | Purged | Deleted | Published | Done
+Result = Gone | QueueCounts | GetResult | Attached | Detached | Refused | Purged | Deleted | Published | Applied

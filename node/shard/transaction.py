@@ -21,14 +21,14 @@ from mayfly.node.shard.holders import find
 from mayfly.node.shard.message import OVERHEAD_BYTES
 from mayfly.node.shard.packing import NUMBER_BYTES, unpack_numbers
 from mayfly.node.shard.publish import apply_publishes
-from mayfly.node.shard.results import FULL, NOT_HELD, Done, Refused
+from mayfly.node.shard.results import FULL, NOT_HELD, Applied, Refused
 from mayfly.node.shard.settings import MAX_NUMBER
 from mayfly.node.shard.settle import apply_settle
 from mayfly.node.shard.state import State
 
 
 def apply_transaction(state: State, session: tuple[int, int], position: int, end: int, results: list[object]) -> int:
-    """Apply the TRANSACTION at ``position``; where it ends. Appends its answer, Done or Refused.
+    """Apply the TRANSACTION at ``position``; where it ends. Appends its answer, Applied or Refused.
 
     Everything is read before anything is done: ShardError for what does not fit, and nothing of it is applied.
 
@@ -60,7 +60,7 @@ def apply_transaction(state: State, session: tuple[int, int], position: int, end
     after = settles_at
     while after < stop:
         after = apply_settle(state, session, after, stop)
-    results.append(Done())
+    results.append(Applied())
     return stop
 
 

@@ -25,7 +25,7 @@ from typing import Any, Final, cast
 
 from mayfly.node.broker.broker import Broker
 from mayfly.node.broker.client_socket import ClientSocket
-from mayfly.node.broker.cluster_facade import Done
+from mayfly.node.broker.cluster_facade import OnDone
 from mayfly.node.broker.connection import ClientConnection
 from mayfly.node.catalog.passwords import SALT_BYTES, check_and_renew
 from mayfly.node.engine.drain import TEXT_OF_STOP
@@ -209,7 +209,7 @@ class AmqpListener:
         """After so long without a sign of life from the other side's system a client is gone."""
         return (self.keepalive_idle_seconds + KEEPALIVE_PROBES * self.keepalive_interval_seconds) * 1000
 
-    def verify(self, loop: asyncio.AbstractEventLoop, stored_hash: str, password: str, done: Done) -> None:
+    def verify(self, loop: asyncio.AbstractEventLoop, stored_hash: str, password: str, done: OnDone) -> None:
         """Check a password in a thread; see `ConnectionHost.verify_password`."""
         salt = random.SystemRandom().randbytes(SALT_BYTES)
         future = loop.run_in_executor(self._passwords, check_and_renew, stored_hash, password, salt)
@@ -345,7 +345,7 @@ class ClientProtocol(asyncio.Protocol):
         """See `ConnectionHost.wake`."""
         self._listener.wake(self)
 
-    def verify_password(self, stored_hash: str, password: str, done: Done) -> None:
+    def verify_password(self, stored_hash: str, password: str, done: OnDone) -> None:
         """See `ConnectionHost.verify_password`."""
         self._listener.verify(self._loop, stored_hash, password, done)
 

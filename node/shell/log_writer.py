@@ -4,8 +4,8 @@ Most batches are written by the kernel, without a thread (`cluster.store.direct_
 by a thread of its own, which lets go of the GIL while it writes and syncs. Either way the loop goes on gathering the
 next batch meanwhile.
 
-The loop is woken when a batch is on disk, unless nobody waits for that alone (`Output.write_waits`): then it looks by
-itself, whenever something else has woken it.
+The loop is woken when a batch is on disk, unless nobody waits for that alone (`HostOutput.write_waits`): then it looks
+by itself, whenever something else has woken it.
 """
 
 import asyncio

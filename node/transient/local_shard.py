@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from mayfly.node.broker.cluster_facade import SESSION_LOST, Done
+from mayfly.node.broker.cluster_facade import SESSION_LOST, OnDone
 from mayfly.node.duties.policy_duties import PolicyDuties
 from mayfly.node.duties.port import DutyPort
 from mayfly.node.duties.shard_duties import ShardDuties
@@ -55,7 +55,7 @@ class LocalShard:
         self._fresh: list[int] = []
         self._index = 0
         self._time_ms = 0
-        self._pending: list[tuple[Session | None, list[bytes], bool, Done | None]] = []
+        self._pending: list[tuple[Session | None, list[bytes], bool, OnDone | None]] = []
         self._closing: list[Session] = []
         self.guests: set[Session] = set()
         """Sessions whose commands came over the wire."""
@@ -66,7 +66,7 @@ class LocalShard:
 
     # -- the way in ---------------------------------------------------------------
 
-    def submit(self, session: Session, parts: list[bytes], answers: bool, done: Done | None) -> None:
+    def submit(self, session: Session, parts: list[bytes], answers: bool, done: OnDone | None) -> None:
         """Gather commands of a session.  `answers`: they are one command, which has a result."""
         self._pending.append((session, parts, answers, done))
 
@@ -132,7 +132,7 @@ class LocalShard:
         shard.begin(self._index, now_ms, now_ms, data)
         for session in closing:
             shard.session_closed(session)
-        answers: list[tuple[Done, object]] = []
+        answers: list[tuple[OnDone, object]] = []
         position = 0
         first = 0
         while first < len(pending):
@@ -217,7 +217,7 @@ class LocalHandle:
         self._session = session
         self._wake = wake
 
-    def submit(self, command: bytes, done: Done | None) -> None:
+    def submit(self, command: bytes, done: OnDone | None) -> None:
         """See `ShardHandle.submit`."""
         self._local.submit(self._session, [command], command[0] in commands.ANSWERING, done)
         self._wake()
@@ -226,7 +226,7 @@ class LocalHandle:
         """See `ShardHandle.acknowledge`."""
         self.submit(command, None)
 
-    def publish(self, parts: list[bytes], size_bytes: int, done: Done | None) -> None:
+    def publish(self, parts: list[bytes], size_bytes: int, done: OnDone | None) -> None:
         """See `ShardHandle.publish`."""
         self._local.submit(self._session, parts, parts[0][0] == commands.PUBLISH_GUARDED, done)
         self._wake()

@@ -8,7 +8,7 @@ waits here until it can be answered.
 
 from collections.abc import Callable
 
-from mayfly.node.broker.cluster_facade import Done
+from mayfly.node.broker.cluster_facade import OnDone
 from mayfly.node.catalog import Catalog
 from mayfly.node.limits import OWNER_LATE_MS, OWNER_SETTLED_MS
 
@@ -18,7 +18,7 @@ class _Wait:
 
     __slots__ = ("done", "queue_id", "since_ms")
 
-    def __init__(self, queue_id: int, since_ms: int, done: Done) -> None:
+    def __init__(self, queue_id: int, since_ms: int, done: OnDone) -> None:
         self.queue_id = queue_id
         self.since_ms = since_ms
         self.done = done
@@ -36,7 +36,7 @@ class LostOwners:
         self._waiting: list[_Wait] = []
         self._now_ms = 0
 
-    def wait(self, queue_id: int, done: Done) -> None:
+    def wait(self, queue_id: int, done: OnDone) -> None:
         """See `ClusterFacade.await_owner`."""
         self._waiting.append(_Wait(queue_id, self._now_ms, done))
         self._look()
@@ -63,7 +63,7 @@ class LostOwners:
         if not self._waiting:
             return
         waiting, self._waiting = self._waiting, []
-        over: list[tuple[Done, bool]] = []
+        over: list[tuple[OnDone, bool]] = []
         for wait in waiting:
             if self._is_answerable(wait.queue_id):
                 over.append((wait.done, True))

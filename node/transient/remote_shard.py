@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from mayfly.node import notice_kinds
-from mayfly.node.broker.cluster_facade import SESSION_LOST, ClusterEvents, Done
+from mayfly.node.broker.cluster_facade import SESSION_LOST, ClusterEvents, OnDone
 from mayfly.node.numbers import transient_shard
 from mayfly.node.shard.commands import ANSWERING, PUBLISH_GUARDED
 from mayfly.node.transient import streams
@@ -46,11 +46,11 @@ class RemoteShard:
         self._heard_ms = 0
         self._beat_ms = 0
         self._units: list[streams.Unit] = []
-        self._waiting: deque[Done] = deque()
+        self._waiting: deque[OnDone] = deque()
         self._payload = b""
         self._payload_index = 0
 
-    def submit(self, command: bytes, done: Done | None) -> None:
+    def submit(self, command: bytes, done: OnDone | None) -> None:
         """See `ShardHandle.submit`."""
         self._add(command, command[0] in ANSWERING, done)
 
@@ -58,7 +58,7 @@ class RemoteShard:
         """See `ShardHandle.acknowledge`."""
         self.submit(command, None)
 
-    def publish(self, parts: list[bytes], size_bytes: int, done: Done | None) -> None:
+    def publish(self, parts: list[bytes], size_bytes: int, done: OnDone | None) -> None:
         """See `ShardHandle.publish`."""
         self._add(b"".join(parts), parts[0][0] == PUBLISH_GUARDED, done)
 
@@ -68,7 +68,7 @@ class RemoteShard:
             raise LookupError(f"notice {index} of node {self._node_id} is past")
         return self._payload
 
-    def _add(self, data: bytes, answers: bool, done: Done | None) -> None:
+    def _add(self, data: bytes, answers: bool, done: OnDone | None) -> None:
         if not self.reachable:
             if done is not None:
                 done(SESSION_LOST)

@@ -36,10 +36,10 @@ from mayfly.node.notice_kinds import ENDED, EVENTS, LOST, RECEIVED, REQUEST, TRA
 from mayfly.node.shard.effects import ConsumerCancelled, Deliver
 from mayfly.node.shard.message import Message
 from mayfly.node.shard.results import (
+    Applied,
     Attached,
     Deleted,
     Detached,
-    Done,
     GetResult,
     Gone,
     Published,
@@ -242,7 +242,7 @@ class EventsWriter:
             return [_DELETED, result.messages]
         if isinstance(result, Published):
             return [_PUBLISHED, result.refused]
-        if isinstance(result, Done):
+        if isinstance(result, Applied):
             return [_DONE]
         raise TypeError(f"a result that cannot travel: {result!r}")
 
@@ -310,5 +310,5 @@ class Events:
         if kind == _PUBLISHED:
             return Published([int(position) for position in item[2]])
         if kind == _DONE:
-            return Done()
+            return Applied()
         raise MalformedNotice(f"unknown result {kind!r}")

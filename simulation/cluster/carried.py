@@ -1,10 +1,10 @@
 """Snapshots on networks without a wire."""
 
 from mayfly.cluster.log.snapshot_codec import STEP_BYTES, ReceivedSnapshot, outgoing
-from mayfly.cluster.raft import Message, Snapshot
+from mayfly.cluster.raft import RaftMessage, Snapshot
 
 
-def carried(group: int, message: Message) -> Message:
+def carried(group: int, message: RaftMessage) -> RaftMessage:
     """The message as a peer gets it. Raises what reading the log raises."""
     if message.snapshot is None:
         return message
@@ -19,4 +19,4 @@ def carried(group: int, message: Message) -> Message:
     for _ in body.check():
         pass
     snapshot = Snapshot(metadata, body.state, body)
-    return Message(message.type, message.to, message.from_, message.term, snapshot=snapshot)
+    return RaftMessage(message.type, message.to, message.from_, message.term, snapshot=snapshot)

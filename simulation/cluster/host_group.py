@@ -15,7 +15,7 @@ from mayfly.cluster.group.snapshot_intake import UNREADABLE
 from mayfly.cluster.host import placement
 from mayfly.cluster.host.frame import Frame
 from mayfly.cluster.log.batch import CorruptStore, WriteBatch
-from mayfly.cluster.raft import Message, Snapshot
+from mayfly.cluster.raft import RaftMessage, Snapshot
 from simulation.cluster import faults
 from simulation.cluster.clocks import EPOCH_MS, MachineClock
 from simulation.cluster.cluster import SimulatedCluster
@@ -179,14 +179,14 @@ class HostSimulation(Run[HostScenario]):
             self.cluster.network.send(source, target, frame, True)
             self.count("repeated")
 
-    def as_sent(self, message: Message) -> Message:
+    def as_sent(self, message: RaftMessage) -> RaftMessage:
         """A message with a snapshot as its sender has it in memory: its digest is worked out from there on."""
         snapshot = message.snapshot
         if snapshot is None or self._calm or self._damage.random() >= self.scenario.damaged:
             return message
         self.count("snapshot damaged")
         cut = Snapshot(snapshot.metadata, snapshot.data[:-1])
-        return Message(message.type, message.to, message.from_, message.term, snapshot=cut)
+        return RaftMessage(message.type, message.to, message.from_, message.term, snapshot=cut)
 
     # ------------------------------------------------------------------ what happens to nodes
 

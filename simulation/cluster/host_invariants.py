@@ -10,7 +10,7 @@ from collections.abc import Callable
 from hashlib import blake2b
 
 from mayfly.cluster.log.batch import GroupWrite
-from mayfly.cluster.raft import Entry, HardState, Message, MessageType
+from mayfly.cluster.raft import Entry, HardState, MessageType, RaftMessage
 from simulation.cluster.raft_invariants import InvariantError, RaftObserver
 
 
@@ -58,7 +58,7 @@ class HostObserver(RaftObserver):
         if expected is not None and (state.term, state.vote, state.commit) != expected:
             raise InvariantError(f"group {self.group}: node {node} starts with {state!r}, {expected} was written")
 
-    def delivered(self, message: Message) -> None:
+    def delivered(self, message: RaftMessage) -> None:
         """A message reaches another node: a vote is given once in a term, whatever became of the voter's disk."""
         if message.type == MessageType.VOTE_RESP and not message.reject:
             key = (message.from_, message.term)

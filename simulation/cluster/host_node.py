@@ -15,11 +15,11 @@ from typing import Protocol
 
 from mayfly.cluster.host.frame import Frame
 from mayfly.cluster.host.host import Host
-from mayfly.cluster.host.host import Output as HostOutput
+from mayfly.cluster.host.host import HostOutput as HostOutput
 from mayfly.cluster.host.settings import HostSettings
 from mayfly.cluster.log.batch import CorruptEntry, MissingEntry, WriteBatch
 from mayfly.cluster.log.group_log import EntryCache
-from mayfly.cluster.raft import Entry, Message, MessageType
+from mayfly.cluster.raft import Entry, MessageType, RaftMessage
 from simulation.cluster import host_machine as commands
 from simulation.cluster.carried import carried
 from simulation.cluster.host_invariants import HostObserver
@@ -92,7 +92,7 @@ class HostWorld(Protocol):
         """Put a frame on the network; with `result` it is a snapshot, on the stream for bulky things."""
         ...
 
-    def as_sent(self, message: Message) -> Message:
+    def as_sent(self, message: RaftMessage) -> RaftMessage:
         """A message with a snapshot as its sender has it in memory."""
         ...
 

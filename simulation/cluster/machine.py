@@ -38,7 +38,7 @@ class ProcessEnds(Exception):
     """
 
 
-class Output(Protocol[FrameOut, WriteOut]):
+class HostOutput(Protocol[FrameOut, WriteOut]):
     """What a program wants done: frames by peer, and at most one write."""
 
     @property
@@ -80,7 +80,7 @@ class Program(Protocol[Frame, WriteOut]):
         """After `peer_down`: the peer's process has ended, for its machine refuses connections."""
         ...
 
-    def pump(self, now_ms: int) -> Output[Frame, WriteOut]:
+    def pump(self, now_ms: int) -> HostOutput[Frame, WriteOut]:
         """Called after inputs: what is to be sent and written. No write while one is under way."""
         ...
 

@@ -18,10 +18,10 @@ from mayfly.cluster.raft import (
     Entry,
     EntryType,
     HardState,
-    Message,
     MessageType,
     ProposalDropped,
     RaftError,
+    RaftMessage,
     RawNode,
     Ready,
     Snapshot,
@@ -143,7 +143,7 @@ class RaftMember:
         # No two clocks run alike.
         self.group.queue.after(TICK_US + self.group.random.randint(-5_000, 5_000), tick)
 
-    def receive(self, message: Message) -> None:
+    def receive(self, message: RaftMessage) -> None:
         """A message came; the node may refuse it as nonsense, which is no failure."""
         if self.raw is None or self.frozen:
             return
@@ -271,7 +271,7 @@ class RaftGroup(Run[RaftScenario]):
         self.proposal_gap_us = scenario.proposal_gap_us
         self.membership_changes = scenario.spares > 0
         self.profile = NoticeProfile(scenario.loss, scenario.duplication)
-        self.network: NoticeNetwork[Message] = NoticeNetwork(
+        self.network: NoticeNetwork[RaftMessage] = NoticeNetwork(
             self.queue, self.random, self.profile, self._deliver
         )
         nodes = list(range(1, self.size + scenario.spares + 1))
@@ -284,7 +284,7 @@ class RaftGroup(Run[RaftScenario]):
         """How long a write takes."""
         return exponential_us(self.random, self.write_mean_us, 1 * SECOND_US)
 
-    def send(self, source: int, messages: list[Message]) -> None:
+    def send(self, source: int, messages: list[RaftMessage]) -> None:
         """Put messages on the network."""
         for message in messages:
             if message.to == source:
@@ -309,7 +309,7 @@ class RaftGroup(Run[RaftScenario]):
 
         self.queue.after(self.random.randint(1, 2 * SECOND_US), report)
 
-    def _deliver(self, target: int, source: int, message: Message) -> None:
+    def _deliver(self, target: int, source: int, message: RaftMessage) -> None:
         self.trace.add("message", repr(message))
         member = self.members.get(target)
         if member is not None:

@@ -14,13 +14,13 @@ from random import Random
 
 from mayfly.cluster.group.settings import GroupSettings
 from mayfly.cluster.host.frame import Frame
-from mayfly.cluster.host.host import Output
+from mayfly.cluster.host.host import HostOutput
 from mayfly.cluster.host.settings import HostSettings
 from mayfly.cluster.log.batch import CorruptEntry, MissingEntry, WriteBatch
 from mayfly.cluster.log.group_log import EntryCache
 from mayfly.cluster.raft import Entry, MessageType
 from mayfly.node.broker.broker import Broker
-from mayfly.node.broker.cluster_facade import Done
+from mayfly.node.broker.cluster_facade import OnDone
 from mayfly.node.broker.connection import ClientConnection
 from mayfly.node.broker.settings import BrokerSettings
 from mayfly.node.catalog import Catalog
@@ -255,7 +255,7 @@ class SimulatedNode:
                 self.engine.peer_down(peer_id, now_ms)
             self._meet(peer_id, now_ms)
 
-    def pump(self, now_ms: int) -> Output:
+    def pump(self, now_ms: int) -> HostOutput:
         """See `Engine.pump`; clients get what is theirs. No node of these runs comes back with less than it had."""
         if self.engine.host.log_lost is not None:
             raise AssertionError(f"node {self.machine.id} is told that its log was lost: {self.engine.host.log_lost}")
@@ -352,7 +352,7 @@ class ServerSocket:
         """See `ConnectionHost.wake`."""
         self.node.mark(self)
 
-    def verify_password(self, stored_hash: str, password: str, done: Done) -> None:
+    def verify_password(self, stored_hash: str, password: str, done: OnDone) -> None:
         """See `ConnectionHost.verify_password`: the slow check is another thread's, and not simulated."""
         self.node.later(5 * MILLISECOND_US, lambda: done(password == "guest"))
 

@@ -17,7 +17,7 @@ from mayfly.cluster.group.group import Group
 from mayfly.cluster.group.sessions import OPEN
 from mayfly.node.amqp.content import Content
 from mayfly.node.broker.access_counts import AccessCounts
-from mayfly.node.broker.cluster_facade import ClusterEvents, ClusterFacade, Done, ShardHandle
+from mayfly.node.broker.cluster_facade import ClusterEvents, ClusterFacade, OnDone, ShardHandle
 from mayfly.node.catalog import Catalog, CatalogCommand, QueueRecord
 from mayfly.node.engine.engine import Engine
 from mayfly.node.numbers import CATALOG_GROUP
@@ -208,22 +208,22 @@ class _WatchedCluster:
     def access_counts(self) -> AccessCounts:
         return self._node.engine.access_counts
 
-    def submit_catalog(self, command: CatalogCommand, done: Done) -> None:
+    def submit_catalog(self, command: CatalogCommand, done: OnDone) -> None:
         self._node.engine.submit_catalog(command, done)
 
     def reply(self, address: str, content: Content) -> None:
         self._node.engine.reply(address, content)
 
-    def ask_for_reply_address(self, address: str, done: Done) -> None:
+    def ask_for_reply_address(self, address: str, done: OnDone) -> None:
         self._node.engine.ask_for_reply_address(address, done)
 
-    def await_owner(self, queue_id: int, done: Done) -> None:
+    def await_owner(self, queue_id: int, done: OnDone) -> None:
         self._node.engine.await_owner(queue_id, done)
 
-    def catalog_barrier(self, done: Done) -> None:
+    def catalog_barrier(self, done: OnDone) -> None:
         self._node.engine.catalog_barrier(done)
 
-    def catalog_spread(self, done: Done) -> None:
+    def catalog_spread(self, done: OnDone) -> None:
         self._node.engine.catalog_spread(done)
 
     def shard(self, shard_id: int) -> ShardHandle:
@@ -258,7 +258,7 @@ class _WatchedShard:
     def shard_id(self) -> int:
         return self._inner.shard_id
 
-    def submit(self, command: bytes, done: Done | None) -> None:
+    def submit(self, command: bytes, done: OnDone | None) -> None:
         if done is None:
             self._inner.submit(command, None)
             return
@@ -274,7 +274,7 @@ class _WatchedShard:
     def acknowledge(self, queue_id: int, holder_id: int, command: bytes) -> None:
         self._inner.acknowledge(queue_id, holder_id, command)
 
-    def publish(self, parts: list[bytes], size_bytes: int, done: Done | None) -> None:
+    def publish(self, parts: list[bytes], size_bytes: int, done: OnDone | None) -> None:
         self._inner.publish(parts, size_bytes, done)
 
     def entry(self, index: int) -> bytes:

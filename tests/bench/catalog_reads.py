@@ -17,7 +17,7 @@ from typing import Any
 from pamqp import commands
 
 from mayfly.cluster.store.lmdb_store import LmdbLogStore
-from mayfly.node.broker.cluster_facade import Done
+from mayfly.node.broker.cluster_facade import OnDone
 from mayfly.node.catalog import RemoveQueues
 from mayfly.node.engine.engine import Engine
 from tests.node.broker.three_brokers import ThreeBrokers
@@ -30,10 +30,10 @@ class LoggedBarrier:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._waiting: list[Done] = []
+        self._waiting: list[OnDone] = []
         self._under_way = False
 
-    def wait(self, done: Done) -> None:
+    def wait(self, done: OnDone) -> None:
         self._waiting.append(done)
         if not self._under_way:
             self._begin()

@@ -13,14 +13,14 @@ from typing import Any
 
 from pamqp import commands
 
-from mayfly.node.broker.cluster_facade import Done
+from mayfly.node.broker.cluster_facade import OnDone
 from tests.node.broker.three_brokers import ThreeBrokers
 
 TURNS = 3
 
 
 def at_once(brokers: ThreeBrokers) -> None:
-    def answer(done: Done) -> None:
+    def answer(done: OnDone) -> None:
         done(None)
 
     for node in brokers.nodes.values():

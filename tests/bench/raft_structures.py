@@ -16,8 +16,8 @@ from mayfly.cluster.raft import (
     Config,
     ConfState,
     Entry,
-    Message,
     MessageType,
+    RaftMessage,
     RawNode,
     Snapshot,
     SnapshotMetadata,
@@ -136,7 +136,7 @@ def session_sender() -> None:
 def read_only() -> None:
     """A read noted by the leader, confirmed by one of two followers."""
     reads = ReadOnly(0)
-    message = Message(MessageType.READ_INDEX, entries=[Entry(data=b"read")])
+    message = RaftMessage(MessageType.READ_INDEX, entries=[Entry(data=b"read")])
     voters = {1, 2, 3}
     for _ in range(CALLS):
         reads.add(message, 7)
@@ -168,7 +168,7 @@ def _leader() -> RawNode:
     node = RawNode(Config(1, 10, 2, storage, lambda limit: 0))
     node.campaign()
     _work(node, storage)
-    node.step(Message(MessageType.VOTE_RESP, 1, 2, 1))
+    node.step(RaftMessage(MessageType.VOTE_RESP, 1, 2, 1))
     _work(node, storage)
     return node
 

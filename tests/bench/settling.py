@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 
 from mayfly.node.broker import unacknowledged
-from mayfly.node.broker.unacknowledged import Holder, Unacknowledged
+from mayfly.node.broker.unacknowledged import DeliveryHolder, Unacknowledged
 from mayfly.node.shard.commands import ACK
 
 COUNT = 200_000
@@ -21,7 +21,7 @@ BATCH = 50
 def in_order(batch: int = BATCH, held: int = 100, consumers: int = 1) -> None:
     """Acknowledged one by one while more comes; `held` are open."""
     tags = Unacknowledged()
-    holders = [Holder(number, 1, 1) for number in range(consumers)]
+    holders = [DeliveryHolder(number, 1, 1) for number in range(consumers)]
     done = 0
     for turn in range(COUNT // batch):
         tags.hold(holders[turn % consumers], turn // consumers * batch + 1, batch)
@@ -34,7 +34,7 @@ def in_order(batch: int = BATCH, held: int = 100, consumers: int = 1) -> None:
 def multiple(batch: int = BATCH) -> None:
     """Acknowledged together."""
     tags = Unacknowledged()
-    holder = Holder(1, 1, 1)
+    holder = DeliveryHolder(1, 1, 1)
     for turn in range(COUNT // batch):
         tags.hold(holder, turn * batch + 1, batch)
         tags.settle((turn + 1) * batch, True, ACK)
@@ -45,7 +45,7 @@ def mixed_up(held: int, least_open: int = 0) -> None:
     """Acknowledged in any order; `least_open` of the oldest not at all."""
     chance = random.Random(1)
     tags = Unacknowledged()
-    holder = Holder(1, 1, 1)
+    holder = DeliveryHolder(1, 1, 1)
     going: list[int] = []
     for turn in range(COUNT // BATCH):
         first = tags.hold(holder, turn * BATCH + 1, BATCH)
@@ -60,7 +60,7 @@ def mixed_up(held: int, least_open: int = 0) -> None:
 def behind_one(consumers: int) -> None:
     """The first is held, all others are acknowledged in order; then the first is."""
     tags = Unacknowledged()
-    holders = [Holder(number, 1, 1) for number in range(consumers)]
+    holders = [DeliveryHolder(number, 1, 1) for number in range(consumers)]
     for number in range(COUNT):
         tag = tags.hold(holders[number % consumers], number // consumers + 1, 1)
         if tag > 1:

@@ -16,7 +16,7 @@ from pathlib import Path
 import uvloop
 
 from mayfly.cluster.host.frame import Frame
-from mayfly.cluster.raft import Entry, Message, MessageType
+from mayfly.cluster.raft import Entry, MessageType, RaftMessage
 from mayfly.cluster.transport import codec
 from mayfly.cluster.transport.peer_transport import LocalPeer, PeerTransport
 
@@ -33,7 +33,7 @@ def small_frame(number: int) -> Frame:
     """Heartbeats of four groups and the clocks of sixteen."""
     frame = Frame(number)
     for group in range(4):
-        frame.raft.append((group, Message(MessageType.HEARTBEAT, 2, 1, 7, commit=number)))
+        frame.raft.append((group, RaftMessage(MessageType.HEARTBEAT, 2, 1, 7, commit=number)))
     for group in range(16):
         frame.group_clocks.append((group, 1_700_000_000_000 + number, number))
     return frame
@@ -43,7 +43,7 @@ def heartbeats(number: int) -> Frame:
     """What a leader of all groups of a node with 16 shards says at rest."""
     frame = Frame(1_763_764_000_000 + number)
     for group in range(17):
-        frame.raft.append((group, Message(MessageType.HEARTBEAT, 2, 1, 7, commit=100_000 + number)))
+        frame.raft.append((group, RaftMessage(MessageType.HEARTBEAT, 2, 1, 7, commit=100_000 + number)))
     return frame
 
 
@@ -51,7 +51,7 @@ def append_frame(number: int, size_bytes: int) -> Frame:
     """One append with one entry."""
     frame = Frame(number)
     entry = Entry(7, number + 1, 0, bytes(size_bytes))
-    frame.raft.append((1, Message(MessageType.APP, 2, 1, 7, 7, number, number, entries=[entry])))
+    frame.raft.append((1, RaftMessage(MessageType.APP, 2, 1, 7, 7, number, number, entries=[entry])))
     return frame
 
 

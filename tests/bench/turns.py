@@ -186,7 +186,7 @@ class Shells(TimedBrokers):
         listener = FrameListener(lambda *_: stream, PROTOCOLS, incoming.complaints, None)
         connection = FrameConnection(listener, cast(Any, None), "")
         greeting = framing.encode_greeting(PROTOCOLS.highest, id, bytes(framing.TICKET_BYTES))
-        sender = FrameSender(PROTOCOLS.highest, greeting, link.outbox.write_waiting, link._frames_ended, b"", True)
+        sender = FrameSender(PROTOCOLS.highest, greeting, link.send_queue.write_waiting, link._frames_ended, b"", True)
         connection.connection_made(cast(Any, Pipe(self, FRAME_US, sender.data_received)))
         sender.connection_made(cast(Any, Pipe(self, FRAME_US, connection.data_received)))
         self.at(self.now_us + 3 * FRAME_US, lambda: self._up(link, sender))
@@ -194,7 +194,7 @@ class Shells(TimedBrokers):
     @staticmethod
     def _up(link: PeerLink, sender: FrameSender) -> None:
         assert sender.writable
-        link.outbox.stream, link.up = sender, True
+        link.send_queue.stream, link.up = sender, True
 
     def schedule(self, node: NodeWorld) -> None:
         self.drives[node.id].schedule_pump()

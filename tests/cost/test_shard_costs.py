@@ -126,7 +126,7 @@ class World:
 
     def route(self, outcome: int, *remote: tuple[int, int], local: tuple[int, ...] = ()) -> bytes:
         """A decision for the death that is next."""
-        content = self.c.Content(b"\0\1k", b"h", b"body") if outcome == self.c.ROUTED else None
+        content = self.c.LetterContent(b"\0\1k", b"h", b"body") if outcome == self.c.ROUTED else None
         sequence = self.shard.unrouted(1)[0].sequence
         return bytes(self.c.encode_route([self.c.RouteDecision(sequence, outcome, local, remote, content)]))
 
@@ -318,7 +318,7 @@ def lane(world: World, n: int) -> None:
 
 def sources(world: World, n: int) -> None:
     for shard in range(n):
-        world.lead(world.c.encode_transfer(100 + shard, BIG, 1, [world.c.Content(b"\0\1k", b"h", b"body")]))
+        world.lead(world.c.encode_transfer(100 + shard, BIG, 1, [world.c.LetterContent(b"\0\1k", b"h", b"body")]))
 
 
 BURDENS: list[Burden] = [
@@ -561,13 +561,13 @@ def park(world: World) -> Callable[[], object]:
 
 @act("TRANSFER")
 def transfer(world: World) -> Callable[[], object]:
-    content = world.c.Content(b"\0\1k", b"h", b"body")
+    content = world.c.LetterContent(b"\0\1k", b"h", b"body")
     return by_leader(world, world.c.encode_transfer(99, BIG, 1, [content]))
 
 
 @act("TRANSFER_MARKED")
 def transfer_marked(world: World) -> Callable[[], object]:
-    content = world.c.Content(b"\0\1k", b"h", b"body", redelivered=True)
+    content = world.c.LetterContent(b"\0\1k", b"h", b"body", redelivered=True)
     return by_leader(world, world.c.encode_transfer(99, BIG, 1, [content]))
 
 

@@ -23,7 +23,7 @@ from mayfly.cluster.log.batch import CorruptStore, StoredSnapshot, WriteBatch
 from mayfly.cluster.log.snapshot_codec import OutgoingSnapshot, ReceivedSnapshot
 from mayfly.cluster.log.write_ahead_format import FILE_HEADER_BYTES, decode_record, encode_record, file_header, scan
 from mayfly.cluster.raft import Entry, HardState
-from mayfly.cluster.raft.messages import ConfState, Message, MessageType, SnapshotMetadata
+from mayfly.cluster.raft.messages import ConfState, MessageType, RaftMessage, SnapshotMetadata
 from mayfly.cluster.transport import codec
 from mayfly.cluster.transport.framing import FrameCutter, NotFrames, decode_greeting
 from mayfly.cluster.versions import PROTOCOLS
@@ -399,10 +399,10 @@ def _frames() -> list[bytes]:
 
 def _peer_frames() -> list[bytes]:
     full = Frame(12345)
-    append = Message(MessageType.APP, 1, 2, 3)
+    append = RaftMessage(MessageType.APP, 1, 2, 3)
     append.index, append.log_term, append.commit = 4, 2, 3
     append.entries = [Entry(3, 5, 0, b"payload"), Entry(3, 6, 0, b"")]
-    full.raft = [(1, append), (2, Message(MessageType.HEARTBEAT_RESP, 1, 2, 3))]
+    full.raft = [(1, append), (2, RaftMessage(MessageType.HEARTBEAT_RESP, 1, 2, 3))]
     full.group_clocks = [(1, 1000, 900)]
     full.proposals = [(1, b"envelope")]
     full.notices = [(2, b"octets")]

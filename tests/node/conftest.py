@@ -11,7 +11,7 @@ from pamqp import commands, frame, header, heartbeat
 from pamqp.base import Frame
 
 from mayfly.node.broker.broker import Broker
-from mayfly.node.broker.cluster_facade import Done
+from mayfly.node.broker.cluster_facade import OnDone
 from mayfly.node.broker.connection import ClientConnection
 from mayfly.node.catalog import PutUser, SetPermissions
 from mayfly.node.catalog.passwords import check_and_renew, make_password_hash
@@ -173,7 +173,7 @@ class Host:
     def wake(self) -> None:
         self.world.dirty.append(self)
 
-    def verify_password(self, stored_hash: str, password: str, done: Done) -> None:
+    def verify_password(self, stored_hash: str, password: str, done: OnDone) -> None:
         self.world.verified += 1
 
         def check() -> None:

@@ -50,7 +50,7 @@ def test_of_c_alone_the_event_loop_says_what_it_does() -> None:
     assert stage_of(f"{loop};read (libc.so.6);tcp_recvmsg ([kernel.kallsyms])") == stages.READ
     write = "__pyx_f_6uvloop_4loop_8UVStream__try_write (loop.so);__GI___libc_write (libc.so.6)"
     assert stage_of(f"{loop};_PyEval_EvalFrameDefault (libpython3.so);{write}") == stages.WRITE
-    assert stage_of(f"{loop};Outbox._write (cluster/transport/outbox.py);{write}") == stages.REPLICATE
+    assert stage_of(f"{loop};SendQueue._write (cluster/transport/send_queue.py);{write}") == stages.REPLICATE
     assert stage_of("start_thread (libc.so.6);mdb_txn_commit (lmdb.so);pwrite (libc.so.6)") == stages.LOG
 
 

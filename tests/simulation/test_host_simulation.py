@@ -15,7 +15,7 @@ import pytest
 
 from mayfly.cluster.group.sessions import ENTRY_HEADER
 from mayfly.cluster.log.batch import GroupWrite, StoredSnapshot
-from mayfly.cluster.raft import Entry, HardState, Message, MessageType, SnapshotMetadata
+from mayfly.cluster.raft import Entry, HardState, MessageType, RaftMessage, SnapshotMetadata
 from simulation.cluster import faults
 from simulation.cluster import host_machine as commands
 from simulation.cluster.events import SECOND_US
@@ -221,10 +221,10 @@ def test_what_is_on_disk_is_judged(write: GroupWrite, store: int, complaint: str
 def test_a_wiped_node_may_begin_with_a_lower_term_but_its_votes_count_once() -> None:
     observer = observed(written(5))
     observer.written(1, 2, written(6, term=1), lambda index: 1)
-    observer.delivered(Message(MessageType.VOTE_RESP, 2, 1, 4))
-    observer.delivered(Message(MessageType.VOTE_RESP, 2, 1, 4))
+    observer.delivered(RaftMessage(MessageType.VOTE_RESP, 2, 1, 4))
+    observer.delivered(RaftMessage(MessageType.VOTE_RESP, 2, 1, 4))
     with pytest.raises(InvariantError, match="1 voted for 2 and for 3 in term 4"):
-        observer.delivered(Message(MessageType.VOTE_RESP, 3, 1, 4))
+        observer.delivered(RaftMessage(MessageType.VOTE_RESP, 3, 1, 4))
 
 
 def test_snapshots_states_and_payloads_are_compared() -> None:

@@ -16,13 +16,13 @@ from mayfly.node.broker.direct_replies import REPLY_TO, make_address, make_key
 from mayfly.node.broker.operation import AmqpError, ShardStep, Steps, as_error
 from mayfly.node.broker.operations.steps import on_queue, queue_name
 from mayfly.node.broker.reply_consumers import ReplyConsumer
-from mayfly.node.broker.unacknowledged import Holder
+from mayfly.node.broker.unacknowledged import DeliveryHolder
 from mayfly.node.catalog import QueueRecord, Refusal, consumer_priority
 from mayfly.node.catalog.arguments import queue_type
 from mayfly.node.shard.commands import KEPT, encode_attach, encode_detach, encode_get
 from mayfly.node.shard.results import EXCLUSIVE, GetResult, Refused
 
-NO_HOLDER: Final = Holder(0, 0, 0)
+NO_HOLDER: Final = DeliveryHolder(0, 0, 0)
 """Who holds a message that was got without acknowledgement."""
 GENERATED_TAG: Final = "amq.ctag-"
 _LOWEST_PRIORITY: Final = -(2**31)
@@ -78,7 +78,7 @@ def consume(channel: Channel, method: Any, arguments: bytes) -> Steps:
         channel,
         channel.pressure,
         tag,
-        Holder(consumer_id, record.shard, record.id),
+        DeliveryHolder(consumer_id, record.shard, record.id),
         channel.cluster.shard(record.shard),
         no_ack,
         record.replicated,

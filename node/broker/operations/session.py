@@ -10,7 +10,7 @@ from mayfly.node.broker.channel import Channel
 from mayfly.node.broker.confirms import Confirms
 from mayfly.node.broker.operation import AmqpError, BarrierStep, ShardsStep, Steps, known
 from mayfly.node.broker.transaction import Transaction
-from mayfly.node.shard.results import Done
+from mayfly.node.shard.results import Applied
 
 
 def select(channel: Channel, method: Any, arguments: bytes) -> None:
@@ -62,7 +62,7 @@ def commit(channel: Channel, method: Any, arguments: bytes) -> Steps:
 
 
 def _all_done(results: list[object]) -> None:
-    _check_complete(all(isinstance(result, Done) for result in results))
+    _check_complete(all(isinstance(result, Applied) for result in results))
 
 
 def _check_complete(complete: bool) -> None:

@@ -36,7 +36,7 @@ _BYTES_AT_ONCE: Final = 128 * 1024
 """What one answer has at most, but for one row more: other things wait behind it."""
 
 
-class Holder(NamedTuple):
+class HoldingConnection(NamedTuple):
     """A connection that has so many of what is asked for, with the name operators know it by. Its key is
     `ClientConnection.name`."""
 
@@ -66,11 +66,11 @@ class ClientViews:
         connections, further = self._some(kind, selection, after)
         return sum([_count(kind, each) for each in connections]), further
 
-    def holders(self, kind: Kind, selection: ClientSelection, after: int) -> tuple[list[Holder], int | None]:
+    def holders(self, kind: Kind, selection: ClientSelection, after: int) -> tuple[list[HoldingConnection], int | None]:
         """Who has them, in no order: the same connections as for `count`."""
         connections, further = self._some(kind, selection, after)
         counted = [(each, _count(kind, each)) for each in connections]
-        return [Holder(each.socket.name, each.name, count) for each, count in counted if count], further
+        return [HoldingConnection(each.socket.name, each.name, count) for each, count in counted if count], further
 
     def rows(self, kind: Kind, selection: ClientSelection, parts: list[Part]) -> tuple[list[Row], list[Part]]:
         """The rows of parts, in their order, as many as one answer may have; and which parts are left. In a connection

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mayfly.cluster.raft import Message, MessageType
+from mayfly.cluster.raft import MessageType, RaftMessage
 from tests.cluster.host.three_hosts import Cluster
 
 
@@ -61,7 +61,7 @@ def test_a_read_brings_the_news_along(quiet: Cluster) -> None:
 def test_the_next_entry_brings_the_news_along_and_nothing_is_said_twice(quiet: Cluster) -> None:
     said: list[int] = []
 
-    def note(sender: int, to: int, message: Message) -> bool:
+    def note(sender: int, to: int, message: RaftMessage) -> bool:
         said.append(message.type)
         return False
 
@@ -91,7 +91,7 @@ def test_news_alone_is_not_acknowledged_at_once(quiet: Cluster) -> None:
     giver, _ = followers(quiet)
     said: list[int] = []
 
-    def note(sender: int, to: int, message: Message) -> bool:
+    def note(sender: int, to: int, message: RaftMessage) -> bool:
         said.append(message.type)
         return False
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from mayfly.cluster.group.reads import Reads
-from mayfly.cluster.raft import Entry, Message, MessageType
+from mayfly.cluster.raft import Entry, MessageType, RaftMessage
 from tests.cluster.host.changing import Changing
 from tests.cluster.host.three_hosts import LOST, Cluster
 
@@ -54,11 +54,11 @@ def other_than(cluster: Cluster, *nodes: int) -> int:
     return next(id for id in cluster.ids if id not in nodes)
 
 
-def counting(cluster: Cluster, kind: int) -> list[Message]:
+def counting(cluster: Cluster, kind: int) -> list[RaftMessage]:
     """The messages of a kind that arrive from now on."""
-    seen: list[Message] = []
+    seen: list[RaftMessage] = []
 
-    def look(sender: int, to: int, message: Message) -> bool:
+    def look(sender: int, to: int, message: RaftMessage) -> bool:
         if message.type == kind:
             seen.append(message)
         return False
@@ -235,7 +235,7 @@ def test_a_request_for_a_leader_that_is_none_any_more_is_not_passed_on() -> None
     old = cluster.leader()
     asker, next_leader = (id for id in cluster.ids if id != old)
     follower = cluster.nodes[next_leader].host
-    request = Message(READ_INDEX, next_leader, asker, entries=[Entry(data=b"context")])
+    request = RaftMessage(READ_INDEX, next_leader, asker, entries=[Entry(data=b"context")])
     follower.groups[0].step(request, cluster.now)
     assert follower.groups[0].raw.raft.messages == []
 
@@ -380,7 +380,7 @@ def test_whatever_happens_a_read_sees_all_that_was_answered_before(seed: int) ->
     readings: list[tuple[Reading, int]] = []
     given = 0
 
-    def lossy(rate: float) -> Callable[[int, int, Message], bool]:
+    def lossy(rate: float) -> Callable[[int, int, RaftMessage], bool]:
         return lambda sender, to, message: chance.random() < rate
 
     for _ in range(250):

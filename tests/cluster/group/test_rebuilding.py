@@ -7,7 +7,7 @@ import pytest
 from mayfly.cluster import limits
 from mayfly.cluster.group.rebuilding import Rebuild, decode_request
 from mayfly.cluster.log.batch import CorruptEntry, CorruptStore, GroupWrite, StoredGroup, WriteBatch
-from mayfly.cluster.raft import Entry, HardState, Message, MessageType, Snapshot, SnapshotMetadata
+from mayfly.cluster.raft import Entry, HardState, MessageType, RaftMessage, Snapshot, SnapshotMetadata
 from tests.cluster.host.three_hosts import Cluster
 
 
@@ -209,8 +209,8 @@ def test_nothing_acknowledged_is_lost_whatever_is_damaged_one_node_at_a_time(see
 def test_which_snapshots_cover_what_was_acknowledged(index: int, term: int, leader_term: int, covered: bool) -> None:
     wanted = Rebuild("", 20, 3)
     snapshot = Snapshot(SnapshotMetadata(index, term), b"")
-    assert wanted.is_ended_by(Message(MessageType.SNAP, 1, 2, leader_term, snapshot=snapshot)) is covered
-    assert not wanted.is_ended_by(Message(MessageType.APP, 1, 2, leader_term, index=index))
+    assert wanted.is_ended_by(RaftMessage(MessageType.SNAP, 1, 2, leader_term, snapshot=snapshot)) is covered
+    assert not wanted.is_ended_by(RaftMessage(MessageType.APP, 1, 2, leader_term, index=index))
 
 
 def test_requests_are_read_back_and_garbage_is_not() -> None:

@@ -15,7 +15,7 @@ from mayfly.cluster.group.snapshot_intake import SnapshotIntake
 from mayfly.cluster.group.snapshot_offer import OFFER_KEPT_MS
 from mayfly.cluster.log.batch import MissingEntry
 from mayfly.cluster.log.snapshot_codec import OutgoingSnapshot
-from mayfly.cluster.raft import ConfState, Message, MessageType, Snapshot, SnapshotMetadata
+from mayfly.cluster.raft import ConfState, MessageType, RaftMessage, Snapshot, SnapshotMetadata
 from mayfly.cluster.raft.progress import ProgressState
 from mayfly.cluster.raft.step import snapshot_applied
 from tests.cluster.host.three_hosts import TICK_MS, Cluster, Node, Recorder
@@ -45,7 +45,7 @@ class Lagging:
         cluster.start(self.away)
         cluster.run_until(lambda: self.lost)
 
-    def _loses(self, sender: int, to: int, message: Message) -> bool:
+    def _loses(self, sender: int, to: int, message: RaftMessage) -> bool:
         if message.type == MessageType.SNAP and message.snapshot is not None:
             self.lost.append(message.snapshot)
             return True
@@ -207,7 +207,7 @@ def test_what_is_under_way_to_a_member_is_bounded_in_bytes() -> None:
     slow = next(id for id in cluster.ids if id != leader)
     sent = 0
 
-    def count(sender: int, to: int, message: Message) -> bool:
+    def count(sender: int, to: int, message: RaftMessage) -> bool:
         nonlocal sent
         if sender == leader and message.to == slow and message.type == MessageType.APP:
             sent += sum(len(entry.data) for entry in message.entries)
@@ -244,7 +244,7 @@ class Arriving(Lagging):
         self.member = self.cluster.nodes[self.away]
         self.before = self.stored_state()
 
-    def _as_sent(self, message: Message) -> Message:
+    def _as_sent(self, message: RaftMessage) -> RaftMessage:
         snapshot = message.snapshot
         if snapshot is None:
             return message
@@ -252,7 +252,7 @@ class Arriving(Lagging):
         if not self.damaged:
             return message
         cut = Snapshot(snapshot.metadata, snapshot.data[:-1])
-        return Message(message.type, message.to, message.from_, message.term, snapshot=cut)
+        return RaftMessage(message.type, message.to, message.from_, message.term, snapshot=cut)
 
     def stored_state(self) -> object:
         stored = self.cluster.stores[self.away].load().get(0)
@@ -353,9 +353,9 @@ def test_of_those_that_arrive_meanwhile_the_newest_is_read_next() -> None:
     state = making.step()
     assert state is not None
 
-    def arrives(index: int, term: int) -> Message:
+    def arrives(index: int, term: int) -> RaftMessage:
         snapshot = Snapshot(SnapshotMetadata(index, term, ConfState([1, 2], [])), state)
-        message = Message(MessageType.SNAP, 1, 2, term, snapshot=snapshot)
+        message = RaftMessage(MessageType.SNAP, 1, 2, term, snapshot=snapshot)
         intake.begin(message, snapshot, 0)
         return message
 

@@ -4,7 +4,7 @@ import pytest
 
 from mayfly.cluster.host.delayed_appends import HELD_MS, LARGE_BYTES, LATE_MS, MOST_BYTES, SUSPENDED_MS
 from mayfly.cluster.limits import LARGE_WRITE_BYTES
-from mayfly.cluster.raft import Message, MessageType
+from mayfly.cluster.raft import MessageType, RaftMessage
 from tests.cluster.host.three_hosts import TICK_MS, Cluster
 
 
@@ -48,7 +48,7 @@ def appends(cluster: Cluster, to: int) -> list[int]:
     """From now on: how many entries each append for a node has."""
     said: list[int] = []
 
-    def note(sender: int, receiver: int, message: Message) -> bool:
+    def note(sender: int, receiver: int, message: RaftMessage) -> bool:
         if receiver == to and message.type == MessageType.APP and message.entries:
             said.append(len(message.entries))
         return False
@@ -163,11 +163,11 @@ def test_what_is_large_or_has_become_so_goes_at_once(quiet: Cluster) -> None:
     assert sum(said) >= MOST_BYTES // piece - 1
 
 
-def refusals(cluster: Cluster) -> list[Message]:
+def refusals(cluster: Cluster) -> list[RaftMessage]:
     """What followers refuse from now on."""
-    refused: list[Message] = []
+    refused: list[RaftMessage] = []
 
-    def note(sender: int, to: int, message: Message) -> bool:
+    def note(sender: int, to: int, message: RaftMessage) -> bool:
         if message.reject:
             refused.append(message)
         return False

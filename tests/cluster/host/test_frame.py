@@ -1,12 +1,12 @@
 """Frames are divided so that the peer takes each of them."""
 
 from mayfly.cluster.host.frame import Frame
-from mayfly.cluster.raft import Entry, EntryType, Message, MessageType
+from mayfly.cluster.raft import Entry, EntryType, MessageType, RaftMessage
 
 
-def appended(index: int, size_bytes: int) -> Message:
+def appended(index: int, size_bytes: int) -> RaftMessage:
     entry = Entry(1, index, EntryType.NORMAL, bytes(size_bytes))
-    return Message(MessageType.APP, to=2, from_=1, term=1, index=index - 1, entries=[entry])
+    return RaftMessage(MessageType.APP, to=2, from_=1, term=1, index=index - 1, entries=[entry])
 
 
 def full_frame() -> Frame:
@@ -41,7 +41,7 @@ def test_notices_alone_are_divided() -> None:
 def test_heartbeats_go_before_what_is_large() -> None:
     """They are notices; behind a large message they would come when all of that has."""
     frame = Frame(7)
-    frame.raft = [(1, Message(type=MessageType.APP, entries=[Entry(1, 1, data=bytes(100_000))]))]
+    frame.raft = [(1, RaftMessage(type=MessageType.APP, entries=[Entry(1, 1, data=bytes(100_000))]))]
     frame.proposals = [(2, bytes(100_000))]
     frame.group_clocks = [(1, 5, 4)]
     frame.notices = [(1, b"beats")]

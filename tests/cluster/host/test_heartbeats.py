@@ -4,7 +4,7 @@ import pytest
 
 from mayfly.cluster import notice_kinds
 from mayfly.cluster.host.frame import Frame
-from mayfly.cluster.raft import Message, MessageType
+from mayfly.cluster.raft import MessageType, RaftMessage
 from tests.cluster.host.heartbeat_messages import heartbeats_as_messages
 from tests.cluster.host.three_hosts import TICK_MS, Cluster, Node
 
@@ -36,7 +36,7 @@ def follower(cluster: Cluster) -> Node:
 
 def test_an_idle_cluster_sends_no_messages_and_stays_as_it_is(cluster: Cluster) -> None:
     leader, term = cluster.leader(), follower(cluster).host.groups[0].term
-    said: list[Message] = []
+    said: list[RaftMessage] = []
     for _ in range(100):
         cluster.now += TICK_MS
         frames: list[tuple[int, int, Frame]] = []

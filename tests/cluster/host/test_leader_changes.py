@@ -3,7 +3,7 @@
 import pytest
 
 from mayfly.cluster.host.leader_balance import LONGEST_PAUSE_MS, STABLE_BEFORE_TRANSFER_MS
-from mayfly.cluster.raft import Message, MessageType
+from mayfly.cluster.raft import MessageType, RaftMessage
 from tests.cluster.host.three_hosts import TICK_MS, Cluster
 
 GROUPS = 6
@@ -70,7 +70,7 @@ def test_a_node_that_cannot_keep_the_office_gets_it_ever_more_rarely() -> None:
     cluster = Cluster(3, groups=GROUPS)
     cluster.run_until(lambda: settled(cluster))
 
-    def loses(sender: int, to: int, message: Message) -> bool:
+    def loses(sender: int, to: int, message: RaftMessage) -> bool:
         return sender == 1 and message.type in (MessageType.APP, MessageType.HEARTBEAT)
 
     cluster.loses = loses

@@ -5,7 +5,7 @@ import pytest
 from mayfly.cluster.host.disk_watch import DiskWatch
 from mayfly.cluster.host.draining import REMEMBERED_MS, Draining
 from mayfly.cluster.limits import SLOW_BYTES_PER_MS
-from mayfly.cluster.raft import Message, MessageType
+from mayfly.cluster.raft import MessageType, RaftMessage
 from tests.cluster.host.three_hosts import TICK_MS, Cluster
 
 ELECTION_TIMEOUT_MS = 500
@@ -155,7 +155,7 @@ def _asked_to_stand(cluster: HangingCluster, by: int) -> list[int]:
     """Whom a node asks from now on."""
     asked: list[int] = []
 
-    def note(sender: int, to: int, message: Message) -> bool:
+    def note(sender: int, to: int, message: RaftMessage) -> bool:
         if sender == by and message.type == MessageType.TIMEOUT_NOW:
             asked.append(to)
         return False

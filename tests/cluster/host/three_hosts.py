@@ -12,7 +12,7 @@ from mayfly.cluster.host.frame import Frame
 from mayfly.cluster.host.host import Host
 from mayfly.cluster.host.settings import HostSettings
 from mayfly.cluster.log.group_log import EntryCache
-from mayfly.cluster.raft import Message
+from mayfly.cluster.raft import RaftMessage
 from simulation.cluster.carried import carried
 from simulation.cluster.memory_store import MemoryStore
 from tests.cluster.host.heartbeat_messages import heartbeats_as_messages
@@ -176,7 +176,7 @@ class Node:
         pass
 
 
-def lose(frame: Frame, sender: int, to: int, loses: Callable[[int, Message], bool]) -> None:
+def lose(frame: Frame, sender: int, to: int, loses: Callable[[int, RaftMessage], bool]) -> None:
     """Take out of a frame the messages that get lost. If some of the heartbeats do, the others go on as messages."""
     frame.raft = [(group, message) for group, message in frame.raft if not loses(group, message)]
     for notice in list(frame.notices):
@@ -216,14 +216,14 @@ class Cluster:
         self.cut: set[int] = set()
         self.stuck: set[int] = set()
         self.frozen: set[int] = set()
-        self.loses: Callable[[int, int, Message], bool] = lambda sender, to, message: False
-        self.as_sent: Callable[[Message], Message] = lambda message: message
+        self.loses: Callable[[int, int, RaftMessage], bool] = lambda sender, to, message: False
+        self.as_sent: Callable[[RaftMessage], RaftMessage] = lambda message: message
         """What a message is in its sender's memory."""
         self._mail: list[tuple[int, int, Frame]] = []
         for id in self.ids:
             self.start(id)
 
-    def _is_lost(self, sender: int, to: int, group: int, message: Message) -> bool:
+    def _is_lost(self, sender: int, to: int, group: int, message: RaftMessage) -> bool:
         return self.loses(sender, to, message)
 
     def start(self, id: int) -> None:

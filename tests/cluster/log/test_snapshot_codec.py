@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mayfly.cluster.log.batch import CorruptStore, MissingEntry
 from mayfly.cluster.log.snapshot_codec import OutgoingSnapshot, ReceivedSnapshot
-from mayfly.cluster.raft import Entry, Message, MessageType, Snapshot, SnapshotMetadata
+from mayfly.cluster.raft import Entry, MessageType, RaftMessage, Snapshot, SnapshotMetadata
 from simulation.cluster.carried import carried
 
 GROUP = 5
@@ -122,7 +122,7 @@ def test_checked_entries_that_are_cut_off_later_are_told() -> None:
 def test_a_message_is_carried_without_a_wire() -> None:
     live = [Entry(1, 2, 0, b"two")]
     snapshot = Snapshot(SnapshotMetadata(9, 1), b"state", source(b"state", live))
-    message = Message(MessageType.SNAP, 2, 1, 7, snapshot=snapshot)
+    message = RaftMessage(MessageType.SNAP, 2, 1, 7, snapshot=snapshot)
     arrived = carried(GROUP, message)
     assert arrived == message
     assert arrived.snapshot is not None

@@ -11,7 +11,7 @@ from mayfly.cluster.raft import (
     Entry,
     EntryType,
     HardState,
-    Message,
+    RaftMessage,
     Ready,
     Snapshot,
     SoftState,
@@ -141,7 +141,7 @@ def describe_node(node_id: int) -> str:
     return named.get(node_id, f"{node_id:x}")
 
 
-def describe_message(message: Message, indent: str = "") -> list[str]:
+def describe_message(message: RaftMessage, indent: str = "") -> list[str]:
     """A message in one or more lines."""
     text = (
         f"{indent}{describe_node(message.from_)}->{describe_node(message.to)} {MESSAGE_TYPES[message.type]} "

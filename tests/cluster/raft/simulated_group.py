@@ -29,9 +29,9 @@ from mayfly.cluster.raft import (
     Entry,
     EntryType,
     HardState,
-    Message,
     MessageType,
     ProposalDropped,
+    RaftMessage,
     RawNode,
     ReadState,
     Ready,
@@ -103,8 +103,8 @@ class SimulatedMember:
         self.applied = snapshot.metadata.index
         self.members = snapshot.metadata.conf_state
         self.pending: Ready | None = None
-        self.append_work: list[Message] = []
-        self.apply_work: list[Message] = []
+        self.append_work: list[RaftMessage] = []
+        self.apply_work: list[RaftMessage] = []
         self.read_states: list[ReadState] = []
         self.node = RawNode(
             Config(
@@ -161,7 +161,7 @@ class SimulatedMember:
             return True
         return False
 
-    def respond(self, work: Message) -> None:
+    def respond(self, work: RaftMessage) -> None:
         for response in work.responses:
             if response.to == self.id:
                 self.take(response)
@@ -195,7 +195,7 @@ class SimulatedMember:
             self.storage.create_snapshot(self.applied, self.members, json.dumps(self.state).encode())
             self.storage.compact(self.applied)
 
-    def take(self, message: Message) -> None:
+    def take(self, message: RaftMessage) -> None:
         with suppress(ProposalDropped):
             self.node.step(message)
         self.group.promises.check_leader(self.node)
@@ -213,7 +213,7 @@ class SimulatedGroup:
     def __init__(self, size: int, seed: int = 0, **options: int) -> None:
         self.random = Random(seed)
         self.promises = Promises()
-        self.network: list[Message] = []
+        self.network: list[RaftMessage] = []
         self.proposed = 0
         voters = list(range(1, size + 1))
         self.members = {node_id: SimulatedMember(self, node_id, voters, options) for node_id in voters}
@@ -221,17 +221,17 @@ class SimulatedGroup:
     def __getitem__(self, node_id: int) -> SimulatedMember:
         return self.members[node_id]
 
-    def send(self, messages: list[Message]) -> None:
+    def send(self, messages: list[RaftMessage]) -> None:
         self.network.extend(messages)
 
-    def hand_over(self, message: Message) -> None:
+    def hand_over(self, message: RaftMessage) -> None:
         self.members[message.to].take(message)
         self.report_snapshot(message, True)
 
-    def lose(self, message: Message) -> None:
+    def lose(self, message: RaftMessage) -> None:
         self.report_snapshot(message, False)
 
-    def report_snapshot(self, message: Message, ok: bool) -> None:
+    def report_snapshot(self, message: RaftMessage, ok: bool) -> None:
         """What a transport owes the sender of a snapshot."""
         if message.type == MessageType.SNAP:
             self.members[message.from_].node.report_snapshot(message.to, ok)

@@ -6,8 +6,8 @@ from mayfly.cluster.raft import (
     Entry,
     EntryType,
     HardState,
-    Message,
     MessageType,
+    RaftMessage,
     RawNode,
     Snapshot,
     SnapshotMetadata,
@@ -37,8 +37,8 @@ class Subject:
         self.storage.append([Entry(own, index) for index, own in enumerate(terms, 1)])
         if terms or term:
             self.storage.set_hard_state(HardState(max([term, *terms]), 0, commit))
-        self.now: list[Message] = []
-        self.later: list[Message] = []
+        self.now: list[RaftMessage] = []
+        self.later: list[RaftMessage] = []
         self.applied: list[Entry] = []
         self.installed: list[Snapshot] = []
         self.start()
@@ -69,10 +69,10 @@ class Subject:
                 self.applied.append(entry)
             self.node.advance()
 
-    def hears(self, kind: int, from_: int, term: int, **fields: object) -> list[Message]:
+    def hears(self, kind: int, from_: int, term: int, **fields: object) -> list[RaftMessage]:
         """Take a message; returns all that is said because of it."""
         self.now, self.later = [], []
-        self.node.step(Message(kind, 1, from_, term, **fields))  # type: ignore[arg-type]
+        self.node.step(RaftMessage(kind, 1, from_, term, **fields))  # type: ignore[arg-type]
         self.work()
         return self.now + self.later
 

@@ -10,10 +10,10 @@ from mayfly.cluster.raft import (
     ConfState,
     Entry,
     EntryType,
-    Message,
     MessageType,
     ProposalDropped,
     RaftError,
+    RaftMessage,
     Snapshot,
     SnapshotMetadata,
     UnknownPeer,
@@ -53,54 +53,54 @@ def snapshot(index: int, term: int, voters: list[int], learners: list[int] | Non
 APP, SNAP, PROP = MessageType.APP, MessageType.SNAP, MessageType.PROP
 
 TO_FOLLOWER = {
-    "unknown type": Message(99, 2, 1, 1),
-    "negative type": Message(-1, 2, 1, 1),
-    "from nobody": Message(MessageType.HEARTBEAT, 2, 0, 1),
-    "from itself": Message(MessageType.HEARTBEAT, 2, 2, 1),
-    "own response": Message(MessageType.APP_RESP, 2, 2, 1),
-    "from a negative node": Message(MessageType.HEARTBEAT, 2, -4, 1),
-    "for another node": Message(MessageType.HEARTBEAT, 3, 1, 1),
-    "without term": Message(APP, 2, 1, 0, entries=[entry(1, 1)]),
-    "negative term": Message(MessageType.VOTE, 2, 1, -1),
-    "huge term": Message(MessageType.VOTE, 2, 1, 1 << 62),
-    "negative index": Message(APP, 2, 1, 1, index=-1),
-    "negative commit": Message(MessageType.HEARTBEAT, 2, 1, 1, commit=-1),
-    "last term after the term": Message(MessageType.VOTE, 2, 1, 5, log_term=6, index=9),
-    "commit that isn't here": Message(MessageType.HEARTBEAT, 2, 1, 1, commit=9),
-    "the same at a new term": Message(MessageType.HEARTBEAT, 2, 1, 7, commit=9),
-    "gap": Message(APP, 2, 1, 1, log_term=1, index=3, entries=[entry(1, 5)]),
-    "disorder": Message(APP, 2, 1, 1, log_term=1, index=3, entries=[entry(1, 4), entry(1, 4)]),
-    "falling terms": Message(APP, 2, 1, 2, log_term=1, index=3, entries=[entry(2, 4), entry(1, 5)]),
-    "entries before the one before": Message(APP, 2, 1, 2, log_term=2, index=3, entries=[entry(1, 4)]),
-    "entries of a term to come": Message(APP, 2, 1, 1, log_term=1, index=3, entries=[entry(2, 4)]),
-    "entries without term": Message(APP, 2, 1, 1, entries=[entry(0, 1)]),
-    "no snapshot": Message(SNAP, 2, 1, 1),
-    "snapshot of nothing": Message(SNAP, 2, 1, 1, snapshot=snapshot(0, 0, [1, 2, 3])),
-    "snapshot of a term to come": Message(SNAP, 2, 1, 1, snapshot=snapshot(9, 2, [1, 2, 3])),
-    "snapshot without voters": Message(SNAP, 2, 1, 1, snapshot=snapshot(9, 1, [], [1, 2])),
-    "snapshot naming one twice": Message(SNAP, 2, 1, 1, snapshot=snapshot(9, 1, [1, 2, 2])),
-    "snapshot of a voting learner": Message(SNAP, 2, 1, 1, snapshot=snapshot(9, 1, [1, 2], [2])),
-    "snapshot with node 0": Message(SNAP, 2, 1, 1, snapshot=snapshot(9, 1, [0, 1, 2])),
-    "proposal of nothing": Message(PROP, 2, 3),
-    "proposal with a term": Message(PROP, 2, 3, 1, entries=[entry(0, 0)]),
-    "proposal of a damaged change": Message(PROP, 2, 3, entries=[entry(0, 0, EntryType.CONF_CHANGE)]),
-    "proposal of unknown type": Message(PROP, 2, 3, entries=[entry(0, 0, 7)]),
-    "read without context": Message(MessageType.READ_INDEX, 2, 3),
-    "answer to a read without context": Message(MessageType.READ_INDEX_RESP, 2, 1, 1),
-    "election": Message(MessageType.HUP, 2, 1),
-    "quorum check": Message(MessageType.CHECK_QUORUM, 2, 1),
-    "report": Message(MessageType.UNREACHABLE, 2, 1),
-    "forget": Message(MessageType.FORGET_LEADER, 2, 1),
-    "storage": Message(MessageType.STORAGE_APPEND_RESP, 2, LOCAL_APPEND_THREAD, 1, 1, 3),
+    "unknown type": RaftMessage(99, 2, 1, 1),
+    "negative type": RaftMessage(-1, 2, 1, 1),
+    "from nobody": RaftMessage(MessageType.HEARTBEAT, 2, 0, 1),
+    "from itself": RaftMessage(MessageType.HEARTBEAT, 2, 2, 1),
+    "own response": RaftMessage(MessageType.APP_RESP, 2, 2, 1),
+    "from a negative node": RaftMessage(MessageType.HEARTBEAT, 2, -4, 1),
+    "for another node": RaftMessage(MessageType.HEARTBEAT, 3, 1, 1),
+    "without term": RaftMessage(APP, 2, 1, 0, entries=[entry(1, 1)]),
+    "negative term": RaftMessage(MessageType.VOTE, 2, 1, -1),
+    "huge term": RaftMessage(MessageType.VOTE, 2, 1, 1 << 62),
+    "negative index": RaftMessage(APP, 2, 1, 1, index=-1),
+    "negative commit": RaftMessage(MessageType.HEARTBEAT, 2, 1, 1, commit=-1),
+    "last term after the term": RaftMessage(MessageType.VOTE, 2, 1, 5, log_term=6, index=9),
+    "commit that isn't here": RaftMessage(MessageType.HEARTBEAT, 2, 1, 1, commit=9),
+    "the same at a new term": RaftMessage(MessageType.HEARTBEAT, 2, 1, 7, commit=9),
+    "gap": RaftMessage(APP, 2, 1, 1, log_term=1, index=3, entries=[entry(1, 5)]),
+    "disorder": RaftMessage(APP, 2, 1, 1, log_term=1, index=3, entries=[entry(1, 4), entry(1, 4)]),
+    "falling terms": RaftMessage(APP, 2, 1, 2, log_term=1, index=3, entries=[entry(2, 4), entry(1, 5)]),
+    "entries before the one before": RaftMessage(APP, 2, 1, 2, log_term=2, index=3, entries=[entry(1, 4)]),
+    "entries of a term to come": RaftMessage(APP, 2, 1, 1, log_term=1, index=3, entries=[entry(2, 4)]),
+    "entries without term": RaftMessage(APP, 2, 1, 1, entries=[entry(0, 1)]),
+    "no snapshot": RaftMessage(SNAP, 2, 1, 1),
+    "snapshot of nothing": RaftMessage(SNAP, 2, 1, 1, snapshot=snapshot(0, 0, [1, 2, 3])),
+    "snapshot of a term to come": RaftMessage(SNAP, 2, 1, 1, snapshot=snapshot(9, 2, [1, 2, 3])),
+    "snapshot without voters": RaftMessage(SNAP, 2, 1, 1, snapshot=snapshot(9, 1, [], [1, 2])),
+    "snapshot naming one twice": RaftMessage(SNAP, 2, 1, 1, snapshot=snapshot(9, 1, [1, 2, 2])),
+    "snapshot of a voting learner": RaftMessage(SNAP, 2, 1, 1, snapshot=snapshot(9, 1, [1, 2], [2])),
+    "snapshot with node 0": RaftMessage(SNAP, 2, 1, 1, snapshot=snapshot(9, 1, [0, 1, 2])),
+    "proposal of nothing": RaftMessage(PROP, 2, 3),
+    "proposal with a term": RaftMessage(PROP, 2, 3, 1, entries=[entry(0, 0)]),
+    "proposal of a damaged change": RaftMessage(PROP, 2, 3, entries=[entry(0, 0, EntryType.CONF_CHANGE)]),
+    "proposal of unknown type": RaftMessage(PROP, 2, 3, entries=[entry(0, 0, 7)]),
+    "read without context": RaftMessage(MessageType.READ_INDEX, 2, 3),
+    "answer to a read without context": RaftMessage(MessageType.READ_INDEX_RESP, 2, 1, 1),
+    "election": RaftMessage(MessageType.HUP, 2, 1),
+    "quorum check": RaftMessage(MessageType.CHECK_QUORUM, 2, 1),
+    "report": RaftMessage(MessageType.UNREACHABLE, 2, 1),
+    "forget": RaftMessage(MessageType.FORGET_LEADER, 2, 1),
+    "storage": RaftMessage(MessageType.STORAGE_APPEND_RESP, 2, LOCAL_APPEND_THREAD, 1, 1, 3),
 }
 
 TO_LEADER = {
-    "answer of a stranger": Message(MessageType.APP_RESP, 1, 9, 1, index=3),
-    "vote of a stranger": Message(MessageType.VOTE_RESP, 1, 9, 1),
-    "entries that were never sent": Message(MessageType.APP_RESP, 1, 2, 1, index=99),
-    "hint after the end": Message(MessageType.APP_RESP, 1, 2, 1, index=3, reject=True, reject_hint=99),
-    "damaged context": Message(MessageType.HEARTBEAT_RESP, 1, 2, 1, context=b"abc"),
-    "damaged change": Message(PROP, 1, 2, entries=[entry(0, 0), entry(0, 0, EntryType.CONF_CHANGE_V2)]),
+    "answer of a stranger": RaftMessage(MessageType.APP_RESP, 1, 9, 1, index=3),
+    "vote of a stranger": RaftMessage(MessageType.VOTE_RESP, 1, 9, 1),
+    "entries that were never sent": RaftMessage(MessageType.APP_RESP, 1, 2, 1, index=99),
+    "hint after the end": RaftMessage(MessageType.APP_RESP, 1, 2, 1, index=3, reject=True, reject_hint=99),
+    "damaged context": RaftMessage(MessageType.HEARTBEAT_RESP, 1, 2, 1, context=b"abc"),
+    "damaged change": RaftMessage(PROP, 1, 2, entries=[entry(0, 0), entry(0, 0, EntryType.CONF_CHANGE_V2)]),
 }
 
 
@@ -131,13 +131,13 @@ def test_storage_is_believed_only_about_what_was_handed_to_it() -> None:
     member = group_with_leader(async_storage_writes=True)[2]
     before = picture(member)
     for index in (1, 99):
-        applied = Message(
+        applied = RaftMessage(
             MessageType.STORAGE_APPLY_RESP, 2, LOCAL_APPLY_THREAD, entries=[entry(1, index)]
         )
         with pytest.raises(RaftError):
             member.node.step(applied)
     with pytest.raises(RaftError):
-        member.node.step(Message(MessageType.STORAGE_APPEND_RESP, 2, LOCAL_APPLY_THREAD, 1, 1, 3))
+        member.node.step(RaftMessage(MessageType.STORAGE_APPEND_RESP, 2, LOCAL_APPLY_THREAD, 1, 1, 3))
     assert picture(member) == before
 
 
@@ -147,7 +147,7 @@ ANY_SNAPSHOT = st.builds(
     snapshot, SMALL, SMALL, st.lists(st.integers(0, 4), max_size=4), st.lists(st.integers(0, 4), max_size=2)
 )
 ANY_MESSAGE = st.builds(
-    Message,
+    RaftMessage,
     type=st.integers(min_value=-1, max_value=25),
     to=st.integers(min_value=0, max_value=3),
     from_=st.one_of(st.integers(min_value=-1, max_value=5), st.sampled_from([LOCAL_APPEND_THREAD])),
@@ -165,7 +165,7 @@ ANY_MESSAGE = st.builds(
 
 @settings(max_examples=200, deadline=None)
 @given(messages=st.lists(st.tuples(st.integers(1, 3), ANY_MESSAGE), max_size=12))
-def test_whatever_arrives_only_documented_errors_come_of_it(messages: list[tuple[int, Message]]) -> None:
+def test_whatever_arrives_only_documented_errors_come_of_it(messages: list[tuple[int, RaftMessage]]) -> None:
     """A liar can unseat a leader, but not break a node: it goes on working, and its commit index is in its log."""
     group = group_with_leader()
     for node_id, message in messages:

@@ -13,8 +13,8 @@ from mayfly.cluster.raft import (
     ConfState,
     Entry,
     HardState,
-    Message,
     MessageType,
+    RaftMessage,
     RawNode,
     Snapshot,
     SnapshotMetadata,
@@ -29,7 +29,7 @@ from tests.cluster.raft.subject import Subject, entries_of
 
 def test_figure_2_persistent_state_term_and_vote_are_stored_before_the_answer() -> None:
     subject = Subject()
-    subject.node.step(Message(MessageType.VOTE, 1, 2, 3))
+    subject.node.step(RaftMessage(MessageType.VOTE, 1, 2, 3))
     ready = subject.node.ready()
     assert ready.must_sync
     assert ready.hard_state == HardState(3, 2, 0)
@@ -39,7 +39,7 @@ def test_figure_2_persistent_state_term_and_vote_are_stored_before_the_answer() 
 
 def test_figure_2_persistent_state_entries_are_stored_before_they_are_acknowledged() -> None:
     subject = Subject()
-    subject.node.step(Message(MessageType.APP, 1, 2, 1, entries=entries_of([1], 1)))
+    subject.node.step(RaftMessage(MessageType.APP, 1, 2, 1, entries=entries_of([1], 1)))
     ready = subject.node.ready()
     assert ready.must_sync
     assert ready.entries == entries_of([1], 1)
@@ -428,9 +428,9 @@ def test_section_5_3_the_leaders_own_disk_is_one_of_the_majority_and_not_more() 
     subject.hears(MessageType.APP_RESP, 2, 1, index=1)
     subject.node.propose(b"data")
     subject.node.ready()  # being written
-    subject.node.step(Message(MessageType.APP_RESP, 1, 2, 1, index=2))
+    subject.node.step(RaftMessage(MessageType.APP_RESP, 1, 2, 1, index=2))
     assert subject.node.raft.raft_log.committed == 1
-    subject.node.step(Message(MessageType.APP_RESP, 1, 3, 1, index=2))
+    subject.node.step(RaftMessage(MessageType.APP_RESP, 1, 3, 1, index=2))
     assert subject.node.raft.raft_log.committed == 2
 
 
@@ -468,7 +468,7 @@ def test_section_5_3_figure_7_any_follower_comes_to_the_leaders_log(case: str) -
         MessageType.HEARTBEAT_RESP, 2, leader.node.raft.term
     )
     for _ in range(10):
-        answers: list[Message] = []
+        answers: list[RaftMessage] = []
         for message in to_follower:
             answers += follower.hears(
                 message.type, 3, message.term, index=message.index, log_term=message.log_term,

@@ -4,7 +4,7 @@ pre-vote (9.6). Sessions (section 8, thesis 6.3) are in tests/cluster/group/test
 
 import pytest
 
-from mayfly.cluster.raft import Message, MessageType, ProposalDropped, ReadState, StateType
+from mayfly.cluster.raft import MessageType, ProposalDropped, RaftMessage, ReadState, StateType
 from tests.cluster.raft.subject import Subject, entries_of
 
 
@@ -50,7 +50,7 @@ def test_section_8_a_read_waits_for_the_commit_of_the_terms_first_entry() -> Non
     told = subject.hears(MessageType.APP_RESP, 2, 2, index=2)
     context = subject.node.raft.read_only.context()
     assert (MessageType.HEARTBEAT, context) in [(m.type, m.context) for m in told]
-    subject.node.step(Message(MessageType.HEARTBEAT_RESP, 1, 2, 2, context=context))
+    subject.node.step(RaftMessage(MessageType.HEARTBEAT_RESP, 1, 2, 2, context=context))
     assert subject.node.raft.read_states == [ReadState(2, b"early")]
 
 
@@ -64,9 +64,9 @@ def test_section_8_a_read_is_answered_after_a_majority_has_answered_a_heartbeat(
     subject.node.advance()
     context = heartbeats[0].context
     for follower in (2, 2):
-        subject.node.step(Message(MessageType.HEARTBEAT_RESP, 1, follower, 2, context=context))
+        subject.node.step(RaftMessage(MessageType.HEARTBEAT_RESP, 1, follower, 2, context=context))
     assert subject.node.raft.read_states == [], "one follower, twice"
-    subject.node.step(Message(MessageType.HEARTBEAT_RESP, 1, 3, 2, context=context))
+    subject.node.step(RaftMessage(MessageType.HEARTBEAT_RESP, 1, 3, 2, context=context))
     assert subject.node.raft.read_states == [ReadState(2, b"read")]
 
 
@@ -75,9 +75,9 @@ def test_section_8_an_answer_to_a_heartbeat_from_before_the_read_does_not_count(
     subject.node.read_index(b"first")
     context = subject.node.raft.read_only.context()
     subject.node.read_index(b"second")
-    subject.node.step(Message(MessageType.HEARTBEAT_RESP, 1, 2, 2, context=context))
+    subject.node.step(RaftMessage(MessageType.HEARTBEAT_RESP, 1, 2, 2, context=context))
     assert [state.request_context for state in subject.node.raft.read_states] == [b"first"]
-    subject.node.step(Message(MessageType.HEARTBEAT_RESP, 1, 2, 2))
+    subject.node.step(RaftMessage(MessageType.HEARTBEAT_RESP, 1, 2, 2))
     assert [state.request_context for state in subject.node.raft.read_states] == [b"first"]
 
 

@@ -15,8 +15,8 @@ from mayfly.cluster.raft import (
     ConfState,
     Entry,
     EntryType,
-    Message,
     MessageType,
+    RaftMessage,
     StateType,
     encode_conf_change,
 )
@@ -164,7 +164,7 @@ def test_thesis_4_1_a_change_counts_from_when_it_is_applied() -> None:
 def test_thesis_4_1_nobody_stands_for_election_before_it_has_applied_a_committed_change() -> None:
     subject = Subject()
     change = encode_conf_change(change_of((ConfChangeType.ADD_NODE, 4)))
-    subject.node.step(Message(MessageType.APP, 1, 2, 1, entries=[Entry(1, 1, change.type, change.data)], commit=1))
+    subject.node.step(RaftMessage(MessageType.APP, 1, 2, 1, entries=[Entry(1, 1, change.type, change.data)], commit=1))
     assert subject.node.raft.raft_log.has_unapplied_conf_change()
     subject.node.campaign()
     assert subject.node.raft.state == StateType.FOLLOWER

@@ -6,7 +6,7 @@ one (tests/cluster/transport).
 
 import pytest
 
-from mayfly.cluster.raft import ConfState, Entry, Message, MessageType, Snapshot, SnapshotMetadata, StateType
+from mayfly.cluster.raft import ConfState, Entry, MessageType, RaftMessage, Snapshot, SnapshotMetadata, StateType
 from tests.cluster.raft.subject import Subject, entries_of
 
 MEMBERS = ConfState([1, 2, 3])
@@ -52,7 +52,7 @@ def test_section_7_install_snapshot_8_the_state_is_replaced_and_the_configuratio
 
 def test_section_7_a_snapshot_is_on_disk_before_it_is_acknowledged() -> None:
     subject = Subject([1])
-    subject.node.step(Message(MessageType.SNAP, 1, 2, 3, snapshot=snapshot(4, 2)))
+    subject.node.step(RaftMessage(MessageType.SNAP, 1, 2, 3, snapshot=snapshot(4, 2)))
     ready = subject.node.ready()
     assert ready.snapshot is not None
     assert ready.messages_now == []
@@ -103,8 +103,8 @@ def test_section_7_a_snapshot_puts_the_election_off_and_makes_a_follower() -> No
 
 def test_section_7_committed_entries_after_it_are_applied_after_it() -> None:
     subject = Subject()
-    subject.node.step(Message(MessageType.SNAP, 1, 2, 3, snapshot=snapshot(4, 2)))
-    subject.node.step(Message(MessageType.APP, 1, 2, 3, 2, 4, 5, entries=[Entry(3, 5)]))
+    subject.node.step(RaftMessage(MessageType.SNAP, 1, 2, 3, snapshot=snapshot(4, 2)))
+    subject.node.step(RaftMessage(MessageType.APP, 1, 2, 3, 2, 4, 5, entries=[Entry(3, 5)]))
     ready = subject.node.ready()
     assert ready.snapshot is not None
     assert ready.committed_entries == [], "they wait until it is in place"

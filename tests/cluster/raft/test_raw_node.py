@@ -9,10 +9,10 @@ from mayfly.cluster.raft import (
     ConfState,
     Entry,
     HardState,
-    Message,
     MessageType,
     ProposalDropped,
     RaftError,
+    RaftMessage,
     RawNode,
     Snapshot,
     SnapshotMetadata,
@@ -100,9 +100,9 @@ def test_a_leaders_appends_and_vote_requests_needn_t_wait_for_the_disk() -> None
 
 def test_votes_and_acknowledgements_wait_for_the_disk() -> None:
     node = node_of(storage_of([1, 2, 3]))
-    node.step(Message(MessageType.VOTE, 1, 2, 2, 1, 1))
-    node.step(Message(MessageType.APP, 1, 2, 2, 1, 1, entries=[Entry(2, 2)]))
-    node.step(Message(MessageType.HEARTBEAT, 1, 2, 2))
+    node.step(RaftMessage(MessageType.VOTE, 1, 2, 2, 1, 1))
+    node.step(RaftMessage(MessageType.APP, 1, 2, 2, 1, 1, entries=[Entry(2, 2)]))
+    node.step(RaftMessage(MessageType.HEARTBEAT, 1, 2, 2))
     ready = node.ready()
     assert [m.type for m in ready.messages_now] == [MessageType.HEARTBEAT_RESP]
     assert [m.type for m in ready.messages_after_append] == [MessageType.VOTE_RESP, MessageType.APP_RESP]
@@ -142,7 +142,7 @@ def test_proposals_without_a_leader_are_dropped() -> None:
 
 def test_followers_pass_proposals_on() -> None:
     node = node_of(storage_of([1, 2, 3]))
-    node.step(Message(MessageType.HEARTBEAT, 1, 2, 2))
+    node.step(RaftMessage(MessageType.HEARTBEAT, 1, 2, 2))
     node.propose(b"data")
     passed = node.ready().messages_now[-1]
     assert (passed.type, passed.to, passed.from_, passed.term) == (MessageType.PROP, 2, 1, 0)
@@ -151,7 +151,7 @@ def test_followers_pass_proposals_on() -> None:
 
 def test_followers_told_not_to_pass_proposals_on_drop_them() -> None:
     node = node_of(storage_of([1, 2, 3]), disable_proposal_forwarding=True)
-    node.step(Message(MessageType.HEARTBEAT, 1, 2, 2))
+    node.step(RaftMessage(MessageType.HEARTBEAT, 1, 2, 2))
     with pytest.raises(ProposalDropped):
         node.propose(b"data")
 

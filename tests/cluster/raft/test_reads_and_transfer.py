@@ -7,9 +7,9 @@ from mayfly.cluster.raft import (
     ConfChangeType,
     Config,
     HardState,
-    Message,
     MessageType,
     ProposalDropped,
+    RaftMessage,
     RawNode,
     ReadOnlyOption,
     ReadState,
@@ -60,7 +60,7 @@ def test_a_read_waits_for_the_first_commit_of_the_term() -> None:
     group = led_group()
     group[2].node.campaign()
     group.settle(cut_off=frozenset({1, 3}))
-    group[2].node.step(Message(MessageType.VOTE_RESP, 2, 1, group[2].node.raft.term))
+    group[2].node.step(RaftMessage(MessageType.VOTE_RESP, 2, 1, group[2].node.raft.term))
     assert group[2].node.raft.state == StateType.LEADER
     group[2].node.read_index(b"early")
     assert group[2].node.raft.read_states == []
@@ -113,11 +113,11 @@ def test_a_lease_answers_without_a_round() -> None:
     ready = node.ready()
     storage.set_hard_state(ready.hard_state)  # type: ignore[arg-type]
     node.advance()
-    node.step(Message(MessageType.VOTE_RESP, 1, 2, node.raft.term))
+    node.step(RaftMessage(MessageType.VOTE_RESP, 1, 2, node.raft.term))
     ready = node.ready()
     storage.append(ready.entries)
     node.advance()
-    node.step(Message(MessageType.APP_RESP, 1, 2, node.raft.term, index=3))
+    node.step(RaftMessage(MessageType.APP_RESP, 1, 2, node.raft.term, index=3))
     node.read_index(b"read")
     assert node.ready().read_states == [ReadState(3, b"read")]
 

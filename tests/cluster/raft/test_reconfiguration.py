@@ -14,9 +14,9 @@ from mayfly.cluster.raft import (
     ConfState,
     Entry,
     EntryType,
-    Message,
     MessageType,
     RaftError,
+    RaftMessage,
     Snapshot,
     SnapshotMetadata,
     StateType,
@@ -152,7 +152,7 @@ def test_an_only_voter_that_does_not_know_it_yet_can_lead() -> None:
     group.network.clear()
     lead = group[1].node.raft
     index, term = lead.raft_log.last_index(), lead.term
-    more = Message(MessageType.APP, 3, 1, term, lead.raft_log.term(index), index, entries=[Entry(term, index + 1)])
+    more = RaftMessage(MessageType.APP, 3, 1, term, lead.raft_log.term(index), index, entries=[Entry(term, index + 1)])
     group[3].take(more)
     assert group[3].node.raft.raft_log.last_index() > group[2].node.raft.raft_log.last_index()
     group[1].start()
@@ -181,7 +181,7 @@ def test_a_snapshot_waits_for_changes_that_are_being_applied() -> None:
     before = repr(follower.node.raft.tracker.configuration)
     term = follower.node.raft.term
     snapshot = Snapshot(SnapshotMetadata(9, term, ConfState([1, 2, 3])), b"[]")
-    follower.node.step(Message(MessageType.SNAP, 2, 1, term, snapshot=snapshot))
+    follower.node.step(RaftMessage(MessageType.SNAP, 2, 1, term, snapshot=snapshot))
     assert repr(follower.node.raft.tracker.configuration) == before
     follower.finish()
     assert follower.node.raft.tracker.configuration.incoming == {1, 2, 3}
@@ -228,6 +228,6 @@ def test_a_snapshot_of_a_log_that_is_there_only_moves_the_commit_index() -> None
     assert follower.raft.raft_log.committed == 2
     term = follower.raft.term
     snapshot = Snapshot(SnapshotMetadata(3, term, ConfState([1, 2, 3])), b"[]")
-    follower.step(Message(MessageType.SNAP, 2, 1, term, snapshot=snapshot))
+    follower.step(RaftMessage(MessageType.SNAP, 2, 1, term, snapshot=snapshot))
     assert follower.raft.raft_log.committed == 3
     assert follower.raft.raft_log.unstable.snapshot is None

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mayfly.cluster.raft import Message, MessageType, Snapshot, SnapshotMetadata, succession
+from mayfly.cluster.raft import MessageType, RaftMessage, Snapshot, SnapshotMetadata, succession
 from tests.cluster.raft.subject import Subject
 
 TIMEOUT_TICKS = 19
@@ -61,7 +61,7 @@ def test_whose_log_is_longer_challenges_who_asks_for_votes(followed: bool, log_t
     subject = Subject([1, 2])
     if followed:
         subject.hears(MessageType.HEARTBEAT, 2, 2)
-    request = Message(MessageType.PRE_VOTE, 1, 3, 3, log_term, 2)
+    request = RaftMessage(MessageType.PRE_VOTE, 1, 3, 3, log_term, 2)
     subject.node.challenge(request, lost=2, first=0)
     assert ticks_until_it_stands(subject) == ticks
 

@@ -15,9 +15,9 @@ from mayfly.cluster.raft import (
     Entry,
     EntryType,
     HardState,
-    Message,
     MessageType,
     ProposalDropped,
+    RaftMessage,
     RawNode,
     ReadOnlyOption,
     Snapshot,
@@ -79,8 +79,8 @@ class Member:
         self.node = node
         self.storage = storage
         self.config = config
-        self.append_work: list[Message] = []
-        self.apply_work: list[Message] = []
+        self.append_work: list[RaftMessage] = []
+        self.apply_work: list[RaftMessage] = []
 
     def store(self, hard_state: HardState | None, entries: list[Entry], snapshot: Snapshot | None) -> None:
         if hard_state is not None and not hard_state.is_empty():
@@ -106,7 +106,7 @@ class TranscriptGroup:
 
     def __init__(self) -> None:
         self.members: list[Member] = []
-        self.under_way: list[Message] = []
+        self.under_way: list[RaftMessage] = []
         self.quiet = False
         self.lines: list[str] = []
         self._commands: dict[str, Callable[[Directive], None]] = {
@@ -242,7 +242,7 @@ class TranscriptGroup:
     def send_snapshot(self, directive: Directive) -> None:
         from_, to = self.named_all(directive)
         sender = self.members[from_ - 1]
-        message = Message(
+        message = RaftMessage(
             MessageType.SNAP, to, from_, sender.node.raft.term, snapshot=sender.storage.snapshot()
         )
         self.under_way.append(message)
@@ -291,7 +291,7 @@ class TranscriptGroup:
                 busy |= self.work_off(node_id, "apply", member.apply_work, self.process_apply)
 
     def work_off(
-        self, node_id: int, name: str, work: list[Message], process: Callable[[int], None]
+        self, node_id: int, name: str, work: list[RaftMessage], process: Callable[[int], None]
     ) -> bool:
         if not work:
             return False
@@ -307,8 +307,8 @@ class TranscriptGroup:
         self.deliver(node_id, [], drop=False)
 
     def deliver(self, node_id: int, only: list[int], drop: bool) -> int:
-        chosen: list[Message] = []
-        rest: list[Message] = []
+        chosen: list[RaftMessage] = []
+        rest: list[RaftMessage] = []
         for message in self.under_way:
             local = message.from_ == message.to or message.from_ in (LOCAL_APPEND_THREAD, LOCAL_APPLY_THREAD)
             fits = message.to == node_id and not (drop and local) and (not only or message.type in only)
@@ -357,7 +357,7 @@ class TranscriptGroup:
         member.apply(message.entries)
         self.respond(message)
 
-    def take_work(self, work: list[Message]) -> Message:
+    def take_work(self, work: list[RaftMessage]) -> RaftMessage:
         message = work.pop(0)
         responses, message.responses = message.responses, []
         self.lines.append("Processing:")
@@ -365,7 +365,7 @@ class TranscriptGroup:
         message.responses = responses
         return message
 
-    def respond(self, message: Message) -> None:
+    def respond(self, message: RaftMessage) -> None:
         self.lines.append("Responses:")
         for response in message.responses:
             self.lines.extend(describe_message(response))

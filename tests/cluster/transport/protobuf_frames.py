@@ -3,7 +3,7 @@
 from google.protobuf.message import DecodeError
 
 from mayfly.cluster.host.frame import Frame
-from mayfly.cluster.raft.messages import Entry, Message
+from mayfly.cluster.raft.messages import Entry, RaftMessage
 from mayfly.cluster.rpc import peer_pb2
 from mayfly.cluster.transport import frame_octets
 
@@ -37,7 +37,7 @@ def read_by_protobuf(data: bytes, sender: int, receiver: int) -> Frame | None:
     frame = Frame(wire.clock_ms)
     for each in wire.raft:
         entries = [Entry(entry.term, entry.index, entry.type, entry.data) for entry in each.entries]
-        message = Message(
+        message = RaftMessage(
             each.type, receiver, sender, each.term, each.log_term, each.index, each.commit, each.vote, each.reject,
             each.reject_hint, entries, None, each.context,
         )

@@ -6,7 +6,7 @@ from hashlib import sha256
 from mayfly.cluster.host.frame import Frame
 from mayfly.cluster.log.batch import MissingEntry
 from mayfly.cluster.log.snapshot_codec import OutgoingSnapshot, ReceivedSnapshot
-from mayfly.cluster.raft import ConfState, Entry, Message, MessageType, Snapshot, SnapshotMetadata
+from mayfly.cluster.raft import ConfState, Entry, MessageType, RaftMessage, Snapshot, SnapshotMetadata
 from mayfly.cluster.transport import codec
 from tests.cluster.transport.members import Member, Members, until
 from tests.cluster.transport.wire import Wire
@@ -37,9 +37,9 @@ class MadeSnapshot:
         metadata = self.metadata
         return codec.SnapshotName(GROUP, metadata.index, metadata.term, self.body.total_bytes, self.body.digest)
 
-    def message(self, sender: int = 1, receiver: int = 2, term: int = 6) -> Message:
+    def message(self, sender: int = 1, receiver: int = 2, term: int = 6) -> RaftMessage:
         snapshot = Snapshot(self.metadata, self.state, self.body)
-        return Message(MessageType.SNAP, receiver, sender, term, snapshot=snapshot)
+        return RaftMessage(MessageType.SNAP, receiver, sender, term, snapshot=snapshot)
 
     def pieces(self, size: int) -> list[bytes]:
         """The messages that bring all of it."""
@@ -58,7 +58,7 @@ class MadeSnapshot:
         """How often the member was given exactly this snapshot."""
         return sum(self._is(message) for _, frame in member.frames for group, message in frame.raft if group == GROUP)
 
-    def _is(self, message: Message) -> bool:
+    def _is(self, message: RaftMessage) -> bool:
         snapshot = message.snapshot
         if snapshot is None or snapshot.metadata != self.metadata:
             return False
@@ -70,7 +70,7 @@ def tiny(group: int, data: bytes = b"x" * 100) -> tuple[bytes, bytes]:
     """Header and one piece of something that is no snapshot, for a group; the digest is right, one byte is missing."""
     hello = codec.new_hello(2, "node-2", "blue")
     metadata = SnapshotMetadata(5, 1)
-    message = Message(MessageType.SNAP, 1, 2, 1, snapshot=Snapshot(metadata))
+    message = RaftMessage(MessageType.SNAP, 1, 2, 1, snapshot=Snapshot(metadata))
     name = codec.SnapshotName(group, 5, 1, len(data) + 1, sha256(data + b"x").digest())
     return codec.encode_snapshot_header(hello, message, metadata, name), codec.encode_snapshot_data(0, data)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mayfly.cluster import limits
 from mayfly.cluster.host.frame import Frame
-from mayfly.cluster.raft import ConfState, Entry, Message, MessageType, Snapshot, SnapshotMetadata
+from mayfly.cluster.raft import ConfState, Entry, MessageType, RaftMessage, Snapshot, SnapshotMetadata
 from mayfly.cluster.rpc import peer_pb2
 from mayfly.cluster.transport import codec
 from mayfly.cluster.transport.codec import Refused
@@ -26,7 +26,7 @@ payloads = st.binary(max_size=30)
 OTHER_TYPES = sorted(codec._BETWEEN_NODES - {MessageType.APP})
 
 other_messages = st.builds(
-    Message,
+    RaftMessage,
     st.sampled_from(OTHER_TYPES),
     st.just(RECEIVER),
     st.just(SENDER),
@@ -44,7 +44,7 @@ other_messages = st.builds(
 
 
 @st.composite
-def appends(draw: st.DrawFn) -> Message:
+def appends(draw: st.DrawFn) -> RaftMessage:
     index = draw(st.integers(0, limits.MAX_INDEX - 10))
     log_term = draw(st.integers(0, 100))
     entries: list[Entry] = []
@@ -53,7 +53,7 @@ def appends(draw: st.DrawFn) -> Message:
         term += draw(st.integers(0, 2))
         entries.append(Entry(term, index + 1 + offset, draw(st.integers(0, 2)), draw(payloads)))
     newest = term + draw(st.integers(0, 2))
-    return Message(
+    return RaftMessage(
         MessageType.APP, RECEIVER, SENDER, newest, log_term, index, draw(indices), entries=entries
     )
 
@@ -224,7 +224,7 @@ def test_a_snapshot_comes_back(
 ) -> None:
     conf_state = ConfState(members, [5], members[:1], [6], auto_leave)
     snapshot = Snapshot(SnapshotMetadata(index, term, conf_state), data)
-    message = Message(MessageType.SNAP, RECEIVER, SENDER, 9, snapshot=snapshot)
+    message = RaftMessage(MessageType.SNAP, RECEIVER, SENDER, 9, snapshot=snapshot)
     hello = codec.new_hello(SENDER, "node-3", "blue")
     name = codec.SnapshotName(4, index, term, len(data), sha256(data).digest())
     header = codec.decode_snapshot_header(
@@ -296,7 +296,7 @@ def test_what_is_large_is_sent_as_it_is() -> None:
     """Not copied for each peer; the octets are the same, and what is small is one piece."""
     body = bytes(range(256)) * 1_024
     large = Frame(7)
-    message = Message(type=MessageType.APP, to=RECEIVER, from_=SENDER, term=3, index=9, log_term=3, commit=9)
+    message = RaftMessage(type=MessageType.APP, to=RECEIVER, from_=SENDER, term=3, index=9, log_term=3, commit=9)
     message.entries = [Entry(3, 10, data=b"small"), Entry(3, 11, data=body)]
     large.raft.append((4, message))
     large.proposals.append((5, body))

@@ -11,7 +11,7 @@ import uvloop
 
 from mayfly.cluster import limits
 from mayfly.cluster.host.frame import Frame
-from mayfly.cluster.raft import Entry, EntryType, Message, MessageType
+from mayfly.cluster.raft import Entry, EntryType, MessageType, RaftMessage
 from mayfly.cluster.transport import framing
 from mayfly.cluster.transport.framing import LENGTH, encode_answer, encode_greeting
 from mayfly.cluster.transport.incoming import Incoming
@@ -363,7 +363,7 @@ def test_what_a_leader_sends_all_groups_in_one_turn_comes_in_frames_of_bounded_s
             frame.notices.append((1, b"word"))
             for number in range(24):
                 entry = Entry(1, number + 1, EntryType.NORMAL, bytes(1 << 20))
-                append = Message(
+                append = RaftMessage(
                     MessageType.APP, to=2, from_=1, term=1, log_term=min(number, 1), index=number, entries=[entry]
                 )
                 frame.raft.append((number % 3, append))

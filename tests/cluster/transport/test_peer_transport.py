@@ -15,7 +15,7 @@ import pytest
 
 from mayfly.cluster import limits
 from mayfly.cluster.host.frame import Frame
-from mayfly.cluster.raft import ConfState, Entry, Message, MessageType, Snapshot, SnapshotMetadata
+from mayfly.cluster.raft import ConfState, Entry, MessageType, RaftMessage, Snapshot, SnapshotMetadata
 from mayfly.cluster.rpc import peer_pb2
 from mayfly.cluster.transport import codec
 from mayfly.cluster.transport.outgoing import PeerLink
@@ -30,9 +30,9 @@ def frame(number: int, size_bytes: int = 100) -> Frame:
     return made
 
 
-def snapshot_message(sender: int, receiver: int, data: bytes) -> Message:
+def snapshot_message(sender: int, receiver: int, data: bytes) -> RaftMessage:
     metadata = SnapshotMetadata(77, 5, ConfState([1, 2], [3]))
-    return Message(MessageType.SNAP, receiver, sender, term=6, snapshot=Snapshot(metadata, data))
+    return RaftMessage(MessageType.SNAP, receiver, sender, term=6, snapshot=Snapshot(metadata, data))
 
 
 def newest_is(member: Member, sender: int, clock_ms: int) -> bool:
@@ -40,7 +40,7 @@ def newest_is(member: Member, sender: int, clock_ms: int) -> bool:
     return bool(member.clocks(sender)) and member.clocks(sender)[-1] >= clock_ms
 
 
-def snapshots_of(member: Member) -> list[tuple[int, Message]]:
+def snapshots_of(member: Member) -> list[tuple[int, RaftMessage]]:
     return [
         (group, message)
         for _, received in member.frames
@@ -77,9 +77,9 @@ def test_everything_in_a_frame_arrives() -> None:
             one, two = await group.full_mesh(2)
             sent = Frame(12345)
             entries = [Entry(3, 8, 0, b"eight"), Entry(4, 9, 2, b"")]
-            sent.raft.append((0, Message(MessageType.APP, 2, 1, 4, 3, 7, 6, entries=entries)))
-            sent.raft.append((7, Message(MessageType.HEARTBEAT, 2, 1, 4, commit=3, context=b"read")))
-            sent.raft.append((8, Message(MessageType.APP_RESP, 2, 1, 4, 2, 7, reject=True, reject_hint=5)))
+            sent.raft.append((0, RaftMessage(MessageType.APP, 2, 1, 4, 3, 7, 6, entries=entries)))
+            sent.raft.append((7, RaftMessage(MessageType.HEARTBEAT, 2, 1, 4, commit=3, context=b"read")))
+            sent.raft.append((8, RaftMessage(MessageType.APP_RESP, 2, 1, 4, 2, 7, reject=True, reject_hint=5)))
             sent.group_clocks.append((3, 1_700_000_000_000, 42))
             sent.proposals.append((5, b"envelope" * 20_000))
             sent.notices.append((9, b"notice"))

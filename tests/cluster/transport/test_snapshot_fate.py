@@ -3,7 +3,7 @@
 import asyncio
 
 from mayfly.cluster.host.frame import Frame
-from mayfly.cluster.raft import Message, MessageType, Snapshot, SnapshotMetadata
+from mayfly.cluster.raft import MessageType, RaftMessage, Snapshot, SnapshotMetadata
 from mayfly.cluster.transport.peer_transport import LocalPeer, PeerTransport
 
 
@@ -16,8 +16,8 @@ def test_a_snapshot_for_an_unknown_peer_is_reported_as_failed() -> None:
             lambda peer, group, ok: told.append((peer, group, ok)),
         )  # fmt: skip
         frame = Frame()
-        frame.raft.append((5, Message(MessageType.SNAP, 9, 1, 1, snapshot=Snapshot(SnapshotMetadata(7, 1), b""))))
-        frame.raft.append((5, Message(MessageType.HEARTBEAT, 9, 1, 1)))
+        frame.raft.append((5, RaftMessage(MessageType.SNAP, 9, 1, 1, snapshot=Snapshot(SnapshotMetadata(7, 1), b""))))
+        frame.raft.append((5, RaftMessage(MessageType.HEARTBEAT, 9, 1, 1)))
         transport.send(9, frame)
         assert told == [], "not while the caller is in the middle of sending"
         await asyncio.sleep(0)

@@ -16,7 +16,7 @@ from mayfly.cluster import limits
 from mayfly.cluster.host.frame import Frame
 from mayfly.cluster.transport import options
 from mayfly.cluster.transport.complaints import Complaints
-from mayfly.cluster.transport.door import Door
+from mayfly.cluster.transport.door import Door, Guest
 from mayfly.cluster.transport.joining import JoinAnswer, JoinRefused, JoinRequest, ask_to_join
 from mayfly.cluster.transport.strangers import Strangers, origin_of
 from tests.cluster.transport.members import Member, members, run, until
@@ -265,3 +265,20 @@ def test_a_full_backlog_behind_the_door_is_waited_for_and_not_taken_for_a_connec
             await door.close()
 
     run(scenario())
+
+
+def test_a_connection_that_would_go_on_when_the_port_has_closed_is_refused() -> None:
+    """It had said something just before: its turn comes when the socket behind the door is no longer there."""
+
+    async def closed_meanwhile() -> None:
+        door = Door("127.0.0.1:0", Complaints())
+        await door.open()
+        mine, accepted = socket.socketpair()
+        guest = Guest(door, accepted, "127.0.0.1")
+        await door.close()
+        with pytest.raises(OSError, match="the port is closed"):
+            await door.connect(guest)
+        guest.abort()
+        mine.close()
+
+    run(closed_meanwhile())

@@ -12,7 +12,7 @@ from typing import Final
 from mayfly.cluster.versions import LEVEL_HIGHEST
 from mayfly.node.amqp.content import Content
 from mayfly.node.broker.access_counts import AccessCounts
-from mayfly.node.broker.cluster_facade import SESSION_LOST, ClusterEvents, Done, ShardHandle
+from mayfly.node.broker.cluster_facade import SESSION_LOST, ClusterEvents, OnDone, ShardHandle
 from mayfly.node.broker.direct_replies import DirectReplies
 from mayfly.node.catalog import (
     Catalog,
@@ -60,8 +60,8 @@ class DirectCluster:
         self.barriers: int = 0
         """How many barriers were asked for."""
         self._wake = wake or _nothing
-        self._commands: list[tuple[bytes, Done]] = []
-        self._barriers: list[Done] = []
+        self._commands: list[tuple[bytes, OnDone]] = []
+        self._barriers: list[OnDone] = []
         self.shards: dict[int, LocalShard] = {}
         self._handles: dict[int, ShardHandle] = {}
         for shard_id in [*range(1, shard_count + 1), transient_shard(node_id)]:
@@ -73,22 +73,22 @@ class DirectCluster:
 
     # -- ClusterFacade ------------------------------------------------------------
 
-    def submit_catalog(self, command: CatalogCommand, done: Done) -> None:
+    def submit_catalog(self, command: CatalogCommand, done: OnDone) -> None:
         """See `ClusterFacade.submit_catalog`."""
         self._commands.append((encode(command), done))
         self._wake()
 
-    def catalog_barrier(self, done: Done) -> None:
+    def catalog_barrier(self, done: OnDone) -> None:
         """See `ClusterFacade.catalog_barrier`."""
         self.barriers += 1
         self._barriers.append(done)
         self._wake()
 
-    def catalog_spread(self, done: Done) -> None:
+    def catalog_spread(self, done: OnDone) -> None:
         """See `ClusterFacade.catalog_spread`; there is no other node."""
         done(None)
 
-    def await_owner(self, queue_id: int, done: Done) -> None:
+    def await_owner(self, queue_id: int, done: OnDone) -> None:
         """See `ClusterFacade.await_owner`."""
         self.lost_owners.wait(queue_id, done)
 
@@ -96,7 +96,7 @@ class DirectCluster:
         """See `ClusterFacade.reply`."""
         self.replies.reply(address, content)
 
-    def ask_for_reply_address(self, address: str, done: Done) -> None:
+    def ask_for_reply_address(self, address: str, done: OnDone) -> None:
         """See `ClusterFacade.ask_for_reply_address`."""
         self.replies.ask(address, done)
 
@@ -199,7 +199,7 @@ class UnreachableHandle:
     def __init__(self, shard_id: int) -> None:
         self.shard_id: int = shard_id
 
-    def submit(self, command: bytes, done: Done | None) -> None:
+    def submit(self, command: bytes, done: OnDone | None) -> None:
         """See `ShardHandle.submit`: answers SESSION_LOST at once."""
         if done is not None:
             done(SESSION_LOST)
@@ -208,7 +208,7 @@ class UnreachableHandle:
         """See `ShardHandle.acknowledge`."""
         self.submit(command, None)
 
-    def publish(self, parts: list[bytes], size_bytes: int, done: Done | None) -> None:
+    def publish(self, parts: list[bytes], size_bytes: int, done: OnDone | None) -> None:
         """See `ShardHandle.publish`: answers SESSION_LOST at once."""
         if done is not None:
             done(SESSION_LOST)

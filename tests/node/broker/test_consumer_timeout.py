@@ -9,7 +9,7 @@ import pytest
 from pamqp import commands
 
 from mayfly.node.broker.consumer_timeout import DeliveryMarks
-from mayfly.node.broker.unacknowledged import Holder, Unacknowledged
+from mayfly.node.broker.unacknowledged import DeliveryHolder, Unacknowledged
 from mayfly.node.limits import CONSUMER_TIMEOUT_LOOKS, CONSUMER_TIMEOUT_MS
 from mayfly.node.shard.commands import ACK
 from tests.node.conftest import Client, World
@@ -116,7 +116,7 @@ def test_it_can_be_set_and_switched_off() -> None:
 def test_waiting_times_are_never_too_long_and_little_too_short(seed: int) -> None:
     """Against the time of each delivery; and few marks are kept."""
     chance = random.Random(seed)
-    tags, marks, holder = Unacknowledged(), DeliveryMarks(), Holder(1, 1, 1)
+    tags, marks, holder = Unacknowledged(), DeliveryMarks(), DeliveryHolder(1, 1, 1)
     times: dict[int, int] = {}
     looked_ms, longest_ms = 0, 0
     for now_ms in range(0, 20_000, 10):

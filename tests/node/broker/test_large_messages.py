@@ -10,7 +10,7 @@ import pytest
 from pamqp import body as bodies
 from pamqp import commands, frame, header
 
-from mayfly.node.broker.cluster_facade import Done, ShardHandle
+from mayfly.node.broker.cluster_facade import OnDone, ShardHandle
 from mayfly.node.broker.large_publishes import LargePublishes
 from mayfly.node.limits import LARGE_PUBLISH_BYTES, LARGE_PUBLISHES_BYTES, MESSAGE_BYTES, MIB
 from tests.node.conftest import Client, World, closed
@@ -28,7 +28,7 @@ class Held:
         self.submit, self.acknowledge, self.entry = handle.submit, handle.acknowledge, handle.entry
         self._sent, self._handle = sent, handle
 
-    def publish(self, parts: list[bytes], size_bytes: int, done: Done | None) -> None:
+    def publish(self, parts: list[bytes], size_bytes: int, done: OnDone | None) -> None:
         go = partial(self._handle.publish, parts, size_bytes, done)
         if size_bytes < len(LARGE) // 2:
             go()

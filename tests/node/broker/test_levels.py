@@ -7,7 +7,7 @@ from typing import Any
 
 from pamqp import commands
 
-from mayfly.cluster.raft import Message
+from mayfly.cluster.raft import RaftMessage
 from mayfly.cluster.versions import LEVEL_FAILED_DELIVERIES, LEVELS, VersionRange
 from mayfly.node.membership.duties import AGAIN_MS, LEVELS_AGAIN_MS
 from mayfly.node.numbers import CATALOG_GROUP
@@ -101,7 +101,7 @@ class LateInTheCatalog(ThreeBrokers):
 
     lost_until_ms = 1_000_000 + AGAIN_MS
 
-    def _is_lost(self, sender: int, to: int, group: int, message: Message) -> bool:
+    def _is_lost(self, sender: int, to: int, group: int, message: RaftMessage) -> bool:
         late = group == CATALOG_GROUP and 3 in (sender, to) and self.now_ms < self.lost_until_ms
         return late or super()._is_lost(sender, to, group, message)
 

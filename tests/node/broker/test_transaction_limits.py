@@ -8,7 +8,7 @@ import pytest
 from pamqp import commands
 
 from mayfly.node.broker.transaction import OpenTransactions, Transaction
-from mayfly.node.broker.unacknowledged import Holder, Unacknowledged, UnknownTag
+from mayfly.node.broker.unacknowledged import DeliveryHolder, Unacknowledged, UnknownTag
 from mayfly.node.limits import (
     OPEN_TRANSACTIONS_BYTES,
     TRANSACTION_BYTES,
@@ -250,7 +250,7 @@ def test_C4_a_publish_counts_once_for_each_queue(client: Any) -> None:
 def test_C4_a_transaction_has_a_largest_number_of_acknowledgements(client: Any) -> None:
     unacknowledged = client.connection.channels[1].unacknowledged
     select(client)
-    assert unacknowledged.hold(Holder(1, 1, 1), 1, TRANSACTION_STEPS + 1) == 1
+    assert unacknowledged.hold(DeliveryHolder(1, 1, 1), 1, TRANSACTION_STEPS + 1) == 1
     client.send(1, commands.Basic.Ack(TRANSACTION_STEPS, True))
     assert client.take(1) == []
     client.send(1, commands.Basic.Ack(TRANSACTION_STEPS + 1))
@@ -260,7 +260,7 @@ def test_C4_a_transaction_has_a_largest_number_of_acknowledgements(client: Any) 
 
 def test_what_is_acknowledged_up_to_a_tag_is_looked_at_once() -> None:
     tags = Unacknowledged()
-    one, two = Holder(1, 1, 100), Holder(2, 1, 101)
+    one, two = DeliveryHolder(1, 1, 100), DeliveryHolder(2, 1, 101)
     for first in range(1, 101):
         tags.hold(one if first % 2 else two, first, 10)
     transaction = Transaction(OpenTransactions())

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mayfly.node.broker.unacknowledged import MOST_IN_RUN, Holder, Unacknowledged, UnknownTag
+from mayfly.node.broker.unacknowledged import MOST_IN_RUN, DeliveryHolder, Unacknowledged, UnknownTag
 from mayfly.node.shard.commands import ACK, RANGE, REJECT, REQUEUE, SETTLE_HEAD
 
 
@@ -36,7 +36,7 @@ def bound_bytes(outstanding: int) -> int:
 
 def test_in_order_acks_become_one_range() -> None:
     tags = Unacknowledged()
-    holder = Holder(7, 1, 100)
+    holder = DeliveryHolder(7, 1, 100)
     assert tags.hold(holder, 1, 10) == 1
     assert tags.hold(holder, 11, 10) == 11
     for tag in range(1, 16):
@@ -49,7 +49,7 @@ def test_in_order_acks_become_one_range() -> None:
 
 def test_multiple_spans_holders() -> None:
     tags = Unacknowledged()
-    one, two = Holder(1, 1, 100), Holder(2, 1, 101)
+    one, two = DeliveryHolder(1, 1, 100), DeliveryHolder(2, 1, 101)
     tags.hold(one, 1, 3)
     tags.skip(2)
     tags.hold(two, 1, 3)
@@ -62,7 +62,7 @@ def test_multiple_spans_holders() -> None:
 
 def test_outcomes_keep_their_order() -> None:
     tags = Unacknowledged()
-    holder = Holder(1, 1, 100)
+    holder = DeliveryHolder(1, 1, 100)
     tags.hold(holder, 1, 5)
     tags.settle(2, False, REQUEUE)
     tags.settle(1, False, REQUEUE)
@@ -74,7 +74,7 @@ def test_outcomes_keep_their_order() -> None:
 @pytest.mark.parametrize(("tag", "multiple"), [(99, False), (99, True), (0, False), (3, False), (3, True)])
 def test_unknown_tags(tag: int, multiple: bool) -> None:
     tags = Unacknowledged()
-    tags.hold(Holder(1, 1, 100), 1, 5)
+    tags.hold(DeliveryHolder(1, 1, 100), 1, 5)
     tags.settle(3, False, ACK)
     tags.take()
     with pytest.raises(UnknownTag):
@@ -91,8 +91,8 @@ def test_tags_without_acknowledgement_are_unknown() -> None:
 
 def test_a_lost_shard_settles_nothing_but_knows_its_tags() -> None:
     tags = Unacknowledged()
-    tags.hold(Holder(1, 5, 100), 1, 2)
-    tags.hold(Holder(2, 6, 101), 1, 2)
+    tags.hold(DeliveryHolder(1, 5, 100), 1, 2)
+    tags.hold(DeliveryHolder(2, 6, 101), 1, 2)
     tags.forget_shard(5)
     tags.settle(4, True, ACK)
     assert ids(tags.take()) == [(2, ACK, [1, 2])]
@@ -104,7 +104,7 @@ def test_one_delivery_that_is_never_settled_does_not_keep_the_others(consumers: 
     """The first is held, all that come later are settled one by one, in order."""
     prefetch = 10
     tags = Unacknowledged()
-    holders = [Holder(i, 1, 100 + i) for i in range(consumers)]
+    holders = [DeliveryHolder(i, 1, 100 + i) for i in range(consumers)]
     for number in range(200_000 + prefetch):
         assert tags.hold(holders[number % consumers], number // consumers + 1, 1) == number + 1
         if number >= prefetch:
@@ -134,7 +134,7 @@ def test_what_is_left_of_many_deliveries_is_all_that_is_kept() -> None:
     ):
         for each in (1, 7, many):
             tags = Unacknowledged()
-            holders = [Holder(i, 1, 100 + i) for i in range(2)]
+            holders = [DeliveryHolder(i, 1, 100 + i) for i in range(2)]
             for place, first in enumerate(range(1, many + 1, each)):
                 tags.hold(holders[place % 2], first, min(each, many + 1 - first))
             for tag in order:
@@ -149,7 +149,7 @@ def test_against_a_plain_model(seed: int) -> None:
     largest = chance.choice([5, 5, 5, MOST_IN_RUN + 200])
     settling = chance.choice([0.5, 0.9, 1.5])
     tags = Unacknowledged()
-    holders = [Holder(i, 1, 100 + i) for i in range(3)]
+    holders = [DeliveryHolder(i, 1, 100 + i) for i in range(3)]
     next_id = [1, 1, 1]
     model: dict[int, tuple[int, int]] = {}
 

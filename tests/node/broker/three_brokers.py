@@ -14,10 +14,10 @@ from mayfly.cluster.host.frame import Frame
 from mayfly.cluster.host.settings import HostSettings
 from mayfly.cluster.log.batch import StoredGroup, WriteBatch
 from mayfly.cluster.log.group_log import EntryCache
-from mayfly.cluster.raft import Entry, Message
+from mayfly.cluster.raft import Entry, RaftMessage
 from mayfly.cluster.versions import LEVELS, VersionRange
 from mayfly.node.broker.broker import Broker
-from mayfly.node.broker.cluster_facade import Done
+from mayfly.node.broker.cluster_facade import OnDone
 from mayfly.node.catalog import Catalog
 from mayfly.node.engine.engine import Engine, EngineSettings
 from mayfly.node.numbers import CATALOG_GROUP
@@ -42,7 +42,7 @@ class Store(Protocol):
 class QuickHost(Host):
     """A socket for which passwords are not hashed: that is slow on purpose."""
 
-    def verify_password(self, stored_hash: str, password: str, done: Done) -> None:
+    def verify_password(self, stored_hash: str, password: str, done: OnDone) -> None:
         self.world.later.append(lambda: done(password == "guest"))
 
 
@@ -130,7 +130,7 @@ class ThreeBrokers:
         self.patient = True
         self.frames = 0
         """How many have been sent."""
-        self.loses: Callable[[int, int, Message], bool] = lambda sender, to, message: False
+        self.loses: Callable[[int, int, RaftMessage], bool] = lambda sender, to, message: False
         self._mail: list[tuple[int, int, Frame]] = []
         self._due_ms = -1
         self.nodes = {id: NodeWorld(self, id, 1) for id in self.ids}
@@ -198,7 +198,7 @@ class ThreeBrokers:
                 self.nodes[to].engine.receive(sender, frame, self.now_ms)
         return moved
 
-    def _is_lost(self, sender: int, to: int, group: int, message: Message) -> bool:
+    def _is_lost(self, sender: int, to: int, group: int, message: RaftMessage) -> bool:
         return group in self.silent or self.loses(sender, to, message)
 
     def step(self) -> None:

@@ -11,7 +11,7 @@ from pamqp.commands import Basic
 
 from mayfly.node.amqp.content import build_header
 from mayfly.node.shard import commands
-from mayfly.node.shard.commands import Content, RouteDecision
+from mayfly.node.shard.commands import LetterContent, RouteDecision
 from mayfly.node.shard.effects import ConsumerCancelled, Deliver
 from mayfly.node.shard.message import OVERHEAD_BYTES
 from mayfly.node.shard.results import Attached, Deleted, GetResult, Gone, Published, Purged, QueueCounts, Refused
@@ -448,14 +448,14 @@ class Run:
             body = self.new_body(DEAD_KEY)
             self.model.route(sequence, outcome, local, remote, body)
             pairs = [(6, lane) for lane in remote]
-            content = Content(DEAD_KEY, header_of(body), body.encode())
+            content = LetterContent(DEAD_KEY, header_of(body), body.encode())
             decisions.append(RouteDecision(sequence, outcome, local, pairs, content))
         return (None, commands.encode_route(decisions))
 
     def do_transfer(self, wanted: list[object], source: int, lane: int, first: int, count: int, marked: bool) -> Batch:
         bodies = [self.new_body() for _ in range(count)]
         self.model.transfer(source, lane, first, bodies, marked and self.model.level >= 5)
-        contents = [Content(KEY, header_of(body), body.encode(), marked) for body in bodies]
+        contents = [LetterContent(KEY, header_of(body), body.encode(), marked) for body in bodies]
         return (None, commands.encode_transfer(source, lane, first, contents))
 
     def do_settled(self, wanted: list[object], lane: int, up_to: int) -> Batch:

@@ -16,7 +16,7 @@ from mayfly.cluster.group.sessions import (
 )
 from mayfly.cluster.group.state_machine import BadCommand
 from mayfly.node.shard import commands
-from mayfly.node.shard.commands import ACK, Content, RouteDecision
+from mayfly.node.shard.commands import ACK, LetterContent, RouteDecision
 from mayfly.node.shard.errors import BrokenInvariant, ShardError
 from mayfly.node.shard.packing import pack_numbers, pack_signed, unpack_numbers, unpack_signed
 from mayfly.node.shard.settings import ShardQueueSettings, decode_settings, encode_settings
@@ -41,8 +41,8 @@ EVERY = {
     "flow": commands.encode_flow(1, 5, False),
     "prefetch": commands.encode_prefetch(1, 5, 1),
     "expire queue": commands.encode_expire_queue(1, 1),
-    "route": commands.encode_route([RouteDecision(1, 0, [2], [(7, 70)], Content(b"k", b"h", b"b"))]),
-    "transfer": commands.encode_transfer(5, 1, 1, [Content(b"k", b"h", b"b")]),
+    "route": commands.encode_route([RouteDecision(1, 0, [2], [(7, 70)], LetterContent(b"k", b"h", b"b"))]),
+    "transfer": commands.encode_transfer(5, 1, 1, [LetterContent(b"k", b"h", b"b")]),
     "settled": commands.encode_settled(70, 1),
     "lane closed": commands.encode_lane_closed(70),
     "forget": commands.encode_forget_deleted([1]),

@@ -9,7 +9,7 @@ from mayfly.node.shard.commands import (
     PARKED,
     REJECT,
     ROUTED,
-    Content,
+    LetterContent,
     RouteDecision,
     encode_route,
     encode_settle,
@@ -20,9 +20,9 @@ from mayfly.node.shard.shard import Shard
 from tests.node.shard.driver import Driver, attach, publish
 
 
-def content(body: str) -> Content:
+def content(body: str) -> LetterContent:
     """New content of a dead letter."""
-    return Content(b"\x03dlx\x01k", b"header with x-death", body.encode())
+    return LetterContent(b"\x03dlx\x01k", b"header with x-death", body.encode())
 
 
 def routed(sequence: int, body: str, local: list[int], remote: list[tuple[int, int]]) -> RouteDecision:

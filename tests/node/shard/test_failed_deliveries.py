@@ -133,7 +133,7 @@ def test_q1_a_dead_letter_of_a_failed_delivery_is_redelivered(outcomes: list[int
     assert (here.redelivered, here.acquired_count) == (marked, DELIVERED_ELSEWHERE if marked else 0)
     (lane,) = driver.shard.lanes()
     content = content_of(driver.log[lane.items[0].index].data, lane.items[0])
-    transfer = commands.encode_transfer(3, 1, 1, [content, commands.Content(b"\x00\x01k", b"head", b"plain")])
+    transfer = commands.encode_transfer(3, 1, 1, [content, commands.LetterContent(b"\x00\x01k", b"head", b"plain")])
     assert transfer[0] == (commands.TRANSFER_MARKED if marked else commands.TRANSFER)
     other = driver_at(level)
     other.lead(transfer)
@@ -205,7 +205,7 @@ def test_c1_new_words_mean_the_old_ones_to_a_shard_that_was_not_told_of_them(bef
 def test_c1_a_mark_does_not_count_before_the_shard_that_it_comes_to_is_told() -> None:
     """RULES C1, D6: the shard that it comes from may be told first."""
     driver = driver_at(BELOW)
-    driver.lead(commands.encode_transfer(3, 1, 1, [commands.Content(b"\x00\x01k", b"head", b"x", True)]))
+    driver.lead(commands.encode_transfer(3, 1, 1, [commands.LetterContent(b"\x00\x01k", b"head", b"x", True)]))
     other = Shard(3, 1)
     other.restore(driver.shard.snapshot())
     driver.lead(RAISE)

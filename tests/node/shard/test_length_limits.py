@@ -10,7 +10,7 @@ from mayfly.node.shard.commands import (
     DROPPED_CYCLE,
     REQUEUE,
     ROUTED,
-    Content,
+    LetterContent,
     RouteDecision,
     encode_guard,
     encode_route,
@@ -41,8 +41,8 @@ def deaths(driver: Driver) -> list[tuple[str, str]]:
     return [(driver.body(death.message), death.reason) for death in driver.shard.unrouted(10_000)]
 
 
-def dead_letters(*bodies: str) -> list[Content]:
-    return [Content(b"\x00\x01q", b"dead", body.encode()) for body in bodies]
+def dead_letters(*bodies: str) -> list[LetterContent]:
+    return [LetterContent(b"\x00\x01q", b"dead", body.encode()) for body in bodies]
 
 
 # -- drop-head

@@ -5,7 +5,7 @@ from pamqp.commands import Basic
 
 from mayfly.node.amqp.content import build_header
 from mayfly.node.shard import commands
-from mayfly.node.shard.commands import Content
+from mayfly.node.shard.commands import LetterContent
 from mayfly.node.shard.priority import priority_of
 from mayfly.node.shard.settings import ShardQueueSettings
 from mayfly.node.shard.shard import Shard
@@ -165,9 +165,9 @@ def test_d9_dead_letters_have_their_priority() -> None:
     driver.create(1, max_length=0, dead_letter_exchange="dlx")
     driver.create(2, max_priority=9)
     driver.run(publish("dead", 4))
-    content = Content(b"\x03dlx\x01k", header(4), b"dead")
+    content = LetterContent(b"\x03dlx\x01k", header(4), b"dead")
     driver.lead(commands.encode_route([commands.RouteDecision(1, commands.ROUTED, [2], [], content)]))
-    others = [Content(b"\x00\x01k", header(n), str(n).encode()) for n in (3, 5)]
+    others = [LetterContent(b"\x00\x01k", header(n), str(n).encode()) for n in (3, 5)]
     driver.lead(commands.encode_transfer(9, 2, 1, others))
     assert driver.drain(2) == ["5", "dead", "3"]
 

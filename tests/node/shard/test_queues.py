@@ -2,7 +2,7 @@
 
 from mayfly.node.shard import commands
 from mayfly.node.shard.commands import encode_create_queue, encode_delete_queue, encode_detach, encode_touch_queue
-from mayfly.node.shard.results import Deleted, Done, Gone, Purged, QueueCounts, Refused
+from mayfly.node.shard.results import Applied, Deleted, Gone, Purged, QueueCounts, Refused
 from mayfly.node.shard.settings import ShardQueueSettings
 from tests.node.shard.driver import A, B, Close, Driver, attach, noop, publish
 
@@ -22,7 +22,7 @@ def test_create_and_touch_answer_counts() -> None:
     (unknown, barrier) = driver.run(encode_touch_queue(2), noop())
     assert isinstance(unknown, Gone)
     assert (unknown.queue_id, unknown.reason) == (2, "")
-    assert isinstance(barrier, Done)
+    assert isinstance(barrier, Applied)
     assert list(driver.shard.queue_ids()) == [1]
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from mayfly.node.shard import commands
 from mayfly.node.shard.commands import ACK, REQUEUE
-from mayfly.node.shard.results import Done, Published, Refused
+from mayfly.node.shard.results import Applied, Published, Refused
 from mayfly.node.shard.settings import REJECT_PUBLISH, REJECT_PUBLISH_DLX
 from tests.node.shard.driver import A, Close, Driver, attach, publish
 
@@ -21,7 +21,7 @@ def test_publishes_and_settlements_are_one() -> None:
     acknowledge = commands.encode_settle(1, 5, ACK, [1])
     give_back = commands.encode_settle(1, 5, REQUEUE, [2])
     (answer,) = driver.run(transaction(publish("x", 2), publish("y", 1, 2), settles=(acknowledge, give_back)))
-    assert isinstance(answer, Done)
+    assert isinstance(answer, Applied)
     assert driver.drain(2) == ["x", "y"]
     assert [body for _, _, body in driver.deliveries()] == ["a", "b", "y", "b"]
     assert driver.shard.digest() == driver.replay().digest()
@@ -42,7 +42,7 @@ def test_what_one_queue_refuses_is_nowhere_and_settles_nothing() -> None:
     statistics = driver.shard.queue_statistics(2)
     assert statistics is not None and statistics.refused == 3
     (answer,) = driver.run(transaction(publish("1", 2), publish("2", 2)))
-    assert isinstance(answer, Done) and driver.ready(2) == 2
+    assert isinstance(answer, Applied) and driver.ready(2) == 2
     assert driver.shard.digest() == driver.replay().digest()
 
 
@@ -51,9 +51,9 @@ def test_room_is_what_consumers_would_take_at_once() -> None:
     driver.create(1, max_length=1, overflow=REJECT_PUBLISH)
     driver.run(attach(1, 5, prefetch=3))
     assert isinstance(driver.run(transaction(*[publish(str(n)) for n in range(4)]))[0], Refused)
-    assert isinstance(driver.run(transaction(*[publish(str(n)) for n in range(3)]))[0], Done)
+    assert isinstance(driver.run(transaction(*[publish(str(n)) for n in range(3)]))[0], Applied)
     assert driver.delivered(5) == ["0", "1", "2"]
-    assert isinstance(driver.run(transaction(publish("4")))[0], Done)
+    assert isinstance(driver.run(transaction(publish("4")))[0], Applied)
     assert isinstance(driver.run(transaction(publish("5")))[0], Refused)
 
 
@@ -62,7 +62,7 @@ def test_bytes_count_too_and_nothing_dies_of_a_refused_transaction() -> None:
     driver.create(1, max_length_bytes=10, overflow=REJECT_PUBLISH_DLX, dead_letter_exchange="dlx")
     assert isinstance(driver.run(transaction(publish("12345"), publish("123456")))[0], Refused)
     assert driver.shard.unrouted(10) == []
-    assert isinstance(driver.run(transaction(publish("12345"), publish("12345")))[0], Done)
+    assert isinstance(driver.run(transaction(publish("12345"), publish("12345")))[0], Applied)
     (published,) = driver.run(commands.encode_guard(1), publish("1"))
     assert isinstance(published, Published) and published.refused == [0]
 
@@ -72,14 +72,14 @@ def test_what_has_expired_makes_room() -> None:
     driver.create(1, max_length=1, overflow=REJECT_PUBLISH, message_ttl_ms=100)
     driver.run(publish("old"))
     driver.pass_ms(200)
-    assert isinstance(driver.run(transaction(publish("new")))[0], Done)
+    assert isinstance(driver.run(transaction(publish("new")))[0], Applied)
     assert driver.drain(1) == ["new"]
 
 
 def test_a_queue_that_is_gone_is_passed_over() -> None:
     driver = Driver()
     driver.create(1)
-    assert isinstance(driver.run(transaction(publish("x", 9), publish("y", 1)))[0], Done)
+    assert isinstance(driver.run(transaction(publish("x", 9), publish("y", 1)))[0], Applied)
     assert driver.drain(1) == ["y"]
 
 
@@ -115,7 +115,7 @@ def test_it_settles_all_or_nothing(ids: list[int]) -> None:
     assert driver.ready(2) == 0
     left = [number for number in (1, 2, 3) if number != (2 if 2 in ids else 3)]
     (answer,) = driver.run(transaction(publish("x", 2), settles=(commands.encode_settle(1, 5, ACK, left),)))
-    assert isinstance(answer, Done) and driver.drain(2) == ["x"]
+    assert isinstance(answer, Applied) and driver.drain(2) == ["x"]
 
 
 def test_what_is_settled_may_have_gone_with_its_queue() -> None:
@@ -125,4 +125,4 @@ def test_what_is_settled_may_have_gone_with_its_queue() -> None:
     driver.run(attach(1, 5), publish("a"))
     driver.run(commands.encode_delete_queue(1, False, False))
     (answer,) = driver.run(transaction(publish("x", 2), settles=(commands.encode_settle(1, 5, ACK, [1]),)))
-    assert isinstance(answer, Done) and driver.drain(2) == ["x"]
+    assert isinstance(answer, Applied) and driver.drain(2) == ["x"]

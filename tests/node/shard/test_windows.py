@@ -9,7 +9,7 @@ from mayfly.node.shard.commands import ACK, encode_flow, encode_prefetch, encode
 from mayfly.node.shard.consumers import Holder
 from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.message import OVERHEAD_BYTES
-from mayfly.node.shard.results import Done, Published, Refused
+from mayfly.node.shard.results import Applied, Published, Refused
 from mayfly.node.shard.settings import REJECT_PUBLISH
 from mayfly.node.shard.shard import Shard
 from tests.node.shard.driver import A, B, Driver, attach, publish
@@ -181,11 +181,11 @@ def test_a_full_queue_takes_what_a_window_has_room_for() -> None:
         return result
 
     assert isinstance(trade(4), Refused)
-    assert isinstance(trade(3), Done)
+    assert isinstance(trade(3), Applied)
     # One may be of any size, while there is room at all.
     driver.run(encode_taken(1, 5, 4 * SMALL))
     (answer,) = driver.run(commands.encode_transaction(1, [publish("y" * 9999)]))
-    assert isinstance(answer, Done)
+    assert isinstance(answer, Applied)
     assert driver.ready(1) == 0
     assert isinstance(trade(1), Refused)
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
-from mayfly.cluster.host.host import Output
+from mayfly.cluster.host.host import HostOutput
 from mayfly.cluster.host.pending_writes import PendingWrites
 from mayfly.cluster.limits import LARGE_WRITE_BYTES
 from mayfly.cluster.log.batch import GroupWrite, WriteBatch
@@ -35,10 +35,10 @@ class _Turns:
         write.entries = [Entry(1, index, data=bytes(size_bytes))]
         self.writes.gather(write)
 
-    def pump(self, now_ms: int) -> Output:
+    def pump(self, now_ms: int) -> HostOutput:
         self.index += 1
         self.gather(1, self.index, 10)
-        return Output({}, self.writes.begin())
+        return HostOutput({}, self.writes.begin())
 
     def persisted(self, now_ms: int) -> None:
         batch = self.writes.under_way

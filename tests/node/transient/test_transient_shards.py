@@ -11,12 +11,13 @@ from pamqp import commands
 
 from mayfly.node import notice_kinds
 from mayfly.node.broker.broker import Broker
-from mayfly.node.broker.cluster_facade import Done, ShardHandle
+from mayfly.node.broker.cluster_facade import OnDone, ShardHandle
 from mayfly.node.catalog import Catalog, CatalogCommand
 from mayfly.node.numbers import TRANSIENT_SHARD_BASE, node_of, transient_shard
 from mayfly.node.shard.effects import ConsumerCancelled, Deliver
 from mayfly.node.shard.message import Message
 from mayfly.node.shard.results import (
+    Applied,
     Attached,
     Deleted,
     Detached,
@@ -27,7 +28,6 @@ from mayfly.node.shard.results import (
     QueueCounts,
     Refused,
 )
-from mayfly.node.shard.results import Done as Finished
 from mayfly.node.shard.room import Room
 from mayfly.node.transient import streams
 from mayfly.node.transient.remote_shard import BEAT_MS, SILENCE_MS
@@ -66,7 +66,7 @@ class Node(DirectCluster):
             return self.transient.room(target_shard, queue, next_bytes)
         return super().room(target_shard, queue, next_bytes)
 
-    def submit_catalog(self, command: CatalogCommand, done: Done) -> None:
+    def submit_catalog(self, command: CatalogCommand, done: OnDone) -> None:
         super().submit_catalog(command, done)
 
     def tick(self, now_ms: int) -> None:
@@ -331,7 +331,7 @@ def test_every_result_survives_the_journey() -> None:
     results = [
         None, GetResult(message, 7, 3, False), GetResult(None, 0, 0, True), QueueCounts(1, 2, True),
         Gone(9, "expired"), Attached(4), Detached(), Refused("exclusive"), Purged(11), Deleted(12),
-        Finished(), Published([0, 3, 70_000]),
+        Applied(), Published([0, 3, 70_000]),
     ]  # fmt: skip
     for result in results:
         writer.result(result)

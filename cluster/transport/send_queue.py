@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from mayfly.cluster import limits
 from mayfly.cluster.host.frame import Frame
-from mayfly.cluster.raft import Message, MessageType
+from mayfly.cluster.raft import MessageType, RaftMessage
 from mayfly.cluster.transport import codec
 from mayfly.cluster.transport.counters import PeerCounters
 from mayfly.cluster.transport.frame_queue import FrameQueue
@@ -39,7 +39,7 @@ class OpenStream(Protocol):
         ...
 
 
-class Outbox:
+class SendQueue:
     """Writes frames to the peer's stream, or keeps them while it takes no more. `stream` is None while there is none.
 
     What is unordered waits in a queue of its own for whoever writes it to the Exchange."""
@@ -48,7 +48,7 @@ class Outbox:
         self,
         peer: int,
         counters: PeerCounters,
-        send_snapshot: Callable[[int, Message], None],
+        send_snapshot: Callable[[int, RaftMessage], None],
         has_unordered: Callable[[], None],
     ) -> None:
         """`send_snapshot(group, message)` takes SNAP messages, also while there is no stream; `has_unordered()`: there
