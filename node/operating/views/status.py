@@ -231,6 +231,10 @@ def metric_steps(engine: Engine, now_ms: int) -> Iterator[Metric | None]:
         ("mayfly_queues_gone", "Queues that are gone, by reason", "counter", by_reason("gone_for")),
         ("mayfly_clock_excess_ms", "This node's clock beyond the bound", "gauge", _one(engine.host.clocks.excess_ms())),
         ("mayfly_clock_refusals", "Campaigns held back by the clock", "counter", _one(engine.host.clock_refusals)),
+        (
+            "mayfly_late_writes", "Writes of the log that took longer than their limit", "counter",
+            _one(engine.host.disk.late_writes),
+        ),
         ("mayfly_disk_alarm", "1 while this node is short of disk", "gauge", _one(bool(engine.alarms.own(DISK)))),
         ("mayfly_memory_alarm", "1 while this node is short of memory", "gauge", _one(bool(engine.alarms.own(MEMORY)))),
         ("mayfly_publishers_blocked", "1 while an alarm of any node stops them", "gauge", _one(bool(engine.blocked))),
