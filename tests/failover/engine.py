@@ -86,7 +86,10 @@ def make_next_image(image: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
         for name in _SOURCES:
             source = ROOT / name
-            (shutil.copytree if source.is_dir() else shutil.copy)(source, Path(folder, name))
+            if source.is_dir():
+                shutil.copytree(source, Path(folder, name), symlinks=True)
+            else:
+                shutil.copy(source, Path(folder, name))
         versions = Path(folder, "cluster", "versions.py")
         pattern = r"^((?:PROTOCOL|LEVEL)_HIGHEST: Final = )(\d+)$"
         text, count = re.subn(pattern, raised, versions.read_text(), flags=re.MULTILINE)
