@@ -12,6 +12,7 @@ from typing import Final
 from mayfly.cluster.log.batch import StoreDamaged, StoreRefused
 
 DATA_FILE: Final = "data.mdb"
+DAMAGED_FILE: Final = DATA_FILE + ".damaged"
 LOCK_FILE: Final = "in-use"
 MARKER_FILE: Final = "format"
 FOR_ITS_USER: Final = 0o700

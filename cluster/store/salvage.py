@@ -22,7 +22,7 @@ from mayfly.cluster.log.batch import CorruptStore
 from mayfly.cluster.log.gathered import replay
 from mayfly.cluster.log.records import GROUP_KEY
 from mayfly.cluster.raft import HardState
-from mayfly.cluster.store.folder import DATA_FILE, sync_folder
+from mayfly.cluster.store.folder import DAMAGED_FILE, DATA_FILE, sync_folder
 from mayfly.cluster.store.last_commit import LastCommit
 from mayfly.cluster.store.layouts import USER_PREFIX
 from mayfly.cluster.store.lmdb_file import META_BYTES, Meta, meta_pages, read_tables, renumbered
@@ -30,7 +30,6 @@ from mayfly.cluster.store.lmdb_store import MOVED_KEY, RELIEVED_KEY, LmdbLogStor
 from mayfly.cluster.store.lmdb_tables import table_checksum
 from mayfly.cluster.store.write_ahead_files import FILE_NAMES
 
-DAMAGED_FILE: Final = DATA_FILE + ".damaged"
 _DRAFT: Final = "salvage"
 _MAP_BYTES: Final = 64 * 1024 * 1024
 """Of the new file while it is made: what is in it is little."""

@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from mayfly.cluster.log.batch import LogStore
-from mayfly.cluster.store.folder import sync_folder
-from mayfly.cluster.store.salvage import DAMAGED_FILE
+from mayfly.cluster.store.folder import DAMAGED_FILE, sync_folder
 from mayfly.node.membership.identity import Identity, KnownMembers, decode_identity, decode_members
 
 _LOG: Final = "log"

@@ -9,8 +9,9 @@ import pytest
 from mayfly.cluster import limits
 from mayfly.cluster.log.batch import GroupWrite, StoreDamaged, StoredSnapshot, WriteBatch
 from mayfly.cluster.raft import ConfState, Entry, HardState, SnapshotMetadata
+from mayfly.cluster.store.folder import DAMAGED_FILE
 from mayfly.cluster.store.lmdb_file import meta_pages
-from mayfly.cluster.store.salvage import DAMAGED_FILE, Promises, salvage
+from mayfly.cluster.store.salvage import Promises, salvage
 from mayfly.cluster.store.write_ahead_store import WriteAheadStore
 
 PAGE_BYTES = 4096

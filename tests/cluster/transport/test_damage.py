@@ -199,7 +199,8 @@ def test_a_snapshot_comes_whole_though_pieces_of_it_are_damaged(monkeypatch: pyt
             tries = 0
             while not await send(one, made):
                 tries += 1
-            assert made.arrived(two) == 1
+            # An answer may be what was damaged: then it comes again, and Raft drops the second.
+            assert made.arrived(two) >= 1
             assert tries, "no bit was flipped"
             await of_grpc.stop()
             await of_frames.stop()
