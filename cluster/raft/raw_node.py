@@ -22,7 +22,7 @@ A caller asks and says what it has to through `RawNode` alone; what is behind it
 
 from collections.abc import Collection
 
-from mayfly.cluster.raft import follower, leader, succession
+from mayfly.cluster.raft import follower, leader
 from mayfly.cluster.raft.admission import check_message
 from mayfly.cluster.raft.conf_change import ConfChange, ConfChangeV2, encode_conf_change
 from mayfly.cluster.raft.config import Config
@@ -48,6 +48,7 @@ from mayfly.cluster.raft.reconfiguration import apply_conf_change
 from mayfly.cluster.raft.replication import send_append
 from mayfly.cluster.raft.status import Status, status_of
 from mayfly.cluster.raft.step import entries_applied, step, tick
+from mayfly.cluster.raft.succession import challenge, hasten_election, resign
 
 
 class RawNode:
@@ -137,13 +138,13 @@ class RawNode:
         The voters left take turns, a few ticks apart, because those that campaign at once split the vote and then wait
         for a whole timeout after all. `first` says who comes first; it should differ from group to group, so that each
         leads its share."""
-        succession.hasten_election(self.raft, lost, first)
+        hasten_election(self.raft, lost, first)
 
     def challenge(self, request: RaftMessage, lost: int, first: int) -> None:
         """Somebody without the end of this log asks for a vote and gets none (a leader may have held its last entries
         back from them): so that no time is lost, stand for election in the next tick, if no leader is followed. Of
         several whose logs are longer the voters take turns, as in `hasten_election`."""
-        succession.challenge(self.raft, request, lost, first)
+        challenge(self.raft, request, lost, first)
 
     def resign(self, late: Collection[int], draining: Collection[int]) -> RaftMessage | None:
         """Give the lead up at once; a message that has the most advanced voter stand for election, if one is known.
@@ -154,7 +155,7 @@ class RawNode:
         Safe at any moment: it is the step down of a leader that finds no quorum (thesis 6.2), and whoever is asked
         still has to win an election. For a leader whose disk hangs: its Ready may be stuck behind the write, so the
         message does not go through it."""
-        return succession.resign(self.raft, late, draining)
+        return resign(self.raft, late, draining)
 
     # Heartbeats without messages, for a caller that has many groups to tell the same peers about.
 

@@ -133,6 +133,8 @@ class Door:
                 inside.bind("")  # The system makes up a name that nothing else has.
                 guest.name = "unix-abstract:" + inside.getsockname()[1:].decode()
             else:
+                if self._folder is None:
+                    raise OSError(errno.ESHUTDOWN, "the port is closed")
                 path = f"{self._path}-{next(self._numbers)}"
                 inside.bind(path)
                 guest.name = f"unix:{path}"
