@@ -11,7 +11,7 @@ RAFT_BUGS = [
         "(raft.vote == NO_NODE and raft.lead == NO_LEADER)",
         "raft.lead == NO_LEADER",
         PAPER + "test_figure_2_request_vote_2_one_vote_per_term",
-        "where False = Message",
+        "where False = RaftMessage",
     ),
     Bug(
         "forgets its vote at restart",
@@ -19,7 +19,7 @@ RAFT_BUGS = [
         "self.vote: int = hard_state.vote",
         "self.vote: int = NO_NODE",
         PAPER + "test_figure_2_persistent_state_a_vote_survives_a_restart",
-        "where False = Message",
+        "where False = RaftMessage",
     ),
     Bug(
         "says its vote before it is on disk",
