@@ -24,7 +24,7 @@ from testcontainers.core.network import Network as DockerNetwork
 
 from mayfly.node.local_nodes.local_cluster import LocalCluster, NodePlan
 from mayfly.node.settings.kinds import Address
-from tests.failover.engine import IMAGE
+from tests.failover.engine import IMAGE, release_of_image
 from tests.integration.nodes import Nodes, wait_for
 from tests.reliability.network import Network, NetworkError
 
@@ -39,6 +39,8 @@ _PEER_PORT: Final = 25672
 _NETWORKS: Final = range(1, 250)
 _LEVEL_LIMIT: Final = "MAYFLY_FEATURE_LEVEL_LIMIT"
 _OPEN_PAGES: Final = "MAYFLY_HTTP_OPEN_PAGES"
+_LEVEL_OF_OPEN_PAGES: Final = 5
+"""The feature level that came with the release that knows the setting."""
 
 
 class ContainerNetwork(Network):
@@ -194,7 +196,7 @@ class _ContainerCluster(LocalCluster):
 
 def _pages_of(image: str) -> dict[str, str]:
     """What lets tests look at a node from outside; earlier releases show that to all, and don't know the setting."""
-    return {_OPEN_PAGES: "all"} if image.startswith(IMAGE) else {}
+    return {_OPEN_PAGES: "all"} if release_of_image(image).levels.knows(_LEVEL_OF_OPEN_PAGES) else {}
 
 
 class ContainerNodes(Nodes):
