@@ -41,7 +41,7 @@ _FREE: Final = frozenset(("super", "isinstance", "len", "range", "Struct", "cast
 
 def _imported_from() -> list[Path]:
     spec = importlib.util.find_spec("mayfly")
-    return [] if spec is None else [Path(place) for place in spec.submodule_search_locations or ()]
+    return [] if spec is None else [Path(place).parent for place in spec.submodule_search_locations or ()]
 
 
 _PLACES: Final = (*_imported_from(), _REPOSITORY)

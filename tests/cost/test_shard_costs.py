@@ -684,7 +684,7 @@ def test_a_command_costs_the_same_however_much_there_is(name: str) -> None:
 
 
 def test_every_command_is_here() -> None:
-    kinds, _, _ = source("node/shard/commands.py").read_text(encoding="utf-8").partition("ANSWERING")
+    kinds, _, _ = source("mayfly/node/shard/commands.py").read_text(encoding="utf-8").partition("ANSWERING")
     there_are = set(re.findall(r"^([A-Z_]+): Final", kinds, re.MULTILINE))
     assert {name.partition(":")[0] for name in ACTS} == {NO_COMMAND, *there_are}
 

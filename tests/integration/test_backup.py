@@ -12,7 +12,7 @@ from tests.integration.operators import run_mayfly as mayfly
 
 pytestmark = [pytest.mark.processes]
 
-EXPORTED = Path(__file__).parent.parent / "project" / "rabbitmq-3.10.8-definitions.json"
+EXPORTED = Path(__file__).parents[1] / "node" / "operating" / "rabbitmq-3.10.8-definitions.json"
 
 
 @pytest.fixture(scope="module")
