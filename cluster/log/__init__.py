@@ -1,3 +1,3 @@
-"""The durable log of a node: what is written (`batch`), where (`lmdb_store`),
-and how Raft reads it (`group_log`).
+"""The durable log of a node, without its disk: what is written (`batch`), in which form (`records`), and how Raft reads
+it (`group_log`). `cluster.store` puts it on disk.
 """

@@ -1,4 +1,4 @@
-"""Generates the stubs in this folder: `python -m cluster.rpc.generate`, from a checkout, with grpcio-tools.
+"""Generates the stubs in this folder: `python -m mayfly.cluster.rpc.generate`, from a checkout, with grpcio-tools.
 
 With `--check` nothing is written; the exit code is 1 when the stubs are stale.
 """

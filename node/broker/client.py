@@ -2,6 +2,9 @@
 
 `ClientConnection` is a `Client`, `Channel` a `ClientChannel`. What both are made of - login, pressure, consumers,
 publishing - knows no more of them than what stands here.
+
+Base classes and no `Protocol`, since what is compiled calls a method of a base class directly; those without a body
+are what the two have to bring.
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ class ClusterFacade(Protocol):
         ...
 
     def await_owner(self, queue_id: int, done: OnDone) -> None:
-        """`done(True)`, perhaps at once, when a queue can be asked again: it has left the catalog, or its home node is
+        """`done(True)`, perhaps at once, when a queue can be asked again: it has left the catalog, or its owner is
         reached; `done(False)` if neither happens for longer than a node that died stays in the catalog."""
         ...
 

@@ -72,7 +72,7 @@ class SpreadStep(Request):
 
 
 class OwnerStep(Request):
-    """Wait while the home node of a queue cannot be reached and the queue is still there; answers a bool: whether it is
+    """Wait while the owner of a queue cannot be reached and the queue is still there; answers a bool: whether it is
     worthwhile to ask again."""
 
     def __init__(self, queue_id: int) -> None:

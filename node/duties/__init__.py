@@ -1,1 +1,1 @@
-"""What a node does on its own account: keep time for the shards it leads, follow members and policies."""
+"""What a node does on its own account: keep time for the shards it leads, route the dead, follow policies. Pure."""

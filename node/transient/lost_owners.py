@@ -1,4 +1,4 @@
-"""Waiting for queues whose home node cannot be reached.  Pure.
+"""Waiting for queues whose owner cannot be reached.  Pure.
 
 A transient queue lives in one node's memory.  When that node dies, the queue stays in the catalog until the cluster
 gives the node up (`session_timeout_ms`): it may be alive behind a partition.  A client that comes back through another

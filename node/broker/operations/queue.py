@@ -193,7 +193,7 @@ def _in_catalog(channel: Channel, command: DeclareQueue) -> Generator[Request, A
 def _after_lost_owner(
     channel: Channel, command: DeclareQueue, refusal: Refusal
 ) -> Generator[Request, Any, QueueRecord | None]:
-    """What a refused declare meets once the queue in its way is gone, or its home node can be reached; raises
+    """What a refused declare meets once the queue in its way is gone, or its owner can be reached; raises
     AmqpError if it is refused still."""
     catalog = channel.cluster.catalog
     record = catalog.queue(command.vhost, command.name)
@@ -283,7 +283,7 @@ def _delete_in_shard(
 ) -> Generator[Request, Any, tuple[int, object]]:
     """The id of the queue, 0 if there is none, and what its shard says; None if it was gone there before.
 
-    Only its shard knows whether it is empty and unused. While its home node cannot be reached it may be in use there:
+    Only its shard knows whether it is empty and unused. While its owner cannot be reached it may be in use there:
     then nothing is done before the node is reached again, or given up, which takes its queues out of the catalog."""
     for _ in range(DECLARE_ATTEMPTS):
         try:
